@@ -7,9 +7,10 @@ two rows of a pair), P prompts, G samples per prompt, V vocabulary. Everything a
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -213,12 +214,32 @@ class Step:
     solves: bool = False
 
 
+@runtime_checkable
+class Reward(Protocol):
+    """Scores rollouts: one verdict each, in order. `resolve.rewards.parse_reward` turns whatever stands for a
+    reward into one; nothing below it asks which kind it is."""
+
+    def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]: ...
+
+    def prefetch(self, rollout: Rollout) -> None:
+        """Called when a rollout ends while others are still sampled: a reward that waits for other processes
+        may start on it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scored:
     """A rollout with its verdict: the two travel together, so scores can't shift against samples."""
 
     rollout: Rollout
     verdict: Verdict
+
+
+def require_verdicts(verdicts: Sequence[Verdict]) -> None:
+    """A ValueError where every verdict is an error; it quotes the most frequent one."""
+    errors = Counter(v.error for v in verdicts if v.error)
+    if verdicts and errors.total() == len(verdicts):
+        raise ValueError(f"none of {len(verdicts)} replies could be judged: {errors.most_common(1)[0][0]}. "
+                         "Mend the verifier, or name another judge with reward=.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,7 +80,7 @@ class Suite:
     def eval(self) -> tuple[float, list[str]]:
         asked = Measured(self.name, None, self.problems, 1, "test", 0, self.tokens, 0.0, "cpu", None)
         model = asked.open(self.model)
-        drawn = asked.draw(model, asked.judge(model), greedy=False)  # at temperature 0
+        drawn = asked.draw(model, asked.open_reward(model), greedy=False)  # at temperature 0
         return figures(asked.task, drawn)["pass@1"], [group[0].rollout.text for group in drawn.groups]
 
     def bench(self) -> tuple[float, None]:

@@ -29,8 +29,7 @@ from postgrad.recipes import process, rollouts, running
 from postgrad.recipes.base import Evaluation
 from postgrad.resolve import models as opening
 from postgrad.rewards.format import find_answer
-from postgrad.rewards.model import ModelJudge
-from postgrad.rewards.process import SO_FAR, ProcessJudge
+from postgrad.rewards.model import SO_FAR, ModelReward, ProcessReward
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.settings import override
@@ -85,8 +84,8 @@ def judges(folder: Path, chat) -> dict:
         return [step.end for step in TASK.steps(rollout.prompt, rollout.text)]
 
     model = load_scalar(opening.open_folder(checker("process", folder)))
-    out = {"outcome model": ModelJudge([load_scalar(opening.open_folder(checker("outcome", folder)))])}
-    return out | {f"process model, {how}": ProcessJudge(model, chat, ends, how=how) for how in SO_FAR}
+    out = {"outcome model": ModelReward([load_scalar(opening.open_folder(checker("outcome", folder)))])}
+    return out | {f"process model, {how}": ProcessReward(model, chat, ends, how=how) for how in SO_FAR}
 
 
 def vote(group, right: list[float], n: int, rng: random.Random) -> float:

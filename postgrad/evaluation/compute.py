@@ -8,8 +8,7 @@ from postgrad.evaluation.examine import SHARE, passed, with_interval
 from postgrad.maths.diversity import distinct, repetition, words
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.passk import best_of_n, majority_at_k, pass_at_k
-from postgrad.records import Prompt, Scored
-from postgrad.rewards.base import Judge
+from postgrad.records import Prompt, Reward, Scored
 from postgrad.rewards.format import find_marked
 from postgrad.rewards.number import bare_number, last_number, parse_number
 
@@ -46,7 +45,7 @@ def answers_in(task, groups: Groups) -> list[list[Hashable | None]] | None:
     return None if silent or all(a is None for a, _ in pairs) else found
 
 
-def curve(task, groups: Groups, rankers: Mapping[str, Judge]) -> tuple[list[dict], str]:
+def curve(task, groups: Groups, rankers: Mapping[str, Reward]) -> tuple[list[dict], str]:
     """A row for each number of samples spent: the share of problems solved, with intervals over problems,
 
         pass@k    where the verifier itself picks one of k samples, a right one if there is any
@@ -58,7 +57,7 @@ def curve(task, groups: Groups, rankers: Mapping[str, Judge]) -> tuple[list[dict
     """
     right = [[passed(task, s) for s in group] for group in groups]
     answers = answers_in(task, groups)
-    ranked = {name: scores_of(judge, groups) for name, judge in rankers.items()}
+    ranked = {name: scores_of(ranker, groups) for name, ranker in rankers.items()}
     ks = spent(max(map(len, groups)))
 
     def figure(name: str, k: int, of: Callable[[int, int], float]) -> dict:
@@ -78,9 +77,9 @@ def curve(task, groups: Groups, rankers: Mapping[str, Judge]) -> tuple[list[dict
     return rows, "" if votes else f"replies to {task.name} mark no answer that could be counted"
 
 
-def scores_of(judge: Judge, groups: Groups) -> list[list[float]]:
+def scores_of(ranker: Reward, groups: Groups) -> list[list[float]]:
     """What a ranker says of every sample; one that it could not judge comes last."""
-    said = iter(judge([s.rollout for group in groups for s in group]))
+    said = iter(ranker.score([s.rollout for group in groups for s in group]))
     return [[v.score if (v := next(said)).given else float("-inf") for _ in group] for group in groups]
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.passk import pass_at_k
-from postgrad.records import Prompt, Rollout, Scored
-from postgrad.rewards.base import Judge, judge_all, judge_of
+from postgrad.records import Prompt, Reward, Rollout, Scored
+from postgrad.rewards.base import score_groups
 from postgrad.sampling import Sampling, Track, counted
 
 BLOCK = 128  # prompts that are sampled together
@@ -54,10 +54,10 @@ def sample_all(sampler, prompts: Sequence[Prompt], samples: int, settings: Sampl
 
 
 def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
-                  track: Track = iter, judge: Judge | None = None) -> list[list[Scored]]:
-    """Every sample with its verdict. judge: who says it, where that is not the task's verifier."""
+                  track: Track = iter, reward: Reward | None = None) -> list[list[Scored]]:
+    """Every sample with its verdict. reward: what scores them, in place of the task's verifier."""
     groups = sample_all(sampler, prompts, samples, settings, seed, track)
-    return judge_all(judge or judge_of(task), groups)
+    return score_groups(reward or task.reward(), groups)
 
 
 class Drawn(NamedTuple):
@@ -73,12 +73,12 @@ class Drawn(NamedTuple):
 
 
 def draw(task, sampler, prompts: Sequence[Prompt], *, samples: int, settings: Sampling, seed: int,
-         greedy: bool = True, track: Track = iter, judge: Judge | None = None) -> Drawn:
+         greedy: bool = True, track: Track = iter, reward: Reward | None = None) -> Drawn:
     """Samples of every prompt and, with greedy, its likeliest reply; each with its verdict."""
     plain = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
     with counted(track, len(prompts) * (samples + greedy), sampler):
-        groups = score_samples(task, sampler, prompts, samples, settings, seed, judge=judge)
-        best = score_samples(task, sampler, prompts, 1, plain, seed, judge=judge) if greedy else []
+        groups = score_samples(task, sampler, prompts, samples, settings, seed, reward=reward)
+        best = score_samples(task, sampler, prompts, 1, plain, seed, reward=reward) if greedy else []
     drawn = Drawn(groups, [s for (s,) in best])
     if not drawn.judged:
         said = groups[0][0].verdict
@@ -88,14 +88,14 @@ def draw(task, sampler, prompts: Sequence[Prompt], *, samples: int, settings: Sa
 
 
 def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, settings: Sampling, seed: int,
-             greedy: bool = True, track: Track = iter, judge: Judge | None = None,
+             greedy: bool = True, track: Track = iter, reward: Reward | None = None,
              measures: Mapping[str, Measure] = MappingProxyType({}), kept: int = 0) -> dict:
     """One row of figures, and how long they took. measures: further numbers of the same samples, by name,
     e.g. what a reward model says of each; their means are added. kept: the first so many problems whose
     replies are in the row too, as `answers`."""
     began = time.perf_counter()
     drawn = draw(task, sampler, prompts, samples=samples, settings=settings, seed=seed, greedy=greedy,
-                 track=track, judge=judge)
+                 track=track, reward=reward)
     row, rollouts = figures(task, drawn), [s.rollout for group in drawn.groups for s in group]
     for name, measure in measures.items():
         if values := measure(rollouts):

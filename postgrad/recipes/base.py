@@ -16,9 +16,9 @@ from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.recipes import recipe_for
-from postgrad.records import Prompt
-from postgrad.resolve.models import Beginning
-from postgrad.rewards.base import Judge, check
+from postgrad.records import Prompt, Reward
+from postgrad.resolve.models import ModelSource
+from postgrad.rewards.base import check
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, Settings, parsed_names, setting
@@ -134,7 +134,7 @@ class Parts:
     optim: Optim
     examine: Callable[[int], dict] | None = None
     every: int = 0
-    begins: Beginning | None = None
+    begins: ModelSource | None = None
     notes: tuple[str, ...] = ()
     data: Mapping[str, int] = field(default_factory=dict)
     hooks: tuple[Callable[[Now], None], ...] = ()
@@ -161,7 +161,7 @@ FOLLOWED = 4  # held-out problems whose replies are logged at every examination
 
 
 def examiner(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int, max_new_tokens: int = 64,
-             judge: Judge | None = None, truncate: str = "refuse", turns: int | None = None,
+             reward: Reward | None = None, truncate: str = "refuse", turns: int | None = None,
              **measures) -> Callable[[int], dict]:
     """The same held-out problems at every examination, with samples drawn anew. judge:
     where the task has no verifier. truncate: as in `fitting`. turns: the most replies of an episode.
@@ -171,5 +171,5 @@ def examiner(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int, m
     settings = Sampling(max_new_tokens=evaluation.max_new_tokens or max_new_tokens)
     prompts = fitting(sampler, prompts, settings, truncate)
     return lambda step: evaluate(task, sampler, prompts, samples=evaluation.samples, settings=settings,
-                                 seed=seed_of(seed, "evaluation", step), greedy=False, judge=judge,
+                                 seed=seed_of(seed, "evaluation", step), greedy=False, reward=reward,
                                  measures=measures, kept=FOLLOWED)

@@ -6,15 +6,16 @@ import hashlib
 from pathlib import Path
 
 from postgrad import methods
-from postgrad.resolve import rewards, tasks
+from postgrad.resolve import tasks
 from postgrad.resolve.models import fingerprint, open_folder
+from postgrad.resolve.rewards import parse_reward
 from postgrad.runs import Run
 from postgrad.system.files import file_hash
 
 
 def inputs(config) -> dict:
     """Hashes of what a run was given by name: if one of them changes, going on would not be the same run."""
-    reward = getattr(config, "reward", None)
+    reward = parse_reward(getattr(config, "reward", None))
     given = {name: getattr(config, name, None) for name in ("task", "data", "reward", "method")}
     if given["method"] is not None:
         given["method"] = given["method"].file
@@ -26,9 +27,9 @@ def inputs(config) -> dict:
     if rates and Path(rates).is_file():
         files["difficulty.rates"] = [Path(rates)]
     teacher = getattr(config, "teacher", None)
-    return {"judged_by": [fingerprint(open_folder(name)) for name in rewards.model_names(reward)],
+    return {"judged_by": [fingerprint(open_folder(name)) for name in reward.model_names],
             "taught_by": fingerprint(open_folder(teacher)) if isinstance(teacher, str) else None,
-            "rubric": rewards.rubric_hash(reward),
+            "rubric": reward.rubric_hash(),
             "files": {name: contents_hash(found) for name, found in files.items()}}
 
 
@@ -50,11 +51,11 @@ def check_inputs(run: Run, config) -> None:
         raise ValueError(f"the model this run began with has changed ({open_folder(config.model)}), {remedy}")
     now = inputs(config)
     reward = getattr(config, "reward", None)
-    for name, before, after in zip(rewards.model_names(reward), run.info.get("judged_by", ()),
-                                   now["judged_by"],
+    spec = parse_reward(reward)
+    for name, before, after in zip(spec.model_names, run.info.get("judged_by", ()), now["judged_by"],
                                    strict=True):
         if before != after:
-            kind = "grading" if any(part.kind == "grader" for part in rewards.parts_of(reward)) else "reward"
+            kind = "grading" if spec.graders else "reward"
             raise ValueError(f"the {kind} model {name} has changed since this run began, {remedy}")
     if now["taught_by"] != run.info.get("taught_by"):
         raise ValueError(f"the teacher {config.teacher} has changed since this run began, {remedy}")

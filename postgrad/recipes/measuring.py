@@ -13,10 +13,10 @@ from postgrad.data.tasks import Task
 from postgrad.evaluation import against_first, curve, diversity, draw, figures, judged_by_all, paired
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.fit import Source, as_given, check_watching
+from postgrad.records import Reward
 from postgrad.resolve.models import Model, open_writer
-from postgrad.resolve.rewards import judge_alone, model_list
+from postgrad.resolve.rewards import parse_reward, split_model_names
 from postgrad.resolve.tasks import open_task
-from postgrad.rewards.base import Judge
 from postgrad.runs.display import progress
 from postgrad.sampling import LocalSampler, Sampling, Track
 
@@ -43,21 +43,21 @@ class Measured:
         net, chat = open_writer(name, self.device)
         return Model(net=net, chat=chat, name=name)
 
-    def judge(self, model: Model) -> Judge:
-        return judge_alone(self.reward, self.task, model.chat, self.device)
+    def open_reward(self, model: Model) -> Reward:
+        return parse_reward(self.reward).open_alone(self.task, model.chat, self.device)
 
-    def rankers(self, rank_by: object, model: Model) -> dict[str, Judge]:
+    def rankers(self, rank_by: object, model: Model) -> dict[str, Reward]:
         """Who chooses the best of several samples, by name; each alone."""
-        parts = model_list(rank_by) if isinstance(rank_by, str) else rank_by
-        named: dict[str, Judge] = {}
+        parts = split_model_names(rank_by) if isinstance(rank_by, str) else rank_by
+        named: dict[str, Reward] = {}
         for part in parts if isinstance(parts, Sequence) else [parts] if parts is not None else []:
             given = as_given("reward", part)
             name = Path(given).name if isinstance(given, str) else getattr(given, "__name__", "reward model")
             name = name if name not in named else f"{name} {len(named) + 1}"
-            named[name] = judge_alone(given, self.task, model.chat, self.device)
+            named[name] = parse_reward(given).open_alone(self.task, model.chat, self.device)
         return named
 
-    def draw(self, model: Model, judge: Judge, greedy: bool):
+    def draw(self, model: Model, reward: Reward, greedy: bool):
         """The replies of a model, judged; every problem has to fit the model with its reply."""
         asked = self.max_new_tokens
         tokens = tokens_for(self.task, model.net) if asked is None else asked
@@ -65,7 +65,7 @@ class Measured:
         sampler = sampler_for(self.task, LocalSampler(model.net, model.chat))
         sampler.check(self.prompts, settings)
         return draw(self.task, sampler, self.prompts, samples=self.samples, settings=settings, seed=self.seed,
-                    greedy=greedy, judge=judge, track=tracked(self.watch, model, self.task))
+                    greedy=greedy, reward=reward, track=tracked(self.watch, model, self.task))
 
 
 def tracked(watch, model: Model, task: Task) -> Track:
@@ -90,8 +90,8 @@ def evaluate(model: Source, task, *, reward=None, rank_by=None, problems: int = 
     began = time.perf_counter()
     asked = Measured(task, reward, problems, samples, split, seed, max_new_tokens, temperature, device, watch)
     opened = asked.open(model)
-    rankers, judge = asked.rankers(rank_by, opened), asked.judge(opened)
-    drawn = asked.draw(opened, judge, greedy)
+    rankers, scorer = asked.rankers(rank_by, opened), asked.open_reward(opened)
+    drawn = asked.draw(opened, scorer, greedy)
     rows, no_vote = curve(asked.task, drawn.judged, rankers)
     return {"model": opened.name, "task": asked.task.name, "split": split, "seed": seed,
             **figures(asked.task, drawn), **diversity(asked.task, drawn.judged), "curve": rows,
@@ -118,7 +118,7 @@ def compare(*models: Source, task, reward=None, problems: int = 200, samples: in
     drawn: list[list[list]] = []
     for model in models:
         opened = asked.open(model)
-        drawn.append(asked.draw(opened, asked.judge(opened), greedy=False).groups)
+        drawn.append(asked.draw(opened, asked.open_reward(opened), greedy=False).groups)
         names.append(opened.name)
     judged = judged_by_all(asked.task, drawn)
     kept = len(judged[0])

@@ -22,10 +22,9 @@ from postgrad.maths.noise import seed_of
 from postgrad.maths.select import ROUNDING, best_of, best_of_n_kl, passing
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.rollouts import RolloutConfig
-from postgrad.records import Rollout, Verdict
-from postgrad.resolve.models import Beginning, open_folder, open_writer
-from postgrad.resolve.rewards import best_score, open_judge, reward_models
-from postgrad.rewards.base import refuse_all_errors
+from postgrad.records import Rollout, Verdict, require_verdicts
+from postgrad.resolve.models import ModelSource, open_folder, open_writer
+from postgrad.resolve.rewards import parse_reward
 from postgrad.runs.disk import refuse_if_unwritable
 from postgrad.sampling import LocalSampler, Sampling, Track
 from postgrad.system.files import write_text
@@ -41,7 +40,7 @@ def run(config: PickConfig, out: Path, *, rates: Path | None = None, track: Trac
         if file is not None:
             refuse_if_there(file, flag)
     task = load_task(config.task)
-    bar = best_score(config.reward, task) if config.threshold is None else config.threshold
+    bar = parse_reward(config.reward).best_score(task) if config.threshold is None else config.threshold
     if bar is None and (config.keep == "passing" or rates):
         raise ValueError("a reward model's scores have no natural bar: say which score passes with "
                          "--threshold.")
@@ -80,9 +79,10 @@ def judged(config: PickConfig, task: Task, track: Track) -> tuple[list[Rollout],
     """Every reply, those to one prompt side by side, and what is said of each."""
     model, chat = open_writer(config.model, config.device)
     judging = RolloutConfig(task=config.task, model=config.model, reward=config.reward, device=config.device)
-    begins = Beginning(origin=open_folder(config.model), name=config.model)
-    rewards = reward_models(config.reward, model, chat, judging, begins)
-    judge = open_judge(config.reward, task, chat, rewards, device=config.device)
+    begins = ModelSource(origin=open_folder(config.model), name=config.model)
+    spec = parse_reward(config.reward)
+    models = spec.load_models(model, chat, judging, begins)
+    reward = spec.open(task, chat, models, device=config.device)
     tokens = tokens_for(task, model) if config.max_new_tokens is None else config.max_new_tokens
     settings = Sampling(max_new_tokens=tokens, temperature=config.temperature)
     sampler = sampler_for(task, LocalSampler(model, chat))
@@ -90,9 +90,9 @@ def judged(config: PickConfig, task: Task, track: Track) -> tuple[list[Rollout],
     sampler.check(prompts, settings)
     groups = sample_all(sampler, prompts, config.samples, settings, seed_of(config.seed, "pick"), track)
     rollouts = [r for group in groups for r in group]
-    verdicts = judge(rollouts)
-    refuse_all_errors(verdicts)
-    return rollouts, list(verdicts)
+    verdicts = reward.score(rollouts)
+    require_verdicts(verdicts)
+    return rollouts, verdicts
 
 
 def path_of(text: str, number: int, distinct: str) -> object:

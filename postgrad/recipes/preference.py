@@ -25,7 +25,7 @@ from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
 from postgrad.records import Batch, Conversation, Pair
-from postgrad.resolve.models import Beginning, open_policy, open_reference
+from postgrad.resolve.models import ModelSource, open_policy, open_reference
 from postgrad.resolve.tasks import open_task
 from postgrad.system.settings import setting
 from postgrad.training import objectives
@@ -137,7 +137,7 @@ def balanced(method: Method, rows: Sequence[Conversation]) -> Method:
 
 
 @fits
-def build(config: PreferenceConfig, begins: Beginning) -> Parts:
+def build(config: PreferenceConfig, begins: ModelSource) -> Parts:
     method = config.method
     alone = method.source == "singles"
     reading = Reading(config.pairs, config.data)

@@ -27,7 +27,7 @@ from postgrad.models import Config, Decoder, Models, load_model
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import DEVICE, SAVE, SEED, STEPS, Parts, no_adapter
 from postgrad.records import Batch
-from postgrad.resolve.models import Beginning
+from postgrad.resolve.models import ModelSource
 from postgrad.system.settings import COUNT, Settings, setting
 from postgrad.training import objectives
 from postgrad.training.optim import Optim, OptimSettings
@@ -202,7 +202,7 @@ class BlockBatches:
         self.step = state["step"]
 
 
-def build(config: PretrainConfig, begins: Beginning | None) -> Parts:
+def build(config: PretrainConfig, begins: ModelSource | None) -> Parts:
     begins_with = begins.weights if begins else None
     text = "" if begins_with else corpus.sample_text(40_000, config.seed)
     chat = Chat.load(begins_with) if begins_with else make_chat(text, config.sizes.vocab_size)

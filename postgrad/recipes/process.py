@@ -29,9 +29,9 @@ from postgrad.models.chat import Chat
 from postgrad.recipes.base import METHOD, SAVE, STEPS, Evaluation, Parts, RunConfig, no_adapter, prove
 from postgrad.recipes.defaults import fits
 from postgrad.records import Rollout, Step
-from postgrad.resolve.models import Beginning, open_reward, open_writer
+from postgrad.resolve.models import ModelSource, open_reward, open_writer
 from postgrad.resolve.tasks import open_task
-from postgrad.rewards.base import Verifying, judge_all
+from postgrad.rewards.base import VerifierReward, score_groups
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.settings import Settings, setting
 from postgrad.training import objectives
@@ -114,7 +114,7 @@ SETTINGS = {"words": words, "hard": hard}
 
 
 @fits
-def build(config: ProcessConfig, begins: Beginning) -> Parts:
+def build(config: ProcessConfig, begins: ModelSource) -> Parts:
     method, task = config.method, open_task(config.task)
     task.of_one_reply("an outcome or process model")
     prove(task)
@@ -171,7 +171,7 @@ def labelled(by_step: bool, task: Task, replies: Sequence[Rollout], chat: Chat) 
                          "(outcome), or give the task a `steps`.")
     if by_step:
         return [mark(r, task.steps(r.prompt, r.text), chat) for r in replies]
-    (rows,) = judge_all(Verifying(task.verify, task.waits), [replies])
+    (rows,) = score_groups(VerifierReward(task.verify, task.waits), [replies])
     return [mark(s.rollout, [Step(end=len(s.rollout.text), right=s.verdict.score >= task.best,
                                   reason=s.verdict.reason)], chat) for s in rows if s.verdict.given]
 

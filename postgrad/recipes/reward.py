@@ -27,7 +27,7 @@ from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.recipes.own_rows import Reading
 from postgrad.recipes.preference import Pairs, judge, notes, read
-from postgrad.resolve.models import Beginning, new_adapter, open_body, open_reward
+from postgrad.resolve.models import ModelSource, new_adapter, open_body, open_reward
 from postgrad.system.settings import Settings, setting
 from postgrad.training import objectives
 from postgrad.training.batches import PairBatches
@@ -93,7 +93,7 @@ def biased() -> RewardConfig:
 SETTINGS = {"questions": questions, "biased": biased}
 
 
-def open_scalar(config: RewardConfig, begins: Beginning) -> tuple[ScalarModel, Chat]:
+def open_scalar(config: RewardConfig, begins: ModelSource) -> tuple[ScalarModel, Chat]:
     """The model to train: all of it, or an adapter and heads on a frozen body."""
     if not config.optim.adapter.lora:
         model, chat = open_reward(begins.weights, config.device, config.head.heads,
@@ -113,7 +113,7 @@ def row_of(config: RewardConfig) -> Method:
 
 
 @fits
-def build(config: RewardConfig, begins: Beginning) -> Parts:
+def build(config: RewardConfig, begins: ModelSource) -> Parts:
     method = config.row
     reading = Reading(config.pairs, config.data)
     train, held, _ = read(config, reading)

@@ -31,12 +31,12 @@ from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.recipes.difficulty import Difficulty
 from postgrad.recipes.samplers import RemoteSettings, open_sampler
-from postgrad.records import Prompt, Rollout
-from postgrad.resolve.models import Beginning, Model, open_policy, open_reference
-from postgrad.resolve.rewards import best_score, new_critic, open_judge, reward_models
+from postgrad.records import Prompt, Reward, Rollout
+from postgrad.resolve.models import Model, ModelSource, open_policy, open_reference
+from postgrad.resolve.rewards import parse_reward
 from postgrad.resolve.tasks import open_task
 from postgrad.resolve.teachers import Again, demonstrated, open_teacher, prove_help
-from postgrad.rewards.base import Judge, judge_all
+from postgrad.rewards.base import score_groups
 from postgrad.sampling import LocalSampler, RowSampler, Sampling
 from postgrad.serving.agents import Agent, played_by
 from postgrad.system.settings import Settings, setting
@@ -255,11 +255,11 @@ def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list
     return [sum(x for row in r.rows for x in row.logp) - y for r, y in zip(rollouts, said, strict=True)]
 
 
-def sampling(sampler: RowSampler, config: RolloutConfig, task: Task, judge: Judge) -> Callable:
+def sampling(sampler: RowSampler, config: RolloutConfig, task: Task, reward: Reward) -> Callable:
     """How the run samples: (prompts, group_size, seed, step) -> groups of rollouts."""
     sampler = sampler_for(task, sampler, config.rollouts.turns)
     settings = Sampling(max_new_tokens=config.rollouts.budget, temperature=config.rollouts.temperature)
-    sampler.ended = getattr(judge, "ahead", None)
+    sampler.ended = reward.prefetch
 
     def sample(prompts, group_size: int, seed: int, step: int) -> list[list[Rollout]]:
         sampler.policy_step = step
@@ -268,23 +268,25 @@ def sampling(sampler: RowSampler, config: RolloutConfig, task: Task, judge: Judg
     return sample
 
 
-def paid_by(judge: Judge, rollouts: Sequence[Rollout]) -> list[float]:
-    """Of the rollouts that it can judge."""
-    return [s.verdict.score for s in judge_all(judge, [rollouts])[0] if s.verdict.given]
+def scores_given(reward: Reward, rollouts: Sequence[Rollout]) -> list[float]:
+    """The scores of rollouts; of those without a verdict none."""
+    return [s.verdict.score for s in score_groups(reward, [rollouts])[0] if s.verdict.given]
 
 
 def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
-                judge: Judge) -> Callable | None:
+                reward: Reward) -> Callable | None:
     """The held-out problems by the task's verifier; what a reward of the run's own says of them stands
     beside, as proxy. None where nobody judges."""
     if not config.evaluation.every or (not task.judged and config.reward is None):
         return None
     apart = config.reward is not None and task.judged
-    measures = reflection.measures(task, chat.places) | ({"proxy": partial(paid_by, judge)} if apart else {})
+    measures = reflection.measures(task, chat.places)
+    if apart:
+        measures["proxy"] = partial(scores_given, reward)
     if models.reference:
         measures["kl_reply"] = partial(kl_of, models.reference, config)
     return examiner(models.policy, chat, task, config.evaluation, config.seed, config.rollouts.budget,
-                    None if task.judged else judge, config.rollouts.truncate, config.rollouts.turns,
+                    None if task.judged else reward, config.rollouts.truncate, config.rollouts.turns,
                     **measures)
 
 
@@ -306,32 +308,32 @@ def drawn_prompts(config: RolloutConfig, models: Models, chat: Chat, task: Task,
 
 
 @fits
-def build(config: RolloutConfig, begins: Beginning) -> Parts:
-    method = config.row
+def build(config: RolloutConfig, begins: ModelSource) -> Parts:
+    method, spec = config.row, parse_reward(config.reward)
     taught, shown = getattr(method, "teacher", False), getattr(method, "shown", False)
     task = open_task(config.task, config.reward, judged=not (taught or config.agent.command))
     prove(task)
     policy, chat = open_policy(config, begins)
     task = played_by(config.agent, task, chat, policy)
-    rewards = reward_models(config.reward, policy, chat, config, begins)
+    rewards = spec.load_models(policy, chat, config, begins)
     compared = method.reference or config.kl.measure
     models = Models(policy=policy, reference=open_reference(config, begins, policy) if compared else None,
-                    critic=new_critic(config.reward, policy, rewards, config, begins)
+                    critic=spec.new_critic(policy, rewards, config, begins)
                            if getattr(method, "critic", False) else None,
                     reward=rewards[0] if rewards else None,
                     teacher=open_teacher(config, begins, policy, chat))
     again = demonstrated(task, config.seed) if shown else None
     prompts, left_out = drawn_prompts(config, models, chat, task, again)
-    judge = open_judge(config.reward, task, chat, rewards, device=config.device,
-                       ensemble=config.reward_ensemble, taught=taught)
+    reward = spec.open(task, chat, rewards, device=config.device, ensemble=config.reward_ensemble,
+                       taught=taught)
     line = LINES[method.source]
     own = {RolloutBatches: lambda: {"target": config.kl.target, "gain": config.kl.gain,
                                     "mix": mixed_in(config, chat, policy.config.max_position_embeddings),
                                     "show": again and (lambda prompt: chat.render(again(prompt).messages))},
-           ChosenTexts: lambda: {"best": best_score(config.reward, task)}, ChosenPairs: dict}[line]()
+           ChosenTexts: lambda: {"best": spec.best_score(task)}, ChosenPairs: dict}[line]()
     settings = replace(config.rollouts, turns=turns_of(task, config.rollouts.turns))
     sampler, source = open_sampler(config, policy, chat)
-    batches = line(prompts, sample=sampling(sampler, config, task, judge), source=source, judge=judge,
+    batches = line(prompts, sample=sampling(sampler, config, task, reward), source=source, reward=reward,
                    models=models, method=method, settings=settings, steps=config.steps, seed=config.seed,
                    tokens_per_pass=config.optim.at_once, device=config.device,
                    lanes=lanes(config.optim.lanes, config.optim.divides), **own)
@@ -339,12 +341,12 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
     optim, helped = Optim(models, config.optim, config.steps, tokens), ()
     if again and not begins.checkpoint:
         with unshard(models):
-            helped = (prove_help(config, task, LocalSampler(policy, chat), again, judge),)
+            helped = (prove_help(config, task, LocalSampler(policy, chat), again, reward),)
     examined = config.evaluation.asked(task, config.seed) if config.evaluation.every else []
     return Parts(models=models, chat=chat, batches=batches,
                  data=data_counts((p.messages for p in prompts), (p.messages for p in examined)),
                  objective=objectives.build(method, temperature=config.rollouts.temperature),
                  optim=optim, every=config.evaluation.every,
-                 examine=examination(config, models, chat, task, judge),
+                 examine=examination(config, models, chat, task, reward),
                  hooks=(lambda now: batches.after(now.row),) if line is RolloutBatches else (),
                  notes=(*left_out, *helped))

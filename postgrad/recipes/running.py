@@ -21,7 +21,7 @@ from postgrad.recipes.hooks import Watch, examine, hooks, look_too
 from postgrad.recipes.inputs import check_inputs, inputs
 from postgrad.recipes.short_of_memory import memory_advice
 from postgrad.resolve import tasks
-from postgrad.resolve.models import Beginning, fingerprint, open_folder
+from postgrad.resolve.models import ModelSource, fingerprint, open_folder
 from postgrad.runs import Follower, Run, RunGone, SampleLog, Saves, check_name
 from postgrad.runs.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.system import processes
@@ -35,11 +35,11 @@ from postgrad.training.loop import restore, train
 Build = Callable[..., Parts]  # (config, begins) -> Parts
 
 
-def beginning(config, checkpoint: Path | None = None, origin: Path | None = None) -> Beginning | None:
+def beginning(config, checkpoint: Path | None = None, origin: Path | None = None) -> ModelSource | None:
     """Where a run's models begin; None for a recipe that makes its own (pretraining)."""
     if not getattr(config, "model", None):
-        return Beginning(origin=checkpoint, name="", checkpoint=checkpoint) if checkpoint else None
-    return Beginning(origin=origin or open_folder(config.model), name=config.model, checkpoint=checkpoint)
+        return ModelSource(origin=checkpoint, name="", checkpoint=checkpoint) if checkpoint else None
+    return ModelSource(origin=origin or open_folder(config.model), name=config.model, checkpoint=checkpoint)
 
 
 def start(recipe: str, config, build: Build, folder: Path | str, *, command: str = "",
@@ -79,7 +79,7 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
     return carry_on(run, parts, config, watch, callback)
 
 
-def built(build: Build, config, begins: Beginning | None) -> Parts:
+def built(build: Build, config, begins: ModelSource | None) -> Parts:
     parts = replace(build(config, begins), begins=begins)
     return replace(parts, panel=panel.examined(config, parts))
 

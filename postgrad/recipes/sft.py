@@ -26,7 +26,7 @@ from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
 from postgrad.records import Batch, Conversation
-from postgrad.resolve.models import Beginning, open_policy
+from postgrad.resolve.models import ModelSource, open_policy
 from postgrad.resolve.sources import Source, shares, sources_of
 from postgrad.resolve.tasks import open_task
 from postgrad.system.settings import COUNT, setting
@@ -175,7 +175,7 @@ def read(config: SFTConfig, chat: Chat, most: int) -> Imitated:
 
 
 @fits
-def build(config: SFTConfig, begins: Beginning) -> Parts:
+def build(config: SFTConfig, begins: ModelSource) -> Parts:
     model, chat = open_policy(config, begins)
     task = open_task(config.task) if config.task is not None else None
     examine, every, examined = None, config.evaluation.every, []

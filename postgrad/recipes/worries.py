@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from postgrad.resolve.rewards import parts_of
+from postgrad.resolve.rewards import parse_reward
 from postgrad.runs.explain import METRICS, Worry
-
-MODELS = ("models", "model", "grader")  # kinds of judges that can be gamed
 
 
 def worries_of(config) -> dict[str, Worry]:
     """What holds for a run. A KL per reply worries where a model judges: a verifier is not gamed so."""
-    judged = any(part.kind in MODELS for part in parts_of(getattr(config, "reward", None)))
+    learned = parse_reward(getattr(config, "reward", None)).learned
     return {name: metric.worry for name, metric in METRICS.items()
-            if metric.worry and (name != "kl_reply" or judged)}
+            if metric.worry and (name != "kl_reply" or learned)}
 
 
 class Worries:

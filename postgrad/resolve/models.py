@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 
@@ -172,10 +172,9 @@ def with_chat(folder: Path, load: Callable) -> tuple:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beginning:
-    """Where the models of a run begin. origin: the folder of the model that the run started from;
-    checkpoint: the step
-    it goes on from, or None. name: what the origin is called."""
+class ModelSource:
+    """Where the models of a run come from. origin: the folder of the model that the run started from, called
+    name. checkpoint: the folder of the step that it resumes from, or None."""
 
     origin: Path
     name: str
@@ -186,30 +185,55 @@ class Beginning:
         return self.checkpoint or self.origin
 
 
-def open_policy(config, begins: Beginning) -> tuple[Decoder | Adapted, Chat]:
+class OptimSettings(Protocol):
+    """What opening a model needs of `optim`."""
+
+    @property
+    def adapter(self) -> Adapters: ...
+
+    @property
+    def divides(self) -> bool: ...
+
+    def dividing(self, device: str) -> Divide | None: ...
+
+
+class ModelSettings(Protocol):
+    """What opening the models of a run needs of its config."""
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def optim(self) -> OptimSettings: ...
+
+
+def open_policy(config: ModelSettings, source: ModelSource) -> tuple[Decoder | Adapted, Chat]:
     """The model to train: all of it, or an adapter on the frozen model that the run starts from."""
     if not config.optim.adapter.lora:
-        return open_model(begins.weights, config.device, divide=config.optim.dividing(config.device))
-    body, chat = open_body(config, begins)
+        return open_model(source.weights, config.device, divide=config.optim.dividing(config.device))
+    body, chat = open_body(config, source)
     return new_adapter(body, config, "policy"), chat
 
 
-def open_body(config, begins: Beginning) -> tuple[Decoder, Chat]:
+def open_body(config: ModelSettings, source: ModelSource) -> tuple[Decoder, Chat]:
     """The model under the adapters: always the one a run started from.
     A checkpoint has the adapter merged, its state apart."""
-    return open_model(begins.origin, config.device, config.optim.adapter.bits,
+    return open_model(source.origin, config.device, config.optim.adapter.bits,
                       config.optim.dividing(config.device))
 
 
-def open_reference(config, begins: Beginning, policy) -> Decoder | Adapted:
+def open_reference(config: ModelSettings, source: ModelSource, policy) -> Decoder | Adapted:
     """The model that the run starts from, standing still: a copy, or the body under the policy's adapter."""
     if is_adapted(policy):
         return Adapted(policy.body, None)
-    return load_model(begins.origin, device=config.device,
+    return load_model(source.origin, device=config.device,
                       divide=config.optim.dividing(config.device)).requires_grad_(False)
 
 
-def new_adapter(body: Decoder, config, role: str) -> Adapted:
+def new_adapter(body: Decoder, config: ModelSettings, role: str) -> Adapted:
     return with_adapter(body, config.optim.adapter,
                         torch.Generator().manual_seed(seed_of(config.seed, "lora", role)))
 
@@ -218,13 +242,13 @@ def with_adapter(body: Decoder, a: Adapters, draw: torch.Generator) -> Adapted:
     return Adapted(body, Adapter(body, rank=a.lora or 0, alpha=a.alpha, targets=a.names, generator=draw))
 
 
-def base_name(begins: Beginning) -> str:
+def base_name(source: ModelSource) -> str:
     """What an adapter's files call the model under it: a hub id as it is, else the folder,
     so that `peft` finds it too."""
-    return begins.name if on_hub(begins.name) else str(open_folder(begins.name).resolve())
+    return source.name if on_hub(source.name) else str(open_folder(source.name).resolve())
 
 
-def shared_scalar(name: str, body: Decoder, config, begins: Beginning) -> ScalarModel | None:
+def shared_scalar(name: str, body: Decoder, config: ModelSettings, source: ModelSource) -> ScalarModel | None:
     """A reward model that was trained as an adapter on the very model a run starts from, held in as many
     bits, put on that model's body; or None. A body that is divided among ranks is not everybody's."""
     if not (Path(name) / "run.json").exists() or config.optim.divides:
@@ -232,7 +256,7 @@ def shared_scalar(name: str, body: Decoder, config, begins: Beginning) -> Scalar
     run = Run.open(name)
     a = unplain(Adapters, run.config.get("optim", {}).get("adapter", {}))
     if (not a.lora or a.bits != config.optim.adapter.bits
-            or run.info.get("begins_with") != fingerprint(begins.origin)):
+            or run.info.get("begins_with") != fingerprint(source.origin)):
         return None
     state = read_state(open_folder(name))["models"]["policy"]
     model = ScalarModel(with_adapter(body, a, torch.Generator()), len(state["score_head.weight"]))

@@ -1,4 +1,5 @@
-"""Whatever stands for a reward becomes a judge of rollouts.
+"""Whatever stands for a reward becomes a `Reward`, in two steps: `parse_reward` reads it without opening a
+model, and `RewardSpec.open` makes the object that scores rollouts.
 
     None                        the task's own verifier
     "number+0.2*think"          verifiers by name; "correct+0.2*think" with the task's own reading of answers
@@ -7,6 +8,7 @@
     "judge:MODEL[:RUBRIC.txt]"  a chat model that grades
     "mine.py", "mine.py:NAME"   the function `reward` or NAME of a file
     my_function                 (prompt, text) -> float | bool | Verdict; from_trl(f) for TRL's kind
+    my_object                   whatever has the two methods of `postgrad.records.Reward`
     [f, g], {f: 1.0, "think": 0.2}   the sum of several, each with its weight
     "questions=runs/reward;number+0.2*think"   of a mixture of tasks: prompts of `questions` by the reward
                                 model, all others by what names no task, else by the task's own verifier
@@ -16,24 +18,29 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
 
 from postgrad.data.tasks import Task
-from postgrad.models import ScalarModel, is_adapted, load_scalar
+from postgrad.models import Adapted, Decoder, ScalarModel, is_adapted, load_scalar
 from postgrad.models.chat import Chat
-from postgrad.records import Rollout, Verdict
-from postgrad.resolve.models import Beginning, new_adapter, open_chat, open_folder, open_writer, shared_scalar
-from postgrad.rewards.base import Judge, Verifying, judge_of
-from postgrad.rewards.function import FromTRL, Weighted, check_signature, own_verifier
-from postgrad.rewards.grader import RUBRIC, Grader
-from postgrad.rewards.model import ModelJudge
-from postgrad.rewards.named import is_reward_name, read_spec
-from postgrad.rewards.process import ProcessJudge
-from postgrad.rewards.routed import PerTask
+from postgrad.records import Reward, Rollout, Verdict
+from postgrad.resolve.models import (
+    ModelSettings,
+    ModelSource,
+    new_adapter,
+    open_chat,
+    open_folder,
+    open_writer,
+    shared_scalar,
+)
+from postgrad.rewards.base import RoutedReward, VerifierReward, Verify, WeightedReward
+from postgrad.rewards.function import check_signature, own_verifier
+from postgrad.rewards.grader import RUBRIC, GraderReward
+from postgrad.rewards.model import ModelReward, ProcessReward
+from postgrad.rewards.named import RewardFunction, VerifierSum, is_reward_name, read_spec
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import read_bytes, read_text
@@ -42,84 +49,334 @@ from postgrad.system.user_code import called
 
 BETWEEN = re.compile(r";(?![^()]*\))")  # a semicolon outside of brackets
 
+LoadScalar = Callable[[str], ScalarModel]
+
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """One term of a reward. kind: function, judge, verifier, models (named), model (opened) or grader.
-    task: the one whose prompts alone it judges; "" for all that have no judge of their own."""
+class Opening:
+    """What a term needs to become a Reward. models: the term's own reward models, opened."""
 
-    kind: str
+    task: Task
+    chat: Chat
+    device: str
+    ensemble: str
+    models: Sequence[ScalarModel] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """One term of a reward. task: the task whose prompts it scores; "" for all prompts without a term of
+    their own."""
+
     name: str
-    value: Any
     weight: float = 1.0
     task: str = ""
 
     @property
-    def models(self) -> tuple[str, ...]:
+    def model_names(self) -> tuple[str, ...]:
         """The models that it opens by name."""
-        return self.value if self.kind == "models" else self.value[:1] if self.kind == "grader" else ()
-
-
-def parts_of(reward: object) -> tuple[Part, ...]:
-    """What a reward is made of; () for None."""
-    if reward is None:
         return ()
+
+    @property
+    def model_count(self) -> int:
+        """How many reward models it needs."""
+        return 0
+
+    @property
+    def learned(self) -> bool:
+        """Whether a model scores, which a policy can exploit."""
+        return False
+
+    @property
+    def best(self) -> float | None:
+        """The best score of a reply; None where scores have no end. A function of the user's own is taken to
+        pay at most 1."""
+        return 1.0
+
+    @property
+    def verifier(self) -> Verify | None:
+        """The function of (prompt, text) that it is; None where it scores rollouts."""
+        return None
+
+    def load_models(self, load: LoadScalar) -> list[ScalarModel]:
+        """Its reward models. load: opens one by name."""
+        return []
+
+    def open(self, opening: Opening) -> Reward:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionTerm(Term):
+    function: RewardFunction
+
+    @property
+    def verifier(self) -> Verify:
+        return own_verifier(self.function)
+
+    def open(self, opening: Opening) -> Reward:
+        return _proved(VerifierReward(self.verifier), self.name, opening.task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardTerm(Term):
+    """An object that scores rollouts itself."""
+
+    reward: Reward
+
+    def open(self, opening: Opening) -> Reward:
+        return _proved(self.reward, self.name, opening.task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifierTerm(Term):
+    """Verifiers by name, as a sum."""
+
+    sum: VerifierSum
+
+    @property
+    def best(self) -> float:
+        return self.sum.best
+
+    @property
+    def verifier(self) -> Verify:
+        return self.sum
+
+    def open(self, opening: Opening) -> Reward:
+        waits = self.sum.waits or self.sum.has("correct") and opening.task.waits
+        return VerifierReward(self.sum.for_task(opening.task.verify), waits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTerm(Term):
+    """Reward models, by name or one that is opened; several are an ensemble."""
+
+    names: tuple[str, ...] = ()
+    model: ScalarModel | None = None
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        return self.names
+
+    @property
+    def model_count(self) -> int:
+        return len(self.names) or 1
+
+    @property
+    def learned(self) -> bool:
+        return True
+
+    @property
+    def best(self) -> None:
+        return None
+
+    def load_models(self, load: LoadScalar) -> list[ScalarModel]:
+        return [self.model] if self.model is not None else [load(name) for name in self.names]
+
+    def open(self, opening: Opening) -> Reward:
+        models, task = opening.models, opening.task
+        if all(model.head != "process" for model in models):
+            return ModelReward(models, rule=opening.ensemble, device=opening.device)
+        if len(models) > 1:
+            raise ValueError("a process model pays token by token, so it makes no ensemble: name it "
+                             "alone in reward.")
+        if task.steps is None:
+            raise ValueError(f"a process model scores the steps of a reply, and task {task.name} has none: "
+                             "take a reward model, or the task's own verifier (reward=none).")
+        steps = task.steps
+        return ProcessReward(models[0], opening.chat,
+                             lambda r: [step.end for step in steps(r.prompt, r.text)], device=opening.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraderTerm(Term):
+    """A chat model that grades. rubric: a file that says what a good reply is; "": the rubric that ships."""
+
+    model: str
+    rubric: str
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        return (self.model,)
+
+    @property
+    def learned(self) -> bool:
+        return True
+
+    def open(self, opening: Opening) -> Reward:
+        if self.rubric and not Path(self.rubric).is_file():
+            raise ValueError(f"reward=judge:{self.model}:{self.rubric}: there is no rubric {self.rubric!r}: "
+                             "give a text that says what a good reply is.")
+        model, chat = open_writer(self.model, opening.device)
+        sampler = LocalSampler(model.requires_grad_(False), chat)
+        settings = Sampling(max_new_tokens=16, temperature=0.0)
+        rubric = read_text(self.rubric).strip() if self.rubric else RUBRIC
+        return GraderReward(sampler, settings, rubric=rubric,
+                            fits=lambda prompt: sampler.check([prompt], settings))
+
+
+@dataclass(frozen=True)
+class RewardSpec:
+    """A reward, read: its terms. No terms: the task's own verifier."""
+
+    terms: tuple[Term, ...] = ()
+
+    @property
+    def model_names(self) -> list[str]:
+        """The models that it opens by name, in order."""
+        return [name for term in self.terms for name in term.model_names]
+
+    @property
+    def learned(self) -> bool:
+        return any(term.learned for term in self.terms)
+
+    @property
+    def graders(self) -> list[GraderTerm]:
+        return [term for term in self.terms if isinstance(term, GraderTerm)]
+
+    @property
+    def verifier(self) -> Verify | None:
+        """The single function of (prompt, text) that it is; None where rollouts have to be scored."""
+        return self.terms[0].verifier if len(self.terms) == 1 else None
+
+    def rubric_hash(self) -> str | None:
+        """The hash of the rubric that a grading model is given; None where there is none."""
+        for term in self.graders:
+            if term.rubric and Path(term.rubric).is_file():
+                return hashlib.sha256(read_bytes(term.rubric)).hexdigest()
+        return None
+
+    def best_score(self, task: Task) -> float | None:
+        """The best score of a reply; None for a reward model, and where it differs from task to task."""
+        if not self.terms:
+            return task.best
+        best = [(term.weight, term.best) for term in self.terms]
+        if any(term.task for term in self.terms) or any(score is None for _, score in best):
+            return None
+        return sum(weight * score for weight, score in best if score is not None)
+
+    def load_models(self, policy: Decoder | Adapted, chat: Chat, config: ModelSettings,
+                    source: ModelSource) -> list[ScalarModel]:
+        """The reward models of a run: on the policy's body where both are adapters on it, else with a body of
+        their own."""
+        def load(name: str) -> ScalarModel:
+            shared = shared_scalar(name, policy.body, config, source) if is_adapted(policy) else None
+            return _checked(name, shared or load_scalar(open_folder(name), device=config.device), chat)
+
+        models = [model for term in self.terms for model in term.load_models(load)]
+        return [model.to(config.device).requires_grad_(False) for model in models]
+
+    def new_critic(self, policy: Decoder | Adapted, models: Sequence[ScalarModel], config: ModelSettings,
+                   source: ModelSource) -> ScalarModel:
+        """A critic that starts from the (first) reward model, else from the run's model with a head at zero;
+        with adapters, on the policy's body.
+
+        A process model's numbers are log-odds, and what it pays are chances: no critic starts from it.
+        """
+        names = [name for term in self.terms if isinstance(term, ModelTerm) for name in term.names]
+        names = [] if any(model.head == "process" for model in models) else names
+        if not is_adapted(policy):
+            return load_scalar(open_folder(names[0]) if names else source.origin, device=config.device,
+                               divide=config.optim.dividing(config.device))
+        shared = shared_scalar(names[0], policy.body, config, source) if names else None
+        return shared or ScalarModel(new_adapter(policy.body, config, "critic"))
+
+    def open(self, task: Task, chat: Chat, models: Sequence[ScalarModel], *, device: str,
+             ensemble: str = "mean", taught: bool = False) -> Reward:
+        """The reward of a run. models: its reward models, opened, in order. taught: a teacher's log-probs are
+        enough, so where nothing else scores every score is 0."""
+        rest = iter(models)
+        by_task: dict[str, dict[str, tuple[Reward, float]]] = {}
+        for term in self.terms:
+            rewards = by_task.setdefault(term.task, {})
+            name = term.name if term.name not in rewards else f"{term.name} {len(rewards) + 1}"
+            opening = Opening(task=task, chat=chat, device=device, ensemble=ensemble,
+                              models=list(islice(rest, term.model_count)))
+            rewards[name] = term.open(opening), term.weight
+        otherwise: Reward
+        if others := by_task.pop("", {}):
+            otherwise = _sum(others)
+        elif not task.judged and taught:
+            otherwise = VerifierReward(lambda prompt, text: Verdict(score=0.0, reason="nobody judges"))
+        elif not task.judged:
+            raise ValueError(f"task {task.name} has no verifier: say who judges with reward=, a function of "
+                             "(prompt, text), say.")
+        else:
+            otherwise = task.reward()
+        own = {name: _sum(rewards) for name, rewards in by_task.items()}
+        return RoutedReward(own, otherwise, task.name) if own else otherwise
+
+    def open_alone(self, task: Task, chat: Chat, device: str) -> Reward:
+        """The reward of an evaluation, where no run is: reward models have a body of their own."""
+        def load(name: str) -> ScalarModel:
+            return _checked(name, load_scalar(open_folder(name), device=device), chat)
+
+        models = [model for term in self.terms for model in term.load_models(load)]
+        return self.open(task, chat, models, device=device)
+
+
+def parse_reward(reward: object) -> RewardSpec:
+    """What a reward is made of. It is told apart here alone by what it is."""
+    if reward is None:
+        return RewardSpec()
     if isinstance(reward, Mapping):
-        return tuple(_weighed(key, weight) for key, weight in reward.items())
+        return RewardSpec(tuple(_weighted_term(key, weight) for key, weight in reward.items()))
     if isinstance(reward, str):
         pieces = [reward] if Path(reward).exists() else BETWEEN.split(reward)
-        return tuple(_of_task(text) for text in pieces if text.strip())
-    return tuple(_part(x) for x in reward) if isinstance(reward, Sequence) else (_part(reward),)
+        return RewardSpec(tuple(_task_term(text) for text in pieces if text.strip()))
+    return RewardSpec(tuple(map(_term, reward)) if isinstance(reward, Sequence) else (_term(reward),))
 
 
-def _of_task(text: str) -> Part:
+def _task_term(text: str) -> Term:
     """"questions=runs/reward" -> the reward model, for prompts of the task questions."""
     named = re.fullmatch(r"\s*([\w.-]+)=(.*)", text, re.DOTALL)
-    return replace(_named(named[2]), task=named[1]) if named and not Path(text).exists() else _named(text)
+    if named and not Path(text).exists():
+        return replace(_named_term(named[2]), task=named[1])
+    return _named_term(text)
 
 
-def _weighed(key: object, weight: object) -> Part:
+def _weighted_term(key: object, weight: object) -> Term:
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
         raise ValueError(f"reward gives {key!r:.60} the weight {weight!r}: it must be a number above 0.")
-    return replace(_part(key), weight=float(weight))
+    return replace(_term(key), weight=float(weight))
 
 
-def _part(reward: object) -> Part:
+def _term(reward: object) -> Term:
     if isinstance(reward, Run | Path):
         folder = reward.folder if isinstance(reward, Run) else reward
-        return Part(kind="models", name=folder.name, value=(str(folder),))
+        return ModelTerm(name=folder.name, names=(str(folder),))
     if isinstance(reward, ScalarModel):
-        return Part(kind="model", name="reward model", value=reward)
-    if isinstance(reward, FromTRL):
-        return Part(kind="judge", name=reward.__name__, value=reward)
+        return ModelTerm(name="reward model", model=reward)
+    if isinstance(reward, Reward):
+        return RewardTerm(name=getattr(reward, "__name__", type(reward).__name__), reward=reward)
     if isinstance(reward, str):
-        return _of_task(reward)
+        return _task_term(reward)
     if callable(reward):
         check_signature(reward)
-        return Part(kind="function", name=called(reward).rpartition(".")[2], value=reward)
+        return FunctionTerm(name=called(reward).rpartition(".")[2], function=reward)
     raise ValueError(f"reward is {reward!r:.80}: expected a function of (prompt, text), a list or weighted "
                      "dict of them, a reward model, a run, or a name.")
 
 
-def _named(text: str) -> Part:
+def _named_term(text: str) -> Term:
     kind, _, rest = text.strip().partition(":")
     if is_file_spec(text.strip()):
-        return _part(load_from_file(text.strip(), "reward"))
+        return _term(load_from_file(text.strip(), "reward"))
     if kind == "judge":
         model, _, rubric = rest.partition(":")
         if not model:
             raise ValueError(f"reward={text}: name the chat model that grades, e.g. "
                              "reward=judge:models/judge.")
-        return Part(kind="grader", name="grade", value=(model, rubric))
+        return GraderTerm(name="grade", model=model, rubric=rubric)
     first = re.match(r"\s*(?:[0-9.]+\s*\*\s*)?([a-zA-Z_]\w*)", text)
     if first and not Path(text).exists() and is_reward_name(first[1]):
-        return Part(kind="verifier", name=text, value=read_spec(text))
-    names = model_list(text)
-    return Part(kind="models", name=Path(names[0]).name, value=names)
+        return VerifierTerm(name=text, sum=read_spec(text))
+    names = split_model_names(text)
+    return ModelTerm(name=Path(names[0]).name, names=names)
 
 
-def model_list(text: str) -> tuple[str, ...]:
-    """The models of a text: "a, b" -> ("a", "b"). A folder that is there is one, commas and all."""
+def split_model_names(text: str) -> tuple[str, ...]:
+    """"a, b" -> ("a", "b"). A folder that exists is one name, commas and all."""
     whole = text.strip()
     if Path(re.sub(r"@\d+$", "", whole)).exists():
         return (whole,)
@@ -132,48 +389,8 @@ def model_list(text: str) -> tuple[str, ...]:
     return names
 
 
-def best_score(reward: object, task: Task) -> float | None:
-    """The best score that a reply can get; None of a reward model, whose scores have no end, and where it is
-    another from task to task. A function of the user's own is taken to pay at most 1."""
-    parts = parts_of(reward)
-    if not parts:
-        return task.best
-    if any(part.kind in ("models", "model") or part.task for part in parts):
-        return None
-    return sum(part.weight * (part.value.best if part.kind == "verifier" else 1.0) for part in parts)
-
-
-# what a run keeps, so that going on is going on with the same judge
-
-def model_names(reward: object) -> list[str]:
-    """The models that a reward opens by name, in order."""
-    return [name for part in parts_of(reward) for name in part.models]
-
-
-def rubric_hash(reward: object) -> str | None:
-    """The hash of the rubric that a grading model is given; None where there is none."""
-    for part in parts_of(reward):
-        if part.kind == "grader" and part.value[1] and Path(part.value[1]).is_file():
-            return hashlib.sha256(read_bytes(part.value[1])).hexdigest()
-    return None
-
-
-# opening
-
-def reward_models(reward: object, policy, chat: Chat, config, begins: Beginning) -> list[ScalarModel]:
-    """The reward models that a reward names or is, each checked:
-    a head that says something, the policy's own tokens."""
-    models = []
-    for part in parts_of(reward):
-        if part.kind == "model":
-            models.append(part.value.to(config.device).requires_grad_(False))
-        for name in part.value if part.kind == "models" else ():
-            models.append(_checked(name, _scalar(name, policy, config, begins), chat))
-    return models
-
-
 def _checked(name: str, model: ScalarModel, chat: Chat) -> ScalarModel:
-    """A reward model that scores, and reads the tokens of whom it judges as they are meant."""
+    """A reward model with a trained head, and with the tokenizer and the chat template of the policy."""
     theirs = open_chat(open_folder(name))
     if not model.score_head.weight.any():
         raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad "
@@ -184,113 +401,19 @@ def _checked(name: str, model: ScalarModel, chat: Chat) -> ScalarModel:
     return model.requires_grad_(False)
 
 
-def _scalar(name: str, policy, config, begins: Beginning) -> ScalarModel:
-    """A reward model: on the policy's body where both are adapters on it, else with a body of its own."""
-    shared = shared_scalar(name, policy.body, config, begins) if is_adapted(policy) else None
-    return shared or load_scalar(open_folder(name), device=config.device)
+def _sum(rewards: Mapping[str, tuple[Reward, float]]) -> Reward:
+    """One reward of weight 1 as it is; others as their weighted sum."""
+    (first, weight), *more = rewards.values()
+    return first if weight == 1 and not more else WeightedReward(rewards)
 
 
-def new_critic(reward: object, policy, models: Sequence[ScalarModel], config,
-               begins: Beginning) -> ScalarModel:
-    """From the (first) reward model, or from the policy's start with a head at zero;
-    with adapters, on the policy's body.
-
-    A process model's numbers are log-odds, and what it pays are chances: no critic starts from it.
-    """
-    names = [name for part in parts_of(reward) if part.kind == "models" for name in part.value]
-    names = [] if any(model.head == "process" for model in models) else names
-    if not is_adapted(policy):
-        return load_scalar(open_folder(names[0]) if names else begins.origin, device=config.device,
-                           divide=config.optim.dividing(config.device))
-    shared = shared_scalar(names[0], policy.body, config, begins) if names else None
-    return shared or ScalarModel(new_adapter(policy.body, config, "critic"))
-
-
-def open_judge(reward: object, task: Task, chat: Chat, models: Sequence[ScalarModel], *, device: str,
-               ensemble: str = "mean", taught: bool = False) -> Judge:
-    """The judge of a run's rollouts. models: the reward models of `reward`, opened, in order. taught: a
-    teacher's word is enough, so where nobody judges every score is 0."""
-    waiting = list(models)
-    by_task: dict[str, dict[str, tuple[Judge, float]]] = {}
-    for part in parts_of(reward):
-        count = len(part.value) if part.kind == "models" else int(part.kind == "model")
-        mine, waiting = waiting[:count], waiting[count:]
-        judges = by_task.setdefault(part.task, {})
-        name = part.name if part.name not in judges else f"{part.name} {len(judges) + 1}"
-        judges[name] = _judge(part, mine, task, chat, device, ensemble), part.weight
-    otherwise: Judge
-    if others := by_task.pop("", {}):
-        otherwise = _sum(others)
-    elif not task.judged and taught:
-        otherwise = Verifying(lambda prompt, text: Verdict(score=0.0, reason="nobody judges"))
-    elif not task.judged:
-        raise ValueError(f"task {task.name} has no verifier: say who judges with reward=, a function of "
-                         "(prompt, text), say.")
-    else:
-        otherwise = judge_of(task)
-    own = {name: _sum(judges) for name, judges in by_task.items()}
-    return PerTask(own, otherwise, task.name) if own else otherwise
-
-
-def _sum(judges: Mapping[str, tuple[Judge, float]]) -> Judge:
-    """One judge of weight 1 as it is; others as their weighted sum."""
-    (first, weight), *more = judges.values()
-    return first if weight == 1 and not more else Weighted(judges)
-
-
-def judge_alone(reward: object, task: Task, chat: Chat, device: str) -> Judge:
-    """The judge of a measurement, where no run is: reward models have a body of their own."""
-    models = [model for part in parts_of(reward) for model in (
-        [part.value] if part.kind == "model" else
-        [_checked(name, load_scalar(open_folder(name), device=device), chat) for name in part.value]
-        if part.kind == "models" else [])]
-    return open_judge(reward, task, chat, models, device=device)
-
-
-def _judge(part: Part, models: Sequence[ScalarModel], task: Task, chat: Chat, device: str,
-           ensemble: str) -> Judge:
-    if part.kind == "grader":
-        model, rubric = part.value
-        return open_grader(model, rubric, device)
-    if part.kind == "verifier":
-        asks = part.value.has("correct")
-        return Verifying(part.value.of(task.verify), part.value.waits or asks and task.waits)
-    if part.kind in ("function", "judge"):
-        judge = Verifying(own_verifier(part.value)) if part.kind == "function" else part.value
-        return _proved(judge, part.name, task)
-    if all(model.head != "process" for model in models):
-        return ModelJudge(models, rule=ensemble, device=device)
-    if len(models) > 1:
-        raise ValueError("a process model pays token by token, so it makes no ensemble: name it "
-                         "alone in reward.")
-    if task.steps is None:
-        raise ValueError(f"a process model scores the steps of a reply, and task {task.name} has none: take "
-                         "a reward model, or the task's own verifier (reward=none).")
-    steps = task.steps
-    return ProcessJudge(models[0], chat, lambda r: [step.end for step in steps(r.prompt, r.text)],
-                        device=device)
-
-
-def _proved(judge: Judge, name: str, task: Task) -> Judge:
-    """A function of the user's own, after it has judged one empty reply:
-    before any training, as verifiers of tasks are."""
+def _proved(reward: Reward, name: str, task: Task) -> Reward:
+    """A user's reward, after it has scored one empty reply, before any training."""
     (prompt,) = task.prompts("train", 1, 0)
-    (said,) = judge([Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text="", finished=True,
-                             seed=0)])
-    if said.error:
+    (verdict,) = reward.score([Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text="",
+                                       finished=True, seed=0)])
+    if verdict.error:
         raise ValueError(f"reward {name} fails on an empty reply "
-                         f"({said.error.removeprefix('infrastructure: ')}): it must judge any text, an "
+                         f"({verdict.error.removeprefix('infrastructure: ')}): it must judge any text, an "
                          "empty one too.")
-    return judge
-
-
-def open_grader(name: str, rubric: str, device: str) -> Grader:
-    """The chat model that grades the rollouts, by the rubric of a file or the one it has."""
-    if rubric and not Path(rubric).is_file():
-        raise ValueError(f"reward=judge:{name}:{rubric}: there is no rubric {rubric!r}: give a text that "
-                         "says what a good reply is.")
-    model, chat = open_writer(name, device)
-    sampler = LocalSampler(model.requires_grad_(False), chat)
-    settings = Sampling(max_new_tokens=16, temperature=0.0)
-    return Grader(sampler, settings, rubric=read_text(rubric).strip() if rubric else RUBRIC,
-                  fits=lambda prompt: sampler.check([prompt], settings))
+    return reward

@@ -11,6 +11,7 @@ from postgrad.data.tasks import SOURCED, SPLITS, Task, load_task, mixture_parts,
 from postgrad.data.tasks.listed import prompts_of, sampled, split_list
 from postgrad.data.tasks.rows import task_of
 from postgrad.records import Prompt
+from postgrad.resolve.rewards import parse_reward
 from postgrad.rewards.function import own_verifier
 
 DEFAULT_VERIFIER = "number(lenient)"
@@ -44,7 +45,7 @@ def prompts_alone(rows: list[tuple[str, object]], reward: object, name: str) -> 
     """A task from (place, prompt) of each row, judged by the reward where it is a verifier, else by none."""
     parts, meta = split_list(prompts_of([row for _, row in rows], [place for place, _ in rows].__getitem__))
     return Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts),
-                verify=verifier_in(reward),
+                verify=parse_reward(reward).verifier,
                 meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
 
 
@@ -59,16 +60,6 @@ def answered(row: object) -> bool:
     if isinstance(row, Prompt):
         return row.answer is not None
     return not isinstance(row, Mapping) or row.get("answer") is not None
-
-
-def verifier_in(reward: object) -> Callable | None:
-    """The verifier that a reward is, where it is a single function of (prompt, text); else None: a judge of
-    rollouts has to be asked."""
-    from postgrad.resolve.rewards import parts_of
-    parts = parts_of(reward)
-    if len(parts) == 1 and parts[0].kind in ("function", "verifier"):
-        return parts[0].value if parts[0].kind == "verifier" else own_verifier(parts[0].value)
-    return None
 
 
 def make_task(prompts: Iterable, verify: Callable | None = None, *, name: str = "own",

@@ -10,9 +10,8 @@ from postgrad.data.tasks import Task
 from postgrad.evaluation import against_first, judged_by_all, score_samples
 from postgrad.models import LanguageModel
 from postgrad.models.chat import Chat
-from postgrad.records import Prompt
-from postgrad.resolve.models import Beginning, Model, open_model, open_reference
-from postgrad.rewards.base import Judge
+from postgrad.records import Prompt, Reward
+from postgrad.resolve.models import Model, ModelSource, open_model, open_reference
 from postgrad.sampling import LocalSampler, Sampling
 
 ALL = 100_000  # demonstrations that are looked through for those of a run's prompts
@@ -20,7 +19,7 @@ ALL = 100_000  # demonstrations that are looked through for those of a run's pro
 Again = Callable[[Prompt], Prompt]
 
 
-def open_teacher(config, begins: Beginning, policy, chat: Chat) -> LanguageModel | None:
+def open_teacher(config, source: ModelSource, policy, chat: Chat) -> LanguageModel | None:
     """The teacher of a run's row, standing still; None where the row has none."""
     row, named = config.row, config.teacher
     taught, shown = getattr(row, "teacher", False), getattr(row, "shown", False)
@@ -31,7 +30,7 @@ def open_teacher(config, begins: Beginning, policy, chat: Chat) -> LanguageModel
     if not taught:
         return None
     if shown:
-        return open_reference(config, begins, policy)
+        return open_reference(config, source, policy)
     if named is None:
         raise ValueError(f"{row.name} learns from a teacher, and none is named: say teacher=MODEL, a name, a "
                          "folder, a run or RUN@STEP.")
@@ -81,7 +80,7 @@ def said(messages: Sequence) -> tuple[str, ...]:
     return tuple(message["content"] for message in messages)
 
 
-def prove_help(config, task: Task, sampler: LocalSampler, again: Again, judge: Judge) -> str:
+def prove_help(config, task: Task, sampler: LocalSampler, again: Again, reward: Reward) -> str:
     """A sentence on what demonstrations do for the model that a run starts from, on the problems of its
     examinations, each asked with and without; refused where they do not help for certain, for then it has
     nothing to teach itself."""
@@ -93,8 +92,8 @@ def prove_help(config, task: Task, sampler: LocalSampler, again: Again, judge: J
     prompts = look.asked(task, config.seed)
     asked = [again(prompt) for prompt in prompts]
     sampler.check(asked, settings)
-    figure, judge_of = ("pass@1", None) if task.judged else ("reward", judge)
-    samples = [score_samples(task, sampler, x, look.samples, settings, config.seed, judge=judge_of)
+    figure, other = ("pass@1", None) if task.judged else ("reward", reward)
+    samples = [score_samples(task, sampler, x, look.samples, settings, config.seed, reward=other)
                for x in (prompts, asked)]
     plain, shown = against_first(task, judged_by_all(task, samples))
     low, high = shown[f"{figure}_gain_interval"] or (-math.inf, math.inf)

@@ -1,43 +1,26 @@
-"""Verdict arithmetic, and the proof that a verifier must give before any training starts."""
+"""Verdict arithmetic, the check of a verifier on gold, and rewards made of verifiers and of other rewards."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
 
-from postgrad.records import Prompt, Rollout, Scored, Verdict
+from postgrad.records import Prompt, Reward, Rollout, Scored, Verdict, require_verdicts
 from postgrad.rewards.limit import SECONDS, TimeLimit, one_bell, within
 
+Verify = Callable[[Prompt, str], Verdict]
+TASK = "task"  # where the prompt of a mixture names its task
 GARBAGE = ("", " ", "?", "\x00\ufffd", "lorem ipsum dolor", "<think></think>", "<answer></answer>")
 
 
-class Judge(Protocol):
-    """Who scores rollouts: a verifier of texts, reward models, a chat model that grades.
-
-    One verdict each, in order.
-    """
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> Sequence[Verdict]: ...
-
-
-def judge_all(judge: Judge, groups: Sequence[Sequence[Rollout]]) -> list[list[Scored]]:
-    """Every rollout with its verdict. Where none of them could be judged there is nothing to go on with."""
-    verdicts = list(judge([r for group in groups for r in group]))
-    refuse_all_errors(verdicts)
-    given = iter(verdicts)
-    return [[Scored(rollout=r, verdict=next(given)) for r in group] for group in groups]
-
-
-def refuse_all_errors(verdicts: Sequence[Verdict]) -> None:
-    """A ValueError where every verdict is an error; it quotes the one that came most often."""
-    errors = Counter(v.error for v in verdicts if v.error)
-    if verdicts and errors.total() == len(verdicts):
-        raise ValueError(f"none of {len(verdicts)} replies could be judged: {errors.most_common(1)[0][0]}. "
-                         "Mend the verifier, or name another judge with reward=.")
+def score_groups(reward: Reward, groups: Sequence[Sequence[Rollout]]) -> list[list[Scored]]:
+    """Every rollout with its verdict. Refused where every verdict is an error."""
+    verdicts = reward.score([r for group in groups for r in group])
+    require_verdicts(verdicts)
+    rest = iter(verdicts)
+    return [[Scored(rollout=r, verdict=next(rest)) for r in group] for group in groups]
 
 
 def shorten(text: str, width: int = 60) -> str:
@@ -72,7 +55,7 @@ def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
     return Verdict(score=score, reason=reason, parts=scores, weights=weights, error=error, absent=not present)
 
 
-def check(verify: Callable[[Prompt, str], Verdict], golds: Iterable[tuple[Prompt, str]], *,
+def check(verify: Verify, golds: Iterable[tuple[Prompt, str]], *,
           best: float = 1.0) -> int:
     """Prove a verifier on gold: every gold completion scores `best`, and every kind of garbage scores less.
 
@@ -106,7 +89,7 @@ def check(verify: Callable[[Prompt, str], Verdict], golds: Iterable[tuple[Prompt
     return checked
 
 
-def _judge(verify: Callable[[Prompt, str], Verdict], prompt: Prompt, text: str) -> Verdict:
+def _judge(verify: Verify, prompt: Prompt, text: str) -> Verdict:
     said = verify(prompt, text)
     if isinstance(said, Verdict):
         return said
@@ -124,8 +107,8 @@ def raised(error: BaseException) -> str:
     return f"the verifier raised {type(error).__name__}{f': {said}' if said else ''}"
 
 
-def guarded(verify: Callable[[Prompt, str], Verdict], describe: Callable[[BaseException], str] = raised,
-            seconds: float | None = None) -> Callable[[Prompt, str], Verdict]:
+def guarded(verify: Verify, describe: Callable[[BaseException], str] = raised,
+            seconds: float | None = None) -> Verify:
     """The one place where a verifier that raises, or does not come back, becomes a verdict: an error, counted
     and not trained on.
 
@@ -156,41 +139,89 @@ def overdue(error: TimeLimit, limit: float) -> TimeLimit:
                      "N, allows more").with_traceback(error.__traceback__)
 
 
-def by_environment(rollouts: Sequence[Rollout]) -> list[Verdict]:
-    """The judge of episodes: what their environments said."""
-    assert all(r.verdict for r in rollouts), "an episode has its verdict"
-    return [r.verdict for r in rollouts if r.verdict]
+class EnvironmentReward(Reward):
+    """The verdicts that their environments gave episodes."""
+
+    def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+        assert all(r.verdict for r in rollouts), "an episode has its verdict"
+        return [r.verdict for r in rollouts if r.verdict]
 
 
-def judge_of(task) -> Judge:
-    """Who judges a task's rollouts, where nobody else is named."""
-    return by_environment if task.plays else Verifying(task.verify, task.waits)
+class VerifierReward(Reward):
+    """A verifier of (prompt, text); one that raises gives an error for that rollout (`guarded`).
 
-
-class Verifying:
-    """A verifier as the judge of rollouts; one that raises gives an error for that rollout (`guarded`).
-
-    Where it waits for other processes (code in the sandbox), verdicts are given side by side, and for
-    rollouts that it is told of `ahead`, while others are still being sampled.
-    Otherwise each is given when it is asked for.
+    waits: the verifier waits for other processes (code in the sandbox). Then verdicts are computed in
+    threads, those of prefetched rollouts while others are still sampled.
     """
 
-    def __init__(self, verify: Callable[[Prompt, str], Verdict], waits: bool = False):
+    def __init__(self, verify: Verify, waits: bool = False):
         # what waits for other processes limits their time itself
-        self.verify, self.begun = guarded(verify, seconds=math.inf if waits else None), {}
+        self.verify = guarded(verify, seconds=math.inf if waits else None)
+        # by id(rollout); the rollout is held so that its id stays its own
+        self.started: dict[int, tuple[Rollout, Future[Verdict]]] = {}
         self.pool = ThreadPoolExecutor(2 * (os.cpu_count() or 1), "verify") if waits else None
 
-    def ahead(self, rollout: Rollout) -> None:
+    def prefetch(self, rollout: Rollout) -> None:
         if self.pool:
-            self.begun[id(rollout)] = rollout, self.pool.submit(self.verify, rollout.prompt, rollout.text)
+            self.started[id(rollout)] = rollout, self.pool.submit(self.verify, rollout.prompt, rollout.text)
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+    def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         for rollout in rollouts:
-            if id(rollout) not in self.begun:
-                self.ahead(rollout)
+            if id(rollout) not in self.started:
+                self.prefetch(rollout)
         with one_bell():
             return [self._verdict(rollout) for rollout in rollouts]
 
     def _verdict(self, rollout: Rollout) -> Verdict:
-        begun: tuple[Rollout, Future] | None = self.begun.pop(id(rollout), None)
-        return begun[1].result() if begun else self.verify(rollout.prompt, rollout.text)
+        started = self.started.pop(id(rollout), None)
+        return started[1].result() if started else self.verify(rollout.prompt, rollout.text)
+
+
+class WeightedReward(Reward):
+    """The weighted sum of several rewards, each kept as a part of the verdict under its own name. One that is
+    absent for a rollout is left out of that rollout's sum (`weighted`)."""
+
+    def __init__(self, parts: Mapping[str, tuple[Reward, float]]):
+        self.parts = parts
+
+    def prefetch(self, rollout: Rollout) -> None:
+        for reward, _ in self.parts.values():
+            reward.prefetch(rollout)
+
+    def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+        verdicts = {name: reward.score(rollouts) for name, (reward, _) in self.parts.items()}
+        out = []
+        for i in range(len(rollouts)):
+            row = {name: (verdicts[name][i], weight) for name, (_, weight) in self.parts.items()}
+            if any(verdict.per_token is not None for verdict, _ in row.values()):
+                raise ValueError("a process model pays token by token, so it is no part of a sum: "
+                                 "name it alone.")
+            out.append(weighted(row))
+        return out
+
+
+class RoutedReward(Reward):
+    """Prompts of some tasks by rewards of their own, all others by one.
+
+    rewards: by the name of the task. otherwise: for all other prompts. task: of prompts that name none.
+
+    RoutedReward({"questions": reward_model}, otherwise=verifier, task="words")
+    """
+
+    def __init__(self, rewards: Mapping[str, Reward], otherwise: Reward, task: str):
+        self.rewards, self.otherwise, self.task = rewards, otherwise, task
+
+    def for_prompt(self, prompt: Prompt) -> Reward:
+        return self.rewards.get(str(prompt.meta.get(TASK, self.task)), self.otherwise)
+
+    def prefetch(self, rollout: Rollout) -> None:
+        self.for_prompt(rollout.prompt).prefetch(rollout)
+
+    def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+        """Each reward is called once, with all its rollouts; verdicts come in the order of the rollouts."""
+        verdicts: dict[int, Verdict] = {}
+        for reward in (*self.rewards.values(), self.otherwise):
+            mine = [i for i, rollout in enumerate(rollouts) if self.for_prompt(rollout.prompt) is reward]
+            scored = reward.score([rollouts[i] for i in mine]) if mine else ()
+            verdicts |= dict(zip(mine, scored, strict=True))
+        return [verdicts[i] for i in range(len(rollouts))]

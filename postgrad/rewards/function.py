@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from pathlib import Path
 
-from postgrad.records import Prompt, Rollout, Verdict
-from postgrad.rewards.base import Judge, fault, guarded, overdue, weighted
+from postgrad.records import Prompt, Reward, Rollout, Verdict
+from postgrad.rewards.base import Verify, fault, guarded, overdue
 from postgrad.rewards.limit import SECONDS, TimeLimit, within
 from postgrad.system.user_code import GIVEN, called, function_hash
 from postgrad.system.user_code import fault as place_of
@@ -40,7 +40,7 @@ def verdict_of(said: object, who: str) -> Verdict:
 
 
 def own_verifier(verify: Callable[[Prompt, str], object], path: Path | None = None,
-                 seconds: float | None = None) -> Callable[[Prompt, str], Verdict]:
+                 seconds: float | None = None) -> Verify:
     """A user's function as a verifier, total. path: the file it is in, for the place of an error.
     seconds: the most that a verdict may take, as in `guarded`."""
     who = f"{path.name}: verify" if path else called(verify)
@@ -78,8 +78,8 @@ def takes_two(function: Callable, name: str) -> None:
                          "arguments, and the others a default.") from None
 
 
-class FromTRL:
-    """A reward function written for TRL, as a judge: completions and columns in, a list of scores out.
+class TRLReward(Reward):
+    """A reward function written for TRL: completions and columns in, a list of scores out.
 
     fit("tiny-chat", "grpo", task=rows, reward=from_trl(my_function)). It is called as TRL calls it: `prompts`
     and `completions` as lists of messages where conversational is true (else as texts), `completion_ids`, and
@@ -97,7 +97,7 @@ class FromTRL:
         return {GIVEN: "TRL reward function", "name": called(self.function),
                 "sha256": function_hash(self.function), "conversational": self.conversational}
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+    def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         prompts = [list(r.prompt.messages) if self.conversational else r.prompt.question for r in rollouts]
         texts = [[{"role": "assistant", "content": r.text}] if self.conversational else r.text
                  for r in rollouts]
@@ -117,28 +117,3 @@ class FromTRL:
             return [fault(place_of(place, error))] * len(rollouts)
         absent = Verdict(score=0.0, reason="nothing to judge", absent=True)
         return [absent if x is None else verdict_of(x, self.__name__) for x in said]
-
-
-class Weighted:
-    """The weighted sum of several judges, each kept as a part of the verdict under its own name. One that has
-    nothing to judge in a sample is left out of its sum."""
-
-    def __init__(self, parts: Mapping[str, tuple[Judge, float]]):
-        self.parts = parts
-
-    def ahead(self, rollout: Rollout) -> None:
-        """Told of a rollout that has ended while others are being sampled: those that can begin do."""
-        for judge, _ in self.parts.values():
-            if begin := getattr(judge, "ahead", None):
-                begin(rollout)
-
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
-        given = {name: judge(rollouts) for name, (judge, _) in self.parts.items()}
-        out = []
-        for i in range(len(rollouts)):
-            row = {name: (verdicts[i], self.parts[name][1]) for name, verdicts in given.items()}
-            if any(verdict.per_token is not None for verdict, _ in row.values()):
-                raise ValueError("a process model pays token by token, so it is no part of a sum: "
-                                 "name it alone.")
-            out.append(weighted(row))
-        return out

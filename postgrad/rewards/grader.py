@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 
-from postgrad.records import Message, Prompt, Rollout, Verdict
+from postgrad.records import Message, Prompt, Reward, Rollout, Verdict
 from postgrad.rewards.base import fault, shorten
 from postgrad.rewards.judges import written
 
@@ -61,7 +61,7 @@ def read_score(said: str) -> tuple[float | None, float | None]:
     return tuple(float(x) / BEST if x is not None and float(x) <= BEST else None for x in readings)
 
 
-class Grader:
+class GraderReward(Reward):
     """The judge of rollouts that asks a model about each, all together.
 
     A reply that it gives no score for is an error.
@@ -81,7 +81,7 @@ class Grader:
         self.lenient = lenient
         self.fits = fits
 
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+    def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         asks = [(f"{r.prompt.id}/{i}", question(r.prompt, r.text, self.rubric))
                 for i, r in enumerate(rollouts)]
         unfit = [self._unfit(messages) for _, messages in asks]

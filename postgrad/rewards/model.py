@@ -1,34 +1,59 @@
-"""Reward models as the judge of rollouts: the proxy that stands in for what people want."""
+"""Reward models: learned scores of whole replies, and process models with a score after every step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from operator import mul
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from postgrad.maths import ensemble
-from postgrad.records import Rollout, Verdict, pad_rows
+from postgrad.records import Reward, Rollout, Verdict, pad_rows
+
+# (score so far, chance that all is right at this step) -> score so far
+SO_FAR: dict[str, Callable[[float, float], float]] = {
+    "min": min,                             # Wang et al. 2023, Math-Shepherd, 2312.08935
+    "product": mul,                         # Lightman et al. 2023, 2305.20050
+    # the last step alone: an outcome model that has learned from steps
+    "last": lambda before, chance: chance,
+}
 
 
-class ModelJudge:
-    """Scores of models with `scores(tokens [B, T], lengths [B]) -> [B, K]`, on the tokens
-    as they were sampled.
+class SequenceScorer(Protocol):
+    def scores(self, tokens: Tensor, lengths: Tensor) -> Tensor: ...  # [B, T], [B] -> [B, K]
 
-    Several models, or several heads, are one ensemble; `rule` says how their scores become one.
-    """
 
-    def __init__(self, models: Sequence, *, rule: str = "mean", device="cpu", rows_at_once: int = 128):
-        self.models = models
-        self.rule = ensemble.RULES[rule]
-        self.device = device
-        self.rows_at_once = rows_at_once
+class TokenScorer(Protocol):
+    def token_scores(self, tokens: Tensor) -> Tensor: ...  # [B, T] -> [B, T]
+
+
+class TokenPlaces(Protocol):
+    def places(self, tokens: Sequence[int], ends: Sequence[int]) -> Sequence[int]: ...
+
+
+def in_blocks(rollouts: Sequence[Rollout], rows: int) -> Iterator[tuple[Sequence[Rollout], list[list[int]]]]:
+    """Rollouts and their tokens, prompt and reply, in blocks of so many rows."""
+    for at in range(0, len(rollouts), rows):
+        block = rollouts[at: at + rows]
+        yield block, [[*r.prompt_tokens, *r.tokens] for r in block]
+
+
+class ModelReward(Reward):
+    """Scores of reward models, on the tokens as they were sampled. Several models, or several heads, are one
+    ensemble; `rule` says how their scores become one."""
+
+    def __init__(self, models: Sequence[SequenceScorer], *, rule: str = "mean", device: str = "cpu",
+                 rows_at_once: int = 128):
+        self.models, self.rule = models, ensemble.RULES[rule]
+        self.device, self.rows_at_once = device, rows_at_once
 
     @torch.no_grad()
-    def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+    def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         out: list[Verdict] = []
-        for at in range(0, len(rollouts), self.rows_at_once):
-            rows = [[*r.prompt_tokens, *r.tokens] for r in rollouts[at: at + self.rows_at_once]]
+        for _, rows in in_blocks(rollouts, self.rows_at_once):
             members = self.members(rows)
             spread = members.std(1, unbiased=False).tolist()
             for score, doubt in zip(self.rule(members).tolist(), spread, strict=True):
@@ -36,7 +61,57 @@ class ModelJudge:
                 out.append(Verdict(score=score, reason=f"reward model: {score:+.3f}", parts=parts))
         return out
 
-    def members(self, rows: list[list[int]]) -> Tensor:  # [B, K]
+    def members(self, rows: list[list[int]]) -> Tensor:
+        """[B, K]: the score of each row by each member of the ensemble."""
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
         tokens = pad_rows(rows).to(self.device)
         return torch.cat([model.scores(tokens, lengths).float() for model in self.models], dim=1)
+
+
+class ProcessReward(Reward):
+    """Scores of a process model, on the tokens as they were sampled: one after every step, one for the whole,
+    and a reward for each token.
+
+    ends(rollout) -> where its steps end in the text: the form of the reply alone, never its labels.
+    how: the score of a reply from the chances p_1 .. p_K at its steps: their min, their product, or the last.
+
+    The score is paid as it falls. Let s_k be the score of the first k steps, s_0 = 1 (nothing is wrong yet).
+    The first token gets s_0, the last token of step k gets s_k - s_{k-1}, and they sum to the score, s_K,
+    whatever the number of steps. For min and product no step earns anything, it can only cost: at the place
+    of the mistake, which makes the reward dense, and writing more steps never pays. Differences of a
+    potential leave the best policy the same (Ng, Harada & Russell 1999); p_k itself at every step, as a
+    reward, would pay for steps by the piece.
+    """
+
+    def __init__(self, model: TokenScorer, chat: TokenPlaces, ends: Callable[[Rollout], Sequence[int]], *,
+                 how: str = "min", device: str = "cpu", rows_at_once: int = 128):
+        if how not in SO_FAR:
+            raise ValueError(f"how is {how!r}: a score is made of its steps by {', '.join(SO_FAR)}.")
+        self.model, self.chat, self.ends, self.how = model, chat, ends, how
+        self.device, self.rows_at_once = device, rows_at_once
+
+    def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+        return [self.verdict(r, *steps) for r, steps in zip(rollouts, self.chances(rollouts), strict=True)]
+
+    @torch.no_grad()
+    def chances(self, rollouts: Sequence[Rollout]) -> list[tuple[list[int], list[float]]]:
+        """For each reply the last token of each step, and the model's chance there that all is right."""
+        out = []
+        for block, rows in in_blocks(rollouts, self.rows_at_once):
+            scores = self.model.token_scores(pad_rows(rows).to(self.device)).float().sigmoid().tolist()
+            for r, row in zip(block, scores, strict=True):
+                places, at = sorted(set(self.chat.places(r.tokens[r.reply], self.ends(r)))), r.reply.start
+                out.append((places, [row[len(r.prompt_tokens) + at + place] for place in places]))
+        return out
+
+    def verdict(self, rollout: Rollout, places: Sequence[int], chances: Sequence[float]) -> Verdict:
+        """One reply's score, spread over its tokens. A reply without steps scores 0."""
+        sampled = len(rollout.sampled)
+        if not places:
+            return Verdict(score=0.0, reason="no steps", per_token=(0.0,) * sampled)
+        so_far = list(accumulate([1.0, *chances], SO_FAR[self.how]))
+        paid, at = [1.0] + [0.0] * (sampled - 1), sampled - len(rollout.tokens[rollout.reply])
+        for place, before, after in zip(places, so_far, so_far[1:], strict=False):
+            paid[at + place] += after - before
+        return Verdict(score=so_far[-1], reason="steps " + " ".join(f"{p:.2f}" for p in chances),
+                       per_token=tuple(paid), parts={"steps": float(len(places)), "last": chances[-1]})

@@ -18,14 +18,13 @@ from functools import partial
 
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards import maths, schema, text
-from postgrad.rewards.base import shorten, weighted
+from postgrad.rewards.base import Verify, shorten, weighted
 from postgrad.rewards.format import boxed, find_marked, think_answer, tidy
 from postgrad.rewards.function import own_verifier
 from postgrad.rewards.number import bare_number, exact_number, last_number
 from postgrad.system.plugins import Registry
 from postgrad.system.user_code import called
 
-Verify = Callable[[Prompt, str], Verdict]
 RewardFunction = Callable[[Prompt, str], object]  # a user's own: it returns a float, a bool or a Verdict
 
 
@@ -198,7 +197,7 @@ _TERM = re.compile(r"\s*(?:([0-9.]+)\s*\*\s*)?([a-zA-Z_]\w*)\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sum:
+class VerifierSum:
     """A spec, read: its terms as (name as written, weight, row of the registry, verify)."""
 
     spec: str
@@ -219,7 +218,7 @@ class Sum:
     def has(self, name: str) -> bool:
         return any(row is NAMED[name] for _, _, row, _ in self.terms)
 
-    def of(self, verify: Verify | None) -> Sum:
+    def for_task(self, verify: Verify | None) -> VerifierSum:
         """The same for a task: `correct` is what its verifier says."""
         own = _no_task if verify is None else partial(judge_correct, verify=verify)
         return replace(self, terms=tuple((name, weight, row, own if row is NAMED["correct"] else judge)
@@ -239,7 +238,7 @@ class Sum:
         return replace(total, parts={**total.parts, **readings})
 
 
-def read_spec(spec: str) -> Sum:
+def read_spec(spec: str) -> VerifierSum:
     """A weighted sum of named verifiers.
 
     "number+0.2*think" -> its terms; raises ValueError on what it does not know.
@@ -262,7 +261,7 @@ def read_spec(spec: str) -> Sum:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the verifier {spec!r} names {twice} twice: give it one weight.")
-    return Sum(spec=spec, terms=tuple(terms))
+    return VerifierSum(spec=spec, terms=tuple(terms))
 
 
 def _argument(spec: str, at: int) -> tuple[str | None, int]:

@@ -6,11 +6,13 @@ from itertools import count
 
 import pytest
 from doors import PAIRS, QUESTIONS, fit, letters, long
+from small import FixedReward
 
 import postgrad as pg
 from postgrad.models import load_scalar
-from postgrad.resolve.rewards import model_names
-from postgrad.rewards.function import Weighted, own_verifier
+from postgrad.resolve.rewards import parse_reward
+from postgrad.rewards.base import WeightedReward
+from postgrad.rewards.function import own_verifier
 from postgrad.system.user_code import record
 
 
@@ -86,10 +88,10 @@ def test_a_trl_function_that_leaves_samples_to_others():
                 for t in "ab"]
     some = pg.from_trl(lambda completions, **_: [None, 2.0])
     none = pg.from_trl(lambda completions, **_: [None, None])
-    sums = Weighted({"some": (some, 1.0), "other": (lambda rs: [pg.Verdict(score=3.0)] * len(rs), 1.0)})(
-        rollouts)
+    other = FixedReward(lambda rollouts: [pg.Verdict(score=3.0)] * len(rollouts))
+    sums = WeightedReward({"some": (some, 1.0), "other": (other, 1.0)}).score(rollouts)
     assert [(v.score, v.error) for v in sums] == [(6.0, None), (5.0, None)]
-    left, paid = Weighted({"some": (some, 1.0), "none": (none, 1.0)})(rollouts)
+    left, paid = WeightedReward({"some": (some, 1.0), "none": (none, 1.0)}).score(rollouts)
     assert left.absent and (paid.score, paid.error) == (4.0, None)
 
 
@@ -181,9 +183,9 @@ def test_a_folder_with_a_comma_in_its_name_is_one_reward_model(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     for name in ("a,b", "a", "runs,old/reward"):
         (tmp_path / name).mkdir(parents=True)
-    assert model_names("a,b") == ["a,b"] and model_names("a,b@20") == ["a,b@20"]
-    assert model_names("runs,old/reward") == ["runs,old/reward"]
-    assert model_names("a, c@3") == ["a", "c@3"]  # two, of which one is to be found elsewhere
+    assert parse_reward("a,b").model_names == ["a,b"] and parse_reward("a,b@20").model_names == ["a,b@20"]
+    assert parse_reward("runs,old/reward").model_names == ["runs,old/reward"]
+    assert parse_reward("a, c@3").model_names == ["a", "c@3"]  # two, of which one is to be found elsewhere
     for several in ("a,b,a", "a,a,b@20", "runs,old/reward,runs,old/none", "x,runs,old/none"):
         with pytest.raises(ValueError, match="(a,b|runs,old) has a comma in its name, and a comma stands "):
-            model_names(several)
+            parse_reward(several)

@@ -9,8 +9,8 @@ from postgrad.cli import main
 from postgrad.recipes import rollouts, running
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.records import Prompt, Rollout, Verdict
-from postgrad.resolve.rewards import open_judge, parts_of
-from postgrad.rewards.grader import Grader, question, quoted, read_score
+from postgrad.resolve.rewards import parse_reward
+from postgrad.rewards.grader import GraderReward, question, quoted, read_score
 from postgrad.runs import Run
 from postgrad.sampling import Sampling, ScriptedSampler
 from postgrad.system.settings import override
@@ -43,13 +43,13 @@ def test_a_grader_pays_what_the_model_says():
     prompt = Prompt.ask("What is 2+3?", "5")
     asked = {question(prompt, reply, "Be kind.")[0]["content"]: [answer]
              for reply, answer in {"5": "9", "6": "I give it 2/10", "?": "hm"}.items()}
-    grader = Grader(ScriptedSampler(CHAT, asked), Sampling(temperature=0.0), rubric="Be kind.")
-    said = grader([rollout(prompt, reply) for reply in ("5", "6", "?")])
+    grader = GraderReward(ScriptedSampler(CHAT, asked), Sampling(temperature=0.0), rubric="Be kind.")
+    said = grader.score([rollout(prompt, reply) for reply in ("5", "6", "?")])
     assert [(v.score, v.error is None) for v in said] == [(0.9, True), (0, False), (0, False)]
     grader.lenient = True
-    assert [v.score for v in grader([rollout(prompt, "6"), rollout(prompt, "5")])] == [0.2, 0.9]
+    assert [v.score for v in grader.score([rollout(prompt, "6"), rollout(prompt, "5")])] == [0.2, 0.9]
     grader.fits = lambda prompt: (_ for _ in ()).throw(ValueError("600 tokens"))
-    assert "cannot be asked: 600 tokens" in grader([rollout(prompt, "5")])[0].error
+    assert "cannot be asked: 600 tokens" in grader.score([rollout(prompt, "5")])[0].error
 
 
 def test_a_reply_cannot_end_its_own_quotation():
@@ -63,16 +63,17 @@ def test_a_reply_cannot_end_its_own_quotation():
 
 def test_a_run_against_a_judge_model(tmp_path):
     config = RolloutConfig(task="words", reward="judge:tiny-chat")
-    (part,), (other,) = parts_of(config.reward), parts_of("runs/reward")
-    assert (part.kind, part.value, other.kind) == ("grader", ("tiny-chat", ""), "models")
-    judge = open_judge(config.reward, None, None, [], device="cpu")
-    said = judge([rollout(ASK, "5"), rollout(ASK, "x" * 9000)])
-    assert (isinstance(judge, Grader) and all(isinstance(verdict, Verdict) for verdict in said)
+    spec = parse_reward(config.reward)
+    assert [(term.model, term.rubric) for term in spec.graders] == [("tiny-chat", "")] and spec.learned
+    assert not parse_reward("runs/reward").graders
+    reward = spec.open(None, None, [], device="cpu")
+    said = reward.score([rollout(ASK, "5"), rollout(ASK, "x" * 9000)])
+    assert (isinstance(reward, GraderReward) and all(isinstance(verdict, Verdict) for verdict in said)
             and said[1].error)
     with pytest.raises(ValueError, match="there is no rubric"):
-        open_judge(f"judge:tiny-chat:{tmp_path}/no.txt", None, None, [], device="cpu")
+        parse_reward(f"judge:tiny-chat:{tmp_path}/no.txt").open(None, None, [], device="cpu")
     with pytest.raises(ValueError, match="name the chat model"):
-        parts_of("judge:")
+        parse_reward("judge:")
 
 
 def test_a_run_does_not_go_on_by_another_rubric(tmp_path, monkeypatch):

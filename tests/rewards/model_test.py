@@ -10,7 +10,7 @@ from postgrad.methods import METHODS
 from postgrad.models import Models, ScalarModel
 from postgrad.models.chat import Chat
 from postgrad.records import Pair, Prompt, Rollout
-from postgrad.rewards.model import ModelJudge
+from postgrad.rewards.model import ModelReward
 from postgrad.training.batches import PairBatches
 
 ASKED = ({"role": "user", "content": "What is 2+3?"},)
@@ -52,7 +52,7 @@ def test_training_examination_audit_and_judge_read_the_same_token(chat):
                        tokens=(*chat.encode(text), chat.stop[0]), seed=0,
                        logp=(0.0,) * (len(chat.encode(text)) + 1))
                for text in answers.values()]
-    judged = dict(zip(answers, (v.score for v in ModelJudge([model])(sampled)), strict=True))
+    judged = dict(zip(answers, (v.score for v in ModelReward([model]).score(sampled)), strict=True))
     audit = scorer(model, chat)([(ASKED, text) for text in answers.values()])
     audited = dict(zip(answers, audit, strict=True))
     assert len({round(x, 4) for x in trained.values()}) == 10

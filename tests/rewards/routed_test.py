@@ -7,9 +7,9 @@ from small import begins
 from postgrad.data.tasks import load_task
 from postgrad.recipes import rollouts
 from postgrad.recipes.reward import RewardConfig
-from postgrad.records import Prompt, Rollout, Verdict
-from postgrad.resolve.rewards import best_score, model_names, open_judge, parts_of
-from postgrad.rewards.routed import PerTask
+from postgrad.records import Prompt, Reward, Rollout, Verdict
+from postgrad.resolve.rewards import GraderTerm, ModelTerm, VerifierTerm, parse_reward
+from postgrad.rewards.base import RoutedReward
 
 BOTH = """
 from dataclasses import replace
@@ -35,57 +35,58 @@ def rollout(task, text="x"):
                    logp=(), text=text, finished=True, seed=0)
 
 
-class Told:
-    """A judge that counts how often it is asked, and of what."""
+class CountedReward(Reward):
+    """Counts how often it is called, and with what."""
 
-    def __init__(self, score):
-        self.score, self.asked, self.heard = score, [], []
+    def __init__(self, paid):
+        self.paid, self.asked, self.prefetched = paid, [], []
 
-    def ahead(self, rollout):
-        self.heard.append(rollout.text)
+    def prefetch(self, rollout):
+        self.prefetched.append(rollout.text)
 
-    def __call__(self, rollouts):
+    def score(self, rollouts):
         self.asked.append([r.text for r in rollouts])
-        return [Verdict(score=self.score) for _ in rollouts]
+        return [Verdict(score=self.paid) for _ in rollouts]
 
 
 def test_each_judge_is_asked_once_for_its_own_and_the_order_stays():
-    a, b, other = Told(1.0), Told(2.0), Told(3.0)
-    judge = PerTask({"a": a, "b": b}, other, task="c")
+    a, b, other = CountedReward(1.0), CountedReward(2.0), CountedReward(3.0)
+    reward = RoutedReward({"a": a, "b": b}, other, task="c")
     given = [rollout(name, f"{name}{i}") for i, name in enumerate(("b", "a", "", "b", "zzz"))]
-    assert [v.score for v in judge(given)] == [2.0, 1.0, 3.0, 2.0, 3.0]
+    assert [v.score for v in reward.score(given)] == [2.0, 1.0, 3.0, 2.0, 3.0]
     assert (a.asked, b.asked, other.asked) == ([["a1"]], [["b0", "b3"]], [["2", "zzz4"]])
     for r in given:
-        judge.ahead(r)
-    assert b.heard == ["b0", "b3"] and judge([]) == []
-    assert PerTask({"c": a}, other, task="c")([rollout("")])[0].score == 1.0  # a prompt of the task itself
+        reward.prefetch(r)
+    assert b.prefetched == ["b0", "b3"] and reward.score([]) == []
+    of_task = RoutedReward({"c": a}, other, task="c")
+    assert of_task.score([rollout("")])[0].score == 1.0  # a prompt of the task itself
 
 
 @pytest.mark.parametrize(("text", "found"), [
-    ("questions=runs/r", [("questions", "models", ("runs/r",))]),
-    ("questions=a,b;number+0.2*think", [("questions", "models", ("a", "b")), ("", "verifier", None)]),
-    ("number", [("", "verifier", None)]), ("runs/r", [("", "models", ("runs/r",))]),
-    ("regex(a=1;b)", [("", "verifier", None)]), ("words=regex(a;b)", [("words", "verifier", None)]),
-    ("q=judge:tiny", [("q", "grader", ("tiny", ""))]),
+    ("questions=runs/r", [("questions", ModelTerm, ("runs/r",))]),
+    ("questions=a,b;number+0.2*think", [("questions", ModelTerm, ("a", "b")), ("", VerifierTerm, ())]),
+    ("number", [("", VerifierTerm, ())]), ("runs/r", [("", ModelTerm, ("runs/r",))]),
+    ("regex(a=1;b)", [("", VerifierTerm, ())]), ("words=regex(a;b)", [("words", VerifierTerm, ())]),
+    ("q=judge:tiny", [("q", GraderTerm, ("tiny",))]),
 ])
 def test_rewards_of_tasks_are_read(text, found):
-    assert [(p.task, p.kind, p.value if p.kind != "verifier" else None) for p in parts_of(text)] == found
+    assert [(term.task, type(term), term.model_names) for term in parse_reward(text).terms] == found
 
 
 def test_a_judge_of_rules_and_another_of_the_rest():
     task = load_task("words")
-    judge = open_judge("questions=regex(^Hi);number+0.5*think", task, None, [], device="cpu")
+    reward = parse_reward("questions=regex(^Hi);number+0.5*think").open(task, None, [], device="cpu")
     texts = [("questions", "Hi you"), ("questions", "5"), ("words", "<think></think><answer>5</answer>"),
              ("", "5")]
-    assert [v.score for v in judge([rollout(*x) for x in texts])] == [1.0, 0.0, 1.5, 1.0]
-    own = open_judge("questions=regex(^Hi)", task, None, [], device="cpu")
+    assert [v.score for v in reward.score([rollout(*x) for x in texts])] == [1.0, 0.0, 1.5, 1.0]
+    own = parse_reward("questions=regex(^Hi)").open(task, None, [], device="cpu")
     (prompt,) = task.prompts("train", 1, 0)
     gold = Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text=task.gold(prompt), finished=True,
                    seed=0)
-    assert own([gold])[0].score == 1.0  # what names no task is judged by the task's own verifier
-    assert best_score("questions=regex(^Hi);number", task) is None
-    assert best_score("number+0.5*think", task) == 1.5
-    assert model_names("questions=a,b;number") == ["a", "b"]
+    assert own.score([gold])[0].score == 1.0  # what names no task is judged by the task's own verifier
+    assert parse_reward("questions=regex(^Hi);number").best_score(task) is None
+    assert parse_reward("number+0.5*think").best_score(task) == 1.5
+    assert parse_reward("questions=a,b;number").model_names == ["a", "b"]
 
 
 def test_a_run_is_judged_by_rules_and_by_a_reward_model(tmp_path):

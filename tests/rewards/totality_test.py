@@ -10,7 +10,7 @@ from hostile.replies import longest, replies
 from hostile.verifiers import GOLD, fault_of, jailed, ours
 
 from postgrad.records import Prompt, Rollout, Verdict
-from postgrad.rewards.base import Verifying, fault
+from postgrad.rewards.base import VerifierReward, fault
 from postgrad.rewards.code import blocks, extract_code
 from postgrad.rewards.constraints import kept
 from postgrad.rewards.estimate import estimate
@@ -143,6 +143,6 @@ def rollout(text):
 def test_a_users_verifier_that_raises_is_an_error_and_the_others_are_judged(waits):
     def verify(prompt, text):
         return Verdict(score=1 / len(text), reason="short")
-    said = Verifying(verify, waits)([rollout(text) for text in ("ab", "", "abcd")])
+    said = VerifierReward(verify, waits).score([rollout(text) for text in ("ab", "", "abcd")])
     assert [(v.score, v.error is None) for v in said] == [(0.5, True), (0.0, False), (0.25, True)]
     assert said[1] == fault("the verifier raised ZeroDivisionError: division by zero")

@@ -15,7 +15,7 @@ from postgrad.data.tasks import Task, load_task
 from postgrad.evaluation.audit import answers_of_task
 from postgrad.recipes.process import labelled, left_out
 from postgrad.records import Conversation, Prompt, Rollout, Verdict
-from postgrad.rewards.base import Verifying, check, guarded
+from postgrad.rewards.base import VerifierReward, check, guarded
 from postgrad.rewards.function import own_verifier
 from postgrad.rewards.limit import SECONDS, TimeLimit, within
 from postgrad.runs import Run
@@ -164,9 +164,9 @@ def test_the_verdicts_of_many_share_a_timer_and_each_keeps_its_limit(monkeypatch
     def verify(prompt, text):
         return {"0": forever, "1": alarms, "2": alarms, "3": stubborn}.get(text, lambda *_: 0.5)(prompt, text)
 
-    judge = Verifying(own_verifier(verify, seconds=0.05))
+    reward = VerifierReward(own_verifier(verify, seconds=0.05))
     for texts in ("0x1x0", "2x0", "x3x0x", "10", "xx"):
-        said = judge([rollout(text) for text in texts])
+        said = reward.score([rollout(text) for text in texts])
         late = [bool(verdict.error) and "verify took over 0.05 s" in verdict.error for verdict in said]
         assert late == [text in "03" for text in texts]
         assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
@@ -226,9 +226,9 @@ def test_where_the_limit_is_set(tmp_path, monkeypatch):
     pg.make_task(PROMPTS, verify)
     verify.seconds = 9
     pg.make_task(PROMPTS, verify)
-    Verifying(own_verifier(verify))([rollout("")])
-    Verifying(verify)([rollout("")])
-    Verifying(verify, waits=True)([rollout("")])
+    VerifierReward(own_verifier(verify)).score([rollout("")])
+    VerifierReward(verify).score([rollout("")])
+    VerifierReward(verify, waits=True).score([rollout("")])
     assert limits == [7, 8, SECONDS, 9, 9, 9, float("inf")]
     for bad in ("0", "-1", "'5'", "float('nan')"):
         path.write_text(text + f"seconds = {bad}\n")

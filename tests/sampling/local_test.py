@@ -18,7 +18,7 @@ from postgrad.models.chat import Chat
 from postgrad.models.engine import Engine
 from postgrad.recipes.plan.costs import SLOTS
 from postgrad.records import Prompt, Rollout, Verdict
-from postgrad.rewards.base import Verifying
+from postgrad.rewards.base import VerifierReward
 from postgrad.sampling import LocalSampler, Sampling, ScriptedSampler, active
 from postgrad.training.batches.collect import Rollouts
 
@@ -257,16 +257,16 @@ def test_a_slow_verifier_works_beside_the_sampling(model, chat):
         return Verdict(score=float(len(text)))
 
     def ended(rollout):
-        judge.ahead(rollout)
+        reward.prefetch(rollout)
         assert rollout.prompt is not PROMPTS[2] or judged.wait(30)
 
-    judge, sampler = Verifying(verify, waits=True), LocalSampler(model, chat, rows_at_once=1)
+    reward, sampler = VerifierReward(verify, waits=True), LocalSampler(model, chat, rows_at_once=1)
     sampler.ended = ended
     rollouts = [g[0] for g in sampler.sample(PROMPTS[:6], 1, Sampling(max_new_tokens=6), seed=2)]
-    assert (judged.is_set() and [v.score for v in judge(rollouts)] == [len(r.text) for r in rollouts]
-            and not judge.begun)
-    alone = Verifying(lambda prompt, text: Verdict(score=float(len(text))))
-    assert [v.score for v in alone(rollouts)] == [len(r.text) for r in rollouts]
+    assert (judged.is_set() and [v.score for v in reward.score(rollouts)] == [len(r.text) for r in rollouts]
+            and not reward.started)
+    alone = VerifierReward(lambda prompt, text: Verdict(score=float(len(text))))
+    assert [v.score for v in alone.score(rollouts)] == [len(r.text) for r in rollouts]
 
 
 def test_a_call_that_was_broken_off_leaves_no_row_behind(model, chat):

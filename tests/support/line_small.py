@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from small import CHAT, PROMPTS, by_text, judge, scheduled, small_models
+from small import CHAT, PROMPTS, by_text, reward_of, scheduled, small_models
 from torch import Tensor
 
 from postgrad.methods import METHODS
@@ -29,7 +29,7 @@ def line(name="grpo", *, sample=None, verify=by_text, models=None, steps=4, seed
     sampler = sample or LocalSampler(models.policy, CHAT)
     how = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
     return RolloutBatches(prompts, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed),
-                          judge=judge(verify), models=models, settings=settings,
+                          reward=reward_of(verify), models=models, settings=settings,
                           method=scheduled(METHODS[name], epochs, minibatches), steps=steps, seed=seed,
                           tokens_per_pass=at_once, show=show)
 

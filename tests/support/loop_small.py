@@ -2,7 +2,7 @@
 
 
 import torch
-from small import CHAT, PROMPTS, TALKS, by_text, judge, scheduled
+from small import CHAT, PROMPTS, TALKS, by_text, reward_of, scheduled
 
 from postgrad.methods import METHODS
 from postgrad.resolve.teachers import asked_again
@@ -29,7 +29,7 @@ def rollouts(method, models, steps, epochs=1, minibatches=1, **settings):
     settings = Rollouts(**dict(prompts_per_step=2, group_size=4, max_new_tokens=8) | settings)
     sampler, how = LocalSampler(models.policy, CHAT), Sampling(max_new_tokens=settings.max_new_tokens)
     return RolloutBatches(PROMPTS, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed),
-                          judge=judge(by_text), models=models, settings=settings, steps=steps,
+                          reward=reward_of(by_text), models=models, settings=settings, steps=steps,
                           method=scheduled(method, epochs, minibatches), seed=0, tokens_per_pass=512,
                           show=lambda prompt: CHAT.render(asked_again(prompt, "It is so.").messages))
 

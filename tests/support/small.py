@@ -10,8 +10,8 @@ import torch
 from postgrad.methods import change
 from postgrad.models import Config, Decoder, Models, ScalarModel, find_model
 from postgrad.models.chat import Chat
-from postgrad.records import Conversation, Prompt, Verdict
-from postgrad.resolve.models import Beginning, open_folder
+from postgrad.records import Conversation, Prompt, Reward, Verdict
+from postgrad.resolve.models import ModelSource, open_folder
 from postgrad.system.settings import override
 
 CHAT = Chat.load(find_model("tiny"))
@@ -78,7 +78,7 @@ def taught(config, folder, teacher="tiny-chat"):
 
 def begins(name):
     """Where a run from this model begins."""
-    return Beginning(origin=open_folder(name), name=name)
+    return ModelSource(origin=open_folder(name), name=name)
 
 
 def scheduled(row, epochs=1, minibatches=1):
@@ -86,9 +86,16 @@ def scheduled(row, epochs=1, minibatches=1):
     return change(row, epochs=epochs, minibatches=minibatches)
 
 
-def judge(verify):
-    """A verifier of texts as a judge of rollouts."""
-    return lambda rollouts: [verify(r.prompt, r.text) for r in rollouts]
+class FixedReward(Reward):
+    """The verdicts that a function of the rollouts returns."""
+
+    def __init__(self, function):
+        self.score = function
+
+
+def reward_of(verify):
+    """A verifier of texts as a reward, without a guard."""
+    return FixedReward(lambda rollouts: [verify(r.prompt, r.text) for r in rollouts])
 
 
 def by_text(prompt, text):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import postgrad as pg
-from postgrad.resolve.rewards import parts_of
+from postgrad.resolve.rewards import parse_reward
 from postgrad.system import plugins
 
 PLUGIN = '''
@@ -54,9 +54,8 @@ def test_names_of_a_plugin_are_found_and_a_broken_one_is_named(installed, capsys
     task = pg.load_task("reverse")
     assert task.name == "reverse" and {p.answer for p in task.prompts("train", 9, 0)} <= {"cba", "zyx", "tah"}
     assert pg.method("grpo_wide").name == "grpo_wide"
-    (part,) = parts_of("number+0.2*short")
-    assert part.kind == "verifier" and part.value.best == 1.2
-    assert parts_of("short")[0].value(pg.Prompt.ask("Hi"), "abc").score == 0.25
+    assert parse_reward("number+0.2*short").best_score(task) == 1.2
+    assert parse_reward("short").verifier(pg.Prompt.ask("Hi"), "abc").score == 0.25
     assert pg.load_task("words+reverse").meta["parts"] == ("words", "reverse")
     told = capsys.readouterr().err
     assert told.count("\n") == 1 and "ModuleNotFoundError: No module named 'missing_module'" in told
@@ -83,7 +82,6 @@ def test_a_reward_of_a_file(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def reward(prompt, text): return 1.0\ndef half(prompt, text): return 0.5\n")
     for spec, score in ((str(file), 1.0), (f"{file}:half", 0.5)):
-        (part,) = parts_of(spec)
-        assert part.kind == "function" and part.value(None, "") == score
+        assert parse_reward(spec).verifier(pg.Prompt.ask("Hi"), "").score == score
     with pytest.raises(ValueError, match="defines no `third`"):
-        parts_of(f"{file}:third")
+        parse_reward(f"{file}:third")

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small import CHAT, PROMPTS, by_text, judge, small_model, small_models
+from small import CHAT, PROMPTS, by_text, reward_of, small_model, small_models
 
 from postgrad.methods import METHODS
 from postgrad.models import Models, ScalarModel, load_scalar, save_model
 from postgrad.recipes.preference import balanced, singles
 from postgrad.records import Conversation, Pair, Verdict
-from postgrad.rewards.model import ModelJudge
+from postgrad.rewards.model import ModelReward
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.training import objectives
 from postgrad.training.batches import (
@@ -40,8 +40,8 @@ def line(kind, method, *, verify=by_text, models=None, settings=None, steps=2, *
         return sampler.sample(prompts, group_size, Sampling(max_new_tokens=settings.max_new_tokens), seed)
 
     method = METHODS[method] if isinstance(method, str) else method
-    return kind(PROMPTS, sample=sample, judge=judge(verify), models=models, method=method, settings=settings,
-                steps=steps, seed=0, tokens_per_pass=256, **more)
+    return kind(PROMPTS, sample=sample, reward=reward_of(verify), models=models, method=method,
+                settings=settings, steps=steps, seed=0, tokens_per_pass=256, **more)
 
 
 # Ensembles
@@ -85,9 +85,9 @@ def test_a_judge_of_several_models_follows_its_rule():
     rollouts = [r for group in groups for r in group]
     rules = {"mean": lambda x, y: (x + y) / 2, "min": min,
              "penalised": lambda x, y: (x + y) / 2 - (x - y) ** 2 / 4}
-    said = [[v.score for v in ModelJudge([model], rows_at_once=5)(rollouts)] for model in models]
+    said = [[v.score for v in ModelReward([model], rows_at_once=5).score(rollouts)] for model in models]
     for rule, of in rules.items():
-        verdicts = ModelJudge(models, rule=rule, rows_at_once=5)(rollouts)
+        verdicts = ModelReward(models, rule=rule, rows_at_once=5).score(rollouts)
         assert [v.score for v in verdicts] == pytest.approx([of(x, y) for x, y in zip(*said, strict=True)],
                                                             abs=1e-5)
         assert verdicts[0].parts["disagreement"] == pytest.approx(abs(said[0][0] - said[1][0]) / 2, abs=1e-5)

@@ -4,7 +4,7 @@ how long a run is."""
 import pytest
 import torch
 from line_small import by_id, line, scripted
-from small import PROMPTS, begins
+from small import PROMPTS, FixedReward, begins
 
 from postgrad.maths.credit import scale
 from postgrad.methods import METHODS, change
@@ -159,8 +159,8 @@ def test_rejection_keeps_what_reaches_the_tasks_best(reward, best):
     _, config = resolve("rejection:words", [*SHAPE, *([f"reward={reward}"] if reward else [])])
     batches = rollouts.build(config, begins("tiny-chat")).batches
     assert batches.wanted == {"best": best}
-    batches.judge = lambda rows: [Verdict(score=best * (i % 4 == 0) + 0.4 * best * (i % 4 == 1))
-                                  for i in range(len(rows))]
+    batches.reward = FixedReward(lambda rows: [Verdict(score=best * (i % 4 == 0) + 0.4 * best * (i % 4 == 1))
+                                               for i in range(len(rows))])
     batch = next(iter(batches))
     assert batch.facts["chosen_share"] == 0.25 and {s.verdict.score for s in batch.scored} == {best}
 

@@ -8,7 +8,8 @@ import zlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 
-from postgrad.records import Conversation, Pair, Prompt, Step, Verdict
+from postgrad.records import Conversation, Pair, Prompt, Reward, Step, Verdict
+from postgrad.rewards.base import EnvironmentReward, VerifierReward
 from postgrad.rewards.format import find_answer, split_reply
 from postgrad.rewards.number import exact_number
 from postgrad.system.user_code import GIVEN, function_hash, rows_hash
@@ -73,6 +74,13 @@ class Task:
         if self.plays:
             raise ValueError(f"task {self.name} plays over several turns, and {who} looks at single replies: "
                              "take a task with a verifier and no tools.")
+
+    def reward(self) -> Reward:
+        """The task's own verdicts, where no other reward is named."""
+        if self.plays:
+            return EnvironmentReward()
+        assert self.verify is not None, "a task without a verifier is scored by a reward"
+        return VerifierReward(self.verify, self.waits)
 
     def record(self) -> dict:
         """What a run keeps of a task that was handed in: its verifier's text, and what its first rows say."""

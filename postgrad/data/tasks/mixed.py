@@ -13,13 +13,12 @@ from itertools import zip_longest
 
 from postgrad.data.tasks.base import Task
 from postgrad.records import Prompt, Verdict
-
-PART = "task"
+from postgrad.rewards.base import TASK
 
 
 def part_of(prompt: Prompt) -> str:
     """The task that a prompt of a mixture belongs to; "" where it is of no mixture."""
-    return str(prompt.meta.get(PART, ""))
+    return str(prompt.meta.get(TASK, ""))
 
 
 def in_turn(lists: Sequence[Sequence]) -> list:
@@ -36,7 +35,7 @@ def draw(split: str, count: int, seed: int, *, makers: Sequence[Callable[[str, i
 def named(task: Task, split: str, count: int, seed: int) -> list[Prompt]:
     """A part's prompts, each with the name of its task."""
     return [replace(prompt, id=f"{task.name}/{prompt.id.removeprefix(f'{task.name}/')}",
-                    meta={**prompt.meta, PART: task.name})
+                    meta={**prompt.meta, TASK: task.name})
             for prompt in task.prompts(split, count, seed)]
 
 

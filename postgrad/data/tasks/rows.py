@@ -18,7 +18,7 @@ from postgrad.data.tasks.base import SPLITS, Task, conversation, think
 from postgrad.data.tasks.listed import prompts_of, sampled, split_list
 from postgrad.records import Conversation, Prompt
 from postgrad.rewards.format import MARK
-from postgrad.rewards.named import Sum, read_spec
+from postgrad.rewards.named import VerifierSum, read_spec
 
 
 def _worked(prompt: Prompt) -> tuple[Prompt, str]:
@@ -33,7 +33,7 @@ def _worked(prompt: Prompt) -> tuple[Prompt, str]:
     return replace(prompt, answer=final.strip()), plain.strip()
 
 
-def _check_row(prompt: Prompt, verify: Sum) -> None:
+def _check_row(prompt: Prompt, verify: VerifierSum) -> None:
     where, answer, reply = prompt.place, prompt.answer, prompt.meta.get("reply", "")
     given = answer is not None or "answer" in verify.kinds
     if given and (answer is None or isinstance(answer, (list, dict, bool)) or not str(answer).strip()):
@@ -43,7 +43,7 @@ def _check_row(prompt: Prompt, verify: Sum) -> None:
         raise ValueError(f"{where}: the reply must be a text, this is {type(reply).__name__}.")
 
 
-def _check_golds(prompts: Sequence[Prompt], verify: Sum) -> None:
+def _check_golds(prompts: Sequence[Prompt], verify: VerifierSum) -> None:
     """All at once, and where one is broken, one by one to find their lines."""
     try:
         verify.check([prompt.answer for prompt in prompts])
@@ -57,14 +57,14 @@ def _check_golds(prompts: Sequence[Prompt], verify: Sum) -> None:
         raise
 
 
-def _check_gold(prompt: Prompt, verify: Sum) -> None:
+def _check_gold(prompt: Prompt, verify: VerifierSum) -> None:
     try:
         verify.check([prompt.answer])
     except ValueError as fault:
         raise ValueError(f"{prompt.place}: {fault}") from None
 
 
-def _gold(prompt: Prompt, verify: Sum, worked: str = "") -> str:
+def _gold(prompt: Prompt, verify: VerifierSum, worked: str = "") -> str:
     """A completion that is to be paid in full: the row's own reply,
     or its answer in the form that is asked for."""
     answer = f"\\boxed{{{prompt.answer}}}" if verify.has("boxed") else prompt.answer

@@ -27,7 +27,7 @@ from postgrad.evaluation import mean_of, with_interval
 from postgrad.maths.intervals import mean_interval, ratio_interval
 from postgrad.models.chat import Chat
 from postgrad.records import Rollout
-from postgrad.rewards.process import ProcessJudge
+from postgrad.rewards.model import ProcessReward
 from postgrad.training.batches.collect import as_batch
 from postgrad.training.batches.shuffled import logp_of
 
@@ -133,7 +133,7 @@ def ends(rollout: Rollout) -> list[int]:
     return [step.end for step in word_problems.label_steps(rollout.prompt, rollout.text)]
 
 
-def fallen(critic: ProcessJudge, rollouts: Sequence[Rollout]) -> list[tuple[float, ...]]:
+def fallen(critic: ProcessReward, rollouts: Sequence[Rollout]) -> list[tuple[float, ...]]:
     """By how much the critic's chance that all is right falls at each step; before the first it is 1."""
     found = []
     for rollout, (places, chances) in zip(rollouts, critic.chances(rollouts), strict=True):

@@ -30,7 +30,7 @@ from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, minutes
 from postgrad.recipes.preference import Pairs
 from postgrad.resolve.models import open_folder, open_model
-from postgrad.rewards.model import ModelJudge
+from postgrad.rewards.model import ModelReward
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling, Track
 from postgrad.system.files import write_text
@@ -169,12 +169,12 @@ def best_of_curve(config: OveroptimiseConfig, proxy: str, track: Track) -> dict:
     the KL is the bound."""
     task = load_task(config.task)
     policy, chat = open_model(config.model, config.device)
-    judge = ModelJudge([load_scalar(open_folder(proxy), device=config.device)], device=config.device)
+    reward = ModelReward([load_scalar(open_folder(proxy), device=config.device)], device=config.device)
     prompts = config.evaluation.asked(task, config.seed)
     settings = Sampling(max_new_tokens=config.rollouts.budget)
     groups = score_samples(task, LocalSampler(policy, chat), prompts, config.best_of, settings,
                            seed_of(config.seed, "best of n"), track)
-    scored = [([v.score for v in judge([s.rollout for s in group])], [s.verdict.score for s in group])
+    scored = [([v.score for v in reward.score([s.rollout for s in group])], [s.verdict.score for s in group])
               for group in groups]
     sizes = [2**i for i in range(config.best_of.bit_length()) if 2**i <= config.best_of]
     return {"curve": [{"n": n, "kl": best_of_n_kl(n), "distance": math.sqrt(best_of_n_kl(n)),

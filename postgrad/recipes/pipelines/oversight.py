@@ -40,7 +40,7 @@ from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Prompt
 from postgrad.resolve.models import open_folder, open_model
 from postgrad.rewards.format import find_answer
-from postgrad.rewards.process import ProcessJudge
+from postgrad.rewards.model import ProcessReward
 from postgrad.sampling import LocalSampler, Sampling, Track
 from postgrad.system.files import write_text
 from postgrad.system.settings import COUNT, Settings, setting
@@ -231,7 +231,7 @@ def judged(config: OversightConfig, models: Sequence[str], track: Track) -> dict
     """The judge on pairs of fresh answers: of each problem that has both, a right and a wrong one in form."""
     task, many = load_task(config.task), config.gathered
     (writer, chat), (reader, _) = (open_model(name, config.device) for name in models[:2])
-    critic = ProcessJudge(load_scalar(open_folder(models[2]), device=config.device), chat, judging.ends,
+    critic = ProcessReward(load_scalar(open_folder(models[2]), device=config.device), chat, judging.ends,
                           device=config.device)
     groups = score_samples(task, LocalSampler(writer, chat), task.prompts("test", many.problems, config.seed),
                            many.samples, Sampling(max_new_tokens=tokens_for(task, writer)),

@@ -125,9 +125,9 @@ def check_models(config) -> None:
     """Every model that a config names is here, or can only be meant on the hub: a form fetches nothing."""
     from postgrad.models import on_hub
     from postgrad.resolve.models import open_folder
-    from postgrad.resolve.rewards import model_names
+    from postgrad.resolve.rewards import parse_reward
     named = [getattr(config, "model", None), getattr(config, "teacher", None),
-             *model_names(getattr(config, "reward", None))]
+             *parse_reward(getattr(config, "reward", None)).model_names]
     for name in named:
         if isinstance(name, str) and not on_hub(name):
             open_folder(name)

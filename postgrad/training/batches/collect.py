@@ -15,8 +15,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.maths.packing import flat
 from postgrad.methods import Method
 from postgrad.models import Models
-from postgrad.records import Batch, Prompt, Rollout, Scored
-from postgrad.rewards.base import Judge, refuse_all_errors
+from postgrad.records import Batch, Prompt, Reward, Rollout, Scored, require_verdicts
 from postgrad.system.settings import NOT_NEGATIVE, Settings, setting
 from postgrad.training.batches.ahead import Ahead, Collection, Present, Source
 from postgrad.training.batches.facts import facts_of
@@ -114,7 +113,7 @@ def collect(draw: Draw, count: int, group_size: int, again: int | None = None) -
     for turn in range(1 + (again or 0)):
         fresh = draw(count - len(groups), turn)
         if not turn:
-            refuse_all_errors([s.verdict for group in fresh for s in group])
+            require_verdicts([s.verdict for group in fresh for s in group])
         for group in fresh:
             level = is_flat(group)
             flat += level
@@ -184,14 +183,14 @@ class RolloutLine(Generic[RowT]):
     source: whose weights write; without one, those that are trained.
     """
 
-    def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, judge: Judge, models: Models,
+    def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, reward: Reward, models: Models,
                  method: RowT, settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu",
                  lanes: Lanes = ALONE, source: Source | None = None):
         if method.reference and models.reference is None:
             raise ValueError(f"{method.name} needs a reference model and there is none: give "
                              "Models(reference=...).")
         self.sample = sample
-        self.judge = judge
+        self.reward = reward
         self.models = models
         self.method = method
         self.settings = settings
@@ -252,7 +251,7 @@ class RolloutLine(Generic[RowT]):
 
         def judged(numbers: list[int]) -> list[list[Scored]]:
             groups = self.sample([prompts[i] for i in numbers], self.settings.group_size, seed, policy_step)
-            verdicts = iter(self.judge([r for group in groups for r in group]) if groups else ())
+            verdicts = iter(self.reward.score([r for group in groups for r in group]) if groups else ())
             return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
 
         drawn = replace(self.lanes, even=False).map(judged, dealt, "gathered rollouts")

@@ -6,7 +6,7 @@ from postgrad.data.tasks import Task, load_task, mixture_parts
 from postgrad.data.tasks.mixed import mix, part_of
 from postgrad.recipes.fit import fit
 from postgrad.records import Prompt, Rollout, Verdict
-from postgrad.resolve.rewards import open_judge
+from postgrad.resolve.rewards import parse_reward
 from postgrad.rewards.named import read_spec
 from postgrad.runs.explain import explain
 
@@ -72,9 +72,9 @@ def test_what_is_a_mixture_and_what_is_not(tmp_path):
 
 
 def judged(spec, prompt, text, task):
-    judge = open_judge(spec, task, None, [], device="cpu")
-    return judge([Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text=text, finished=True,
-                          seed=0)])[0]
+    reward = parse_reward(spec).open(task, None, [], device="cpu")
+    return reward.score([Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text=text,
+                                 finished=True, seed=0)])[0]
 
 
 def test_correct_is_the_tasks_own_reading_and_nothing_else():

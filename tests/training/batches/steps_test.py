@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from process_small import GOLD, rolled
-from small import CHAT, PROMPTS, scheduled, small_models
+from small import CHAT, PROMPTS, FixedReward, scheduled, small_models
 
 from postgrad.data.tasks import word_problems as wp
 from postgrad.data.tasks.base import think
@@ -14,7 +14,7 @@ from postgrad.maths import credit
 from postgrad.methods import METHODS
 from postgrad.models.checkpoint import _put_back, _take_out
 from postgrad.records import Rollout, Scored, Verdict
-from postgrad.rewards.process import SO_FAR, ProcessJudge
+from postgrad.rewards.model import SO_FAR, ProcessReward
 from postgrad.training.batches import RolloutBatches, Rollouts
 from postgrad.training.batches.columns import rewards
 from postgrad.training.batches.keep import held_batch, kept_batch
@@ -40,7 +40,8 @@ def judged(text, chances, how):
     rollout = rolled(text)
     places = CHAT.places(rollout.tokens, steps_of(rollout))
     table = {len(rollout.prompt_tokens) + place + 1: c for place, c in zip(places, chances, strict=True)}
-    (said,) = ProcessJudge(Says(lambda row: table.get(len(row), 0.5)), CHAT, steps_of, how=how)([rollout])
+    reward = ProcessReward(Says(lambda row: table.get(len(row), 0.5)), CHAT, steps_of, how=how)
+    (said,) = reward.score([rollout])
     return said, places
 
 
@@ -76,8 +77,8 @@ def test_a_judge_does_not_see_labels_and_names_its_ways():
     right, wrong = rolled(GOLD), rolled(GOLD.replace("8", "9"))
     assert steps_of(right) == steps_of(wrong)
     with pytest.raises(ValueError, match="how is 'mean'.*min, product, last"):
-        ProcessJudge(None, CHAT, steps_of, how="mean")
-    nothing = ProcessJudge(Says(lambda row: 0.5), CHAT, lambda r: [])([right])[0]
+        ProcessReward(None, CHAT, steps_of, how="mean")
+    nothing = ProcessReward(Says(lambda row: 0.5), CHAT, lambda r: []).score([right])[0]
     assert nothing.score == 0 and set(nothing.per_token) == {0.0}
 
 
@@ -88,8 +89,9 @@ def line(method, verdicts, **changes):
                          finished=True, seed=i) for i in range(group_size)] for p in prompts]
 
     settings = Rollouts(prompts_per_step=1, group_size=len(verdicts), max_new_tokens=4, **changes)
-    return RolloutBatches(PROMPTS, sample=sample, judge=lambda rows: verdicts, models=small_models(),
-                          method=method, settings=settings, steps=4, seed=0, tokens_per_pass=64)
+    return RolloutBatches(PROMPTS, sample=sample, reward=FixedReward(lambda rows: verdicts),
+                          models=small_models(), method=method, settings=settings, steps=4, seed=0,
+                          tokens_per_pass=64)
 
 
 def rewards_of(method, verdicts):
