@@ -241,7 +241,7 @@ def test_a_function_written_for_trl_has_a_limit_too():
         waits(None, None)
 
     slow.seconds = 0.05
-    said = pg.from_trl(slow)([rollout("a"), rollout("b")])
+    said = pg.from_trl(slow).score([rollout("a"), rollout("b")])
     assert len(said) == 2 and all("verify took over 0.05 s" in v.error for v in said)
 
 
