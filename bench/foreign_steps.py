@@ -30,7 +30,7 @@ from postgrad.recipes import rollouts, running
 from postgrad.records import pad_rows
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
-from postgrad.system.settings import override
+from postgrad.system.settings import replace_settings
 
 GROUP = 8
 TASK = '''
@@ -183,10 +183,10 @@ class Bench:
             for name in ("tokenizer.json", "tokenizer_config.json"):
                 shutil.copy(find_model("tiny-chat") / name, folder)
             task.write_text(TASK)
-            config = override(rollouts.RolloutConfig(task=str(task), method="grpo"), [
-                "steps=4", f"rollouts.prompts_per_step={self.args.rows // GROUP}", "evaluation.every=0",
-                f"rollouts.group_size={GROUP}", f"rollouts.max_new_tokens={self.args.new}",
-                f"model={folder}", f"device={self.device}"])
+            config = replace_settings(rollouts.RolloutConfig(task=str(task), method="grpo"), {
+                "steps": 4, "rollouts.prompts_per_step": self.args.rows // GROUP, "evaluation.every": 0,
+                "rollouts.group_size": GROUP, "rollouts.max_new_tokens": self.args.new,
+                "model": str(folder), "device": str(self.device)})
             began = time.perf_counter()
             running.start("grpo", config, rollouts.build, Path(home, "run"))
             whole, steps = time.perf_counter() - began, Run.open(Path(home, "run")).rows("metrics")[0]

@@ -27,13 +27,14 @@ BETA2 = 0.99
 def ours(work: Work, gate: Gate) -> None:
     """A run of the recipe, from the config to the folder."""
     from postgrad import recipes
+    from postgrad.cli.settings import config_from_text
     from postgrad.models.checkpoint import seed_everything
     from postgrad.recipes import running
     from postgrad.runs import Run
     from postgrad.sampling import LocalSampler, Sampling
     from postgrad.system.settings import plain
 
-    recipe, config = recipes.resolve(*spec(work))
+    recipe, config = config_from_text(*spec(work))
     seed_everything(config.seed)
     parts = recipes.module(recipe).build(config, running.beginning(config))
     if work.kind == "grpo":

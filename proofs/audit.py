@@ -33,6 +33,7 @@ from pathlib import Path
 import torch
 
 from postgrad import recipes
+from postgrad.cli.settings import config_from_text
 from postgrad.data.edits import insert
 from postgrad.data.tasks.questions import ANNOTATORS, BY_QUESTION, prompts, quality, reply, words
 from postgrad.evaluation.audit import answers_of_pairs, audit, scorer
@@ -79,7 +80,7 @@ def reward_model(pairs: list[Pair], seed: int, folder: Path) -> Path:
     (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     changes = [f"data={folder / 'pairs.jsonl'}", f"steps={STEPS}", f"save_every={STEPS}", f"seed={seed}",
                "evaluation.every=0", "pairs.per_step=24", "optim.lr=3e-4"]
-    recipe, config = recipes.resolve("reward", changes)
+    recipe, config = config_from_text("reward", changes)
     recipes.start(recipe, config, folder / "run")
     return folder / "run"
 

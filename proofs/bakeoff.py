@@ -41,7 +41,8 @@ def rows() -> list[str]:
 def one(job: tuple[str, str, int, str, str]) -> dict:
     """A run: held-out pass@1 before and after, and how far the updates went."""
     row, rate, seed, split, device = job
-    from postgrad import methods, recipes
+    from postgrad import methods
+    from postgrad.cli.settings import config_from_text
     from postgrad.recipes import rollouts, running
     from postgrad.recipes.defaults import fitted
     updates = UPDATES if methods.get(row).ratio else 1
@@ -49,7 +50,7 @@ def one(job: tuple[str, str, int, str, str]) -> dict:
                "evaluation.problems=192", "evaluation.samples=8", f"evaluation.split={split}",
                "rollouts.resample_limit=0", "method.epochs=1", f"method.minibatches={updates}",
                f"rollouts.collections={COLLECTIONS}", f"evaluation.every={COLLECTIONS * updates}"]
-    _, config = recipes.resolve(f"{row}:words", changes)
+    _, config = config_from_text(f"{row}:words", changes)
     config, _ = fitted(config)
     with tempfile.TemporaryDirectory() as folder:
         run = running.start("rollouts", config, rollouts.build, Path(folder) / "run")

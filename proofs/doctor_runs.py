@@ -17,6 +17,7 @@ from unittest import mock
 import torch
 
 from postgrad import recipes
+from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import Task, load_task
 from postgrad.data.tasks.base import think
 from postgrad.maths import surrogate
@@ -55,8 +56,8 @@ def make(plan: Plan, seed: int, folder: Path) -> Path:
     part.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(part, ignore_errors=True)
     with plan.within():
-        recipe, _ = recipes.resolve(plan.spec)
-        recipe, config = recipes.resolve(plan.spec, [*SMALL[recipe], *plan.changes, f"seed={seed}"])
+        recipe, _ = config_from_text(plan.spec)
+        recipe, config = config_from_text(plan.spec, [*SMALL[recipe], *plan.changes, f"seed={seed}"])
         config = replace(config, **plan.given())
         if recipe == "rollouts":
             every = 6 * config.row.updates(config.rollouts.prompts_per_step)

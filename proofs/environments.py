@@ -33,6 +33,7 @@ from talks import STYLES, conversation, spliced  # noqa: E402
 
 import postgrad as pg  # noqa: E402
 from postgrad import recipes  # noqa: E402
+from postgrad.cli.settings import config_from_text  # noqa: E402
 from postgrad.maths.logprob import align, logp_of_logits  # noqa: E402
 from postgrad.recipes import rollouts, running  # noqa: E402
 from tests.training.batches.segments_test import observed  # noqa: E402
@@ -46,7 +47,7 @@ EXAM = {"problems": 200, "samples": 2, "greedy": False, "watch": None}
 
 def trained(spec: str, place: Path, *changes: str) -> pg.Run:
     """postgrad train SPEC ... --run PLACE, without examinations on the way."""
-    recipe, config = recipes.resolve(spec, ["evaluation.every=0", *changes])
+    recipe, config = config_from_text(spec, ["evaluation.every=0", *changes])
     running.start(recipe, config, recipes.module(recipe).build, place, command=f"postgrad train {spec}")
     return pg.Run.open(place)
 
@@ -83,7 +84,7 @@ class Spread:
 def shown(name: str, model: str, seed: int) -> dict:
     """A batch of GRPO on a game: how many tokens between turns were observed, and how much of the
     mask, the weight, the advantage and the derivative of the loss lies on what was observed, at most."""
-    _, config = recipes.resolve(f"grpo:{name}", ["evaluation.every=0", f"seed={seed}", f"model={model}"])
+    _, config = config_from_text(f"grpo:{name}", ["evaluation.every=0", f"seed={seed}", f"model={model}"])
     parts = rollouts.build(config, begins(model))
     batch = next(iter(parts.batches))
     seen = observed(batch)

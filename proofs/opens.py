@@ -98,8 +98,9 @@ def difference(model, chat, ours: dict, theirs: dict) -> dict | None:
 
 def trained(home: Path) -> str:
     """A small model after a few steps of training, as a run leaves it."""
-    from postgrad.recipes import resolve, start
-    recipe, config = resolve("sft:words", ["steps=4", "examples=64", "rows_per_step=16"])
+    from postgrad.cli.settings import config_from_text
+    from postgrad.recipes import start
+    recipe, config = config_from_text("sft:words", ["steps=4", "examples=64", "rows_per_step=16"])
     return str(start(recipe, config, home / "run").latest())
 
 

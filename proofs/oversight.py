@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 import results  # noqa: E402
 
 from postgrad import recipes  # noqa: E402
+from postgrad.cli.settings import config_from_text
 from postgrad.maths.intervals import mean_interval  # noqa: E402
 
 SEEDS = (0, 1, 2)
@@ -33,7 +34,7 @@ def measured(folder: Path, seed: int) -> dict:
     place = folder / f"seed-{seed}"
     if not (place / "summary.json").exists():
         began = time.process_time()
-        recipe, config = recipes.resolve("oversight", [f"seed={seed}"])
+        recipe, config = config_from_text("oversight", [f"seed={seed}"])
         recipes.start(recipe, config, place, command=f"postgrad train oversight seed={seed}")
         (folder / f"seconds-{seed}.json").write_text(json.dumps(time.process_time() - began))
     spent = folder / f"seconds-{seed}.json"

@@ -32,7 +32,7 @@ from postgrad.rewards.format import find_answer
 from postgrad.rewards.model import SO_FAR, ModelReward, ProcessReward
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
-from postgrad.system.settings import override
+from postgrad.system.settings import replace_settings
 
 N, SIZES, PROBLEMS, SUBSETS = 16, (1, 2, 4, 8, 16), 150, 200
 SEEDS, COLLECTIONS, METHOD = (0, 1), 20, "ppo"
@@ -48,14 +48,14 @@ def run(recipe, name: str, config, folder: Path) -> Path:
 
 
 def generator(folder: Path) -> Path:
-    changes = ["steps=1", "save_every=1", "evaluation.every=0", "optim.schedule=constant"]
-    return run(rollouts, "generator", override(rollouts.words(), changes), folder)
+    changes = {"steps": 1, "save_every": 1, "evaluation.every": 0, "optim.schedule": "constant"}
+    return run(rollouts, "generator", replace_settings(rollouts.words(), changes), folder)
 
 
 def checker(method: str, folder: Path) -> Path:
-    changes = [f"method={method}", f"model={generator(folder)}", "save_every=100", "evaluation.every=100",
-               "evaluation.split=test"]
-    return run(process, method, override(process.words(), changes), folder)
+    changes = {"method": method, "model": str(generator(folder)), "save_every": 100, "evaluation.every": 100,
+               "evaluation.split": "test"}
+    return run(process, method, replace_settings(process.words(), changes), folder)
 
 
 def percent(values: list[float], over: list[float] | None = None) -> str:

@@ -62,10 +62,11 @@ def measured(name: str, task, kind: str, seed: int, prompts=None) -> dict:
 def run(recipe: str, folder: Path, *changes: str) -> dict:
     """One training run by its command line; how it went, with its curve."""
     from postgrad import recipes
+    from postgrad.cli.settings import config_from_text
     from postgrad.runs import Run
     command = " ".join(["postgrad train", recipe, *changes])
     began = time.perf_counter()
-    kind, config = recipes.resolve(recipe, changes)
+    kind, config = config_from_text(recipe, changes)
     recipes.start(kind, config, folder, command=command)
     made = Run.open(folder)
     return {"command": command, "minutes": (time.perf_counter() - began) / 60, "config": made.config,

@@ -32,17 +32,18 @@ LEASH = 0.3  # the KL weight that the bar is measured at
 
 def pipeline(recipe: str, seed: int, folder: Path, *changes: str) -> None:
     from postgrad import recipes
-    _, config = recipes.resolve(recipe, [f"seed={seed}", *changes])
+    from postgrad.cli.settings import config_from_text
+    _, config = config_from_text(recipe, [f"seed={seed}", *changes])
     command = " ".join(["postgrad train", recipe, f"seed={seed}", *changes])
     recipes.start(recipe, config, folder, command=command)
 
 
 def lab_of(seed: str, changes: tuple[str, ...]):
     """The settings of a lab, and its command."""
-    from postgrad import recipes
+    from postgrad.cli.settings import config_from_text
     from postgrad.recipes.defaults import fitted
     words = [f"seed={seed}", "evaluation.samples=48", *changes]
-    config, _ = fitted(recipes.resolve("overoptimise", words)[1])
+    config, _ = fitted(config_from_text("overoptimise", words)[1])
     return config, " ".join(["postgrad train overoptimise", *words])
 
 

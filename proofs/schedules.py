@@ -23,12 +23,12 @@ SCHEDULES = {"one": ("epochs=1", "minibatches=1"), "own": ()}
 
 def one(row: str, schedule: str, rate: str, seed: str, device: str) -> dict:
     """A run on word problems: held-out pass@1 before and after, and how far the updates went."""
-    from postgrad import recipes
+    from postgrad.cli.settings import config_from_text
     from postgrad.recipes import rollouts, running
     from postgrad.recipes.defaults import fitted
     changes = [f"seed={seed}", f"optim.lr={rate}", f"device={device}", "optim.compile=false",
                "evaluation.problems=128", *SCHEDULES[schedule]]
-    _, config = recipes.resolve(f"{row}:words", changes)
+    _, config = config_from_text(f"{row}:words", changes)
     config, _ = fitted(config)
     with tempfile.TemporaryDirectory() as folder:
         run = running.start("rollouts", config, rollouts.build, Path(folder) / "run")

@@ -82,6 +82,7 @@ def train(sampler: list[str], folder: Path) -> dict:
     """A training whose samples vLLM writes; -> how far its log-probs are off ours, token by token, by the
     step of the weights (off), and off those of the next step's weights (stale)."""
     from postgrad import recipes
+    from postgrad.cli.settings import config_from_text
     from postgrad.recipes.samplers import Served
     off: dict[int, list[float]] = {}
     stale: dict[int, list[float]] = {}
@@ -98,7 +99,7 @@ def train(sampler: list[str], folder: Path) -> dict:
 
     Served.check = watched
     (folder / "task.py").write_text(TASK)
-    recipe, config = recipes.resolve("grpo", [*CHANGES, *sampler, f"task={folder / 'task.py'}",
+    recipe, config = config_from_text("grpo", [*CHANGES, *sampler, f"task={folder / 'task.py'}",
                                               f"weights={folder / 'weights'}"])
     recipes.start(recipe, config, folder / "run", command="proofs/with_vllm.py")
     rows = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]

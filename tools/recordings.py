@@ -27,7 +27,8 @@ GROUP, TO_LABEL, UNSEEN = 32, 40, 200
 
 def stages(folder: Path) -> list[dict]:
     from postgrad import recipes
-    _, config = recipes.resolve("grpo:words", RL.split()[3:])
+    from postgrad.cli.settings import config_from_text
+    _, config = config_from_text("grpo:words", RL.split()[3:])
     if not (folder / "rl").exists():
         recipes.start("rollouts", config, folder / "rl", command=RL)
     origin = {name: json.loads((HERE / "postgrad" / "models" / "embedded" / name / "origin.json").read_text())

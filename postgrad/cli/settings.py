@@ -5,17 +5,51 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from postgrad.cli.output import say_json, table
+from postgrad.system.parse import parse_settings
+from postgrad.system.settings import configurables_of
+
+if TYPE_CHECKING:
+    from postgrad.recipes.pipelines.stages import Pipeline
 
 INDEX = Path(__file__).with_name("settings.json")  # made by cli/reference.py, read without torch
+
+
+def config_from_text(spec: str, texts: Sequence[str] = (), task: str | None = None):
+    """config_from_text("grpo:words", ["optim.lr=1e-4"]) -> ("rollouts", config)"""
+    from postgrad import recipes
+    return recipes.config_for(spec, settings_from_text(spec, texts), task)
+
+
+def settings_from_text(spec: str, texts: Sequence[str]) -> dict[str, object]:
+    """["lr=1e-4"] -> {"optim.lr": 0.0001}, by the settings that what is trained has."""
+    from postgrad import recipes
+    name, _ = recipes.divided(spec)
+    if name.endswith(".py") and (own := recipes.module("own")).is_pipeline(Path(name)):
+        return stage_settings(own.load_pipeline(Path(name)), texts) if texts else {}
+    recipe, method = recipes.recipe_of(name)
+    return parse_settings(recipes.config_class(recipe), texts, {"method": method} if method else {},
+                          recipes.known_elsewhere)
+
+
+def stage_settings(pipeline: Pipeline, texts: Sequence[str]) -> dict[str, object]:
+    """["rl.lr=1e-4"] -> {"rl.optim.lr": 0.0001}, of a pipeline of the user's own."""
+    from postgrad.recipes import known_elsewhere
+    out: dict[str, object] = {}
+    for text in texts:
+        config, (stage, _, rest) = pipeline.stage_config(text), text.partition(".")
+        typed = parse_settings(type(config), [rest], configurables_of(config), known_elsewhere)
+        out |= {f"{stage}.{name}": value for name, value in typed.items()}
+    return out
 
 
 def show(args) -> int:
     """The settings of a run that is not started: a table, or with --json a list of objects."""
     from postgrad.recipes.defaults import fitted_or_open
     from postgrad.recipes.explained import preview, settings_of
-    _, config = preview(args.recipe, args.changes, args.task)
+    _, config = preview(args.recipe, settings_from_text(args.recipe, args.changes), args.task)
     rows, chosen = settings_of(config), fitted_or_open(config)[1]
     if args.json:
         return say_json(rows)

@@ -9,7 +9,7 @@ from pathlib import Path
 from postgrad.cli.options import DemoOptions
 from postgrad.cli.output import say_json
 from postgrad.cli.pipelines import carry_out
-from postgrad.cli.settings import show
+from postgrad.cli.settings import config_from_text, show
 from postgrad.cli.watching import stopping
 from postgrad.runs.display import Watch
 
@@ -48,7 +48,7 @@ def train(args) -> int:
     from postgrad import recipes
     from postgrad.recipes.fit import free_folder
     from postgrad.system import processes
-    from postgrad.system.settings import flat
+    from postgrad.system.settings import flat_settings
     args.changes = [*args.changes, *([f"agent.command={args.agent}"] if args.agent else [])]
     if args.show:
         return show(args)
@@ -57,11 +57,11 @@ def train(args) -> int:
     processes.join()
     folder = (Path(args.run) if args.run
               else processes.agreed(lambda: free_folder(args.recipe), "named the run"))
-    recipe, config = recipes.resolve(args.recipe, args.changes, args.task)
+    recipe, config = config_from_text(args.recipe, args.changes, args.task)
     if recipe not in recipes.STAGED:
         check_place(folder)
     config, chosen = fitted(config)
-    settings = "  ".join(f"{k}={v}" for k, v in flat(config).items())
+    settings = "  ".join(f"{k}={v}" for k, v in flat_settings(config).items())
     intro = "\n".join(filter(None, (f"{args.recipe} -> {folder}", settings, chosen)))
     command = shlex.join(["postgrad", "train", args.recipe, *args.changes,
                           *(["--task", args.task] if args.task else [])])
@@ -92,7 +92,7 @@ def resume(args) -> int:
 
 def changes_in(changes: list[str]) -> dict:
     """["steps=80"] -> {"steps": 80}: what can change when a run is resumed."""
-    from postgrad.system.settings import parse
+    from postgrad.system.parse import parse_value
     kinds = {"steps": int, "sampler": str}
     found: dict = {}
     for change in changes:
@@ -101,7 +101,7 @@ def changes_in(changes: list[str]) -> dict:
             raise ValueError(f"{change!r}: a run is resumed with the settings it began with, and steps=N and "
                              "sampler=http://HOST:PORT alone can change; for others start a new run, which "
                              "model=RUN begins where this one ended.")
-        found[name] = parse(text, kinds[name], name)
+        found[name] = parse_value(text, kinds[name], name)
     return found
 
 

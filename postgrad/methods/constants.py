@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from functools import partial
+from numbers import Real
 from typing import Any
 
 from postgrad.methods.parts import PARTS
@@ -141,18 +142,13 @@ def set_constant(row: Row, name: str, value: object) -> Row:
 
 
 def _checked(row: Row, name: str, value: object, before: object) -> object:
-    """A number for a number, true or false for a switch; numbers may come as text, from the command line."""
+    """A number for a number, true or false for a switch."""
     if isinstance(before, bool):
-        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-        value = words.get(value.lower(), value) if isinstance(value, str) else value
         if not isinstance(value, bool):
             raise ValueError(f"method.{name}={value!r}: {row.name} expects true or false.")
         return value
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number):
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    if not math.isfinite(number):
         raise ValueError(f"method.{name}={value!r}: {row.name} expects a number, it has {before}.")
     return int(number) if isinstance(before, int) and number.is_integer() else number
 

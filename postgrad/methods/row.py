@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from postgrad.maths import credit, kl
 from postgrad.methods.constants import constants, same, set_constant
-from postgrad.system.settings import Open, suggest
+from postgrad.system.settings import Configurable, suggest
 from postgrad.system.user_code import GIVEN
 
 SOURCES = ("conversations", "pairs", "singles", "steps", "outcomes", "rollouts", "rollouts to pairs",
@@ -21,7 +21,7 @@ SOURCES = ("conversations", "pairs", "singles", "steps", "outcomes", "rollouts",
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Row(Open):
+class Row(Configurable):
     """What all rows have.
 
     file: FILE.py:NAME where a user's file defines it, so that a run can find its row again.
@@ -59,8 +59,8 @@ class Row(Open):
     def settings(self) -> dict[str, object]:
         return constants(self)
 
-    def with_setting(self, name: str, text: str) -> Row:
-        return set_constant(self, name, text)
+    def with_setting(self, name: str, value: object) -> Row:
+        return set_constant(self, name, value)
 
     def saved(self) -> object:
         """Its name, with the constants that were set: "dapo", {"name": "dapo", "high": 0.3}. A row without a

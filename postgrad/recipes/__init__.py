@@ -1,5 +1,5 @@
-"""The recipes by name, and how words become a config: the command line,
-the studio's form and `fit` all come through here.
+"""The recipes by name, and the config of a run: the command line, the studio's form and `fit` all come
+through `config_for`.
 
 A recipe is a config dataclass, a `build` that takes a run apart into models, batches, objective and
 optimizer, and a few named settings. Which recipe trains a row of the table follows from the row.
@@ -7,8 +7,7 @@ optimizer, and a few named settings. Which recipe trains a row of the table foll
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Set
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +16,7 @@ from postgrad import methods
 from postgrad.runs.rows import read_json
 from postgrad.system import processes
 from postgrad.system.renamed import renamed_setting, translate_config
-from postgrad.system.settings import override, suggest, unplain
+from postgrad.system.settings import Settings, replace_settings, settings_from_json, suggest
 from postgrad.system.user_code import is_record, record
 
 RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig",
@@ -26,6 +25,7 @@ PIPELINES = {"r1-zero": "R1ZeroConfig", "r1": "R1Config", "instruct": "InstructC
              "align": "AlignConfig", "overoptimise": "OveroptimiseConfig",
              "oversight": "OversightConfig",
              "expert-iteration": "ExpertIterationConfig"}  # several runs in one folder
+OBJECTS = ("task", "data", "reward", "teacher", "method")  # what `fit` takes as objects
 OWN = {"data": "data=FILE.jsonl", "task": "--task FILE"}  # how a recipe is given something of the user's
 STAGED = PIPELINES | {"demo": "DemoConfig", "own": "OwnConfig"}  # with those that have a door of their own
 CONFIGS = RECIPES | STAGED  # whatever can be resumed
@@ -75,45 +75,50 @@ def divided(spec: str) -> tuple[str, str]:
     return name, setting
 
 
-def resolve(spec: str, changes: Sequence[str] = (), task: str | None = None, **objects):
-    """resolve("grpo:words", ["optim.lr=1e-4"]) -> ("rollouts", config).
+def config_for(spec: str, settings: Mapping[str, object] | None = None, task: str | None = None):
+    """config_for("grpo:words", {"optim.lr": 1e-4}) -> ("rollouts", config).
 
-    objects: fields that are handed in as they are; a method in place of the one that the spec names.
+    settings: Python values by name, as `replace_settings` takes them; a method in place of the one that the
+    spec names.
     """
+    settings = {**(settings or {}), **({"task": task} if task else {})}
     name, setting = divided(spec)
     if name.endswith(".py") and module("own").is_pipeline(Path(name)):
-        return "own", config_class("own")(file=name, changes=shlex.join(changes))
+        return "own", config_class("own")(file=name, changes=settings)
     recipe, row = recipe_of(name)
-    home = module(recipe)
     if recipe in PIPELINES and not setting and not task:
-        setting = next(iter(home.SETTINGS))
-    given = ({"method": row} if row else {}) | objects | ({"task": task} if task else {})
-    return recipe, configured(name, recipe, setting, changes, given)
+        setting = next(iter(module(recipe).SETTINGS))
+    return recipe, recipe_config(name, recipe, setting, {**({"method": row} if row else {}), **settings})
 
 
-def configured(name: str, recipe: str, setting: str, changes: Sequence[str], given: Mapping[str, object]):
-    """The config of a recipe: a named setting's or the recipe's defaults, what was handed in,
-    then the changes."""
+def recipe_config(name: str, recipe: str, setting: str, settings: Mapping[str, object]):
+    """The config of a recipe: a named setting's or the recipe's defaults, with other settings."""
     home, known = module(recipe), config_class(recipe)
-    for other in given.keys() - {f.name for f in fields(known)}:
+    has = {f.name for f in fields(known)}
+    for other in (other for other in OBJECTS if other in settings and other not in has):
         raise ValueError(f"{name} takes no {other}: leave it out.")
     if setting:
         if setting not in home.SETTINGS:
-            raise ValueError(f"recipe {name} has no setting {setting!r}.{suggest(setting, home.SETTINGS)}")
-        made = home.SETTINGS[setting]()
-        made = replace(made, **given) if given else made
-        return override(made, changes, elsewhere)
-    first = dict(c.split("=", 1) for c in changes if c.startswith(("task=", "data=")))
-    if not first and not {"task", "data"} & given.keys():
+            raise ValueError(f"recipe {name} has no setting {setting!r}."
+                             f"{task_hint(setting, has) or suggest(setting, home.SETTINGS)}")
+        return replace_settings(home.SETTINGS[setting](), settings, known_elsewhere)
+    if not OWN.keys() & settings.keys():
         options = ", ".join(f"{name}:{s}" for s in home.SETTINGS)
-        own = [f"{what} of your own with {how}" for what, how in OWN.items()
-               if what in {f.name for f in fields(known)}]
+        own = [f"{what} of your own with {how}" for what, how in OWN.items() if what in has]
         raise ValueError(f"{name} of what? Name {', or '.join([*own, f'a setting ({options})'])}.")
-    made = known(**{**given, **first})
-    return override(made, [c for c in changes if c.split("=", 1)[0] not in first], elsewhere)
+    first = {key: value for key, value in settings.items() if key in OBJECTS or isinstance(value, Settings)}
+    rest = {key: value for key, value in settings.items() if key not in first}
+    return replace_settings(known(**first), rest, known_elsewhere)
 
 
-def elsewhere(name: str) -> str:
+def task_hint(setting: str, has: Set[str]) -> str:
+    """What to write for a task that was taken for a named setting."""
+    from postgrad.data.tasks import TASKS
+    found = "task" in has and setting in TASKS
+    return f" It is a task: write --task {setting} (in Python task={setting!r})." if found else ""
+
+
+def known_elsewhere(name: str) -> str:
     """What a setting that other libraries or version 0.1 have is called here."""
     from postgrad.recipes.other_names import OTHER_NAMES
     if new := renamed_setting(name):
@@ -169,7 +174,7 @@ def resume(folder: Path, *, steps: int | None = None, sampler: str | None = None
         if steps is not None or sampler is not None:
             raise ValueError(f"{folder} is a pipeline, whose stages have settings of their own: resume one "
                              f"of its runs, {folder}/STAGE.")
-        config = unplain(config_class(started["recipe"]), translate_config(started["config"]))
+        config = settings_from_json(config_class(started["recipe"]), translate_config(started["config"]))
         return start(started["recipe"], config, folder, watch=watch, command=started["command"])
     run = Run.open(folder)
     recipe, _ = run.started()
@@ -178,7 +183,7 @@ def resume(folder: Path, *, steps: int | None = None, sampler: str | None = None
     objects = handed_in(run, given)
     first = run.folder / "start"  # a model that was handed in: it is wherever the run is
     kept = {"model": str(first)} if first.is_dir() else {}
-    config = unplain(config_class(recipe), translate_config(run.config) | kept, objects)
+    config = settings_from_json(config_class(recipe), translate_config(run.config) | kept, objects)
     config = config if steps is None else replace(config, steps=steps)
     if sampler is not None:
         if not getattr(getattr(config, "remote", None), "sampler", None):

@@ -21,7 +21,7 @@ from postgrad.resolve.models import ModelSource
 from postgrad.rewards.base import check
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
-from postgrad.system.settings import COUNT, NOT_NEGATIVE, Settings, parsed_names, setting
+from postgrad.system.settings import COUNT, NOT_NEGATIVE, Settings, setting
 from postgrad.training.loop import Batches, Now, Objective
 from postgrad.training.optim import Optim, OptimSettings
 
@@ -83,7 +83,7 @@ class RunConfig(Settings):
     recipe: ClassVar[str]
     task: Task | str | Sequence | None = setting(None, *TASK)
     model: str = setting("tiny-chat", *MODEL)
-    method: Method = setting(MISSING, *METHOD, parse=methods.named)
+    method: Method = setting(MISSING, *METHOD, resolve=methods.named)
     steps: int = setting(MISSING, *STEPS)
     optim: OptimSettings = setting(about="the optimizer")
     evaluation: Evaluation = setting(group=Evaluation)
@@ -98,7 +98,6 @@ class RunConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        parsed_names(self)
         if recipe_for(self.method) != self.recipe:
             raise ValueError(f"method {self.method.name!r} is not trained by this recipe: it learns from "
                              f"{self.method.source}, write `postgrad train {self.method.name}`.")

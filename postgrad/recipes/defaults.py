@@ -42,7 +42,7 @@ from postgrad.models.weights import list_weights
 from postgrad.recipes.base import RunConfig
 from postgrad.resolve.models import open_folder, shape_of
 from postgrad.resolve.tasks import open_task
-from postgrad.system.settings import override
+from postgrad.system.settings import replace_settings
 from postgrad.training.memory import Memory, Setup, beside, cache, estimate, parameters
 
 EMBEDDED, TALKATIVE, LARGE = 2e6, 5e7, 1e9  # parameters
@@ -168,7 +168,7 @@ def fitted(config, origin: Path | None = None, gpu_memory: float | None = None) 
 
     def choose(key: str, value: object, why: str) -> None:
         nonlocal config
-        config = override(config, [f"{key}={value}"])
+        config = replace_settings(config, {key: value})
         chosen.extend([(key, value, why)] if why else [])
 
     choose_length(config, choose)

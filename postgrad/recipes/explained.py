@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from postgrad import methods, recipes
 from postgrad.data.tasks import Task
 from postgrad.methods import Method
 from postgrad.recipes.defaults import TO_BE_NAMED, fitted_or_open
 from postgrad.recipes.rollouts import RolloutConfig
-from postgrad.system.settings import Open, described, flat
+from postgrad.system.settings import Configurable, describe_settings, flat_settings
 
 
-def preview(spec: str, changes: Sequence[str] = (), task: str | None = None):
-    """As `recipes.resolve`, where no task need be named yet: preview("grpo") -> ("rollouts", config)"""
+def preview(spec: str, settings: Mapping[str, object] | None = None, task: str | None = None):
+    """As `recipes.config_for`, where no task need be named yet: preview("grpo") -> ("rollouts", config)"""
     name, setting = recipes.divided(spec)
     recipe, _ = recipes.recipe_of(name)
     if recipe == "pretrain" and not setting:
         spec, task = f"pretrain:{next(iter(recipes.module(recipe).SETTINGS))}", None
     elif not setting and not task and recipe not in recipes.PIPELINES:
-        task = None if any(c.startswith(("task=", "data=")) for c in changes) else TO_BE_NAMED
-    return recipes.resolve(spec, changes, task)
+        task = None if {"task", "data"} & (settings or {}).keys() else TO_BE_NAMED
+    return recipes.config_for(spec, settings, task)
 
 
 def open_values(config) -> dict[str, object]:
@@ -47,7 +47,7 @@ def kl_weight(row: Method) -> float | None:
 
 def plain_value(value: object) -> object:
     """A value for a table or for JSON: a row or a task by its name."""
-    if isinstance(value, Open | Task):
+    if isinstance(value, Configurable | Task):
         return value.name
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
@@ -58,9 +58,10 @@ def settings_of(config) -> list[dict]:
     Where a value is left open, `value` is what stands for it, and `open` is true.
     """
     chosen, _ = fitted_or_open(config)
-    stands = {key: value for key, value in flat(chosen).items() if value is not None} | open_values(chosen)
+    stands = {key: value for key, value in flat_settings(chosen).items() if value is not None}
+    stands |= open_values(chosen)
     rows = []
-    for key, value, about, when in described(config):
+    for key, value, about, when in describe_settings(config):
         left = value is None
         rows.append({"setting": key, "value": plain_value(stands.get(key) if left else value),
                      "open": left and key in stands, "about": about, "when": when})

@@ -19,7 +19,6 @@ from postgrad.resolve.models import Model, load
 from postgrad.runs import Run as Folder
 from postgrad.runs.display import Watch
 from postgrad.system import processes
-from postgrad.system.settings import Settings
 
 Callback = Callable[[int, dict], None]
 
@@ -95,10 +94,9 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     given = {name: as_given(name, value) for name, value in handed.items() if value is not None}
     for name in given.keys() - {f.name for f in fields(recipes.config_class(recipe))}:
         raise ValueError(f"{row.name} takes no {name}: it learns from {row.source}; leave {name} out.")
-    groups = {name: value for name, value in settings.items() if isinstance(value, Settings)}
-    words = [word for name, value in settings.items() if name not in groups for word in written(name, value)]
     name = str(folder / "start") if isinstance(model, Model) else str(as_given("model", model))
-    config = recipes.configured(row.name, recipe, "", words, given | groups | {"model": name, "method": row})
+    config = recipes.recipe_config(row.name, recipe, "",
+                                   {**settings, **given, "model": name, "method": row})
     with _origin(model, folder) as origin:
         config, chosen = fitted(config, origin)
         if chosen and watch == "auto" and processes.leads():
@@ -174,16 +172,6 @@ def as_given(name: str, value):
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
         return value.to_dict("records")
     return list(value) if isinstance(value, Iterator) else value
-
-
-def written(name: str, value) -> list[str]:
-    """A setting as the command line writes it: lr=1e-4; a dict is a group, rollouts={"max_new_tokens":
-    64}."""
-    if isinstance(value, Mapping):
-        return [word for key, inner in value.items() for word in written(f"{name}.{key}", inner)]
-    if isinstance(value, list | tuple):
-        value = ",".join(map(str, value))
-    return [f"{name}={'none' if value is None else str(value).lower() if isinstance(value, bool) else value}"]
 
 
 def _eyes(watch, title: str, steps: int):

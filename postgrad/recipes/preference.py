@@ -62,7 +62,7 @@ class PreferenceConfig(RunConfig):
     data: str | Sequence | None = setting(None, "instead of a task: a JSONL file of pairs (kto: of labelled "
                                           "answers)", "to learn from preferences of your own; `postgrad "
                                           "label` collects them")
-    method: Method = setting(methods.get("dpo"), *METHOD, parse=methods.named)
+    method: Method = setting(methods.get("dpo"), *METHOD, resolve=methods.named)
     pairs: Pairs = setting(group=Pairs)
     steps: int = setting(120, *STEPS)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))

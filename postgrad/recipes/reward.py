@@ -64,7 +64,7 @@ class RewardConfig(RunConfig):
     data: str | Sequence | None = setting(None, "instead of a task: a JSONL file of pairs",
                                           "to learn from preferences of your own; `postgrad label` collects "
                                           "them")
-    method: Method = setting(methods.get("reward"), *METHOD, parse=methods.named)
+    method: Method = setting(methods.get("reward"), *METHOD, resolve=methods.named)
     head: Head = setting(group=Head)
     pairs: Pairs = setting(group=Pairs)
     steps: int = setting(120, *STEPS)

@@ -31,7 +31,7 @@ from postgrad.rewards.judges import PreferenceJudge, PromptedJudge, RuleJudge
 from postgrad.sampling import LocalSampler, Sampling, Track, counted
 from postgrad.system.files import read_text, whole_folder
 from postgrad.system.options import RULES, RLAIFConfig
-from postgrad.system.settings import plain
+from postgrad.system.settings import settings_to_json
 
 
 def run(config: RLAIFConfig, folder: Path, *, track: Track = iter) -> dict:
@@ -144,7 +144,7 @@ def summarise(config: RLAIFConfig, constitution: Constitution, revisions: list[d
               "after": sum(r.name in b for b in after) if r.check else None, "pairs decided": decided[r.name]}
              for r in constitution.rules]
     changed = next((row for row in revisions if row["messages"][-1]["content"] != row["before"]), None)
-    out = {**plain(config), "rules": rules, "revisions": len(revisions),
+    out = {**settings_to_json(config), "rules": rules, "revisions": len(revisions),
            "keep all rules before": sum(not b for b in before),
            "keep all rules after": sum(not b for b in after),
            **{name: counts[name] for name in ("revised", "empty", "emptied", "unfinished")},

@@ -49,12 +49,6 @@ from postgrad.training.distributed.sharding import unshard
 from postgrad.training.distributed.virtual_ranks import lanes
 from postgrad.training.optim import Optim, OptimSettings
 
-
-def reward_of(said: object) -> object:
-    """A word for nobody is None; a weighted dict stays as it is."""
-    return None if isinstance(said, str) and said.lower() in ("", "none", "null") else said
-
-
 LINES = {"rollouts": RolloutBatches, "rollouts to pairs": ChosenPairs,
          "rollouts to conversations": ChosenTexts}
 
@@ -107,12 +101,11 @@ class RolloutConfig(RunConfig):
     """One run on samples of the policy itself."""
 
     recipe: ClassVar[str] = "rollouts"
-    method: Method = setting(methods.get("grpo"), *METHOD, parse=methods.named)
+    method: Method = setting(methods.get("grpo"), *METHOD, resolve=methods.named)
     reward: object = setting(None, "who judges, in place of the task's verifier: a reward model's run "
                              "(several with commas), judge:MODEL[:RUBRIC.txt], a verifier by name; in Python "
                              "a function; none: the task's verifier",
-                             "where the task has no verifier, or to learn what people prefer",
-                             parse=reward_of)
+                             "where the task has no verifier, or to learn what people prefer")
     teacher: Model | str | None = setting(None, "whose word on each token is followed: a name, a folder, a "
                                           "run or RUN@STEP; in Python a Model", "with opd, which needs one: "
                                           "a model that is better at the task and has the same tokenizer")

@@ -27,7 +27,7 @@ from postgrad.runs.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.system import processes
 from postgrad.system.files import said
 from postgrad.system.gc_tuning import seldom_collected
-from postgrad.system.settings import plain
+from postgrad.system.settings import settings_to_json
 from postgrad.system.signals import Stopped, stop_on_signal
 from postgrad.system.user_code import record
 from postgrad.training.loop import restore, train
@@ -69,8 +69,8 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
     row = {}
     if hasattr(config, "method"):
         row = {"method": config.method.name, "row": methods.described(config.row)}
-    run = Run.create(folder, recipe=recipe, config=plain(config, record), steps=config.steps, **names, **row,
-                     **facts, bring={"start": origin} if origin else {})
+    run = Run.create(folder, recipe=recipe, config=settings_to_json(config, record), steps=config.steps,
+                     **names, **row, **facts, bring={"start": origin} if origin else {})
     if begin := getattr(watch, "begin", None):
         begin()
     for note in parts.notes:

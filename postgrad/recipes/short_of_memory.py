@@ -3,7 +3,7 @@ the estimate of memory/ against the memory that the run can have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -11,12 +11,12 @@ import torch
 from postgrad.models import Models
 from postgrad.models.families import Config
 from postgrad.recipes.defaults import FREE, RANK, WHOLE, needs
-from postgrad.system.settings import flat, override
+from postgrad.system.settings import flat_settings, replace_settings
 from postgrad.training.memory import GB, Memory
 from postgrad.training.oom import OutOfMemory
 
 LEAST = 64  # tokens of a pass, and an eighth of it replies at once: below, fewer of them save next to nothing
-Ladder = list[list[str]]  # changes that save more and more
+Ladder = list[dict[str, object]]  # changes that save more and more
 
 
 @contextmanager
@@ -40,7 +40,8 @@ def advice(config, shape: object, phase: str, memory: float) -> str:
     """What fits is at most nine tenths of the memory, and of the estimate of what did not fit."""
     where = f"the GPU ran out of memory in {phase}, with {memory / GB:.0f} GB for this run"
     if not isinstance(shape, Config) or not hasattr(config, "method"):
-        fewer = [written(config, changes) for changes in halved(config, "optim.tokens_per_pass", LEAST)[:1]]
+        half = halved(config, "optim.tokens_per_pass", LEAST)[:1]
+        fewer = [change_words(config, changes) for changes in half]
         fewer += [] if config.optim.recompute else ["recompute=true"]
         fewer += [] if config.optim.adapter.lora else [f"lora={RANK}"]
         said = f"set {', or '.join(fewer)}" if fewer else "take a smaller model or a larger GPU"
@@ -49,8 +50,9 @@ def advice(config, shape: object, phase: str, memory: float) -> str:
     room = (1 - FREE) * min(memory, in_phase(now, phase))
     proposals = []
     for ladder in ladders(config, phase):
-        sizes = ((in_phase(needs(override(config, changes), shape), phase), changes) for changes in ladder)
-        proposals += [f"{written(config, changes)} (about {size / GB:.1f} GB)"
+        sizes = ((in_phase(needs(replace_settings(config, changes), shape), phase), changes)
+                 for changes in ladder)
+        proposals += [f"{change_words(config, changes)} (about {size / GB:.1f} GB)"
                       for size, changes in sizes if size <= room][:1]
     need = f"{where}, where it needs about {in_phase(now, phase) / GB:.1f} GB"
     if not proposals:
@@ -66,40 +68,41 @@ def in_phase(needed: Memory, phase: str) -> float:
 def ladders(config, phase: str) -> list[Ladder]:
     """Ways to need less in a phase, those that change the result least first."""
     optim = config.optim
-    passes, recompute = halved(config, "optim.tokens_per_pass", LEAST), ["optim.recompute=true"]
-    again = [] if optim.recompute else [recompute, *(recompute + changes for changes in passes)]
+    passes, recompute = halved(config, "optim.tokens_per_pass", LEAST), {"optim.recompute": True}
+    again = [] if optim.recompute else [recompute, *(recompute | changes for changes in passes)]
     found = [passes, again]
     if hasattr(config, "rollouts"):
         if phase == "sampling":
             found = [halved(config, "rollouts.max_concurrent", LEAST // 8), *found]
-        found += [[["rollouts.release=true"]]] if phase != "sampling" and not config.rollouts.release else []
+        found += [[{"rollouts.release": True}]] if phase != "sampling" and not config.rollouts.release else []
     if not optim.adapter.lora and config.recipe not in WHOLE:
-        rank = f"optim.adapter.lora={RANK}"
-        return [*found, [[rank], [rank, *recompute]]]
-    return [*found, [["optim.adapter.bits=4"]]] if optim.adapter.lora and optim.adapter.bits != 4 else found
+        rank = {"optim.adapter.lora": RANK}
+        return [*found, [rank, rank | recompute]]
+    return [*found, [{"optim.adapter.bits": 4}]] if optim.adapter.lora and optim.adapter.bits != 4 else found
 
 
 def halved(config, key: str, least: int) -> Ladder:
     value, found = in_use(config)[key], []
     while (value := value // 2) >= least:
-        found.append([f"{key}={value}"])
+        found.append({key: value})
     return found
 
 
 def in_use(config) -> dict:
     """The settings, and of tokens and slots as many as there are."""
-    values = flat(config) | {"optim.tokens_per_pass": config.optim.per_pass(config.device.startswith("cuda"))}
+    on_gpu = config.device.startswith("cuda")
+    values = flat_settings(config) | {"optim.tokens_per_pass": config.optim.per_pass(on_gpu)}
     if hasattr(config, "rollouts"):
         r = config.rollouts
         values["rollouts.max_concurrent"] = min(r.max_concurrent, r.prompts_per_step * r.group_size)
     return values
 
 
-def written(config, changes: list[str]) -> str:
-    """["rollouts.max_concurrent=64"] -> "rollouts.max_concurrent=64 instead of 128\""""
+def change_words(config, changes: Mapping[str, object]) -> str:
+    """{"rollouts.max_concurrent": 64} -> "rollouts.max_concurrent=64 instead of 128\""""
     before = in_use(config)
 
-    def one(change: str) -> str:
-        old = before[change.split("=")[0]]
-        return f"{change} instead of {old}" if old and not isinstance(old, bool) else change
-    return " and ".join(map(one, changes))
+    def one(name: str, value: object) -> str:
+        old, text = before[name], f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        return f"{text} instead of {old}" if old and not isinstance(old, bool) else text
+    return " and ".join(one(name, value) for name, value in changes.items())

@@ -37,7 +37,7 @@ from postgrad.records import Prompt, Rollout
 from postgrad.runs import Run, number
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import whole_folder
-from postgrad.system.settings import unplain
+from postgrad.system.settings import settings_from_json
 from postgrad.system.user_code import GIVEN, weights_hash
 
 
@@ -254,7 +254,7 @@ def shared_scalar(name: str, body: Decoder, config: ModelSettings, source: Model
     if not (Path(name) / "run.json").exists() or config.optim.divides:
         return None
     run = Run.open(name)
-    a = unplain(Adapters, run.config.get("optim", {}).get("adapter", {}))
+    a = settings_from_json(Adapters, run.config.get("optim", {}).get("adapter", {}))
     if (not a.lora or a.bits != config.optim.adapter.bits
             or run.info.get("begins_with") != fingerprint(source.origin)):
         return None

@@ -6,6 +6,8 @@ translated when the run is opened.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 
 MODULES = {  # below postgrad.; the longest prefix counts
@@ -57,6 +59,9 @@ def renamed_setting(name: str) -> str:
 def translate_config(config: Mapping[str, object]) -> dict[str, object]:
     """The saved config of a run of version 0.1 under today's names; any other config as it is."""
     out = _copied(config)
+    if isinstance(changes := out.get("changes"), str):  # of a pipeline of the user's own: a command line
+        out["changes"] = {name: _literal(text) for name, _, text in
+                          (word.partition("=") for word in shlex.split(changes))}
     for old, new in SETTINGS.items():
         home, value = _find(out, old.split("."))
         if home is not None:
@@ -72,6 +77,14 @@ def translate_config(config: Mapping[str, object]) -> dict[str, object]:
         if out.get(group) == {}:
             del out[group]
     return out
+
+
+def _literal(text: str) -> object:
+    """A number, true or false, none; else the text."""
+    try:
+        return None if text.lower() == "none" else json.loads(text)
+    except ValueError:
+        return text
 
 
 def _copied(config: Mapping[str, object]) -> dict[str, object]:

@@ -1,9 +1,10 @@
-"""Settings: small frozen dataclasses whose fields explain themselves;
-words on a command line override their values.
+"""Settings: small frozen dataclasses whose fields explain themselves.
 
 A field made with `setting` carries a sentence, and when to change it. A config may hold groups of settings
-(other dataclasses), and values that have settings of their own (`Open`: a row of the table and its
-constants), so that optim.lr=1e-4 and method.high=0.3 are both KEY=VALUE. A run saves its config as JSON.
+(other `Settings`) and values with settings of their own (`Configurable`: a method and its constants), so
+that optim.lr and method.high are both names. Values are Python values: they are checked against the field's
+annotation and range whenever a config is made. Text becomes values in system/parse.py alone. A run saves its
+config as JSON.
 """
 
 from __future__ import annotations
@@ -13,8 +14,14 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import ClassVar, NamedTuple
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from functools import cache
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+
+class SettingTypeError(TypeError, ValueError):
+    """A value of a type that its setting does not have."""
 
 
 class Range(NamedTuple):
@@ -40,7 +47,7 @@ def check_range(name: str, value: object, within: Range | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a group of settings is: a frozen dataclass, its fields made with `setting`.
+    """A group of settings: a frozen dataclass, its fields made with `setting`.
 
     prefix: what stands before its settings' names in a config: "optim."
     short: the setting that the group's own name stands for: kl=0 is kl.coef=0.
@@ -49,33 +56,45 @@ class Settings:
     prefix: ClassVar[str] = ""
     short: ClassVar[str] = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
+        """Resolves names, then checks every value's type and range."""
+        annotations = annotations_of(type(self))
         for f in fields(self):
-            if getattr(self, f.name) is not None:
-                check_range(self.prefix + f.name, getattr(self, f.name), f.metadata.get("within"))
+            name, value = self.prefix + f.name, getattr(self, f.name)
+            if f.metadata.get("resolve") and isinstance(value, str | Mapping):
+                checked = f.metadata["resolve"](value)
+            else:
+                checked = check_type(name, value, annotations[f.name])
+            if checked is not value:
+                object.__setattr__(self, f.name, checked)
+            if checked is not None:
+                check_range(name, checked, f.metadata.get("within"))
 
 
-def setting(default=MISSING, about: str = "", when: str = "", within: Range | None = None, *,
-            group: Callable | None = None, parse: Callable[[str], object] | None = None):
+S = TypeVar("S", bound=Settings)
+
+
+def setting(default: Any = MISSING, about: str = "", when: str = "", within: Range | None = None, *,
+            group: Callable[[], object] | None = None,
+            resolve: Callable[[Any], object] | None = None) -> Any:
     """A field of a config. about: what it is, in a sentence; when: when to change it.
 
     within: the numbers it may have; checked whenever a config is made, None aside.
-
-    group: makes its first value.
-
-    parse: how a word becomes its value, where that is more than a number or a text.
+    group: makes its default, of a field that is a group of settings.
+    resolve: makes an object of its name, or of the JSON that it was saved as.
     """
-    said = {"about": about, "when": when, "parse": parse, "within": within}
-    return field(default_factory=group, metadata=said) if group else field(default=default, metadata=said)
+    metadata = {"about": about, "when": when, "resolve": resolve, "within": within}
+    return (field(default_factory=group, metadata=metadata) if group
+            else field(default=default, metadata=metadata))
 
 
-class Open:
-    """A value of a config with settings of its own, named behind a dot."""
+class Configurable:
+    """A value of a config with settings of its own, named behind a dot: method.high."""
 
     def settings(self) -> Mapping[str, object]:
         raise NotImplementedError
 
-    def with_setting(self, name: str, text: str) -> Open:
+    def with_setting(self, name: str, value: object) -> Configurable:
         raise NotImplementedError
 
     def words(self, name: str) -> tuple[str, str]:
@@ -87,201 +106,287 @@ class Open:
         raise NotImplementedError
 
 
+# types
+
+@cache
+def annotations_of(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def union_members(annotation: Any) -> tuple[Any, ...]:
+    """int | None -> (int, NoneType); int -> (int,)"""
+    union = isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union
+    return typing.get_args(annotation) if union else (annotation,)
+
+
+def is_group(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Settings)
+
+
+def check_type(name: str, value: object, annotation: Any) -> object:
+    """The value as its annotation has it: an int for a float becomes a float, numpy's numbers Python's.
+
+    A value of a class that is not built in is not checked.
+    """
+    members = union_members(annotation)
+    if type(value) in members:
+        return value
+    for member in members:
+        if (converted := _as_type(value, member)) is not MISSING:
+            return converted
+    expected = " or ".join(_type_words(member) for member in members)
+    raise SettingTypeError(f"{name} is {value!r:.80}, a {type(value).__name__}: expected {expected}.")
+
+
+def _as_type(value: object, kind: Any) -> object:
+    """The value as that type; MISSING where it is none."""
+    if kind in (bool, str, type(None)):
+        return value if isinstance(value, kind) else MISSING
+    if kind in (int, float):
+        number = Integral if kind is int else Real
+        return kind(value) if isinstance(value, number) and not isinstance(value, bool) else MISSING
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return value if any(value == x and type(value) is type(x) for x in inside) else MISSING
+    if origin in (list, tuple):
+        items = [_as_type(x, inside[0]) for x in value] if isinstance(value, list | tuple) else [MISSING]
+        return MISSING if any(x is MISSING for x in items) else origin(items)
+    if is_group(kind):
+        return value if isinstance(value, kind) else MISSING
+    return value
+
+
+def _type_words(kind: Any) -> str:
+    known = {bool: "True or False", str: "text", type(None): "None", int: "a whole number",
+             float: "a number"}
+    if kind in known:
+        return known[kind]
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, inside))}"
+    if origin in (list, tuple):
+        return f"a list, each item {_type_words(inside[0])}"
+    return f"{kind.__name__} or a dict of its settings" if is_group(kind) else str(kind)
+
+
+# names
+
 def suggest(word: str, known: Iterable[str], more: Iterable[str] = ()) -> str:
     """' Did you mean `rollouts`?' or, without a near match (in `more` either), the list of what there is."""
+    known = list(known)
     near = difflib.get_close_matches(word, [*known, *more], cutoff=0.5)
     near.sort(key=lambda name: sorted(name) != sorted(word))  # letters that changed places come first
     return f" Did you mean {near[0]!r}?" if near else f" There is: {', '.join(sorted(known))}."
 
 
-def parsed_names(config) -> None:
-    """For __post_init__ of a config: a name that stands for something else (`parse`) becomes that thing."""
-    for f in fields(config):
-        parse, value = f.metadata.get("parse"), getattr(config, f.name)
-        if parse and isinstance(value, str | Mapping):
-            object.__setattr__(config, f.name, parse(value))
+class SettingNames:
+    """The settings that a class of configs has: their dotted names, and what a shorter name means.
 
-
-def override(config, changes: Iterable[str], known_elsewhere: Callable[[str], str] = lambda name: ""):
-    """override(config, ["optim.lr=1e-4", "steps=20"]): a new config with these values;
-    all of them are checked as usual.
-
-    A setting of a group may be named without it where only one group has it: lr=1e-4, high=0.3.
-    known_elsewhere: what to say of a name that other libraries use ("" where it is none).
+    configurables: the values with settings of their own, by field.
+    hint: what to say of a name that other libraries have; "" where it is none.
     """
-    wanted = []
-    for change in changes:
-        path, sign, text = change.partition("=")
-        if not sign or not path:
-            raise ValueError(f"{change!r} is not a setting: write KEY=VALUE, e.g. optim.lr=1e-4.")
-        wanted.append((path.split("."), text, path))
-    opened = _opened(config, wanted)
-    return _set(config, wanted, opened, _Names(flat(config, opened=opened), known_elsewhere))
+
+    def __init__(self, cls: type[Settings], configurables: Mapping[str, Configurable],
+                 hint: Callable[[str], str] = lambda name: ""):
+        self.annotations: dict[str, Any] = {}
+        self.fields: dict[str, Field[Any]] = {}
+        self.groups: dict[str, type[Settings]] = {}
+        self.configurables, self.hint, self.top = configurables, hint, [f.name for f in fields(cls)]
+        self._add(cls, "")
+
+    def _add(self, cls: type[Settings], prefix: str) -> None:
+        for f in fields(cls):
+            name, annotation = prefix + f.name, annotations_of(cls)[f.name]
+            if is_group(annotation):
+                self.groups[name] = annotation
+                self._add(annotation, f"{name}.")
+                continue
+            self.annotations[name], self.fields[name] = annotation, f
+            if name in self.configurables:
+                inside = self.configurables[name].settings()
+                self.annotations |= {f"{name}.{key}": int | float if type(value) is int else type(value)
+                                     for key, value in inside.items()}
+
+    def find(self, name: str, whole_group: bool = False) -> str:
+        """The dotted name that a name means: lr -> optim.lr, kl -> kl.coef, lora -> optim.adapter.lora.
+
+        whole_group: a group may be named.
+        """
+        head = name.partition(".")[0]
+        if name in self.annotations or head in self.configurables:
+            return name
+        if name in self.groups:
+            return self._in_group(name, whole_group)
+        if head in self.top and head not in self.groups:
+            raise ValueError(f"{name!r} cannot be set so: {head!r} is one value.")
+        homes = [key for key in self.annotations if key.split(".")[-1] == name.split(".")[-1]]
+        if "." not in name and len(homes) > 1:
+            raise ValueError(f"{name!r} may be {' or '.join(homes)}: write the one that is meant.")
+        if "." not in name and homes:
+            return homes[0]
+        hint = (self.hint(name.split(".")[-1])
+                or (f" Did you mean {homes[0]!r}?" if homes else suggest(name, self.top, self.annotations)))
+        raise ValueError(f"there is no setting {name!r}.{hint}")
+
+    def _in_group(self, name: str, whole_group: bool) -> str:
+        group = self.groups[name]
+        if whole_group:
+            return name
+        if group.short:
+            return f"{name}.{group.short}"
+        inside = ", ".join(f"{name}.{f.name}" for f in fields(group))
+        raise ValueError(f"{name!r} cannot be set so: {name!r} is a group of settings: name one of {inside}")
+
+    def expand(self, changes: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+        """Changes by their dotted names; a dict for a group is what is in it."""
+        for key, value in changes.items():
+            name = self.find(prefix + key, whole_group=isinstance(value, Mapping | Settings))
+            if isinstance(value, Mapping) and (
+                    name in self.groups or name in self.configurables and "name" not in value):
+                yield from self.expand(value, f"{name}.")
+            else:
+                yield name, value
 
 
-class _Names(NamedTuple):
-    """All settings of a config by their whole names, and what to say of a name that other libraries use."""
+# configs
 
-    whole: Mapping[str, object]
-    elsewhere: Callable[[str], str]
+def replace_settings(config: S, changes: Mapping[str, object],
+                     hint: Callable[[str], str] = lambda name: "") -> S:
+    """replace_settings(config, {"optim.lr": 1e-4, "steps": 20}): another config, checked as usual.
 
-    def home(self, path: str, known: Iterable[str]) -> list[str]:
-        """The whole name of a setting that was named without its group: lr -> optim.lr, lora ->
-        optim.adapter.lora."""
-        last = path.split(".")[-1]
-        homes = [key for key in self.whole if key.split(".")[-1] == last]
-        if "." not in path and len(homes) > 1:
-            raise ValueError(f"{path!r} may be {' or '.join(homes)}: write the one that is meant.")
-        if "." not in path and homes:
-            return homes[0].split(".")
-        hint = (self.elsewhere(last)
-                or (f" Did you mean {homes[0]!r}?" if homes else suggest(path, known, self.whole)))
-        raise ValueError(f"there is no setting {path!r}.{hint}")
+    A setting of a group may be named without it where one group has it: lr, high. A group may be a dict,
+    {"rollouts": {"temperature": 0.8}}. All changes are made at once: some are right together alone.
+    hint: what to say of a name that other libraries have ("" where it is none).
+    """
+    configurables = configurables_of(config)
+    for name in configurables.keys() & changes.keys():
+        resolve, value = _field(config, name).metadata["resolve"], changes[name]
+        if isinstance(value, str) or isinstance(value, Mapping) and "name" in value:
+            changes = {**changes, name: (value := resolve(value))}
+        if isinstance(value, Configurable):
+            configurables[name] = value
+    names = SettingNames(type(config), configurables, hint)
+    checked = {}
+    for name, value in names.expand(changes):
+        if name in names.groups:
+            value = check_type(name, value, names.groups[name])
+        elif name in names.fields and not (names.fields[name].metadata.get("resolve")
+                                           and isinstance(value, str | Mapping)):
+            value = check_type(name, value, names.annotations[name])
+        checked[name] = value
+    return _replace(config, checked)
 
 
-def _opened(config, wanted: list[tuple[list[str], str, str]]) -> dict[str, Open]:
-    """The config with the changes that decide which names there are:
-    method=dapo has other constants than grpo."""
-    opens = {f.name: f.metadata["parse"] for f in fields(config) if isinstance(getattr(config, f.name), Open)}
-    return {path: opens[path](text) for (head, *rest), text, path in wanted if head in opens and not rest}
+def configurables_of(config: Settings) -> dict[str, Configurable]:
+    held = {f.name: getattr(config, f.name) for f in fields(config)}
+    return {name: value for name, value in held.items() if isinstance(value, Configurable)}
 
 
-def _set(config, wanted, opened: Mapping[str, Open], names: _Names):
-    """All changes at once: two that are only right together (task=none data=mine.jsonl) are
-    checked together."""
-    known = {f.name: f for f in fields(config)}
-    hints = typing.get_type_hints(type(config))
-    values: dict[str, object] = dict(opened)
-    groups: dict[str, list] = {}
-    for (head, *rest), text, path in wanted:
-        if head not in known:
-            head, *rest = names.home(path, known)
+def _field(config: Settings, name: str) -> Field[Any]:
+    return next(f for f in fields(config) if f.name == name)
+
+
+def _replace(config: S, changes: Mapping[str, object]) -> S:
+    values: dict[str, object] = {name: value for name, value in changes.items() if "." not in name}
+    inside: dict[str, dict[str, object]] = {}
+    for name, value in changes.items():
+        head, _, rest = name.partition(".")
+        if rest:
+            inside.setdefault(head, {})[rest] = value
+    for head, inner in inside.items():
         now = values.get(head, getattr(config, head))
-        if isinstance(now, Settings) and not rest and now.short:
-            rest = [now.short]
-        if isinstance(now, Open) and rest:
-            values[head] = now.with_setting(".".join(rest), text)
-        elif isinstance(now, Settings) and rest:
-            groups.setdefault(head, []).append((rest, text, path))
-        elif rest or isinstance(now, Settings):
-            inside = ", ".join(f"{head}.{f.name}" for f in fields(now)) if isinstance(now, Settings) else ""
-            kind = f"a group of settings: name one of {inside}" if inside else "one value"
-            raise ValueError(f"{path!r} cannot be set so: {head!r} is {kind}.")
-        elif head not in opened:
-            values[head] = (known[head].metadata.get("parse") or _as(hints[head], path))(text)
-    inner = {head: _set(getattr(config, head), changes, {}, names) for head, changes in groups.items()}
-    return replace(config, **values, **inner)
-
-
-def _as(kind, path: str) -> Callable[[str], object]:
-    return lambda text: parse(text, kind, path)
-
-
-def parse(text: str, kind, path: str):
-    """Text as the type that the dataclass names."""
-    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    if type(None) in options and text.lower() in ("none", "null", ""):
-        return None
-    for option in options:
-        try:
-            if option is bool:
-                return {"true": True, "1": True, "yes": True, "false": False, "0": False,
-                        "no": False}[text.lower()]
-            if option is int:
-                return (int(float(text)) if not text.lstrip("+-").isdecimal() and float(text).is_integer()
-                        else int(text))
-            if option in (float, str):
-                return option(text)
-        except (ValueError, KeyError):
-            continue
-    names = [getattr(o, "__name__", str(o)) for o in options if o in (bool, int, float, str)]
-    raise ValueError(f"{path}={text!r}: expected {' or '.join(names)}.")
-
-
-def plain(config, record: Callable[[object], object] = repr) -> dict:
-    """A config as JSON-ready values. record: what is kept of a value that is no name and no number."""
-    return {f.name: _plain(getattr(config, f.name), record) for f in fields(config)}
-
-
-def _plain(value, record: Callable[[object], object]):
-    if isinstance(value, Open) and (saved := value.saved()) is not None:
-        return saved
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return plain(value, record) if isinstance(value, Settings) else record(value)
-
-
-def unplain(cls, values: Mapping, given: Mapping[str, object] | None = None):
-    """The config that `plain` wrote; a key that this version does not know is an error, not a guess.
-
-    given: what was handed in again, by field.
-    """
-    if not isinstance(values, Mapping):
-        raise ValueError(f"the saved config has {values!r:.60} where a {cls.__name__} should stand.")
-    hints = typing.get_type_hints(cls)
-    unknown = values.keys() - hints.keys()
-    if unknown:
-        raise ValueError(f"the saved config has {sorted(unknown)[0]!r}, which this version of {cls.__name__} "
-                         "does not know.")
-    missing = ({f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
-               - values.keys())
-    if missing:
-        raise ValueError(f"the saved config lacks {sorted(missing)[0]!r}, which {cls.__name__} needs.")
-    given = given or {}
-    for f in (f for f in fields(cls) if f.name in values and f.name not in given):
-        if not could_be(values[f.name], hints[f.name], f.metadata):
-            raise ValueError(f"the saved config has {values[f.name]!r:.60} for {f.name!r} of {cls.__name__}, "
-                             "which cannot be its value.")
-    return cls(**{k: given[k] if k in given else unplain(hints[k], v) if is_group(hints[k]) else v
-                  for k, v in values.items()})
-
-
-def could_be(value: object, kind, said: Mapping) -> bool:
-    """Whether a value of a saved config is of its field's kind, as far as that is a plain one."""
-    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    if said.get("parse") and not {object, typing.Any} & set(options):
-        return isinstance(value, str | Mapping) or (value is None and type(None) in options)
-    if not set(options) <= {int, float, str, bool, type(None)}:
-        return True
-    return type(value) in options or (type(value) is int and float in options)
-
-
-def is_group(kind) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Settings)
-
-
-def flat(config, prefix: str = "", opened: Mapping[str, Open] | None = None) -> dict[str, object]:
-    """Dotted keys and values: {"optim.lr": 0.0003, "method": "grpo", "method.low": 0.2, ...}"""
-    out: dict[str, object] = {}
-    for f in fields(config):
-        value = (opened or {}).get(f.name, getattr(config, f.name))
-        if isinstance(value, Open):
-            out[prefix + f.name] = value
-            out |= {f"{prefix}{f.name}.{key}": x for key, x in value.settings().items()}
-        elif isinstance(value, Settings):
-            out |= flat(value, f"{prefix}{f.name}.")
+        if isinstance(now, Configurable):
+            for name, value in inner.items():
+                now = now.with_setting(name, value)
         else:
-            out[prefix + f.name] = value
-    return out
+            now = _replace(now, inner)
+        values[head] = now
+    return replace(config, **values)
 
 
-class Described(NamedTuple):
-    """A setting of a config: its whole name, its value, what it is, when to change it."""
+def flat_settings(config: Settings, prefix: str = "") -> dict[str, object]:
+    """Dotted names and values: {"optim.lr": 0.0003, "method": grpo, "method.low": 0.2, ...}"""
+    return {row.name: row.value for row in describe_settings(config, prefix)}
 
-    key: str
+
+class DescribedSetting(NamedTuple):
+    """A setting of a config: its dotted name, its value, what it is, when to change it."""
+
+    name: str
     value: object
     about: str
     when: str
 
 
-def described(config, prefix: str = "") -> Iterator[Described]:
-    """Every setting of a config as a person reads it, in its order, what an Open value has after it."""
+def describe_settings(config: Settings, prefix: str = "") -> Iterator[DescribedSetting]:
+    """Every setting of a config in its order; those of a Configurable follow it."""
     for f in fields(config):
-        key, value = prefix + f.name, getattr(config, f.name)
+        name, value = prefix + f.name, getattr(config, f.name)
         if isinstance(value, Settings):
-            yield from described(value, f"{key}.")
+            yield from describe_settings(value, f"{name}.")
             continue
-        yield Described(key, value, f.metadata.get("about", ""), f.metadata.get("when", ""))
-        if isinstance(value, Open):
-            yield from (Described(f"{key}.{name}", x, *value.words(name))
-                        for name, x in value.settings().items())
+        yield DescribedSetting(name, value, f.metadata.get("about", ""), f.metadata.get("when", ""))
+        if isinstance(value, Configurable):
+            yield from (DescribedSetting(f"{name}.{key}", x, *value.words(key))
+                        for key, x in value.settings().items())
+
+
+# JSON
+
+def settings_to_json(config: Settings, record: Callable[[object], object] = repr) -> dict[str, Any]:
+    """A config as JSON-ready values. record: what is kept of a value that is no name and no number."""
+    annotations = annotations_of(type(config))
+    mappings = {name for name, kind in annotations.items() if typing.get_origin(kind) is Mapping}
+    return {f.name: dict(value) if f.name in mappings else _to_json(value, record)
+            for f in fields(config) for value in [getattr(config, f.name)]}
+
+
+def _to_json(value: object, record: Callable[[object], object]) -> object:
+    if isinstance(value, Configurable) and (saved := value.saved()) is not None:
+        return saved
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Settings):
+        return settings_to_json(value, record)
+    return record(value)
+
+
+def settings_from_json(cls: type[S], values: object,
+                       objects: Mapping[str, object] | None = None) -> S:
+    """The config that `settings_to_json` wrote; a name that this version does not know is an error.
+
+    objects: what was handed in again, by field.
+    """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"the saved config has {values!r:.60} where a {cls.__name__} should stand.")
+    annotations, objects = annotations_of(cls), objects or {}
+    if unknown := sorted(values.keys() - annotations.keys()):
+        raise ValueError(f"the saved config has {unknown[0]!r}, which this version of {cls.__name__} "
+                         "does not know.")
+    required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+    if missing := sorted(required - values.keys()):
+        raise ValueError(f"the saved config lacks {missing[0]!r}, which {cls.__name__} needs.")
+    loaded: dict[str, Any] = {}
+    for f in (f for f in fields(cls) if f.name in values):
+        value, annotation = values[f.name], annotations[f.name]
+        if f.name in objects:
+            loaded[f.name] = objects[f.name]
+        elif is_group(annotation):
+            loaded[f.name] = settings_from_json(annotation, value)
+        elif _could_be(value, annotation, bool(f.metadata.get("resolve"))):
+            loaded[f.name] = value
+        else:
+            raise ValueError(f"the saved config has {value!r:.60} for {f.name!r} of {cls.__name__}, "
+                             "which cannot be its value.")
+    return cls(**loaded)
+
+
+def _could_be(value: object, annotation: Any, resolved: bool) -> bool:
+    members = union_members(annotation)
+    if resolved and not {object, Any} & set(members):
+        return isinstance(value, str | Mapping) or (value is None and type(None) in members)
+    try:
+        check_type("", value, annotation)
+    except SettingTypeError:
+        return False
+    return True

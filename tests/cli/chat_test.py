@@ -13,10 +13,11 @@ import torch
 from small import CHAT, small_model
 
 from postgrad.cli import chat, main
+from postgrad.cli.settings import config_from_text
 from postgrad.cli.voices import Session, Voice
 from postgrad.data.tasks import load_task
 from postgrad.models import load_model
-from postgrad.recipes import resolve, start
+from postgrad.recipes import start
 from postgrad.records import Prompt
 from postgrad.resolve.models import begins_with, open_folder, open_model
 from postgrad.resolve.stages import stages
@@ -50,7 +51,7 @@ def here(home, monkeypatch):
 
 
 def train(spec, folder, *changes):
-    return start(*resolve(spec, changes), folder)
+    return start(*config_from_text(spec, changes), folder)
 
 
 def ask(capsys, *words):

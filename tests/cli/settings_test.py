@@ -8,11 +8,11 @@ import pytest
 
 from postgrad import methods, recipes
 from postgrad.cli import main, reference
-from postgrad.cli.settings import INDEX
+from postgrad.cli.settings import INDEX, config_from_text
 from postgrad.methods.words import CONSTANTS
 from postgrad.recipes.explained import TO_BE_NAMED, first_row, index, preview, settings_of
 from postgrad.recipes.pipelines.demo import DemoConfig
-from postgrad.system.settings import Settings, described, flat, is_group
+from postgrad.system.settings import Settings, describe_settings, flat_settings, is_group
 from postgrad.system.user_code import load_file
 
 HOMES = [*recipes.RECIPES, *recipes.PIPELINES]
@@ -22,7 +22,7 @@ HOMES = [*recipes.RECIPES, *recipes.PIPELINES]
 def test_no_setting_without_a_sentence_and_a_when(recipe):
     config = preview(first_row(recipe))[1]
     rows = settings_of(config)
-    assert [row["setting"] for row in rows] == list(flat(config))
+    assert [row["setting"] for row in rows] == list(flat_settings(config))
     lacking = [row["setting"] for row in rows if not row["about"].strip() or not row["when"].strip()]
     assert not lacking
     for row in rows:
@@ -33,7 +33,7 @@ def test_no_setting_without_a_sentence_and_a_when(recipe):
 
 
 def test_the_demo_s_settings_have_sentences_too():
-    assert not [row.key for row in described(DemoConfig()) if not row.about or not row.when]
+    assert not [row.key for row in describe_settings(DemoConfig()) if not row.about or not row.when]
 
 
 PARTED = {f"{field}={part}": methods.method("grpo", **{field: part})
@@ -161,11 +161,11 @@ def test_a_flag_from_elsewhere_is_answered_with_the_setting(flags, capsys, tmp_p
 ])
 def test_a_name_from_elsewhere_is_answered_with_ours(change, words):
     with pytest.raises(ValueError, match=words):
-        recipes.resolve("grpo:words", [change])
+        config_from_text("grpo:words", [change])
 
 
 def test_beta_is_the_row_s_own_where_it_has_one():
-    assert methods.constants(recipes.resolve("dpo:questions", ["beta=0.3"])[1].method)["beta"] == 0.3
+    assert methods.constants(config_from_text("dpo:questions", ["beta=0.3"])[1].method)["beta"] == 0.3
 
 
 def test_the_pages_made_from_the_code_are_up_to_date():

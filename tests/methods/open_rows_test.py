@@ -5,16 +5,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from settings_text import override
 from small import taught
 
 import tests.training.batches.microbatch_test as micro
 from postgrad import methods, recipes
+from postgrad.cli.settings import config_from_text
 from postgrad.maths import surrogate
 from postgrad.methods import METHODS, change, constants, described, difference, title
 from postgrad.recipes import running
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.runs import Run
-from postgrad.system.settings import override, plain, unplain
+from postgrad.system.settings import settings_from_json, settings_to_json
 from postgrad.system.user_code import record
 from postgrad.training import objectives
 from postgrad.training.batches.columns import weighed
@@ -70,19 +72,19 @@ def test_constants_are_what_can_be_set():
 ])
 def test_a_constant_that_is_none_is_a_sentence(change_, words):
     with pytest.raises(ValueError, match=words):
-        recipes.resolve("dapo:words", [change_])
+        config_from_text("dapo:words", [change_])
 
 
 def test_the_short_form_is_taken_where_it_is_unique():
-    _, config = recipes.resolve("dapo:words", ["high=0.3", "method.low=0.1", "lr=1e-4"])
+    _, config = config_from_text("dapo:words", ["high=0.3", "method.low=0.1", "lr=1e-4"])
     assert ((constants(config.method)["high"], constants(config.method)["low"], config.optim.lr)
             == (0.3, 0.1, 1e-4))
     # the constants are those of the row that is named
-    _, config = recipes.resolve("grpo:words", ["method=ppo", "lam=0.9"])
+    _, config = config_from_text("grpo:words", ["method=ppo", "lam=0.9"])
     assert config.method.name == "ppo" and config.method.credit.keywords["lam"] == 0.9
     with pytest.raises(ValueError, match="'alpha' may be method.alpha or optim.adapter.alpha"):
-        recipes.resolve("cpo:questions", ["alpha=2"])
-    assert constants(recipes.resolve("dpo:questions", ["beta=0.2"])[1].method)["beta"] == 0.2
+        config_from_text("cpo:questions", ["alpha=2"])
+    assert constants(config_from_text("dpo:questions", ["beta=0.2"])[1].method)["beta"] == 0.2
 
 
 def test_a_name_in_two_functions_is_written_with_its_place():
@@ -96,20 +98,21 @@ def test_a_name_in_two_functions_is_written_with_its_place():
 
 
 def test_a_part_is_set_by_its_name_and_brings_its_constants():
-    _, config = recipes.resolve("dapo:words", ["method.correction=tis", "method.cap=3",
+    _, config = config_from_text("dapo:words", ["method.correction=tis", "method.cap=3",
                                                "method.choose=top_entropy"])
     row = config.method
     assert row.correction.keywords == {"cap": 3.0} and row.choose_wants == ("entropy",)
     assert (constants(row)["correction"], constants(row)["share"]) == ("tis", 0.2)
-    saved = json.loads(json.dumps(plain(config, record)))
+    saved = json.loads(json.dumps(settings_to_json(config, record)))
     assert saved["method"] == {"name": "dapo", "choose": "top_entropy", "correction": "tis", "share": 0.2,
                                "cap": 3.0}
-    assert unplain(RolloutConfig, saved).method == row and title(row, METHODS).startswith("dapo(choose=top_")
+    assert settings_from_json(RolloutConfig, saved).method == row
+    assert title(row, METHODS).startswith("dapo(choose=top_")
     assert change(row, correction="none", choose="all") == METHODS["dapo"]
     with pytest.raises(ValueError, match="method.correction='tsi': there is no such part. Did you mean"):
-        recipes.resolve("dapo:words", ["method.correction=tsi"])
+        config_from_text("dapo:words", ["method.correction=tsi"])
     with pytest.raises(ValueError, match="dapo has no constant 'cap'"):
-        recipes.resolve("dapo:words", ["method.cap=3"])
+        config_from_text("dapo:words", ["method.cap=3"])
 
 
 def halved(sampler_logp, old_logp, mask, *, by=0.5):
@@ -129,12 +132,12 @@ def test_a_correction_of_one_s_own_is_a_function():
 
 
 def test_a_changed_row_comes_back_from_a_run():
-    _, config = recipes.resolve("dapo:words", ["high=0.3"])
-    saved = json.loads(json.dumps(plain(config, record)))
+    _, config = config_from_text("dapo:words", ["high=0.3"])
+    saved = json.loads(json.dumps(settings_to_json(config, record)))
     assert saved["method"] == {"name": "dapo", "high": 0.3}
-    again = unplain(RolloutConfig, saved)
+    again = settings_from_json(RolloutConfig, saved)
     assert again.method == config.method and described(again.method) == described(config.method)
-    assert plain(recipes.resolve("dapo:words")[1], record)["method"] == "dapo"
+    assert settings_to_json(config_from_text("dapo:words")[1], record)["method"] == "dapo"
 
 
 # every row
@@ -145,7 +148,7 @@ def test_every_row_resolves_trains_and_shows(name, tmp_path):
     recipe, row = recipes.recipe_of(name)
     assert row is METHODS[name] and name in {entry["name"] for entry in menu()}
     setting = next(s for s in recipes.module(recipe).SETTINGS if s in ("words", "questions"))
-    _, config = recipes.resolve(f"{name}:{setting}")
+    _, config = config_from_text(f"{name}:{setting}")
     shown = {field["key"] for group in sections(f"{name}:{setting}", {}) for field in group["fields"]}
     assert {f"method.{key}" for key in constants(row)} <= shown
     config = small(config, **{"steps": 1, "save_every": 1, "evaluation.every": 0, "rollouts.group_size": 3})
@@ -158,7 +161,7 @@ def test_every_row_resolves_trains_and_shows(name, tmp_path):
 # a user's row
 
 def test_a_row_in_a_file_is_trained_by_its_name(file, tmp_path):
-    recipe, config = recipes.resolve("soft.py", ["tau=0.7"], task="words")
+    recipe, config = config_from_text("soft.py", ["tau=0.7"], task="words")
     assert recipe == "rollouts" and config.method.name == "soft" and constants(config.method)["tau"] == 0.7
     config = small(config, save_every=1, **{"evaluation.every": 0})
     run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run")
@@ -182,7 +185,7 @@ def test_a_row_in_a_file_is_trained_by_its_name(file, tmp_path):
 def test_a_file_that_is_none(file, text, words):
     file.write_text(text)
     with pytest.raises(ValueError, match=words):
-        recipes.resolve("soft.py", task="words")
+        config_from_text("soft.py", task="words")
 
 
 def test_a_registered_row_goes_by_its_name():
@@ -218,10 +221,11 @@ def test_a_run_does_not_go_on_with_another_row_of_the_table(tmp_path, monkeypatc
 
 def test_a_row_that_is_handed_in_is_the_one_that_is_trained():
     wide = change(METHODS["grpo"], high=0.4)
-    _, config = recipes.resolve("grpo:words", ["steps=3"], method=wide)
+    _, config = recipes.config_for("grpo:words", {"steps": 3, "method": wide})
     assert config.method is wide and config.steps == 3
-    assert recipes.resolve("grpo", ["task=words"], method=METHODS["dapo"])[1].method is METHODS["dapo"]
-    assert recipes.resolve("overoptimise", method=METHODS["grpo"])[1].method is METHODS["grpo"]
+    bare = {"task": "words", "method": METHODS["dapo"]}
+    assert recipes.config_for("grpo", bare)[1].method is METHODS["dapo"]
+    assert recipes.config_for("overoptimise", {"method": METHODS["grpo"]})[1].method is METHODS["grpo"]
 
 
 @pytest.mark.parametrize(("spec", "given", "said"), [
@@ -229,4 +233,4 @@ def test_a_row_that_is_handed_in_is_the_one_that_is_trained():
     ("r1", {"method": METHODS["grpo"]}, "r1 takes no method"), ("grpo:words", {"data": []}, "takes no data")])
 def test_what_a_recipe_has_no_place_for_is_refused(spec, given, said):
     with pytest.raises(ValueError, match=said):
-        recipes.resolve(spec, **given)
+        recipes.config_for(spec, given)

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from foreign_small import CHAT, MASK, TOKENS, small_folders
+from settings_text import override
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from postgrad.models import Adapted, Adapter, ScalarModel, load_model, load_scalar, save_model
@@ -13,7 +14,7 @@ from postgrad.recipes import preference, rollouts, running, sft
 from postgrad.records import Prompt
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
-from postgrad.system.settings import override, unplain
+from postgrad.system.settings import settings_from_json
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_a_recipe_trains_it_and_goes_on_to_the_same_bits(recipe, kind, folders, 
     with pytest.raises(Cut):
         running.start(recipe, config, home.build, tmp_path / "cut", watch=Watch())
     run = Run.open(tmp_path / "cut")
-    run = running.resume(run, unplain(type(config), run.config), home.build)
+    run = running.resume(run, settings_from_json(type(config), run.config), home.build)
     a, b, began = (load_model(x).state_dict() for x in (run.latest(), whole.latest(), folders(kind)))
     assert all(torch.equal(a[k], b[k]) for k in a) and any((a[k] - began[k]).abs().max() > 1e-4 for k in a)
     rows = whole.rows("metrics")[0]

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from settings_text import override
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from postgrad.cli import main
@@ -20,7 +21,6 @@ from postgrad.models import (
 from postgrad.models.peft import CONFIG, WEIGHTS, merge_adapter, write_adapter
 from postgrad.recipes import running, sft
 from postgrad.resolve import models as opening
-from postgrad.system.settings import override
 from tests.models.lora_test import TOKENS, adapted
 
 peft = pytest.importorskip("peft", reason="peft is the other side of these tests: pip install -e '.[test]'")

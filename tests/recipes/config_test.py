@@ -8,14 +8,16 @@ import pkgutil
 from dataclasses import dataclass, field, fields
 
 import pytest
+from settings_text import override
 
 from postgrad import recipes
+from postgrad.cli.settings import config_from_text
 from postgrad.methods import METHODS, Row, constants
 from postgrad.models import Adapters
 from postgrad.recipes.rollouts import KL, LINES, RolloutConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.runs import dumps
-from postgrad.system.settings import Settings, flat, override, plain, unplain
+from postgrad.system.settings import Settings, flat_settings, settings_from_json, settings_to_json
 from postgrad.training.optim import OptimSettings
 
 RECIPES = {m.name: importlib.import_module(f"postgrad.recipes.{m.name}")
@@ -61,8 +63,8 @@ class Outer(Settings):
 ])
 def test_a_value_takes_the_type_of_its_field(change, key, value):
     before = Outer()
-    after = flat(override(before, [change]))
-    assert after == flat(before) | {key: value} and type(after[key]) is type(value)
+    after = flat_settings(override(before, [change]))
+    assert after == flat_settings(before) | {key: value} and type(after[key]) is type(value)
     assert before == Outer()
 
 
@@ -136,50 +138,51 @@ def test_the_configs_of_recipes_refuse_what_cannot_be():
 @pytest.mark.parametrize(("recipe", "setting"), NAMED)
 def test_a_named_setting_comes_back_from_a_run(recipe, setting):
     config = RECIPES[recipe].SETTINGS[setting]()
-    written = json.loads(dumps(plain(config)))  # as a run folder holds it
-    again = unplain(type(config), written)
-    assert again == config and plain(again) == plain(config) and flat(again).keys() == flat(config).keys()
-    changed = {k: v for k, v in flat(config).items()
+    written = json.loads(dumps(settings_to_json(config)))  # as a run folder holds it
+    again = settings_from_json(type(config), written)
+    assert again == config and settings_to_json(again) == settings_to_json(config)
+    assert flat_settings(again).keys() == flat_settings(config).keys()
+    changed = {k: v for k, v in flat_settings(config).items()
                if isinstance(v, int | float | str) and not isinstance(v, bool)}
     # what is printed can be typed
     assert override(config, [f"{k}={v}" for k, v in changed.items()]) == config
     with pytest.raises(ValueError, match="the saved config has 'bogus', which this version of"):
-        unplain(type(config), written | {"bogus": 1})
+        settings_from_json(type(config), written | {"bogus": 1})
 
 
 def test_floats_come_back_to_the_last_bit():
     config = RolloutConfig(task="words", kl=KL(coef=0.1 + 0.2), optim=OptimSettings(lr=math.pi * 1e-5))
-    again = unplain(RolloutConfig, json.loads(dumps(plain(config))))
+    again = settings_from_json(RolloutConfig, json.loads(dumps(settings_to_json(config))))
     assert (again.kl.coef, again.optim.lr) == (config.kl.coef, config.optim.lr)
     with pytest.raises(ValueError, match="'lrr', which this version of OptimSettings"):
-        unplain(RolloutConfig, plain(config) | {"optim": {"lrr": 1.0}})
+        settings_from_json(RolloutConfig, settings_to_json(config) | {"optim": {"lrr": 1.0}})
 
 
 @pytest.mark.parametrize(("recipe", "setting"), NAMED)
 def test_flat_is_the_config_by_dotted_keys(recipe, setting):
     config = RECIPES[recipe].SETTINGS[setting]()
-    for key, value in flat(config).items():
+    for key, value in flat_settings(config).items():
         found = config
         group, _, name = key.rpartition(".")
         for part in group.split(".") if group else ():
             found = getattr(found, part)
         found = constants(found)[name] if isinstance(found, Row) else getattr(found, name)
         assert found == value and not isinstance(value, Settings)
-    assert {k.split(".")[0] for k in flat(config)} == {f.name for f in fields(config)}
+    assert {k.split(".")[0] for k in flat_settings(config)} == {f.name for f in fields(config)}
 
 
 def test_every_recipe_and_method_can_be_named():
     for recipe, setting in NAMED:
         row = getattr(RECIPES[recipe].SETTINGS[setting](), "method", None)
-        name, config = recipes.resolve(f"{row.name if row else recipe}:{setting}")
+        name, config = config_from_text(f"{row.name if row else recipe}:{setting}")
         assert name == recipe and config == RECIPES[recipe].SETTINGS[setting]()
         assert type(config).__name__ == (recipes.RECIPES | recipes.PIPELINES)[recipe]
     for method in [name for name, row in METHODS.items() if row.source in LINES]:
-        recipe, config = recipes.resolve(f"{method}:words", ["optim.lr=1e-4"])
+        recipe, config = config_from_text(f"{method}:words", ["optim.lr=1e-4"])
         assert ((recipe, config.method.name, config.task, config.optim.lr)
                 == ("rollouts", method, "words", 1e-4))
     for spec, words in (("grpoo:words", "Did you mean 'grpo'"),
                         ("grpo:wrods", "has no setting 'wrods'. Did you mean 'words'"),
                         ("grpo", "grpo of what")):
         with pytest.raises(ValueError, match=words):
-            recipes.resolve(spec)
+            config_from_text(spec)

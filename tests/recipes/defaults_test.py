@@ -7,18 +7,20 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import save_file
+from settings_text import override
 from small import CHAT
 
 import postgrad
 from postgrad import methods, recipes
 from postgrad.cli import main
+from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.models import Config, Decoder, find_model, save_model
 from postgrad.recipes import defaults, rollouts
 from postgrad.recipes.defaults import adapter_rank, fitted, needs, pass_tokens, rate, reply_tokens, size_of
 from postgrad.resolve.models import shape_of
 from postgrad.runs import Run
-from postgrad.system.settings import flat, override
+from postgrad.system.settings import flat_settings
 from postgrad.training.memory import SIZES, parameters
 
 SHAPE = Config(vocab_size=1024, hidden_size=1024, intermediate_size=4096, num_hidden_layers=1,
@@ -102,7 +104,7 @@ def test_the_embedded_models_are_trained_as_ever(recipe, row, lr):
     before = recipes.config_class(recipe)(task=task, method=methods.get(row))
     for model in ("tiny", "tiny-chat"):
         config, said = fitted(replace(before, model=model))
-        values = flat(config)
+        values = flat_settings(config)
         assert (values["optim.lr"], values["optim.adapter.lora"]) == (lr, 0)
         assert values["optim.tokens_per_pass"] is None
         assert {v for k, v in values.items() if k.endswith("max_new_tokens")} <= {64, None}
@@ -115,7 +117,7 @@ def test_the_embedded_models_are_trained_as_ever(recipe, row, lr):
 @pytest.mark.parametrize(("spec", "tokens"), [("grpo:hard", 96), ("grpo:countdown", 128), ("grpo:words", 64),
                                               ("process:hard", 96), ("grpo:arithmetic", 64)])
 def test_a_task_says_how_long_its_replies_are(spec, tokens):
-    values = flat(fitted(recipes.resolve(spec)[1])[0])
+    values = flat_settings(fitted(config_from_text(spec)[1])[0])
     homes = {"rollouts.max_new_tokens", "replies.max_new_tokens"} & values.keys()
     assert {values[home] for home in homes} == {tokens}
     if spec.startswith("grpo"):
@@ -236,15 +238,15 @@ def test_a_stage_that_stopped_goes_on_with_what_was_chosen(tmp_path, monkeypatch
 
 
 def test_a_pipeline_s_rate_follows_the_model_too(monkeypatch):
-    align = fitted(recipes.resolve("align")[1])[0]
+    align = fitted(config_from_text("align")[1])[0]
     assert (align.optim.lr, align.optim.adapter.lora) == (1e-4, 0)
-    assert fitted(recipes.resolve("overoptimise")[1])[0].optim.lr == 1.5e-4
+    assert fitted(config_from_text("overoptimise")[1])[0].optim.lr == 1.5e-4
     monkeypatch.setattr(defaults, "shape_of", lambda model: SIZES[model])
-    large = fitted(recipes.resolve("align", ["model=7B"])[1])[0]
+    large = fitted(config_from_text("align", ["model=7B"])[1])[0]
     assert large.optim.adapter.lora == 16
     assert large.optim.lr == rate("align", parameters(SIZES["7B"]), adapter=True)
 
 
 def test_pretraining_has_no_rule():
-    config = recipes.resolve("pretrain:smoke")[1]
+    config = config_from_text("pretrain:smoke")[1]
     assert fitted(config) == (config, "")

@@ -10,6 +10,7 @@ from small import gsm8k_folder
 
 from postgrad import recipes
 from postgrad.cli import main
+from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import calculations, load_task
 from postgrad.data.tasks.calculations import EACH, noted, practice, result, varied
 from postgrad.evaluation import Drawn, figures
@@ -63,7 +64,7 @@ def test_a_run_trains_on_the_chosen_prompts_alone_and_goes_on_with_the_same(tmp_
     asked = load_task("words").prompts("train", 6, 3)
     file.write_text("".join(json.dumps({"prompt": p.id, "rate": rate}) + "\n"
                             for p, rate in zip(asked, (0, 0.5, 1, 0.25, 0, 1), strict=True)))
-    config = small(recipes.resolve("grpo:words", [f"difficulty.rates={file}"])[1])
+    config = small(config_from_text("grpo:words", [f"difficulty.rates={file}"])[1])
     run = trained("rollouts", config, tmp_path / "run")
     drawn = {row["prompt"] for row in run.rows("samples")[0]}
     assert drawn == {asked[1].question, asked[3].question}
@@ -126,7 +127,7 @@ def test_calculations_keep_their_kind_and_have_whole_results():
 
 def test_practice_is_drawn_from_the_training_solutions(tmp_path):
     task = f"task=gsm8k:{gsm8k_folder(tmp_path)}"
-    config = recipes.resolve("expert-iteration", [task, "kept.practice=3"])[1]
+    config = config_from_text("expert-iteration", [task, "kept.practice=3"])[1]
     assert write_practice(config, tmp_path / "a.jsonl", iter) == {"rows": 3}
     write_practice(config, tmp_path / "b.jsonl", iter)
     rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]

@@ -9,9 +9,11 @@ import torch
 import toy
 from copyist import copyist, one_letter
 from line_small import line
+from settings_text import override
 from small import CHAT, HELPED, PROMPTS, begins, small_model, small_models
 
 import postgrad as pg
+from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.maths import weights
 from postgrad.maths.kl import exact_kl
@@ -21,7 +23,6 @@ from postgrad.records import Conversation, Verdict
 from postgrad.resolve.models import Model
 from postgrad.resolve.teachers import asked_again, demonstrated
 from postgrad.runs import Run
-from postgrad.system.settings import override
 from postgrad.system.throughput import repeatable
 from postgrad.training import objectives
 from tests.recipes.every_recipe_test import TASK
@@ -77,8 +78,8 @@ def test_what_only_changes_the_reward_is_refused_where_none_is_looked_at(name, c
     setting = change.partition("=")[0]
     said = f"row {name}: its credit passes the reward over.*no say: leave it out .{setting}"
     with pytest.raises(ValueError, match=said):
-        pg.recipes.resolve(f"{name}:words", [f"method.{change}"])
-    pg.recipes.resolve(f"{name}:words", ["method.kl_in_loss=0.1", "method.mask_truncated=true"])
+        config_from_text(f"{name}:words", [f"method.{change}"])
+    config_from_text(f"{name}:words", ["method.kl_in_loss=0.1", "method.mask_truncated=true"])
 
 
 def test_what_is_shown_is_shown_to_a_teacher_who_speaks_of_the_sampled_tokens():
@@ -256,7 +257,7 @@ def test_a_demonstration_is_the_gold_or_the_reply_that_the_task_has(tmp_path):
 
 
 def test_where_a_demonstration_does_not_help_both_figures_are_said(tmp_path):
-    _, config = pg.recipes.resolve("sdft:words", ["evaluation.problems=24", "evaluation.samples=2"])
+    _, config = config_from_text("sdft:words", ["evaluation.problems=24", "evaluation.samples=2"])
     with pytest.raises(ValueError, match=(
             r"shown a demonstration of each of 24 held-out problems of words, the model has a pass@1 of "
             r"\d+\.\d% in place of \d+\.\d% \(a gain of [+-]\d+\.\d% to [+-]\d+\.\d%\): that is no gain "

@@ -8,6 +8,7 @@ import pkgutil
 
 import pytest
 import torch
+from settings_text import override
 from small import begins, gsm8k_folder, taught
 
 from postgrad import recipes
@@ -17,7 +18,7 @@ from postgrad.recipes import rollouts, running, sft
 from postgrad.recipes.defaults import fitted
 from postgrad.resolve import models as opening
 from postgrad.runs import Run, number
-from postgrad.system.settings import flat, override, unplain
+from postgrad.system.settings import flat_settings, settings_from_json
 from postgrad.system.throughput import repeatable
 
 RECIPES = {m.name: importlib.import_module(f"postgrad.recipes.{m.name}")
@@ -42,7 +43,7 @@ def verify(prompt, completion):
 
 
 def small(config, **more):
-    changes = {k: v for k, v in (SMALL | more).items() if k in flat(config)}
+    changes = {k: v for k, v in (SMALL | more).items() if k in flat_settings(config)}
     return override(config, [f"{k}={v}" for k, v in changes.items()])
 
 
@@ -95,7 +96,7 @@ def test_a_named_setting_runs(recipe, setting, tmp_path):
     run = running.start(recipe, config, module.build, tmp_path / "run",
                         command=f"postgrad train {recipe}:{setting}")
     check_rows(run)
-    assert unplain(type(config), run.config) == fitted(config)[0]
+    assert settings_from_json(type(config), run.config) == fitted(config)[0]
     if config.__dict__.get("evaluation"):
         evals, _ = run.rows("evals")
         assert [e["step"] for e in evals] == [0, 3]  # before the first step, and after the last
@@ -201,7 +202,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
         running.start(recipe, config, module.build, tmp_path / "cut", watch=Watch())
     run = Run.open(tmp_path / "cut")
     assert run.state()["state"] == "failed" and list(run.checkpoints()) == [1]
-    run = running.resume(run, unplain(type(config), run.config), module.build)
+    run = running.resume(run, settings_from_json(type(config), run.config), module.build)
     check_rows(run)
     assert [e["kind"] for e in run.rows("events")[0]] == ["resumed"]
     ours, theirs = ([repeatable(row) for row in r.rows("metrics")[0]]

@@ -14,6 +14,7 @@ from small import CHAT, PROMPTS, small_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from postgrad import recipes
+from postgrad.cli.settings import config_from_text
 from postgrad.maths.packing import pack
 from postgrad.models import Models, chat, computing
 from postgrad.models.engine import fuse_weights
@@ -44,7 +45,7 @@ class Reads(TorchDispatchMode):
 def test_a_step_reads_few_numbers_one_by_one(method, tmp_path):
     changes = ["steps=3", "rollouts.prompts=8", "rollouts.prompts_per_step=4", "rollouts.group_size=4",
                "rollouts.max_new_tokens=8", "evaluation.every=0", "method.epochs=1", "method.minibatches=1"]
-    recipe, config = recipes.resolve(f"{method}:words", changes, None)
+    recipe, config = config_from_text(f"{method}:words", changes, None)
     counts = []
 
     class Watch:
@@ -75,7 +76,7 @@ def test_a_short_run_of_the_embedded_model_is_not_compiled(changes, compiled, mo
     answers, compiles = [], computing.should_compile
     monkeypatch.setattr(computing, "should_compile", lambda *asked: answers.append(compiles(*asked))
                         or answers[-1])
-    recipe, config = recipes.resolve("grpo:words", changes, None)
+    recipe, config = config_from_text("grpo:words", changes, None)
     recipes.module(recipe).build(config, running.beginning(config))
     assert set(answers) == {compiled}
 
@@ -269,7 +270,7 @@ def test_a_pass_is_under_way_when_the_rows_of_the_step_before_are_asked_for(tmp_
     monkeypatch.setattr(hooks, "sample_rows", lambda now, parts: seen.append(now.step) or ask(now, parts))
     changes = ["steps=3", "rollouts.prompts=8", "rollouts.prompts_per_step=4", "rollouts.group_size=4",
                "rollouts.max_new_tokens=8", "evaluation.every=0", "save_every=2"]
-    recipe, config = recipes.resolve("grpo:words", changes, None)
+    recipe, config = config_from_text("grpo:words", changes, None)
 
     class Watch:
         def stepped(self, step, row, scored):

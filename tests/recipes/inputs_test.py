@@ -5,7 +5,7 @@ import json
 import pytest
 
 from postgrad import methods
-from postgrad.recipes import resolve
+from postgrad.cli.settings import config_from_text
 from postgrad.recipes.inputs import check_inputs, inputs
 from postgrad.runs import Run
 
@@ -37,7 +37,7 @@ def test_an_edited_file_is_noticed(name, tmp_path, monkeypatch):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
-    _, config = resolve(what, changes)
+    _, config = config_from_text(what, changes)
     given = inputs(config) | {"row": methods.described(config.row)}
     run = Run.create(tmp_path / "run", recipe="sft", config={}, steps=1, **given)
     check_inputs(run, config)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from settings_text import override
 from small import begins, small_model
 
 from postgrad.cli import main
@@ -11,7 +12,7 @@ from postgrad.models import ScalarModel, load_scalar, save_model
 from postgrad.recipes import process, rollouts, running
 from postgrad.resolve import models as opening
 from postgrad.runs import Run
-from postgrad.system.settings import override, unplain
+from postgrad.system.settings import settings_from_json
 
 
 def test_a_process_model_says_what_it_is_and_opens_in_transformers(tmp_path):
@@ -107,6 +108,6 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path):
     with pytest.raises(KeyError):
         running.start("process", config, process.build, tmp_path / "cut", watch=Watch())
     run = Run.open(tmp_path / "cut")
-    run = running.resume(run, unplain(type(config), run.config), process.build)
+    run = running.resume(run, settings_from_json(type(config), run.config), process.build)
     a, b = (load_scalar(r.latest()).state_dict() for r in (run, whole))
     assert all(torch.equal(a[k], b[k]) for k in a) and a["score_head.weight"].any()

@@ -3,16 +3,17 @@ the sampler holds can be given back."""
 
 import pytest
 import torch
+from settings_text import override
 from small import CHAT, small_model
 
 from postgrad import recipes
+from postgrad.cli.settings import config_from_text
 from postgrad.models.hf_model import HFSizes
 from postgrad.recipes.defaults import needs
 from postgrad.recipes.short_of_memory import advice
 from postgrad.records import Prompt
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
-from postgrad.system.settings import override
 from postgrad.training.memory import GB, SIZES
 from postgrad.training.oom import OutOfMemory, each_in, phase
 
@@ -30,7 +31,7 @@ def runs_out(*args, **options):
 def test_a_run_says_where_and_what_to_lower(tmp_path, monkeypatch, place, said):
     monkeypatch.setattr(place, runs_out)
     monkeypatch.setattr("postgrad.recipes.short_of_memory.available", lambda device: 10 * GB)
-    recipe, config = recipes.resolve("grpo", QUICK)
+    recipe, config = config_from_text("grpo", QUICK)
     with pytest.raises(ValueError, match=f"ran out of memory in {said}.* set (optim|rollouts)[.]") as told:
         recipes.start(recipe, config, tmp_path / "run")
     assert isinstance(told.value.__cause__, OutOfMemory)
@@ -38,7 +39,7 @@ def test_a_run_says_where_and_what_to_lower(tmp_path, monkeypatch, place, said):
 
 
 def of(*changes):
-    _, config = recipes.resolve("grpo", ("task=arithmetic", "device=cuda", "lr=1e-4", *changes))
+    _, config = config_from_text("grpo", ("task=arithmetic", "device=cuda", "lr=1e-4", *changes))
     return config
 
 
@@ -104,13 +105,13 @@ def test_what_the_sampler_holds_is_given_back(tmp_path, monkeypatch):
     monkeypatch.setattr("postgrad.training.optim.Optim.gather",
                         lambda optim: held.append(samplers[-1]._active))
     for release in ("false", "true"):
-        recipe, config = recipes.resolve("grpo", (*QUICK, f"rollouts.release={release}"))
+        recipe, config = config_from_text("grpo", (*QUICK, f"rollouts.release={release}"))
         recipes.start(recipe, config, tmp_path / release)
     assert held[0] is not None and held[-1] is None
     rows = [(tmp_path / release / "samples.jsonl").read_text() for release in ("false", "true")]
     assert rows[0] == rows[1]
     with pytest.raises(ValueError, match="leave it out with rollouts.async_depth"):
-        recipes.resolve("grpo", (*QUICK, "rollouts.release=true", "rollouts.async_depth=1"))
+        config_from_text("grpo", (*QUICK, "rollouts.release=true", "rollouts.async_depth=1"))
 
 
 def test_fewer_slots_give_the_same_replies():

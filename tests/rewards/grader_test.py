@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from settings_text import override
 from small import CHAT
 
 from postgrad.cli import main
@@ -13,7 +14,6 @@ from postgrad.resolve.rewards import parse_reward
 from postgrad.rewards.grader import GraderReward, question, quoted, read_score
 from postgrad.runs import Run
 from postgrad.sampling import Sampling, ScriptedSampler
-from postgrad.system.settings import override
 
 ASK = Prompt.ask("?", "72")
 

@@ -5,6 +5,7 @@ import math
 
 import pytest
 from rlhf_small import small, trained
+from settings_text import override
 from small import CHAT, small_model
 from studio_small import client, make
 
@@ -15,7 +16,6 @@ from postgrad.maths.intervals import gain_interval, mean_interval
 from postgrad.recipes.panel import STANDARD, ledger_of, models_of, names_in
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.runs import Run, ledger
-from postgrad.system.settings import override
 
 HEADER = {"panel": ["words", "text"], "problems": 4, "samples": 2, "seed": 0}
 

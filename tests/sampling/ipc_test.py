@@ -7,6 +7,7 @@ from base64 import b64encode
 import pytest
 import torch
 from remote_small import begin, sampler_of, saying
+from settings_text import override
 from small import CHAT
 
 from postgrad.cli import main
@@ -19,7 +20,6 @@ from postgrad.resolve.weights import named, shown_in
 from postgrad.sampling import ServedSampler, Weights
 from postgrad.sampling.wire import SamplerFault
 from postgrad.serving.follow import Pushed
-from postgrad.system.settings import override
 from postgrad.training.batches.ahead import Ahead, Collection
 from tests.sampling.ahead_test import goes_far
 from tests.sampling.served_test import SMALL, config, equal, fit, remote_settings

@@ -8,6 +8,7 @@ import pytest
 import torch
 from doors import facts, fit
 from remote_small import begin, sampler_of, saying
+from settings_text import override
 from small import CHAT, PROMPTS
 
 import postgrad as pg
@@ -18,7 +19,6 @@ from postgrad.resolve.weights import WeightsFolder, named, shown_in
 from postgrad.sampling import LocalSampler, SamplerFault, Sampling, ServedSampler, Weights
 from postgrad.sampling.served import Asked, Kept, compare
 from postgrad.sampling.waiting import LEAST
-from postgrad.system.settings import override
 
 HOW = Sampling(max_new_tokens=12)
 # LEAST rows a draw: without the C kernels the run in process computes fewer in another size than the endpoint

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from doors import fit
+from settings_text import override
 from small import CHAT
 
 from postgrad.recipes.rollouts import words as config
@@ -13,7 +14,6 @@ from postgrad.recipes.samplers import open_sampler
 from postgrad.resolve.models import open_writer
 from postgrad.sampling import LocalSampler, SamplerFault, Sampling
 from postgrad.sampling.vllm_here import VllmSampler
-from postgrad.system.settings import override
 
 SMALL = {"task": "words", "prompts_per_step": 4, "group_size": 4, "rollouts": {"max_new_tokens": 12},
          "steps": 2, "save_every": 2}

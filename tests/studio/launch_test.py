@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from settings_text import override
 from studio_small import Texts, client, make
 
-from postgrad import recipes
+from postgrad.cli.settings import config_from_text
 from postgrad.models import find_model
 from postgrad.models.families import Config
 from postgrad.models.load import EMBEDDED
@@ -16,7 +17,7 @@ from postgrad.runs import Run
 from postgrad.studio.pages import size
 from postgrad.studio.runs import forms, processes, traces
 from postgrad.studio.runs.launch import shown
-from postgrad.system.settings import flat, override
+from postgrad.system.settings import flat_settings
 from postgrad.training.memory import Setup, beside, cache, parameters
 
 SPECS = [f"{row['name']}:{key}" for row in forms.menu() for key, _ in row["settings"]]
@@ -27,10 +28,10 @@ def test_an_untouched_form_asks_for_the_setting_itself(spec):
     given = {f["key"]: f["value"] for group in forms.sections(spec, {}) for f in group["fields"]}
     plan = forms.plan(spec, given, "runs/x")
     assert plan["error"] is None and plan["words"] == ["train", spec, "--run", "runs/x"]
-    wanted = flat(recipes.resolve(spec)[1])
+    wanted = flat_settings(config_from_text(spec)[1])
     assert given.keys() == wanted.keys() - {"method"}
-    changed = override(recipes.resolve(spec)[1], [f"{key}={text}" for key, text in given.items()])
-    assert flat(changed) == wanted  # every value survives being written into a form and read again
+    changed = override(config_from_text(spec)[1], [f"{key}={text}" for key, text in given.items()])
+    assert flat_settings(changed) == wanted  # every value survives being written into a form and read again
 
 
 def test_a_changed_value_is_in_the_command_and_an_equal_one_is_not():
@@ -83,7 +84,7 @@ def test_the_form_offers_every_embedded_model(tmp_path, monkeypatch):
                                            ("rollouts.temperature", "0"), ("save_every", "x")])
 def test_a_bad_value_gets_the_library_s_own_sentence(tmp_path, key, text):
     with pytest.raises(ValueError) as fault:
-        recipes.resolve("grpo:words", [f"{key}={text}"])
+        config_from_text("grpo:words", [f"{key}={text}"])
     web = client(tmp_path)
     told = Texts(web.get("/runs/-/plan", params={"recipe": "grpo:words", f"set.{key}": text}).text).text
     assert str(fault.value) in told

@@ -8,7 +8,7 @@ import pytest
 from studio_browser import axe, browser, studio, tab  # noqa: F401
 from studio_small import Texts, client, make
 
-from postgrad import recipes
+from postgrad.cli.settings import config_from_text
 from postgrad.runs import Run
 from postgrad.studio.book import workshop
 from postgrad.studio.book.experiments import EXPERIMENTS, FIRST, VARIANTS
@@ -47,7 +47,7 @@ def test_what_is_recorded_is_what_is_started():
     assert (FOLDER / "workshop.json").stat().st_size < 150_000
     for name, variant in VARIANTS.items():
         assert kept[name]["command"] == variant.command
-        recipes.resolve(variant.recipe, [f"{k}={v}" for k, v in variant.settings.items()])
+        config_from_text(variant.recipe, [f"{k}={v}" for k, v in variant.settings.items()])
         steps = int(variant.settings["steps"])
         assert [row[0] for row in kept[name]["evals"]] == list(range(0, steps + 1, 5))
         assert len(kept[name]["rewards"]) == steps and len(kept[name]["answers"]) == 4

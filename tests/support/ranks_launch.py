@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from postgrad import recipes
+from postgrad.cli.settings import config_from_text
 from postgrad.runs import Follower
 from postgrad.system import processes
 from postgrad.system.signals import Stopped
@@ -35,7 +36,7 @@ def carry_out(job):
     folder = Path(job["run"])
     try:
         if "train" in job:
-            recipe, config = recipes.resolve(job["train"], job["changes"])
+            recipe, config = config_from_text(job["train"], job["changes"])
             recipes.start(recipe, config, folder, command="a test", callback=stop)
         else:
             recipes.resume(folder, callback=stop)

@@ -1,11 +1,12 @@
 """Small runs of the recipes of RLHF."""
 
 import pytest
+from settings_text import override
 
 from postgrad import recipes
 from postgrad.recipes import running
 from postgrad.runs import Run
-from postgrad.system.settings import flat, override
+from postgrad.system.settings import flat_settings
 
 SMALL = {"steps": 3, "save_every": 1, "rollouts.prompts": 6, "rollouts.prompts_per_step": 2,
          "rollouts.group_size": 3, "rollouts.max_new_tokens": 8, "pairs.drawn": 16, "pairs.held_out": 8,
@@ -14,7 +15,7 @@ SMALL = {"steps": 3, "save_every": 1, "rollouts.prompts": 6, "rollouts.prompts_p
 
 
 def small(config, *changes):
-    return override(config, [*(f"{k}={v}" for k, v in SMALL.items() if k in flat(config)), *changes])
+    return override(config, [*(f"{k}={v}" for k, v in SMALL.items() if k in flat_settings(config)), *changes])
 
 
 def trained(recipe, config, folder, cut=None):

@@ -6,13 +6,13 @@ import shutil
 import zlib
 
 import torch
+from settings_text import override
 
 from postgrad.methods import change
 from postgrad.models import Config, Decoder, Models, ScalarModel, find_model
 from postgrad.models.chat import Chat
 from postgrad.records import Conversation, Prompt, Reward, Verdict
 from postgrad.resolve.models import ModelSource, open_folder
-from postgrad.system.settings import override
 
 CHAT = Chat.load(find_model("tiny"))
 PROMPTS = [Prompt.ask(f"What is {n}+{n}?", answer=2 * n, id=f"p{n}") for n in range(6)]

@@ -4,16 +4,17 @@ how long a run is."""
 import pytest
 import torch
 from line_small import by_id, line, scripted
+from settings_text import override
 from small import PROMPTS, FixedReward, begins
 
+from postgrad.cli.settings import config_from_text
 from postgrad.maths.credit import scale
 from postgrad.methods import METHODS, change
 from postgrad.models import load_model
-from postgrad.recipes import resolve, rollouts, running
+from postgrad.recipes import rollouts, running
 from postgrad.recipes.defaults import fitted
 from postgrad.records import Verdict
 from postgrad.runs import Run
-from postgrad.system.settings import override
 from postgrad.training.stats import computed
 
 POLICY = {name: row for name, row in METHODS.items() if row.kind == "policy"}
@@ -46,14 +47,14 @@ def test_without_a_ratio_a_second_update_is_refused(name):
 def test_rows_draw_the_same_samples_whatever_their_schedule():
     lengths = {}
     for name, row in POLICY.items():
-        _, config = resolve(f"{name}:words", [])
+        _, config = config_from_text(f"{name}:words", [])
         config, _ = fitted(config)
         lengths[name] = config.steps
         assert config.steps == 40 * row.updates(16) and config.evaluation.every == config.steps / 4
     assert [lengths[name] for name in ("grpo", "ppo", "dapo", "gspo")] == [40, 160, 640, 160]
-    _, few = resolve("dapo:words", ["prompts_per_step=3", "collections=5"])
+    _, few = config_from_text("dapo:words", ["prompts_per_step=3", "collections=5"])
     assert fitted(few)[0].steps == 15  # a minibatch holds one prompt at least
-    _, said = resolve("dapo:words", ["steps=7"])
+    _, said = config_from_text("dapo:words", ["steps=7"])
     assert fitted(said)[0].steps == 7
 
 
@@ -66,7 +67,8 @@ def test_a_pass_leaves_no_group_out():
 
 def test_the_clip_acts_in_a_run(tmp_path):
     """With the row's own schedule the policy leaves its samples, and PPO's ratio leaves 1."""
-    _, config = resolve("ppo:words", [*SHAPE, "steps=4", "optim.lr=0.003", "rollouts.max_new_tokens=48"])
+    _, config = config_from_text("ppo:words", [*SHAPE, "steps=4", "optim.lr=0.003",
+                                               "rollouts.max_new_tokens=48"])
     run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
     ratio, clipped = run.curve("ratio_max")[1], run.curve("clip_fraction")[1]
     assert ratio[0] == pytest.approx(1, abs=1e-3) and max(ratio) > 1.2 and max(clipped) > 0
@@ -103,7 +105,8 @@ def test_where_all_groups_are_flat_nothing_is_updated_and_the_run_goes_on(tmp_pa
     task = tmp_path / "flat.py"
     task.write_text("prompts = [{'question': f'What is {i} + 1?', 'answer': i} for i in range(40)]\n"
                     "def verify(prompt, text):\n    return 0.0\n")
-    _, config = resolve("dapo", [f"task={task}", "model=tiny", *SHAPE, "steps=7", "resample_limit=1"])
+    _, config = config_from_text("dapo", [f"task={task}", "model=tiny", *SHAPE, "steps=7",
+                                          "resample_limit=1"])
     run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
     assert run.summary()["state"] == "done" and run.curve("skipped")[1] == [1.0] * 7
     before, after = (load_model(x).state_dict() for x in ("tiny", run.checkpoints()[7]))
@@ -156,7 +159,7 @@ def test_rewards_are_scaled_as_zieglers_code_does():
 
 @pytest.mark.parametrize(("reward", "best"), [("number+think", 2.0), ("0.5*number", 0.5), (None, 1.0)])
 def test_rejection_keeps_what_reaches_the_tasks_best(reward, best):
-    _, config = resolve("rejection:words", [*SHAPE, *([f"reward={reward}"] if reward else [])])
+    _, config = config_from_text("rejection:words", [*SHAPE, *([f"reward={reward}"] if reward else [])])
     batches = rollouts.build(config, begins("tiny-chat")).batches
     assert batches.wanted == {"best": best}
     batches.reward = FixedReward(lambda rows: [Verdict(score=best * (i % 4 == 0) + 0.4 * best * (i % 4 == 1))
@@ -167,10 +170,10 @@ def test_rejection_keeps_what_reaches_the_tasks_best(reward, best):
 
 def test_rejection_by_a_reward_model_names_what_does_that(tmp_path):
     from postgrad.recipes import reward
-    _, config = resolve("reward:questions", ["steps=2", "pairs.drawn=20", "pairs.held_out=4",
+    _, config = config_from_text("reward:questions", ["steps=2", "pairs.drawn=20", "pairs.held_out=4",
                                              "evaluation.every=0"])
     running.start("reward", config, reward.build, tmp_path / "judge")
-    _, config = resolve("rejection:questions", [*SHAPE, f"reward={tmp_path / 'judge'}"])
+    _, config = config_from_text("rejection:questions", [*SHAPE, f"reward={tmp_path / 'judge'}"])
     with pytest.raises(ValueError, match="a reward model's has no best: train best_of_n"):
         rollouts.build(config, begins("tiny-chat"))
 
@@ -178,7 +181,7 @@ def test_rejection_by_a_reward_model_names_what_does_that(tmp_path):
 # the KL of an examination
 
 def test_an_examination_of_the_start_finds_no_distance(tmp_path):
-    _, config = resolve("grpo:words", [*SHAPE, "steps=1", "rollouts.temperature=0.7"])
+    _, config = config_from_text("grpo:words", [*SHAPE, "steps=1", "rollouts.temperature=0.7"])
     config = override(config, ["evaluation.every=1", "evaluation.problems=4", "evaluation.samples=2"])
     running.start("rollouts", config, rollouts.build, tmp_path / "run")
     rows, _ = Run.open(tmp_path / "run").rows("evals")

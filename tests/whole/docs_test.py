@@ -21,9 +21,10 @@ from doc_blocks import LANGUAGES, PAGES, ROOT, anchors, blocks, links, name_of, 
 from postgrad import recipes
 from postgrad.cli import main, parser
 from postgrad.cli.commands import COMMANDS
+from postgrad.cli.settings import config_from_text
 from postgrad.recipes import fit as door
 from postgrad.recipes import measuring
-from postgrad.system.settings import flat
+from postgrad.system.settings import flat_settings
 
 SMALL = {  # what makes any training small, where its config has such a key
     "steps": 1, "save_every": 1, "rollouts.prompts": 12, "examples": 24, "rows_per_step": 4,
@@ -132,7 +133,7 @@ def test_every_block_says_what_it_is(page):
             check(line.replace("<this repository>", "postgrad"))
             if line.startswith("postgrad train"):
                 args, extra = parsed(line)
-                recipes.resolve(args.recipe, [*args.changes, *extra], args.task)
+                config_from_text(args.recipe, [*args.changes, *extra], args.task)
 
 
 # every command and snippet runs
@@ -141,7 +142,7 @@ def smaller(config, given):
     """The changes that make a config small; what is given stays, but for the steps."""
     named = {word.split("=")[0].split(".")[-1] for word in given} - {"steps"}
     return {key: value for key, value in SMALL.items()
-            if key in flat(config) and key.split(".")[-1] not in named}
+            if key in flat_settings(config) and key.split(".")[-1] not in named}
 
 
 def run_command(line):
@@ -149,7 +150,7 @@ def run_command(line):
     words = shlex.split(line)[1:]
     if args.command == "train" and not args.show:
         given = [*args.changes, *extra]
-        recipe, config = recipes.resolve(args.recipe, given, args.task)
+        recipe, config = config_from_text(args.recipe, given, args.task)
         never = recipe in recipes.STAGED or any("every=" in word for word in given)
         unseen = {} if never else {"evaluation.every": 0}
         words += [f"{key}={value}" for key, value in (smaller(config, given) | unseen).items()]
@@ -166,7 +167,7 @@ def small(monkeypatch):
         row = door.methods.get(method) if isinstance(method, str) else method
         recipe = recipes.recipe_for(row)
         objects = {name: given[name] for name in ("task", "data") if name in given}
-        config = recipes.configured(row.name, recipe, "", (), {"method": row, **objects})
+        config = recipes.recipe_config(row.name, recipe, "", {"method": row, **objects})
         return fit(model, method, **given | smaller(config, given))
 
     monkeypatch.setattr(door, "fit", small_fit)

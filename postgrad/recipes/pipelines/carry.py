@@ -11,7 +11,8 @@ from pathlib import Path
 from postgrad.recipes.pipelines.stages import MEASURED, Done, Pipeline, minutes
 from postgrad.runs.rows import read_json
 from postgrad.system.files import write_text
-from postgrad.system.settings import Settings, plain
+from postgrad.system.renamed import translate_config
+from postgrad.system.settings import Settings, settings_to_json
 
 FILE, STATE, SUMMARY = "pipeline.json", "state.json", "summary.json"
 HANDED_IN = "python"  # the recipe of a pipeline that has no name to find it by
@@ -51,15 +52,15 @@ def carry_out(pipeline: Pipeline, folder: Path, *, watch=None, command: str = ""
 
 def begin(pipeline: Pipeline, folder: Path, recipe: str, config: Settings | None, command: str) -> None:
     """Writes down what was started, once; another pipeline in the folder is refused."""
-    said = {"recipe": recipe, "name": pipeline.name, "config": plain(config) if config else {},
+    said = {"recipe": recipe, "name": pipeline.name, "config": settings_to_json(config) if config else {},
             "command": command, "steps": pipeline.described()}
     path = folder / FILE
     if path.exists():
         began, now = read_json(path), json.loads(json.dumps(said))
-        if any(began.get(key) != now[key] for key in ("recipe", "config")):
+        if began.get("recipe") != now["recipe"] or todays(began.get("config")) != now["config"]:
             raise ValueError(f"{folder} holds a pipeline with other settings: choose another folder with "
                              f"--run, or go on with `postgrad resume {folder}`.")
-        if recipe in (HANDED_IN, "own") and began.get("steps") != now["steps"]:
+        if recipe in (HANDED_IN, "own") and todays(began.get("steps")) != now["steps"]:
             raise ValueError(f"{folder} holds a pipeline with other steps: put back those it began with, or "
                              "choose another folder.")
         return
@@ -67,6 +68,14 @@ def begin(pipeline: Pipeline, folder: Path, recipe: str, config: Settings | None
         raise ValueError(f"{folder} is not empty: choose another folder with --run.")
     folder.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(said, indent=1))
+
+
+def todays(saved: object) -> object:
+    """What was saved, by today's names of settings: a config, or steps with theirs."""
+    if isinstance(saved, list):
+        return [{**step, "settings": todays(step.get("settings"))} if isinstance(step, dict) else step
+                for step in saved]
+    return translate_config(saved) if isinstance(saved, dict) else saved
 
 
 def sweep(folder: Path) -> None:
@@ -78,7 +87,7 @@ def sweep(folder: Path) -> None:
 def unfinished(config: Settings, folder: Path) -> bool:
     """Whether a pipeline with just these settings was begun in the folder, and has not come to its end."""
     path = folder / FILE
-    begun = path.exists() and read_json(path).get("config") == plain(config)
+    begun = path.exists() and read_json(path).get("config") == settings_to_json(config)
     return begun and not (folder / SUMMARY).exists()
 
 

@@ -34,7 +34,7 @@ from postgrad.rewards.model import ModelReward
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling, Track
 from postgrad.system.files import write_text
-from postgrad.system.settings import COUNT, Settings, parsed_names, setting
+from postgrad.system.settings import COUNT, Settings, setting
 from postgrad.training.batches import Rollouts
 from postgrad.training.optim import OptimSettings
 
@@ -61,7 +61,7 @@ class OveroptimiseConfig(Settings):
                         when="to push a reward model of another task; its verifier is the true quality")
     model: str = setting("tiny-chat", "the model to start from, after SFT", "to push a model of your own")
     method: Method = setting(methods.get("ppo"), "the row of the table that pushes",
-                             "to see how another policy method over-optimises", parse=methods.named)
+                             "to see how another policy method over-optimises", resolve=methods.named)
     kls: str = setting("0,0.05,0.3", "the leashes: weights of the KL, with commas between",
                        "to find the weight at which the true quality no longer falls")
     proxies: Proxies = setting(group=Proxies)
@@ -77,7 +77,6 @@ class OveroptimiseConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        parsed_names(self)
         if not all(0 <= weight < math.inf for weight in leashes(self)):
             raise ValueError(f"kls is {self.kls!r}: expected weights of 0 or more with commas between, "
                              "e.g. 0,0.05,0.3.")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ast
-import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -23,8 +23,8 @@ class OwnConfig(Settings):
 
     recipe: ClassVar[str] = "own"
     file: str = setting(about="a Python file that defines `pipeline`", when="for a pipeline of your own")
-    changes: str = setting("", "settings of its stages, STAGE.KEY=VALUE with spaces between",
-                           "to try another value without another file")
+    changes: Mapping[str, object] = setting(about="settings of its stages: {'rl.steps': 20}",
+                                            when="to try another value without another file", group=dict)
 
 
 def is_pipeline(path: Path) -> bool:
@@ -38,9 +38,11 @@ def is_pipeline(path: Path) -> bool:
 
 
 def pipeline(config: OwnConfig) -> Pipeline:
-    path = Path(config.file)
+    return load_pipeline(Path(config.file)).changed(config.changes)
+
+
+def load_pipeline(path: Path) -> Pipeline:
     made = load_file(path, "pipeline").pipeline
     if not isinstance(made, Pipeline):
         raise ValueError(f"{path}: pipeline is a {type(made).__name__}: make it with postgrad.Pipeline.")
-    made = replace(made, name=made.name or path.stem)
-    return made.changed(shlex.split(config.changes))
+    return replace(made, name=made.name or path.stem)

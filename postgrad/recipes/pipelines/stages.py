@@ -33,14 +33,14 @@ from postgrad.evaluation import evaluate
 from postgrad.recipes import pick, running
 from postgrad.recipes.base import RunConfig
 from postgrad.recipes.defaults import fitted, tokens_for
-from postgrad.recipes.fit import as_given, written
+from postgrad.recipes.fit import as_given
 from postgrad.resolve.models import open_writer
 from postgrad.resolve.tasks import open_task
 from postgrad.runs import Run, check_name
 from postgrad.sampling import LocalSampler, Sampling, Track
 from postgrad.system.files import load_json, whole_folder, write_text
 from postgrad.system.options import PickConfig
-from postgrad.system.settings import Settings, override, plain, suggest
+from postgrad.system.settings import Settings, replace_settings, settings_to_json, suggest
 from postgrad.system.user_code import is_record, record
 
 CONVERSATIONS, RATES = "conversations.jsonl", "rates.jsonl"
@@ -211,22 +211,27 @@ class Pipeline:
         from postgrad.recipes.pipelines.carry import carry_out
         return carry_out(self, Path(folder), watch=watch)
 
-    def changed(self, changes: list[str]) -> Pipeline:
-        """With other settings of its stages: ["rl.steps=5"]."""
+    def stage_config(self, name: str) -> RunConfig:
+        """The config of a stage. name: of the stage, or of a setting of it, "rl.steps"."""
+        stages = {step.name: step.config for step in self.steps if isinstance(step, Stage)}
+        if name.partition(".")[0] not in stages:
+            raise ValueError(f"{name!r} names no stage of {self.name}: write STAGE.KEY=VALUE."
+                             f"{suggest(name.partition('.')[0], stages)}")
+        return stages[name.partition(".")[0]]
+
+    def changed(self, changes: Mapping[str, object]) -> Pipeline:
+        """With other settings of its stages: {"rl.steps": 5}."""
         steps = {(step.kind, step.name): step for step in self.steps}
-        for change in changes:
-            name, _, rest = change.partition(".")
-            if not isinstance(step := steps.get(("run", name)), Stage):
-                stages = [step.name for step in self.steps if isinstance(step, Stage)]
-                raise ValueError(f"{change!r} names no stage of {self.name}: write STAGE.KEY=VALUE."
-                                 f"{suggest(name, stages)}")
-            steps["run", name] = replace(step, config=override(step.config, [rest], recipes.elsewhere))
+        for change, value in changes.items():
+            config, (name, _, rest) = self.stage_config(change), change.partition(".")
+            config = replace_settings(config, {rest: value}, recipes.known_elsewhere)
+            steps["run", name] = replace(steps["run", name], config=config)
         return replace(self, steps=tuple(steps.values()))
 
     def described(self) -> list[dict]:
         """The steps as JSON: what each is, from what it is made, with what settings."""
         return [{"kind": step.kind, "name": step.name, "needs": [*dict.fromkeys(names_in(step.given))],
-                 "settings": plain(step.given, record) if isinstance(step.given, Settings)
+                 "settings": settings_to_json(step.given, record) if isinstance(step.given, Settings)
                              else {"model": step.given}} for step in self.steps]
 
 
@@ -236,9 +241,7 @@ def stage(name: str, spec: str, *, about: str = "", **settings) -> Stage:
     """stage("rl", "grpo:words", model="{sft}", steps=20): as `postgrad train grpo:words ...`. task, data and
     reward may be objects, as `postgrad.fit` takes them."""
     objects = {key: as_given(key, settings.pop(key)) for key in ("task", "data", "reward") if key in settings}
-    objects |= {key: value for key, value in settings.items() if isinstance(value, Settings)}
-    words = [word for key, value in settings.items() if key not in objects for word in written(key, value)]
-    _, config = recipes.resolve(spec, words, **objects)
+    _, config = recipes.config_for(spec, settings | objects)
     return Stage(name=name, config=config, about=about)
 
 

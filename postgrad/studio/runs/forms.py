@@ -16,7 +16,8 @@ from dataclasses import fields
 from functools import cache
 
 from postgrad import recipes
-from postgrad.system.settings import Open, Settings, flat
+from postgrad.system.parse import parse_settings
+from postgrad.system.settings import Configurable, Settings, configurables_of, flat_settings
 
 OWN = "mytask.py"  # stands where a task of one's own is to be named
 
@@ -46,7 +47,7 @@ def first_words(thing) -> str:
 def start_of(spec: str):
     """The config that a form begins with: a named setting's, or the defaults with a task of one's own."""
     name, setting = recipes.divided(spec)
-    return recipes.resolve(spec, () if setting or name in recipes.PIPELINES else [f"task={OWN}"])[1]
+    return recipes.config_for(spec, {} if setting or name in recipes.PIPELINES else {"task": OWN})[1]
 
 
 def written(value) -> str:
@@ -61,8 +62,8 @@ def sections(spec: str, given: Mapping[str, str]) -> list[dict]:
     groups = list(grouped(config))
     for group in groups:
         group["fields"] = [entry(group["config"], f, group["prefix"], given) for f in fields(group["config"])
-                           if not isinstance(getattr(group["config"], f.name), Settings | Open)]
-    if isinstance(row := getattr(config, "method", None), Open):
+                           if not isinstance(getattr(group["config"], f.name), Settings | Configurable)]
+    if isinstance(row := getattr(config, "method", None), Configurable):
         groups.insert(1, {"name": "method", "about": f"The constants of the row {row}: {row.about}.",
                           "fields": [constant(row, name, x, given) for name, x in row.settings().items()]})
     return groups
@@ -90,7 +91,7 @@ def entry(config, f, prefix: str, given: Mapping[str, str]) -> dict:
             "optional": type(None) in options or f.default is None}
 
 
-def constant(row: Open, name: str, value, given: Mapping[str, str]) -> dict:
+def constant(row: Configurable, name: str, value, given: Mapping[str, str]) -> dict:
     """A constant of the row as a field of the form."""
     key, now = f"method.{name}", written(value)
     about, when = row.words(name)
@@ -144,7 +145,7 @@ def plan(spec: str, given: Mapping[str, str], folder: str) -> dict:
     """
     name, _, setting = spec.partition(":")
     try:
-        start = flat(start_of(spec))
+        start = flat_settings(start_of(spec))
     except ValueError as error:
         return {"words": [], "command": "", "changes": {}, "error": str(error), "memory": None,
                 "chosen": ""}
@@ -154,8 +155,11 @@ def plan(spec: str, given: Mapping[str, str], folder: str) -> dict:
         text.lower() not in ("", "none") if bare and key == "task" else text != written(start[key]))}
     error, needs, chosen = None, None, ""
     try:
-        made = recipes.resolve(spec, [f"{key}={text}" for key, text in changes.items()])[1]
-        config = flat(made)
+        base = start_of(spec)
+        typed = parse_settings(type(base), [f"{key}={text}" for key, text in changes.items()],
+                               configurables_of(base), recipes.known_elsewhere)
+        made = recipes.config_for(spec, typed)[1]
+        config = flat_settings(made)
         check_models(made)
         _, chosen, needs = fit(made)
         changes = {key: text for key, text in changes.items()

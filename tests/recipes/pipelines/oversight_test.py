@@ -8,14 +8,14 @@ from process_small import ASK, GOLD, rolled
 from small import CHAT
 from texts import hostile_texts
 
-from postgrad import recipes
 from postgrad.cli import main
+from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task, word_problems
 from postgrad.data.tasks.base import think
 from postgrad.models import load_model
 from postgrad.recipes.pipelines import judging, oversight
 from postgrad.recipes.pipelines.judging import BELIEVES, DOUBTS, Answer, decided
-from postgrad.system.settings import flat
+from postgrad.system.settings import flat_settings
 
 SOUND = Answer(right=True, holds=(True,) * 4, suspicion=(0.1, 0.0, 0.0, 0.0))
 SLIP = Answer(right=False, holds=(True, False, True, True), suspicion=(0.0, 0.7, 0.1, 0.0))
@@ -148,7 +148,7 @@ def test_what_cannot_be_is_said(capsys):
 
 
 def test_quick_settings_are_a_few_steps():
-    quick, full = (flat(recipes.resolve(spec)[1]) for spec in ("oversight:quick", "oversight"))
+    quick, full = (flat_settings(config_from_text(spec)[1]) for spec in ("oversight:quick", "oversight"))
     assert all(quick[key] <= 2 < 10 <= full[key] for key in full if key.startswith("lengths."))
 
 

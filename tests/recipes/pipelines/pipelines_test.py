@@ -7,16 +7,18 @@ from functools import cache
 import pytest
 from pipeline_small import cut_everywhere, left_in
 from rlhf_small import SMALL as FEW
+from settings_text import override
 
 from postgrad import recipes
 from postgrad.cli import main
+from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.mixed import part_of
 from postgrad.recipes.difficulty import read_rates
 from postgrad.recipes.pipelines.r1 import write_chains
 from postgrad.recipes.pipelines.stages import Stage
 from postgrad.runs import Run
-from postgrad.system.settings import flat, override
+from postgrad.system.settings import flat_settings
 
 SMALL = {
     "r1-zero": "task=words collections=2 problems=2 samples=2".split(),
@@ -41,7 +43,7 @@ def quickly():
     start = Stage.carry_out
 
     def small(self, *args):
-        known = flat(self.config)
+        known = flat_settings(self.config)
         words = [f"{k}={v}" for k, v in few.items() if k in known]
         object.__setattr__(self, "config", override(self.config, words))
         return start(self, *args)
@@ -52,7 +54,7 @@ def quickly():
 
 
 def carried_out(name, folder, watch=None):
-    recipe, config = recipes.resolve(name, SMALL[name])
+    recipe, config = config_from_text(name, SMALL[name])
     return recipes.start(recipe, config, folder, watch=watch, command=f"postgrad train {name}")
 
 
@@ -129,7 +131,7 @@ def test_r1_has_four_stages_and_one_table(whole):
 
 
 def test_the_chains_of_a_cold_start_are_right_and_search_where_there_is_something_to_find(tmp_path):
-    config = recipes.resolve("r1", ["gathered.chains=60"])[1]
+    config = config_from_text("r1", ["gathered.chains=60"])[1]
     write_chains(config, tmp_path / "chains.jsonl", iter)
     task, lines = load_task(config.task), (tmp_path / "chains.jsonl").read_text().splitlines()
     replies = {asked["content"]: said["content"]
@@ -197,7 +199,7 @@ def test_a_mixture_is_measured_part_by_part():
 
 @pytest.mark.parametrize("spec", ["r1-zero:quick", "r1:quick", "expert-iteration:quick"])
 def test_quick_settings_are_a_few_steps(spec):
-    config = flat(recipes.resolve(spec)[1])
-    whole = flat(recipes.resolve(spec.partition(":")[0])[1])
+    config = flat_settings(config_from_text(spec)[1])
+    whole = flat_settings(config_from_text(spec.partition(":")[0])[1])
     lengths = [key for key in whole if key == "collections" or key.startswith("lengths.")]
     assert lengths and all(config[key] <= 2 < 20 <= whole[key] for key in lengths)

@@ -8,6 +8,7 @@ from pipeline_small import Cut, Cutting, cut_everywhere, left_in
 import postgrad as pg
 from postgrad import recipes
 from postgrad.cli import main
+from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.evaluation import evaluate
 from postgrad.maths.noise import seed_of
@@ -16,6 +17,7 @@ from postgrad.recipes.defaults import fitted
 from postgrad.resolve.models import open_model
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
+from postgrad.system.settings import replace_settings
 
 SFT = {"steps": 2, "examples": 16, "rows_per_step": 4, "save_every": 1}
 RL = {"steps": 2, "save_every": 1, "prompts": 8, "prompts_per_step": 2, "group_size": 2,
@@ -100,7 +102,7 @@ def test_braces_of_a_pattern_name_no_step(tmp_path):
 def test_another_pipeline_in_the_folder_is_refused(tmp_path):
     with pytest.raises(Cut):
         small().run(tmp_path / "a", watch=Cutting(1))
-    other = small().changed(["rl.steps=3"])
+    other = small().changed({"rl.steps": 3})
     with pytest.raises(ValueError, match="holds a pipeline with other steps"):
         other.run(tmp_path / "a")
     (tmp_path / "b").mkdir()
@@ -108,7 +110,7 @@ def test_another_pipeline_in_the_folder_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is not empty"):
         small().run(tmp_path / "b")
     with pytest.raises(ValueError, match="'lr.steps=3' names no stage of mine: .* Did you mean 'rl'"):
-        small().changed(["lr.steps=3"])
+        small().changed({"lr.steps": 3})
     with pytest.raises(ValueError, match=r"go on there, with pipeline.run\("):
         recipes.resume(tmp_path / "a")
 
@@ -158,13 +160,14 @@ def by_hand(folder, stages):
 def test_align_is_what_its_stages_are_by_themselves(tmp_path):
     """The figures of the pipeline, to the digit, from nothing but recipes and `evaluate`."""
     changes = "pairs=16 reward_steps=2 collections=1 problems=4 samples=1 methods=simpo".split()
-    config, _ = fitted(recipes.resolve("align", changes)[1])
+    config, _ = fitted(config_from_text("align", changes)[1])
     summary = recipes.start("align", config, tmp_path / "a")
     drawn = ["steps=2", "pairs.drawn=16", "pairs.held_out=3"]
     exam = ["evaluation.every=1", "evaluation.problems=4", "evaluation.samples=4"]
     by_hand(tmp_path / "b", [
-        ("reward", recipes.resolve("reward:questions", drawn)[1]),
-        ("simpo", recipes.resolve("simpo:questions", [*drawn, *exam], optim=config.optim)[1])])
+        ("reward", config_from_text("reward:questions", drawn)[1]),
+        ("simpo", replace_settings(config_from_text("simpo:questions", [*drawn, *exam])[1],
+                                   {"optim": config.optim}))])
     for name in ("reward", "simpo"):
         ours, theirs = (left_in(tmp_path / place / name) for place in "ab")
         for file in ("metrics.jsonl", "evals.jsonl", *(f for f in ours if f.startswith("checkpoints/"))):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from postgrad import recipes
+from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.maths import surrogate
 from postgrad.methods import METHODS, described, method
@@ -26,7 +27,7 @@ SMALL = ["rollouts.prompts=40", "rollouts.prompts_per_step=3", "rollouts.group_s
 
 def trained(folder, *changes, **given):
     folder.mkdir(exist_ok=True)
-    recipe, config = recipes.resolve("grpo:words", [*SMALL, *changes])
+    recipe, config = config_from_text("grpo:words", [*SMALL, *changes])
     return recipes.start(recipe, replace(config, **given), folder / "run")
 
 

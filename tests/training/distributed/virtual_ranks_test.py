@@ -16,6 +16,7 @@ from small import CHAT, small_model
 from torch.distributed import HashStore
 
 from postgrad import recipes
+from postgrad.cli.settings import config_from_text
 from postgrad.models import save_model
 from postgrad.recipes.running import check_division
 from postgrad.system.processes import group, missing
@@ -265,7 +266,7 @@ def test_a_model_is_not_divided_among_ranks_that_share_a_gpu(tmp_path, monkeypat
     monkeypatch.setattr(group, "_group", group.Group(HashStore(), 0, 2))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    recipe, config = recipes.resolve("sft", ["model=nowhere", "shard=true", "device=cuda", "task=words"])
+    recipe, config = config_from_text("sft", ["model=nowhere", "shard=true", "device=cuda", "task=words"])
     with pytest.raises(ValueError, match="shard=true wants a GPU for each rank, and there are 2 ranks and 1 "
                                          "GPU here: start no more ranks than GPUs"):
         recipes.start(recipe, config, tmp_path / "run")

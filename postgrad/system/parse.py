@@ -1,0 +1,74 @@
+"""Text becomes the values of settings. The command line and the studio's form, which are handed text, parse
+it here; nobody else does: everything else builds configs from Python values (system/settings.py)."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import Any, Literal
+
+from postgrad.system.settings import Configurable, SettingNames, Settings, union_members
+
+NONE = ("none", "null", "")
+SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def parse_settings(cls: type[Settings], texts: Iterable[str], configurables: Mapping[str, Configurable] = {},
+                   hint: Callable[[str], str] = lambda name: "") -> dict[str, object]:
+    """parse_settings(RolloutConfig, ["lr=1e-4"]) -> {"optim.lr": 0.0001}, for `replace_settings`.
+
+    configurables: the values with settings of their own, by field, where they are not the defaults:
+    {"method": dapo}. hint: what to say of a name that other libraries have.
+    """
+    pairs = [split_setting(text) for text in texts]
+    configurables = {f.name: f.default for f in fields(cls) if isinstance(f.default, Configurable)} | {
+        **configurables}
+    names = SettingNames(cls, configurables, hint)
+    chosen = {name: names.fields[name].metadata["resolve"](text) for name, text in pairs
+              if name in configurables}
+    names = SettingNames(cls, {**configurables, **chosen}, hint) if chosen else names
+    return {name: chosen[name] if name in chosen else parse_value(text, names.annotations.get(name, str), key)
+            for key, text in pairs for name in [names.find(key)]}
+
+
+def split_setting(text: str) -> tuple[str, str]:
+    """"optim.lr=1e-4" -> ("optim.lr", "1e-4")"""
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise ValueError(f"{text!r} is not a setting: write KEY=VALUE, e.g. optim.lr=1e-4.")
+    return name, value
+
+
+def parse_value(text: str, annotation: Any, name: str) -> object:
+    """The value that a text stands for, by the annotation of its field."""
+    members = union_members(annotation)
+    if text.lower() in NONE and {type(None), object} & set(members):
+        return None
+    for member in members:
+        try:
+            return _parse_as(text, member)
+        except (ValueError, KeyError):
+            continue
+    expected = " or ".join(getattr(kind, "__name__", str(kind)) for kind in members
+                           if kind in (bool, int, float, str)) or str(annotation)
+    raise ValueError(f"{name}={text!r}: expected {expected}.")
+
+
+def _parse_as(text: str, kind: Any) -> object:
+    """ValueError or KeyError where the text is no value of that type."""
+    if kind is bool:
+        return SWITCH[text.lower()]
+    if kind is int:
+        whole = text.lstrip("+-").isdecimal() or not float(text).is_integer()
+        return int(text) if whole else int(float(text))
+    if kind is float:
+        return float(text)
+    origin, inside = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return {str(x): x for x in inside}[text]
+    if origin in (list, tuple):
+        return origin(_parse_as(part.strip(), inside[0]) for part in text.split(","))
+    if kind is type(None):
+        raise ValueError(text)
+    return text  # a name, or an object by its name
