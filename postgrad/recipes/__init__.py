@@ -113,8 +113,8 @@ def recipe_config(name: str, recipe: str, setting: str, settings: Mapping[str, o
 
 def task_hint(setting: str, has: Set[str]) -> str:
     """What to write for a task that was taken for a named setting."""
-    from postgrad.data.tasks import TASKS
-    found = "task" in has and setting in TASKS
+    from postgrad.data.tasks import is_task_name
+    found = "task" in has and is_task_name(setting)
     return f" It is a task: write --task {setting} (in Python task={setting!r})." if found else ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Literal
 
-from postgrad.system.settings import Configurable, SettingNames, Settings, union_members
+from postgrad.system.settings import Configurable, SettingNames, Settings, type_words, union_members
 
 NONE = ("none", "null", "")
 SWITCH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -24,12 +24,19 @@ def parse_settings(cls: type[Settings], texts: Iterable[str], configurables: Map
     pairs = [split_setting(text) for text in texts]
     configurables = {f.name: f.default for f in fields(cls) if isinstance(f.default, Configurable)} | {
         **configurables}
-    names = SettingNames(cls, configurables, hint)
-    chosen = {name: names.fields[name].metadata["resolve"](text) for name, text in pairs
-              if name in configurables}
-    names = SettingNames(cls, {**configurables, **chosen}, hint) if chosen else names
-    return {name: chosen[name] if name in chosen else parse_value(text, names.annotations.get(name, str), key)
-            for key, text in pairs for name in [names.find(key)]}
+    names, values = SettingNames(cls, configurables, hint), dict[str, object]()
+    for key, text in sorted(pairs, key=lambda pair: pair[0] not in configurables):  # they decide the names
+        name = names.find(key)
+        head, _, inner = name.partition(".")
+        if name in configurables:
+            values[name] = configurables[name] = names.fields[name].metadata["resolve"](text)
+        else:
+            values[name] = parse_value(text, names.annotations.get(name, str), key)
+        if head in configurables and inner and isinstance(values[name], str):  # a part brings its constants
+            configurables[head] = configurables[head].with_setting(inner, values[name])
+        if head in configurables:
+            names = SettingNames(cls, configurables, hint)
+    return values
 
 
 def split_setting(text: str) -> tuple[str, str]:
@@ -50,8 +57,7 @@ def parse_value(text: str, annotation: Any, name: str) -> object:
             return _parse_as(text, member)
         except (ValueError, KeyError):
             continue
-    expected = " or ".join(getattr(kind, "__name__", str(kind)) for kind in members
-                           if kind in (bool, int, float, str)) or str(annotation)
+    expected = " or ".join(map(type_words, members)).lower()
     raise ValueError(f"{name}={text!r}: expected {expected}.")
 
 

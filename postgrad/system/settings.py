@@ -134,8 +134,9 @@ def check_type(name: str, value: object, annotation: Any) -> object:
     for member in members:
         if (converted := _as_type(value, member)) is not MISSING:
             return converted
-    expected = " or ".join(_type_words(member) for member in members)
-    raise SettingTypeError(f"{name} is {value!r:.80}, a {type(value).__name__}: expected {expected}.")
+    expected = " or ".join(type_words(member) for member in members)
+    kind = type(value).__name__
+    raise SettingTypeError(f"{name} is {value!r:.80}, a{'n' * (kind[0] in 'aeiou')} {kind}: expected {expected}.")
 
 
 def _as_type(value: object, kind: Any) -> object:
@@ -156,7 +157,8 @@ def _as_type(value: object, kind: Any) -> object:
     return value
 
 
-def _type_words(kind: Any) -> str:
+def type_words(kind: Any) -> str:
+    """A type as an error names it."""
     known = {bool: "True or False", str: "text", type(None): "None", int: "a whole number",
              float: "a number"}
     if kind in known:
@@ -165,7 +167,7 @@ def _type_words(kind: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(repr, inside))}"
     if origin in (list, tuple):
-        return f"a list, each item {_type_words(inside[0])}"
+        return f"a list, each item {type_words(inside[0])}"
     return f"{kind.__name__} or a dict of its settings" if is_group(kind) else str(kind)
 
 

@@ -33,7 +33,7 @@ def test_no_setting_without_a_sentence_and_a_when(recipe):
 
 
 def test_the_demo_s_settings_have_sentences_too():
-    assert not [row.key for row in describe_settings(DemoConfig()) if not row.about or not row.when]
+    assert not [row.name for row in describe_settings(DemoConfig()) if not row.about or not row.when]
 
 
 PARTED = {f"{field}={part}": methods.method("grpo", **{field: part})

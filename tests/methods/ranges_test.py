@@ -17,13 +17,13 @@ HOMES = [*recipes.RECIPES, *recipes.PIPELINES]
 def numbers(config):
     """The settings of a config that take numbers, and so no words."""
     for row in describe_settings(config):
-        if row.key.startswith("method.") or isinstance(row.value, bool):
+        if row.name.startswith("method.") or isinstance(row.value, bool):
             continue
         try:
-            override(config, [f"{row.key}=words"])
+            override(config, [f"{row.name}=words"])
         except ValueError as error:
-            if "expected int" in str(error) or "expected float" in str(error):
-                yield row.key
+            if "expected a whole number" in str(error) or "expected a number" in str(error):
+                yield row.name
 
 
 def refused(config, key, text):

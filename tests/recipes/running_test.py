@@ -50,7 +50,7 @@ def test_a_finished_run_says_so_and_stays_as_it_is(here, capsys):
 
 @pytest.mark.parametrize(("words", "sentence"), [
     (["steps=3"], "has made 4 steps already: steps=3 leaves nothing to do"),
-    (["steps=0"], "at least 1"), (["steps=many"], "steps='many': expected int"),
+    (["steps=0"], "at least 1"), (["steps=many"], "steps='many': expected a whole number"),
     (["lr=1e-4"], "'lr=1e-4': a run is resumed with the settings it began with"),
     (["steps"], "'steps': a run is resumed"),
 ])

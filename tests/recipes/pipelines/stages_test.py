@@ -109,7 +109,7 @@ def test_another_pipeline_in_the_folder_is_refused(tmp_path):
     (tmp_path / "b/mine.txt").write_text("")
     with pytest.raises(ValueError, match="is not empty"):
         small().run(tmp_path / "b")
-    with pytest.raises(ValueError, match="'lr.steps=3' names no stage of mine: .* Did you mean 'rl'"):
+    with pytest.raises(ValueError, match="'lr.steps' names no stage of mine: .* Did you mean 'rl'"):
         small().changed({"lr.steps": 3})
     with pytest.raises(ValueError, match=r"go on there, with pipeline.run\("):
         recipes.resume(tmp_path / "a")

@@ -95,18 +95,18 @@ train grpo:words num_generations=4 | num_generations | group_size
 train grpo:words per_device_train_batch_size=4 | per_device_train_batch_size | no setting
 train grpo:words --stepz 3 | --stepz | unrecognized
 train grpo:words -steps 3 | -steps | unrecognized
-train grpo:words optim.lr=fast | fast | expected float
+train grpo:words optim.lr=fast | fast | expected a number
 train grpo:words optim.lr=0 | optim.lr | must be a positive number
 train grpo:words optim=1 | optim | name one of optim.lr
 train grpo:words steps | steps | write KEY=VALUE
 train grpo:words =3 | =3 | write KEY=VALUE
 train grpo:words steps=0 | steps | must be at least 1
-train grpo:words steps=1.5 | steps | expected int
+train grpo:words steps=1.5 | steps | expected a whole number
 train grpo:words beta1=2 | beta1 | from 0 to below 1
 train grpo:words weight_decay=-1 | weight_decay | 0 or more
 train grpo:words schedule=cosin | cosin | cosine
 train grpo:words precision=fp8 | fp8 | bf16
-train grpo:words compile=maybe | maybe | expected bool
+train grpo:words compile=maybe | maybe | expected true or false
 train grpo:words method.hihg=0.3 | hihg | Did you mean
 train grpo:words method.high=-1 | high | 0 or more
 train ppo:words method.lam=2 | lam | from 0 to 1
@@ -178,7 +178,7 @@ resume file | file | no run in
 resume run lr=1e-4 | lr=1e-4 | the settings it began with
 resume run steps=1 --stepz 3 | --stepz | unrecognized
 resume run steps=0 | steps | at least 1
-resume run steps=many | many | expected int
+resume run steps=many | many | expected a whole number
 eval tiny --task humanevil | humanevil | did you mean 'humaneval'?
 eval tiny --task gym:chain_summ( | chain_summ( | is no generator
 eval tiny --task words --problems 0 | --problems | at least 1
