@@ -136,7 +136,8 @@ def check_type(name: str, value: object, annotation: Any) -> object:
             return converted
     expected = " or ".join(type_words(member) for member in members)
     kind = type(value).__name__
-    raise SettingTypeError(f"{name} is {value!r:.80}, a{'n' * (kind[0] in 'aeiou')} {kind}: expected {expected}.")
+    article = "an" if kind[0] in "aeiou" else "a"
+    raise SettingTypeError(f"{name} is {value!r:.80}, {article} {kind}: expected {expected}.")
 
 
 def _as_type(value: object, kind: Any) -> object:
