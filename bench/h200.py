@@ -56,7 +56,7 @@ from postgrad.models.chat import Chat  # noqa: E402
 from postgrad.records import Prompt  # noqa: E402
 from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
 from postgrad.training import objectives  # noqa: E402
-from postgrad.training.batches.collect import Rollouts, as_batch  # noqa: E402
+from postgrad.training.batches.collect import Rollouts, rollout_batch  # noqa: E402
 
 
 def rates(s: Setting) -> dict:
@@ -169,10 +169,10 @@ def graphs(s: Setting) -> dict:
              for i, q in enumerate(questions(24, s.prompt, SHAPES[s.shape].vocab_size))]
     sampler = LocalSampler(half.policy, Chat.load(folder))
     rows = [r for g in sampler.sample(asked, s.group, Sampling(max_new_tokens=s.new), 0) for r in g]
-    batch = as_batch(rows)
+    batch = rollout_batch(rows)
     batch = replace(batch, adv=torch.randn(batch.mask.shape, generator=torch.Generator().manual_seed(0))).to(
         s.device)
-    objective = objectives.build(replace(methods.get("grpo"), kl_in_loss=0.0))
+    objective = objectives.build_objective(replace(methods.get("grpo"), kl_in_loss=0.0))
 
     def slopes(models: Models, compiled: bool) -> list[torch.Tensor]:
         models.policy.compiled = compiled

@@ -143,7 +143,8 @@ def saves(args) -> dict:
         with run.locked():
             try:
                 with Saves(run) as checkpoints:
-                    train(models, (batch for _ in range(1000)), objectives.build(methods.get("sft")), optim,
+                    train(models, (batch for _ in range(1000)),
+                          objectives.build_objective(methods.get("sft")), optim,
                           run, [hook])
             except Enough:
                 pass

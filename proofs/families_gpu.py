@@ -24,7 +24,7 @@ from postgrad.models.families import FAMILIES, Architecture, Config  # noqa: E40
 from postgrad.records import Prompt  # noqa: E402
 from postgrad.resolve.models import load  # noqa: E402
 from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
-from postgrad.training.batches.collect import as_batch  # noqa: E402
+from postgrad.training.batches.collect import rollout_batch  # noqa: E402
 
 PROMPTS = [Prompt.ask(f"What is {a}+{a + 3}?") for a in range(12)]
 
@@ -46,7 +46,7 @@ def tried(name: str, chat, shape: Config) -> dict:
     for dtype in (torch.float32, torch.bfloat16):
         model = model.to(dtype)
         groups = LocalSampler(model, chat).sample(PROMPTS, 4, Sampling(max_new_tokens=48), 1)
-        batch = as_batch([r for group in groups for r in group]).to("cuda")
+        batch = rollout_batch([r for group in groups for r in group]).to("cuda")
         logp, _ = model.logp(batch.tokens, batch.mask)
         gap = (logp - batch.sampler_logp).abs()[batch.mask]
         out[f"sampler against trainer, {dtype}".replace("torch.", "")] = float(gap.detach().max())

@@ -24,7 +24,7 @@ from postgrad.maths.intervals import mean_interval  # noqa: E402
 
 SEEDS = (0, 1, 2)
 COMMAND = "postgrad train oversight seed=N"
-ALONE = "alone, any step"
+SINGLE_RANK = "alone, any step"
 POINTED = ("critic", "lying critic", "two opponents")
 TRAINED, STRONG, ALL = "process model", "strong model", "who knows all"  # who points
 
@@ -93,7 +93,7 @@ def students(found: list[dict]) -> list[dict]:
 
 
 def bars(found: list[dict]) -> list[dict]:
-    alone = of_judge(found, ALONE)
+    alone = of_judge(found, SINGLE_RANK)
     critic, liar, two = (of_judge(found, f"{name}: {STRONG}") for name in POINTED)
     trained, known = ([of_judge(found, f"{name}: {who}") for name in POINTED] for who in (TRAINED, ALL))
     bare = [s["judge"]["bare"] for s in found]

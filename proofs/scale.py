@@ -50,7 +50,7 @@ TRAININGS = {
     "dapo": ("dapo:words", *SAMPLED),
 }
 ONE_PASS = {"sft": 1000, "reward": 500, "dpo": 500, "grpo": 500}  # tokens: a step is two passes of so many
-KILLED = ("grpo:words", "steps=10", "save_every=2", *SAMPLED[:4], "evaluation.every=0", "lanes=2")
+KILLED = ("grpo:words", "steps=10", "save_every=2", *SAMPLED[:4], "evaluation.every=0", "virtual_ranks=2")
 COMMAND = "python proofs/scale.py FOLDER"
 COMMITS = "Commit at which each part was measured"
 NAMED = re.compile(r"rank (\d+) \(process \d+ on \S+\) (died|did not come)")
@@ -85,8 +85,8 @@ def alone(jobs: list[dict], folder: Path) -> None:
 def train_all(folder: Path) -> None:
     """Every training by one process, by two ranks, and by one, two and one across resumes."""
     turns = {name: folder / f"{name}-turns" for name in TRAININGS}
-    alone([job(name, folder / f"{name}-1", "lanes=2") for name in TRAININGS]
-          + [job(name, turns[name], "lanes=2") | {"until": 1} for name in TRAININGS], folder)
+    alone([job(name, folder / f"{name}-1", "virtual_ranks=2") for name in TRAININGS]
+          + [job(name, turns[name], "virtual_ranks=2") | {"until": 1} for name in TRAININGS], folder)
     in_ranks([job(name, folder / f"{name}-2") for name in TRAININGS]
              + [{"run": str(run), "until": 3} for run in turns.values()], folder)
     alone([{"run": str(run)} for run in turns.values()], folder)
@@ -117,7 +117,7 @@ def divided(folder: Path) -> list[dict]:
     ways = {"one": {name: (f"tokens_per_pass={n}", "max_grad_norm=1000") for name, n in ONE_PASS.items()},
             "several": {name: () for name in TRAININGS}}
     if not (folder / "one-sft-1").exists():
-        alone([job(name, folder / f"{way}-{name}-1", "lanes=2", *more)
+        alone([job(name, folder / f"{way}-{name}-1", "virtual_ranks=2", *more)
                for way, listed in ways.items() for name, more in listed.items()], folder)
         in_ranks([job(name, folder / f"{way}-{name}-2", "shard=true", *more)
                   for way, listed in ways.items() for name, more in listed.items()], folder)
@@ -147,7 +147,8 @@ def nodes(folder: Path) -> list[dict]:
     """Two agents that meet over loopback stand for two nodes."""
     spec, *words = TRAININGS["grpo"]
     train = ["-m", "--", "postgrad", "train", spec, *words, *CUT]
-    subprocess.run([sys.executable, "-m", "postgrad", *train[3:], "lanes=2", "--run", str(folder / "one")],
+    subprocess.run([sys.executable, "-m", "postgrad", *train[3:], "virtual_ranks=2", "--run",
+                    str(folder / "one")],
                    env=ENV, check=True, stdout=subprocess.DEVNULL)
     meet = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
             "--rdzv-id", "proof", "--local-addr", "127.0.0.1"]

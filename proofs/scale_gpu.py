@@ -114,7 +114,7 @@ def relative(text: str) -> float:
 
 def ranks(s: Setting) -> list[dict]:
     """Two ranks on one GPU against one process with two lanes, and that against itself."""
-    one = trained(s, [job(s, n, f"{n}-{k}", "lanes=2") for n in TRAININGS for k in ("1", "again")], 1)
+    one = trained(s, [job(s, n, f"{n}-{k}", "virtual_ranks=2") for n in TRAININGS for k in ("1", "again")], 1)
     two = trained(s, [job(s, n, f"{n}-2") for n in TRAININGS], 2)
     if one or two:
         return [bar("two ranks that share one H200 (gloo)", f"{STEPS} steps each of SFT and GRPO",
@@ -136,7 +136,8 @@ def shard(s: Setting) -> list[dict]:
     the GPU are refused."""
     out = []
     precisions = {"fp32": 1e-5, "bf16": 1e-2}
-    whole = trained(s, [job(s, "sft", f"whole-{p}", f"precision={p}", "lanes=2") for p in precisions], 1)
+    whole = trained(s, [job(s, "sft", f"whole-{p}", f"precision={p}",
+                            "virtual_ranks=2") for p in precisions], 1)
     assert not whole, whole
     divided = [job(s, "sft", f"divided-{p}", f"precision={p}", "shard=true") for p in precisions]
     fault = trained(s, divided, 1, "work-divided")

@@ -171,12 +171,12 @@ def replies(sampler, trainer, chat) -> list[dict]:
     """Of each reply, the trainer's log-probabilities and how much more the sampler had said."""
     from postgrad.data.tasks import load_task
     from postgrad.sampling import LocalSampler, Sampling
-    from postgrad.training.batches.collect import as_batch
-    from postgrad.training.batches.shuffled import logp_of
+    from postgrad.training.batches.collect import rollout_batch
+    from postgrad.training.batches.shuffled import model_logp
     prompts = load_task("words").prompts("test", REPLIES, 0)
     groups = LocalSampler(sampler, chat).sample(prompts, EACH, Sampling(max_new_tokens=128), 0)
-    batch = as_batch([r for group in groups for r in group])
-    old, _ = logp_of(trainer, batch, 4096)
+    batch = rollout_batch([r for group in groups for r in group])
+    old, _ = model_logp(trainer, batch, 4096)
     return [{"logp": [round(x / UNIT) for x in row[mask].tolist()],
              "more": [round(x / FINE) for x in (said - row)[mask].tolist()]}
             for row, said, mask in zip(old.double(), batch.sampler_logp.double(), batch.mask, strict=True)]

@@ -22,7 +22,7 @@ from postgrad.rewards.base import check
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, Settings, setting
-from postgrad.training.loop import Batches, Now, Objective
+from postgrad.training.loop import BatchSource, Objective, StepInfo
 from postgrad.training.optim import Optim, OptimSettings
 
 
@@ -128,7 +128,7 @@ class Parts:
 
     models: Models
     chat: Chat
-    batches: Batches
+    batches: BatchSource
     objective: Objective
     optim: Optim
     examine: Callable[[int], dict] | None = None
@@ -136,7 +136,7 @@ class Parts:
     begins: ModelSource | None = None
     notes: tuple[str, ...] = ()
     data: Mapping[str, int] = field(default_factory=dict)
-    hooks: tuple[Callable[[Now], None], ...] = ()
+    hooks: tuple[Callable[[StepInfo], None], ...] = ()
     panel: Callable[[Run, int], None] | None = None
 
 

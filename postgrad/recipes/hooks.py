@@ -17,8 +17,8 @@ from postgrad.runs import Follower, Run, SampleLog, Saves
 from postgrad.system import processes
 from postgrad.system.signals import Stopped
 from postgrad.training.distributed.sharding import unshard
-from postgrad.training.loop import Now, state_of
-from postgrad.training.oom import phase
+from postgrad.training.loop import StepInfo, state_of
+from postgrad.training.oom import oom_phase
 
 
 class Watch(Protocol):
@@ -31,7 +31,7 @@ class Watch(Protocol):
 
 def examine(run: Run, parts: Parts, step: int, watch: Watch | None) -> dict:
     assert parts.examine is not None
-    with phase("sampling"), unshard(parts.models):
+    with oom_phase("sampling"), unshard(parts.models):
         row = parts.examine(step)
         run.log_eval(step, row)
         if parts.panel:
@@ -42,31 +42,32 @@ def examine(run: Run, parts: Parts, step: int, watch: Watch | None) -> dict:
 
 
 def hooks(run: Run | Follower, parts: Parts, config, stop: Callable, saves: Saves, log: SampleLog,
-          watch: Watch | None, callback: Callable[[int, dict], None] | None) -> list[Callable[[Now], None]]:
+          watch: Watch | None, callback: Callable[[int, dict], None] | None) -> list[Callable[[StepInfo],
+                                                                                              None]]:
     """What is done after each step: by the rank that writes all of it, by the others what decides how
     training goes on."""
     if isinstance(run, Follower):
         return [*parts.hooks, *taking_part(parts, config, stop)]
     worries = Worries(run, worries_of(config), aloud=watch is not None)
 
-    def samples(now: Now) -> None:
+    def samples(now: StepInfo) -> None:
         if now.batch.scored:
             log.later(now.step, partial(sample_rows, now, parts))
             if config.optim.divides:  # the other ranks ask now
                 log.ask()
 
-    def show(now: Now) -> None:
+    def show(now: StepInfo) -> None:
         if watch:
             watch.stepped(now.step, now.row, now.batch.scored)
         if callback:
             callback(now.step, dict(now.row))
         worries(now.step, now.row)
 
-    def examination(now: Now) -> None:
+    def examination(now: StepInfo) -> None:
         if examined_after(now.step, parts, config):
             worries(now.step, examine(run, parts, now.step, watch))
 
-    def save(now: Now) -> None:
+    def save(now: StepInfo) -> None:
         asked = asked_to_stop(stop)
         if saved_after(now.step, config, asked):
             log.wait()
@@ -99,18 +100,18 @@ def look_too(parts: Parts, step: int) -> None:
         parts.examine(step)
 
 
-def taking_part(parts: Parts, config, stop: Callable) -> list[Callable[[Now], None]]:
+def taking_part(parts: Parts, config, stop: Callable) -> list[Callable[[StepInfo], None]]:
     """What a rank that does not write does while another examines and saves: of a model that is divided among
     them, its part."""
-    def samples(now: Now) -> None:
+    def samples(now: StepInfo) -> None:
         if config.optim.divides and now.batch.scored:
             sample_rows(now, parts)
 
-    def examination(now: Now) -> None:
+    def examination(now: StepInfo) -> None:
         if config.optim.divides and examined_after(now.step, parts, config):
             look_too(parts, now.step)
 
-    def save(now: Now) -> None:
+    def save(now: StepInfo) -> None:
         asked = asked_to_stop(stop)
         if config.optim.divides and saved_after(now.step, config, asked):
             send_shards(state_of(parts.models, parts.optim, parts.batches), parts.models.policy)

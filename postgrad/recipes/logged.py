@@ -12,12 +12,12 @@ from postgrad.maths.packing import fetched
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import Parts
 from postgrad.records import Batch
-from postgrad.training.batches.keep import pick
-from postgrad.training.loop import Now
+from postgrad.training.batches.keep import pick_rows
+from postgrad.training.loop import StepInfo
 from postgrad.training.stats import Stats
 
 
-def sample_rows(now: Now, parts: Parts) -> Callable[[], Iterator[dict]]:
+def sample_rows(now: StepInfo, parts: Parts) -> Callable[[], Iterator[dict]]:
     """The rollouts of a step's first groups, with what is known of each token: asked of the models here, and
     made into rows by the call, which another thread may make while the next step is computed."""
     rows, device = first_groups(now.batch), now.batch.mask.device
@@ -92,10 +92,10 @@ def first_groups(batch: Batch, groups: int = 2) -> list[int]:
 
 
 @torch.no_grad()
-def logp_after(now: Now, parts: Parts, rows: list[int]) -> list[torch.Tensor]:  # [T] each
+def logp_after(now: StepInfo, parts: Parts, rows: list[int]) -> list[torch.Tensor]:  # [T] each
     """What the policy says of the tokens of these rows after the update."""
     stats = Stats()
-    for micro in pick(now.batch, rows).split(parts.optim.tokens_per_pass):
+    for micro in pick_rows(now.batch, rows).split(parts.optim.tokens_per_pass):
         stats.add(parts.objective(now.models, micro)[1])
     return stats.columns["logp"]
 

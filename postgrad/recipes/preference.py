@@ -30,7 +30,7 @@ from postgrad.resolve.tasks import open_task
 from postgrad.system.settings import setting
 from postgrad.training import objectives
 from postgrad.training.batches import PairBatches, SingleBatches
-from postgrad.training.distributed.virtual_ranks import lanes
+from postgrad.training.distributed.virtual_ranks import current_virtual_ranks
 from postgrad.training.optim import Optim, OptimSettings
 
 
@@ -153,8 +153,8 @@ def build(config: PreferenceConfig, begins: ModelSource) -> Parts:
                    seed=config.seed, max_tokens=most, truncate=config.pairs.cut,
                    tokens_per_pass=config.optim.at_once, device=config.device)
     batches = line(train, per_step=config.pairs.per_step, steps=config.steps,
-                   lanes=lanes(config.optim.lanes, config.optim.divides))
-    objective = objectives.build(method)
+                   virtual_ranks=current_virtual_ranks(config.optim.virtual_ranks, config.optim.divides))
+    objective = objectives.build_objective(method)
     looks: list[Callable[[int], dict]] = []
     if held:
         looks.append(lambda step: judge(objective, models, line(held, per_step=len(held), steps=1), config))

@@ -132,7 +132,7 @@ def build(config: ProcessConfig, begins: ModelSource) -> Parts:
         examine = lambda step: judge(policy,  # noqa: E731
                                      StepBatches(held, per_step=len(held), steps=1, **line), config)
     models = Models(policy=policy)
-    return Parts(models=models, chat=chat, batches=batches, objective=objectives.build(method),
+    return Parts(models=models, chat=chat, batches=batches, objective=objectives.build_objective(method),
                  optim=Optim(models, config.optim, config.steps), examine=examine, every=look.every,
                  notes=left_out(len(drawn), len(marked)))
 

@@ -31,7 +31,7 @@ from postgrad.resolve.models import ModelSource, new_adapter, open_body, open_re
 from postgrad.system.settings import Settings, setting
 from postgrad.training import objectives
 from postgrad.training.batches import PairBatches
-from postgrad.training.distributed.virtual_ranks import lanes
+from postgrad.training.distributed.virtual_ranks import current_virtual_ranks
 from postgrad.training.optim import Optim, OptimSettings
 
 
@@ -125,8 +125,8 @@ def build(config: RewardConfig, begins: ModelSource) -> Parts:
                    max_tokens=most, truncate=config.pairs.cut, tokens_per_pass=config.optim.at_once,
                    device=config.device)
     batches = line(train, per_step=config.pairs.per_step, steps=config.steps,
-                   lanes=lanes(config.optim.lanes, config.optim.divides))
-    objective = objectives.build(method)
+                   virtual_ranks=current_virtual_ranks(config.optim.virtual_ranks, config.optim.divides))
+    objective = objectives.build_objective(method)
 
     def examine(step: int) -> dict:
         found = judge(objective, models, line(held, per_step=len(held), steps=1), config)

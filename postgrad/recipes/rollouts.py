@@ -41,12 +41,12 @@ from postgrad.sampling import LocalSampler, RowSampler, Sampling
 from postgrad.serving.agents import Agent, played_by
 from postgrad.system.settings import Settings, setting
 from postgrad.training import objectives
-from postgrad.training.batches import ChosenPairs, ChosenTexts, Mix, RolloutBatches, Rollouts
-from postgrad.training.batches.collect import as_batch
+from postgrad.training.batches import ChosenPairs, ChosenTexts, PtxMix, RolloutBatches, Rollouts
+from postgrad.training.batches.collect import rollout_batch
 from postgrad.training.batches.episodes import join_episodes
-from postgrad.training.batches.shuffled import logp_of
+from postgrad.training.batches.shuffled import model_logp
 from postgrad.training.distributed.sharding import unshard
-from postgrad.training.distributed.virtual_ranks import lanes
+from postgrad.training.distributed.virtual_ranks import current_virtual_ranks
 from postgrad.training.optim import Optim, OptimSettings
 
 LINES = {"rollouts": RolloutBatches, "rollouts to pairs": ChosenPairs,
@@ -220,7 +220,7 @@ def with_kl(method: Method, weight: float | None) -> Method:
     return methods.change(method, **{"kl_in_reward" if method.kl_in_reward > 0 else "kl_in_loss": weight})
 
 
-def mixed_in(config: RolloutConfig, chat: Chat, max_tokens: int) -> Mix | None:
+def mixed_in(config: RolloutConfig, chat: Chat, max_tokens: int) -> PtxMix | None:
     """The texts that are imitated beside the rollouts."""
     if not config.ptx.coef:
         return None
@@ -236,14 +236,14 @@ def mixed_in(config: RolloutConfig, chat: Chat, max_tokens: int) -> Mix | None:
         if len(tokens) > max_tokens:
             raise ValueError(f"text {name} has {len(tokens)} tokens, over the model's {max_tokens}: shorten "
                              "it or leave it out.")
-    return Mix(rows, rows=2 * config.rollouts.prompts_per_step, weight=config.ptx.coef, seed=config.seed)
+    return PtxMix(rows, rows=2 * config.rollouts.prompts_per_step, weight=config.ptx.coef, seed=config.seed)
 
 
 def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list[float]:
     """log pi(reply) - log ref(reply) of each rollout, sampled from pi: its mean is the KL to the start, in
     nats. Both at temperature 1, at which examinations sample."""
-    batch = as_batch(rollouts).to(config.device)
-    ref, _ = logp_of(reference, batch, config.optim.at_once)
+    batch = rollout_batch(rollouts).to(config.device)
+    ref, _ = model_logp(reference, batch, config.optim.at_once)
     said = join_episodes(ref, batch.episode).sum(1).tolist()
     return [sum(x for row in r.rows for x in row.logp) - y for r, y in zip(rollouts, said, strict=True)]
 
@@ -329,7 +329,8 @@ def build(config: RolloutConfig, begins: ModelSource) -> Parts:
     batches = line(prompts, sample=sampling(sampler, config, task, reward), source=source, reward=reward,
                    models=models, method=method, settings=settings, steps=config.steps, seed=config.seed,
                    tokens_per_pass=config.optim.at_once, device=config.device,
-                   lanes=lanes(config.optim.lanes, config.optim.divides), **own)
+                   virtual_ranks=current_virtual_ranks(config.optim.virtual_ranks,
+                                                       config.optim.divides), **own)
     tokens = settings.written // getattr(method, "minibatches", 1)
     optim, helped = Optim(models, config.optim, config.steps, tokens), ()
     if again and not begins.checkpoint:
@@ -338,7 +339,7 @@ def build(config: RolloutConfig, begins: ModelSource) -> Parts:
     examined = config.evaluation.asked(task, config.seed) if config.evaluation.every else []
     return Parts(models=models, chat=chat, batches=batches,
                  data=data_counts((p.messages for p in prompts), (p.messages for p in examined)),
-                 objective=objectives.build(method, temperature=config.rollouts.temperature),
+                 objective=objectives.build_objective(method, temperature=config.rollouts.temperature),
                  optim=optim, every=config.evaluation.every,
                  examine=examination(config, models, chat, task, reward),
                  hooks=(lambda now: batches.after(now.row),) if line is RolloutBatches else (),

@@ -30,7 +30,7 @@ from postgrad.system.gc_tuning import seldom_collected
 from postgrad.system.settings import settings_to_json
 from postgrad.system.signals import Stopped, stop_on_signal
 from postgrad.system.user_code import record
-from postgrad.training.loop import restore, train
+from postgrad.training.loop import restore_state, train
 
 Build = Callable[..., Parts]  # (config, begins) -> Parts
 
@@ -55,7 +55,7 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
     check_division(config)
     check_place(Path(folder))
     begins = beginning(config, origin=origin)
-    config = with_lanes(fitted(config, begins.origin if begins else None)[0])
+    config = with_virtual_ranks(fitted(config, begins.origin if begins else None)[0])
     seed_everything(config.seed)
     parts = built(build, config, begins)
     if not processes.leads():
@@ -84,11 +84,11 @@ def built(build: Build, config, begins: ModelSource | None) -> Parts:
     return replace(parts, panel=panel.examined(config, parts))
 
 
-def with_lanes(config):
+def with_virtual_ranks(config):
     """As many lanes as there are ranks at the start, where nothing else was said: saved with the run."""
-    if config.optim.lanes is not None or processes.world() == 1:
+    if config.optim.virtual_ranks is not None or processes.world() == 1:
         return config
-    return replace(config, optim=replace(config.optim, lanes=processes.world()))
+    return replace(config, optim=replace(config.optim, virtual_ranks=processes.world()))
 
 
 def check_place(folder: Path) -> None:
@@ -184,7 +184,7 @@ def take_up(checkpoint: Path, parts: Parts) -> None:
     """What the checkpoint knows goes into the models, the optimizer and the batches."""
     state = read_state(checkpoint)
     try:
-        restore(state, parts.models, parts.optim, parts.batches)
+        restore_state(state, parts.models, parts.optim, parts.batches)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         why = f"{type(error).__name__}: {said(error)}"
         raise ValueError(f"the checkpoint {checkpoint} does not fit this run ({why}): go back to another, or "

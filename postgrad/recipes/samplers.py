@@ -24,8 +24,8 @@ from postgrad.system import processes
 from postgrad.system.processes.group import timeout
 from postgrad.system.settings import POSITIVE, Settings, setting
 from postgrad.system.sockets import is_loopback
-from postgrad.training.batches.ahead import Present, Source
-from postgrad.training.batches.shuffled import assemble, logp_of
+from postgrad.training.batches.ahead import LiveWeights, WeightSource
+from postgrad.training.batches.shuffled import model_logp, padded_columns
 
 WAYS = ("folder", "ipc", "vllm")
 HERE = "vllm"  # in the place of an address: vLLM in this process
@@ -95,7 +95,7 @@ class RemoteSettings(Settings):
         return self.here or (bool(self.sampler) and self.weight_sync == "vllm")
 
 
-def open_sampler(config, policy, chat: Chat) -> tuple[RowSampler, Source]:
+def open_sampler(config, policy, chat: Chat) -> tuple[RowSampler, WeightSource]:
     """Who writes the rollouts of a run, and whose weights it writes by."""
     if config.rollouts.async_depth and processes.world() > 1:
         raise ValueError("rollouts.async_depth is for a training in one process: leave torchrun out, or "
@@ -110,10 +110,10 @@ def open_sampler(config, policy, chat: Chat) -> tuple[RowSampler, Source]:
     sampler = LocalSampler(policy, chat, rows_at_once=config.rollouts.max_concurrent)
     if config.rollouts.async_depth:
         return sampler, Copied(sampler, policy)
-    return sampler, Released(sampler) if config.rollouts.release else Present()
+    return sampler, Released(sampler) if config.rollouts.release else LiveWeights()
 
 
-class Released(Present):
+class Released(LiveWeights):
     """The weights that are trained; what the sampler holds of them is given back after each collection."""
 
     def __init__(self, sampler: LocalSampler):
@@ -207,7 +207,7 @@ class Served:
         """A model's log-probs of what samplers wrote."""
         tokens = [[*row.context, *row.tokens] for row in rows]
         masks = [[False] * len(row.context) + [True] * len(row.tokens) for row in rows]
-        base = assemble([row.address for row in rows], tokens, masks)
+        base = padded_columns([row.address for row in rows], tokens, masks)
         batch = Batch(**base, weight=base["mask"].float()).to(self.config.device)
-        logp, _ = logp_of(model, batch, self.config.optim.at_once, self.config.rollouts.temperature)
+        logp, _ = model_logp(model, batch, self.config.optim.at_once, self.config.rollouts.temperature)
         return [row[mask].tolist() for row, mask in zip(logp.cpu(), base["mask"], strict=True)]

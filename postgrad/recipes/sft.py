@@ -191,7 +191,7 @@ def build(config: SFTConfig, begins: ModelSource) -> Parts:
     train = [row for rows in imitated.train for row in rows]
     batches = line(imitated.train if imitated.weighed else train, per_step=config.rows_per_step,
                    steps=config.steps, shares=imitated.shares if imitated.weighed else ())
-    models, objective = Models(policy=model), objectives.build(config.method)
+    models, objective = Models(policy=model), objectives.build_objective(config.method)
     if imitated.held:
         (kept,) = line(imitated.held, per_step=len(imitated.held), steps=1)
         examine, every = partial(loss_on, objective, models, kept, config), every or -(-config.steps // 10)

@@ -38,7 +38,7 @@ SETTINGS: dict[str, str] = {  # dotted name in a config -> dotted name now
     "rollouts.ahead": "rollouts.async_depth", "rollouts.slots": "rollouts.max_concurrent",
     "anchor.kl": "kl.coef", "anchor.target": "kl.target", "anchor.gain": "kl.gain",
     "anchor.measure": "kl.measure", "anchor.ptx": "ptx.coef", "anchor.texts": "ptx.texts",
-    "anchor.ensemble": "reward_ensemble",
+    "anchor.ensemble": "reward_ensemble", "optim.lanes": "optim.virtual_ranks",
 }
 
 

@@ -14,14 +14,14 @@ from postgrad.models.checkpoint import random_state, restore_random
 from postgrad.models.sharded_tensor import shard_like
 from postgrad.records import Batch
 from postgrad.system.throughput import memory_taken
-from postgrad.training.oom import each_in, phase
+from postgrad.training.oom import iterate_in_phase, oom_phase
 from postgrad.training.optim import Optim
-from postgrad.training.stats import Stats, computed
+from postgrad.training.stats import Stats, resolve_deferred
 
 SKIPS_IN_A_ROW = 5
 
 
-class Now(NamedTuple):
+class StepInfo(NamedTuple):
     """What a hook may look at after a step."""
 
     step: int
@@ -31,24 +31,24 @@ class Now(NamedTuple):
     models: Models
 
 
-class Batches(Protocol):
+class BatchSource(Protocol):
     """An assembly line: batches, one for each optimizer step, and the state that decides the rest of them."""
 
     def __iter__(self) -> Iterator[Batch]: ...
 
     def state(self) -> dict: ...
 
-    def restore(self, state: dict) -> None: ...
+    def restore_state(self, state: dict) -> None: ...
 
 
 Objective = Callable[[Models, Batch], tuple[torch.Tensor, Stats]]
 
 
 def train(models: Models, batches: Iterable[Batch], objective: Objective, optim: Optim, run,
-          hooks: Iterable[Callable[[Now], None]] = (), meanwhile: Callable[[], None] = lambda: None):
+          hooks: Iterable[Callable[[StepInfo], None]] = (), meanwhile: Callable[[], None] = lambda: None):
     """One optimizer step per batch, whatever the algorithm. meanwhile: called after each pass, which a GPU
     is still computing then."""
-    @phase("training")
+    @oom_phase("training")
     def one_pass(micro: Batch) -> tuple[torch.Tensor, Stats]:
         loss, seen = objective(models, micro)
         part = (loss * micro.weight).sum()
@@ -58,15 +58,15 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
         return part.detach().double(), seen
 
     began = time.perf_counter()
-    for step, batch in enumerate(each_in("scoring", batches), start=run.next_step):
+    for step, batch in enumerate(iterate_in_phase("scoring", batches), start=run.next_step):
         stats = Stats()
         total: torch.Tensor | float = 0.0
         sampled = time.perf_counter()
-        for part, seen in optim.lanes.map(one_pass, batch.split(optim.tokens_per_pass),
-                                          "gathered what they saw of the step", optim.end_lane, unweighted):
+        for part, seen in optim.virtual_ranks.map(one_pass, batch.split(optim.tokens_per_pass),
+                                          "gathered what they saw of the step", optim.end_lane, zero_weight):
             total = total + part
             stats.add(seen)
-        asked, facts = (total, optim.clip(), batch.weight.any()), computed(batch.facts)
+        asked, facts = (total, optim.clip(), batch.weight.any()), resolve_deferred(batch.facts)
         results, (loss, norm, rows) = stats.read(*asked)  # waits for the device
         row = {**facts, **results, **optim.step(step, loss, bool(rows), norm)}
         now = time.perf_counter()
@@ -76,10 +76,10 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
         if row["skipped"]:
             report_skip(run, step, batch, row, optim)
         for hook in hooks:
-            hook(Now(step, batch, stats, row, models))
+            hook(StepInfo(step, batch, stats, row, models))
 
 
-def unweighted(batch: Batch) -> Batch:
+def zero_weight(batch: Batch) -> Batch:
     """A pass that adds nothing to the gradient."""
     return replace(batch, weight=torch.zeros_like(batch.weight))
 
@@ -103,7 +103,7 @@ def state_of(models: Models, optim: Optim, batches) -> dict:
     return {"models": apart, "optim": optim.state(), "batches": batches.state(), "random": random_state()}
 
 
-def restore(state: dict, models: Models, optim: Optim, batches) -> None:
+def restore_state(state: dict, models: Models, optim: Optim, batches) -> None:
     for name, tensors in state["models"].items():
         model = getattr(models, name)
         now = model.state_dict()

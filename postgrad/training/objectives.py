@@ -21,22 +21,22 @@ from postgrad.maths import kl, surrogate
 from postgrad.models import Models
 from postgrad.models.choices import choice_columns
 from postgrad.records import Batch
-from postgrad.training.stats import Effective, Entry, Explained, Max, Mean, Stats
+from postgrad.training.stats import EffectiveShare, ExplainedVariance, Max, Mean, Statistic, Stats
 
 Objective = Callable[[Models, Batch], tuple[Tensor, Stats]]
 
 
-def build(method, temperature: float = 1.0) -> Objective:
+def build_objective(method, temperature: float = 1.0) -> Objective:
     """The objective of a row of the table.
 
     temperature: the one the rollouts were sampled at; only policy rows look at it.
     """
     if method.kind == "policy":
-        return policy(method, temperature)
-    return {"supervised": supervised, "preference": preference}[method.kind](method)
+        return policy_objective(method, temperature)
+    return {"supervised": supervised_objective, "preference": preference_objective}[method.kind](method)
 
 
-def supervised(method) -> Objective:
+def supervised_objective(method) -> Objective:
     """-log pi of every trained token."""
 
     def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
@@ -47,7 +47,7 @@ def supervised(method) -> Objective:
     return objective
 
 
-def preference(method) -> Objective:
+def preference_objective(method) -> Objective:
     """Rows to scores, scores to a loss per unit: pairs (chosen, rejected, chosen, rejected, ...)
 
     or labelled singles.
@@ -112,7 +112,7 @@ def _steps(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:  # [B, 
     return loss, Stats(stats)
 
 
-def policy(method, temperature: float = 1.0) -> Objective:
+def policy_objective(method, temperature: float = 1.0) -> Objective:
     """surrogate + kl_in_loss KL + value_weight value loss - entropy bonus: all per token, all under the
     method's one weight; the surrogate's part times the correction, where there is one.
 
@@ -166,14 +166,14 @@ def _chosen(method, models, batch: Batch, temperature: float) -> tuple[Tensor, T
     return logp, entropy, far
 
 
-def _critic(method, models, batch: Batch, mask: Tensor) -> tuple[Tensor, dict[str, Mean | Explained]]:
+def _critic(method, models, batch: Batch, mask: Tensor) -> tuple[Tensor, dict[str, Mean | ExplainedVariance]]:
     """The value loss [B, T] and its statistics."""
     returns, value = _needed(batch, "returns", method), models.critic.value(batch.tokens, packed=batch.packed)
     loss = surrogate.clipped_value(value, _needed(batch, "value", method), returns, clip=method.value_clip)
     loss = torch.where(mask, loss, 0.0)
     seen = {"value_loss": loss, "value": value, "return": returns}
     target, error = (torch.where(mask, x.detach(), 0.0).double() for x in (returns, value - returns))
-    explained = Explained(mask.sum(), target.sum(), (target**2).sum(), error.sum(), (error**2).sum())
+    explained = ExplainedVariance(mask.sum(), target.sum(), (target**2).sum(), error.sum(), (error**2).sum())
     return loss, {name: _mean(x, mask) for name, x in seen.items()} | {"explained_variance": explained}
 
 
@@ -181,7 +181,7 @@ def _policy_stats(batch: Batch, mask: Tensor, logp: Tensor, old_logp: Tensor, en
                   clipped: Tensor) -> Stats:
     logp = logp.detach()
     ratio = torch.where(mask, (logp - old_logp).exp(), 0.0)
-    stats: dict[str, Entry] = {
+    stats: dict[str, Statistic] = {
         "entropy": _mean(entropy, mask),
         "clip_fraction": _mean(clipped, mask),
         "ratio_max": Max(ratio.max()),
@@ -200,12 +200,12 @@ def _policy_stats(batch: Batch, mask: Tensor, logp: Tensor, old_logp: Tensor, en
     return Stats(stats, columns)
 
 
-def _correction_stats(batch: Batch, mask: Tensor, old_logp: Tensor) -> dict[str, Entry]:
+def _correction_stats(batch: Batch, mask: Tensor, old_logp: Tensor) -> dict[str, Statistic]:
     assert batch.correction is not None and batch.sampler_logp is not None
     weight = torch.where(mask, batch.correction, 0.0).double()
     return {"mismatch_kl": _mean(kl.k3(batch.sampler_logp, old_logp), mask),
             "corrected_away": _mean(batch.correction == 0, mask),
-            "effective_share": Effective(mask.sum(), weight.sum(), (weight**2).sum())}
+            "effective_share": EffectiveShare(mask.sum(), weight.sum(), (weight**2).sum())}
 
 
 def _mean(x: Tensor, mask: Tensor | None = None) -> Mean:

@@ -18,7 +18,7 @@ class OutOfMemory(RuntimeError):
 
 
 @contextmanager
-def phase(name: str) -> Iterator[None]:
+def oom_phase(name: str) -> Iterator[None]:
     """A block in which running out of memory is that of the phase; of blocks inside each other, the
     innermost."""
     import torch
@@ -28,11 +28,11 @@ def phase(name: str) -> Iterator[None]:
         raise OutOfMemory(name) from error
 
 
-def each_in(name: str, items: Iterable[T]) -> Iterator[T]:
+def iterate_in_phase(name: str, items: Iterable[T]) -> Iterator[T]:
     """The items, each made in the phase; what is done with them is not."""
     made = iter(items)
     while True:
-        with phase(name):
+        with oom_phase(name):
             try:
                 item = next(made)
             except StopIteration:

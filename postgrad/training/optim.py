@@ -19,8 +19,8 @@ from postgrad.system.processes import world
 from postgrad.system.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
 from postgrad.training.adamw import AdamW
 from postgrad.training.distributed.sharding import shard, shard_decoder
-from postgrad.training.distributed.virtual_ranks import lanes
-from postgrad.training.oom import phase
+from postgrad.training.distributed.virtual_ranks import current_virtual_ranks
+from postgrad.training.oom import oom_phase
 
 PRECISIONS = ("auto", "fp32", "bf16")
 
@@ -61,10 +61,10 @@ class OptimSettings(Settings):
     recompute: bool = setting(False, "of each layer only its input is kept for the backward pass, which "
                               "computes the rest again: the same bits", "where memory runs out and fewer "
                               "tokens_per_pass do not help: slower, for most of the activations")
-    lanes: int | None = setting(None, "in how many lanes the work of a step is dealt to processes; none: as "
-                                "many as torchrun starts, 1 without it",
-                                "where more processes will go on with the run than begin it: its bits "
-                                "depend on the lanes, never on the processes", within=COUNT)
+    virtual_ranks: int | None = setting(None, "lanes that a step's work is dealt to; none: as many as "
+                                        "torchrun starts, 1 without it",
+                                        "where a run resumes with more processes than it starts with: its "
+                                        "bits depend on the lanes, not on the processes", within=COUNT)
     shard: bool = setting(False, "weights, gradients and optimizer state are divided among the processes "
                           "that torchrun starts", "where a model and its optimizer do not fit one GPU; "
                           "without it every process holds all of them")
@@ -120,7 +120,8 @@ class Optim:
         if settings.lr is None:
             raise ValueError("optim.lr is open, and nothing here chooses it: name one, e.g. optim.lr=3e-4.")
         set_compute(models, settings, steps, tokens)
-        self.settings, self.steps, self.lanes = settings, steps, lanes(settings.lanes, settings.divides)
+        self.settings, self.steps = settings, steps
+        self.virtual_ranks = current_virtual_ranks(settings.virtual_ranks, settings.divides)
         if settings.divides:
             on_gpu = models.decoders()[0].head.is_cuda
             shard(models, half=on_gpu and settings.half(on_gpu))
@@ -165,7 +166,7 @@ class Optim:
     def end_lane(self) -> None:
         """The gradient of a lane, or of one lane of every rank, is added to those of the lanes before."""
         if self.apart:
-            self.summed = self.lanes.add(self.summed, [p.grad for p in self.stepped], self.stepped,
+            self.summed = self.virtual_ranks.add(self.summed, [p.grad for p in self.stepped], self.stepped,
                                          "summed their gradients")
             for p in self.stepped:
                 p.grad = None
@@ -182,7 +183,7 @@ class Optim:
         self.take_sum()
         return full_tensor(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm))
 
-    @phase("training")
+    @oom_phase("training")
     def step(self, step: int, loss: float, rows: bool = True, norm: float | None = None) -> dict[str, float]:
         """One update, or none if it would not be finite (a fault) or no row is trained (not one). norm: what
         `clip` said, where it was called before. Returns what to log."""

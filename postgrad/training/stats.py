@@ -46,7 +46,7 @@ class Max:
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedVariance:
     """1 - Var(error) / Var(target), kept as sums: 1 is a perfect critic, 0 one that says a constant."""
 
     count: Tensor | float
@@ -55,8 +55,8 @@ class Explained:
     error: Tensor | float
     error_sq: Tensor | float
 
-    def __add__(self, other: Explained) -> Explained:
-        return Explained(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+    def __add__(self, other: ExplainedVariance) -> ExplainedVariance:
+        return ExplainedVariance(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def result(self) -> float:
         if not self.count:
@@ -68,7 +68,7 @@ class Explained:
 
 
 @dataclass(frozen=True)
-class Effective:
+class EffectiveShare:
     """(sum w)^2 / (n sum w^2), kept as sums: the share of n weighted samples that as many equal ones would be
     worth (Kish). 1 where all weights are equal."""
 
@@ -76,22 +76,23 @@ class Effective:
     total: Tensor | float
     squares: Tensor | float
 
-    def __add__(self, other: Effective) -> Effective:
-        return Effective(self.count + other.count, self.total + other.total, self.squares + other.squares)
+    def __add__(self, other: EffectiveShare) -> EffectiveShare:
+        return EffectiveShare(self.count + other.count, self.total + other.total,
+                              self.squares + other.squares)
 
     def result(self) -> float:
         spread = float(self.count) * float(self.squares)
         return float(self.total) ** 2 / spread if spread else 0.0
 
 
-Entry = Mean | Max | Explained | Effective
+Statistic = Mean | Max | ExplainedVariance | EffectiveShare
 
 
 class Stats(dict[str, Any]):
     """What an objective saw: name -> Mean, Max, Explained or Effective, summed over micro-batches,
     columns for the sample log, and what an examination asks of each unit."""
 
-    def __init__(self, entries: Mapping[str, Entry] | None = None,
+    def __init__(self, entries: Mapping[str, Statistic] | None = None,
                  columns: Mapping[str, Tensor] | None = None, units: Mapping[str, Tensor] | None = None):
         super().__init__(entries or {})
         # name -> tensors [U], one a micro-batch
@@ -109,11 +110,11 @@ class Stats(dict[str, Any]):
 
     def __reduce__(self):
         """For another process: in main memory, rows as tensors of their own and not as views of a batch."""
-        entries = {name: type(entry)(*(moved(getattr(entry, f.name)) for f in fields(entry)))
+        entries = {name: type(entry)(*(to_host(getattr(entry, f.name)) for f in fields(entry)))
                    for name, entry in self.items()}
-        lists = [{name: [moved(x) for x in rows] for name, rows in kept.items()}
+        lists = [{name: [to_host(x) for x in rows] for name, rows in kept.items()}
                  for kept in (self.columns, self.units)]
-        return restored, (entries, *lists)
+        return rebuild_stats, (entries, *lists)
 
     def of_units(self, name: str) -> list[float]:
         return torch.cat(self.units[name]).tolist()
@@ -124,13 +125,13 @@ class Stats(dict[str, Any]):
     def read(self, *more: Tensor | float) -> tuple[dict[str, float], list[float]]:
         """The results, and further numbers of the step, with one wait for the device that has them."""
         parts = [(name, type(entry), len(fields(entry))) for name, entry in self.items()]
-        known = iter(numbers([getattr(entry, f.name) for entry in self.values() for f in fields(entry)]
+        known = iter(read_scalars([getattr(entry, f.name) for entry in self.values() for f in fields(entry)]
                              + list(more)))
         results = {name: kind(*islice(known, count)).result() for name, kind, count in parts}
         return results, list(known)
 
 
-class Later:
+class Deferred:
     """A figure that nothing but the log asks for: computed when it does, which is while a GPU is at work."""
 
     def __init__(self, compute: Callable[[], Any]):
@@ -141,11 +142,11 @@ class Later:
         return self.compute()
 
 
-def computed(facts: Mapping[str, float | Later]) -> dict[str, float]:
-    return {name: fact.result if isinstance(fact, Later) else fact for name, fact in facts.items()}
+def resolve_deferred(facts: Mapping[str, float | Deferred]) -> dict[str, float]:
+    return {name: fact.result if isinstance(fact, Deferred) else fact for name, fact in facts.items()}
 
 
-def numbers(values: Sequence[Tensor | float]) -> list[float]:
+def read_scalars(values: Sequence[Tensor | float]) -> list[float]:
     """Scalars as numbers of Python: a device is waited for once, however many of them it has."""
     found = [0.0 if isinstance(x, Tensor) else float(x) for x in values]
     for device in {x.device for x in values if isinstance(x, Tensor)}:
@@ -156,11 +157,11 @@ def numbers(values: Sequence[Tensor | float]) -> list[float]:
     return found
 
 
-def moved(x: Tensor | float) -> Tensor | float:
+def to_host(x: Tensor | float) -> Tensor | float:
     return x.detach().cpu().clone() if isinstance(x, Tensor) else x
 
 
-def restored(entries: Mapping[str, Entry], columns: dict[str, list[Tensor]],
+def rebuild_stats(entries: Mapping[str, Statistic], columns: dict[str, list[Tensor]],
              units: dict[str, list[Tensor]]) -> Stats:
     """What `Stats.__reduce__` took apart."""
     stats = Stats(entries)

@@ -101,7 +101,7 @@ def held_out(prompts, method):
         rows, CHAT, METHODS[method], models, per_step=len(rows), steps=1, seed=0, max_tokens=64,
         tokens_per_pass=4096)
     config = SimpleNamespace(optim=SimpleNamespace(at_once=256))
-    return judge(objectives.build(METHODS[method]), models, line, config)
+    return judge(objectives.build_objective(METHODS[method]), models, line, config)
 
 
 @pytest.mark.parametrize("method", ["reward", "dpo", "kto"])

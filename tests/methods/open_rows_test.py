@@ -19,7 +19,7 @@ from postgrad.runs import Run
 from postgrad.system.settings import settings_from_json, settings_to_json
 from postgrad.system.user_code import record
 from postgrad.training import objectives
-from postgrad.training.batches.columns import weighed
+from postgrad.training.batches.columns import weigh_minibatch
 from tests.recipes.every_recipe_test import small
 
 FILE = '''
@@ -124,9 +124,9 @@ def test_a_correction_of_one_s_own_is_a_function():
     assert (constants(row)["correction"], constants(row)["by"]) == ("halved", 0.5)
     models, batch = micro.step_of(METHODS["grpo"])
     row = change(row, kl_in_loss=0.0)
-    step = weighed(batch, row, micro.LONG)
-    loss, seen = objectives.build(row)(models, step)
-    without, _ = objectives.build(row)(models, replace(step, correction=None))
+    step = weigh_minibatch(batch, row, micro.LONG)
+    loss, seen = objectives.build_objective(row)(models, step)
+    without, _ = objectives.build_objective(row)(models, replace(step, correction=None))
     torch.testing.assert_close(loss, 0.5 * without)
     assert seen.results()["effective_share"] == pytest.approx(1) and seen.results()["corrected_away"] == 0
 

@@ -129,7 +129,7 @@ def test_a_teacher_that_is_the_policy_teaches_nothing():
     models = replace(models, teacher=models.policy)
     batch = next(iter(line("opd", models=models)))
     assert not batch.adv.any() and batch.mask.any()
-    loss, seen = objectives.build(OPD)(models, batch)
+    loss, seen = objectives.build_objective(OPD)(models, batch)
     (loss * batch.weight).sum().backward()
     assert all(p.grad is None or p.grad.abs().max() < 1e-6 for p in models.policy.parameters())
     assert seen.results()["teacher_kl"] == pytest.approx(0.0, abs=1e-6)

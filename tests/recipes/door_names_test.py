@@ -47,7 +47,7 @@ def test_the_loop_by_itself():
     models, rows = Models(policy=small_model()), []
     run = SimpleNamespace(next_step=1, log=lambda step, row: rows.append((step, row["loss"])))
     optim = Optim(models, OptimSettings(lr=1e-2), 3)
-    pg.train(models, [batch] * 3, objectives.build(pg.METHODS["sft"]), optim, run)
+    pg.train(models, [batch] * 3, objectives.build_objective(pg.METHODS["sft"]), optim, run)
     assert [step for step, _ in rows] == [1, 2, 3] and rows[0][1] > rows[1][1] > rows[2][1]
 
 

@@ -26,7 +26,7 @@ from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.gc_tuning import seldom_collected
 from postgrad.system.throughput import compiling_pays
 from postgrad.training.optim import Optim, OptimSettings
-from postgrad.training.stats import Explained, Later, Max, Mean, Stats, computed
+from postgrad.training.stats import Deferred, ExplainedVariance, Max, Mean, Stats, resolve_deferred
 
 MOST_READS = 8  # of single numbers in a step: on a GPU each of them waits for all that was asked of it before
 
@@ -85,7 +85,8 @@ def test_results_are_the_same_read_together_or_one_by_one():
     x = torch.tensor([0.1, 0.7, 3.3])
     entries = {"mean": Mean(x.sum(), torch.tensor(3)), "none": Mean(torch.tensor(0.0), 0),
                "max": Max(x.max()),
-               "explained": Explained(torch.tensor(3), x.sum().double(), (x**2).sum().double(), 0.1, 0.2)}
+               "explained": ExplainedVariance(torch.tensor(3), x.sum().double(), (x**2).sum().double(), 0.1,
+                                              0.2)}
     results, more = Stats(entries).read(x[1], 2.5, torch.tensor(True))
     assert results == {name: entry.result() for name, entry in entries.items()}
     assert more == [x[1].item(), 2.5, 1.0]
@@ -300,10 +301,10 @@ def test_garbage_is_looked_for_seldom_in_a_run_and_as_before_after_it():
 
 def test_a_figure_for_the_log_is_computed_once_and_when_it_is_asked_for():
     calls = []
-    facts = {"reward": 1.0, "repetition": Later(lambda: calls.append(1) or 0.5), "errors": 0.0}
+    facts = {"reward": 1.0, "repetition": Deferred(lambda: calls.append(1) or 0.5), "errors": 0.0}
     assert not calls
-    assert list(computed(facts).items()) == [("reward", 1.0), ("repetition", 0.5), ("errors", 0.0)]
-    assert computed(facts)["repetition"] == 0.5 and calls == [1]
+    assert list(resolve_deferred(facts).items()) == [("reward", 1.0), ("repetition", 0.5), ("errors", 0.0)]
+    assert resolve_deferred(facts)["repetition"] == 0.5 and calls == [1]
 
 
 def test_samples_that_fail_are_raised_where_the_run_looks_next(tmp_path):

@@ -15,7 +15,7 @@ from postgrad.records import Prompt
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.training.memory import GB, SIZES
-from postgrad.training.oom import OutOfMemory, each_in, phase
+from postgrad.training.oom import OutOfMemory, iterate_in_phase, oom_phase
 
 QUICK = ("task=arithmetic", "steps=1", "rollouts.prompts_per_step=2", "rollouts.group_size=2",
          "rollouts.max_new_tokens=2", "evaluation.every=0")
@@ -25,9 +25,9 @@ def runs_out(*args, **options):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
 
-@pytest.mark.parametrize(("place", "said"), [("postgrad.training.optim.Optim.gather", "training"),
-                                             ("postgrad.sampling.LocalSampler.write", "sampling"),
-                                             ("postgrad.training.batches.rollouts.columns", "scoring")])
+@pytest.mark.parametrize(("place", "said"), [
+    ("postgrad.training.optim.Optim.gather", "training"), ("postgrad.sampling.LocalSampler.write", "sampling"),
+    ("postgrad.training.batches.rollouts.credit_columns", "scoring")])
 def test_a_run_says_where_and_what_to_lower(tmp_path, monkeypatch, place, said):
     monkeypatch.setattr(place, runs_out)
     monkeypatch.setattr("postgrad.recipes.short_of_memory.available", lambda device: 10 * GB)
@@ -85,12 +85,12 @@ def test_what_cannot_be_helped_or_estimated():
 def test_the_innermost_phase_is_named():
     def items():
         yield 1
-        with phase("sampling"):
+        with oom_phase("sampling"):
             runs_out()
 
     with pytest.raises(OutOfMemory, match="in sampling"):
-        list(each_in("scoring", items()))
-    assert list(each_in("scoring", [1, 2])) == [1, 2]
+        list(iterate_in_phase("scoring", items()))
+    assert list(iterate_in_phase("scoring", [1, 2])) == [1, 2]
 
 
 def test_what_the_sampler_holds_is_given_back(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from postgrad.resolve.models import open_writer, with_adapter
 from postgrad.resolve.weights import shown_in
 from postgrad.sampling import SamplerFault
 from postgrad.sampling.served import Kept
-from postgrad.training.batches.ahead import Ahead, Collection
+from postgrad.training.batches.ahead import AsyncCollector, Collection
 from tests.sampling.served_test import SMALL, config, equal, override, remote_settings
 
 STEPS = {**SMALL, "steps": 4, "save_every": 2}
@@ -43,7 +43,7 @@ def ahead_of(depth):
         assert log.now == step
         drawn.append(number)
         return Collection([], [], {}, step)
-    return Ahead(depth, collect, log), log, drawn
+    return AsyncCollector(depth, collect, log), log, drawn
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
@@ -70,14 +70,14 @@ def test_a_fault_of_the_sampler_is_the_trainings_and_nothing_is_drawn_after_it(m
         calls.append(number)
         raise ValueError(f"collection {number} failed")
     calls = []
-    ahead = Ahead(2, collect, Log())
+    ahead = AsyncCollector(2, collect, Log())
     for _ in range(2):
         with pytest.raises(ValueError, match="collection 1 failed"):
             ahead.take(0, 9)
     assert calls == [1]
     monkeypatch.setenv("POSTGRAD_TIMEOUT", "0.01")
     with pytest.raises(ValueError, match="collection 1 did not come within 0.02 s"):
-        Ahead(1, lambda number, step: threading.Event().wait(1), Log()).take(0, 9)
+        AsyncCollector(1, lambda number, step: threading.Event().wait(1), Log()).take(0, 9)
 
 
 def stopped(folder, at, sampler=None, **more):
@@ -137,7 +137,7 @@ def goes_far(folder, *changes, lora=0, off=0.0):
             sampler.kept.setdefault(step, []).append(row._replace(logp=logp))
             return Collection([], [], {"logp": sum(logp)}, step)
 
-        line = Ahead(2, collect, source)
+        line = AsyncCollector(2, collect, source)
         for step in range(6):
             made = line.take(step, 6 - step)
             row = Kept(address, "", [1, 5], [7, 8, 9], [])

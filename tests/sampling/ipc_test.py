@@ -20,7 +20,7 @@ from postgrad.resolve.weights import named, shown_in
 from postgrad.sampling import ServedSampler, Weights
 from postgrad.sampling.wire import SamplerFault
 from postgrad.serving.follow import Pushed
-from postgrad.training.batches.ahead import Ahead, Collection
+from postgrad.training.batches.ahead import AsyncCollector, Collection
 from tests.sampling.ahead_test import goes_far
 from tests.sampling.served_test import SMALL, config, equal, fit, remote_settings
 
@@ -121,7 +121,7 @@ def test_a_copy_is_filled_anew_only_when_nobody_reads_it(tmp_path, memory, ahead
         assert said.step == step and torch.equal(head, heads[step])
         return Collection([], [], {}, step)
 
-    line = Ahead(ahead, collect, Source())
+    line = AsyncCollector(ahead, collect, Source())
     for step in range(8):
         line.take(step, 8 - step)
         moved(net)

@@ -11,7 +11,7 @@ from postgrad.resolve.teachers import asked_again
 from postgrad.sampling import LocalSampler, Sampling, ScriptedSampler
 from postgrad.system.throughput import repeatable
 from postgrad.training.batches import RolloutBatches, Rollouts
-from postgrad.training.stats import computed
+from postgrad.training.stats import resolve_deferred
 
 POLICY = [name for name, row in METHODS.items() if row.kind == "policy"]
 
@@ -57,6 +57,6 @@ def contents(batch):
     known = [f.name for f in fields(Rollout) if f.name != "prompt"]
     rows = [(s.rollout.prompt.id, s.rollout.prompt.messages, s.verdict,
              *(getattr(s.rollout, name) for name in known)) for s in batch.scored]
-    facts = computed(repeatable(batch.facts))
+    facts = resolve_deferred(repeatable(batch.facts))
     return ({k: (v.dtype, tuple(v.shape), v.numpy().tobytes()) for k, v in tensors.items()}, batch.ids, rows,
             facts)

@@ -13,7 +13,7 @@ from postgrad.training.adamw import AdamW
 from postgrad.training.batches import ConversationBatches, RolloutBatches, Rollouts
 
 POLICY = [name for name, row in METHODS.items() if row.kind == "policy"]
-SFT = objectives.build(METHODS["sft"])
+SFT = objectives.build_objective(METHODS["sft"])
 
 
 def new_run(folder, name="run", steps=10):

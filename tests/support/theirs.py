@@ -95,7 +95,7 @@ def answers(lengths, seed=0, **columns):
 
 
 def ours(method, batch):
-    loss, _ = objectives.build(method)(SimpleNamespace(policy=POLICY, teacher=REFERENCE), batch)
+    loss, _ = objectives.build_objective(method)(SimpleNamespace(policy=POLICY, teacher=REFERENCE), batch)
     return (loss * batch.weight).sum()
 
 

@@ -158,7 +158,7 @@ def descend(method: Policy | Preference, batches: Callable, critic: Judge | None
     models = SimpleNamespace(policy=policy, critic=critic)
     optim = torch.optim.Adam([policy.table, *([critic.table] if critic else [])], lr=0.1)
     rate = torch.optim.lr_scheduler.LinearLR(optim, 1.0, 0.0, total_iters=updates)
-    objective = objectives.build(method)
+    objective = objectives.build_objective(method)
     for batch in batches(policy):
         loss, _ = objective(models, batch)
         optim.zero_grad()

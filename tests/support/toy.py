@@ -22,8 +22,8 @@ from postgrad.methods import Policy
 from postgrad.models.choices import Choices
 from postgrad.records import Batch, Verdict
 from postgrad.training import objectives
-from postgrad.training.batches.columns import columns, weighed
-from postgrad.training.batches.shuffled import logp_of
+from postgrad.training.batches.columns import credit_columns, weigh_minibatch
+from postgrad.training.batches.shuffled import model_logp
 
 V, LONGEST = 3, 3
 STATES = 1 + V + V * V  # what was said so far: nothing, one token, two tokens
@@ -125,12 +125,13 @@ def rollout_batch(method: Policy, rows: Tensor, old: Talker, reference: Talker, 
                   scored=tuple(VERDICTS[i] for i in rows.tolist()),
                   sampler_logp=old.logp(tokens, mask)[0].detach())
     models = SimpleNamespace(policy=old, reference=reference, critic=critic, teacher=Talker(TEACHER))
-    with_ref = (replace(batch, ref_logp=logp_of(reference, batch, 10**9)[0])
+    with_ref = (replace(batch, ref_logp=model_logp(reference, batch, 10**9)[0])
                 if reference and not method.reference else batch)
-    filled = columns(with_ref, credit.place_reward(REWARD[rows], mask), method, models, group_size=group_size,
+    filled = credit_columns(with_ref, credit.place_reward(REWARD[rows], mask), method, models,
+                            group_size=group_size,
                      kl=method.kl_in_reward, tokens_per_pass=10**9)
     filled = replace(filled, ref_logp=with_ref.ref_logp) if filled.ref_logp is None else filled
-    return weighed(filled, method, LONGEST)
+    return weigh_minibatch(filled, method, LONGEST)
 
 
 def choices():
@@ -252,14 +253,15 @@ def measure(method: Policy, group_size: int = 3, off_policy: bool = False,
         groups, chance = groups[keep], chance[keep] / chance[keep].sum()
     batch = rollout_batch(stepwise(method), groups.flatten(), old, Talker(REFERENCE), Judge(critic),
                           group_size)
-    steps = [weighed(batch.take(i, i + group_size, width=1 + LONGEST), method, LONGEST)  # a step is one group
+    steps = [weigh_minibatch(batch.take(i, i + group_size, width=1 + LONGEST), method,
+                             LONGEST)  # a step is one group
              for i in range(0, len(batch), group_size)]
     made = {name: torch.cat([getattr(step, name) for step in steps])
             for name in ("weight", "marked", "correction") if getattr(steps[0], name) is not None}
     batch = replace(batch, **made)
     tables = POLICY.repeat(len(batch), 1, 1).requires_grad_()
     models = SimpleNamespace(policy=Talker(tables), critic=Judge(critic), teacher=Talker(TEACHER))
-    loss, _ = objectives.build(method)(models, batch)
+    loss, _ = objectives.build_objective(method)(models, batch)
     (loss * batch.weight).sum().backward()
     each = -tables.grad.view(len(groups), group_size, STATES, V).sum(1)  # [N, STATES, V]
     mean = (chance[:, None, None] * each).sum(0)

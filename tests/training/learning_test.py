@@ -105,7 +105,7 @@ def learn(method, epochs=None, steps=STEPS, lr=0.05):
     trained = (SimpleNamespace(policy=scorer) if method.kind == "preference" and method.score is None
                else models)
     optim = torch.optim.Adam([{"params": [policy, scorer.table], "lr": lr}, {"params": [critic], "lr": 0.05}])
-    objective, draw, results = objectives.build(method), torch.Generator().manual_seed(0), []
+    objective, draw, results = objectives.build_objective(method), torch.Generator().manual_seed(0), []
     for _ in range(steps):
         with torch.no_grad():
             batch = next_batch(method, models, draw)
@@ -162,7 +162,7 @@ def test_a_missing_old_policy_is_the_present_one():
     models = SimpleNamespace(policy=toy.Talker(toy.POLICY), critic=None)
     batch = toy.rollout_batch(method, torch.arange(12), models.policy, toy.Talker(toy.REFERENCE), None, 4)
     without = Batch(**{**vars(batch), "old_logp": None})
-    (a, seen), (b, _) = (objectives.build(method)(models, x) for x in (batch, without))
+    (a, seen), (b, _) = (objectives.build_objective(method)(models, x) for x in (batch, without))
     torch.testing.assert_close(a, b)
     assert set(seen.columns) == {"logp", "entropy", "ratio", "adv", "kl"} and len(seen.columns["kl"]) == 12
 
@@ -170,11 +170,11 @@ def test_a_missing_old_policy_is_the_present_one():
 def test_the_table():
     for name, row in METHODS.items():
         assert (row.name == name and row.source in SOURCES and row.paper and row.about
-                and objectives.build(row))
+                and objectives.build_objective(row))
     with pytest.raises(ValueError, match="Did you mean 'dr_grpo'"):
         get("dr-grpo")
     with pytest.raises(ValueError, match="There is: best_of_n"):
         get("xyzzy")
     with pytest.raises(ValueError, match="grpo needs batch.adv"):
-        objectives.build(METHODS["grpo"])(None, batch_of(GOOD, weight=torch.ones(1)))
+        objectives.build_objective(METHODS["grpo"])(None, batch_of(GOOD, weight=torch.ones(1)))
     assert Stats().results() == {}

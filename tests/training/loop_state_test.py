@@ -16,7 +16,7 @@ from postgrad.models.checkpoint import copy_state, read_state
 from postgrad.system.processes import Lost
 from postgrad.system.signals import stop_on_signal
 from postgrad.training import objectives
-from postgrad.training.loop import restore, state_of, train
+from postgrad.training.loop import restore_state, state_of, train
 from postgrad.training.optim import Optim, OptimSettings
 
 # the state
@@ -29,7 +29,7 @@ def build(kind):
         models, method = small_models(), METHODS["ppo"]
         batches = rollouts(method, models, 8, epochs=2, minibatches=2)
     optim = Optim(models, OptimSettings(lr=1e-2, schedule="cosine", warmup=3, weight_decay=0.01), 8)
-    return models, batches, objectives.build(method), optim
+    return models, batches, objectives.build_objective(method), optim
 
 
 @pytest.mark.parametrize("kind", ["sft", "ppo"])
@@ -45,7 +45,7 @@ def test_a_restored_run_goes_on_to_the_same_bits(kind, at, tmp_path):
     drawn = torch.rand(3), torch.rand(3)
     again, batches, objective, optim = build(kind)
     again.policy.load_state_dict(load_model(tmp_path).state_dict())
-    restore(read_state(tmp_path), again, optim, batches)
+    restore_state(read_state(tmp_path), again, optim, batches)
     assert identical(weights(again), weights(models)) and torch.equal(torch.rand(3), drawn[0])
     train(again, batches, objective, optim, run)
     assert identical(weights(again), whole)
@@ -99,7 +99,8 @@ def test_what_is_frozen_is_not_touched(tmp_path):
     models.policy.model.embed_tokens.weight.requires_grad_(False)
     before, reference = weights(models), {k: v.clone() for k, v in models.reference.state_dict().items()}
     batches = rollouts(METHODS["ppo"], models, 2)
-    train(models, batches, objectives.build(METHODS["ppo"]), Optim(models, OptimSettings(lr=1e-2), 2),
+    train(models, batches, objectives.build_objective(METHODS["ppo"]), Optim(models, OptimSettings(lr=1e-2),
+                                                                             2),
           new_run(tmp_path))
     after = weights(models)
     frozen = {k for k in before if torch.equal(before[k], after[k])}

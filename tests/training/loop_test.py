@@ -253,7 +253,7 @@ def test_any_split_is_the_same_update(name, tmp_path):
     models = tiny_models(method)
     batches = list(conversations(2, rows=7) if name == "sft" else
                    rollouts(method, models, 2, epochs=1 + method.ratio))
-    objective, start, results, passes = objectives.build(method), weights(models), {}, {}
+    objective, start, results, passes = objectives.build_objective(method), weights(models), {}, {}
     for at_once in (10**9, 60, 1):
         for role, model in models.trained().items():
             model.load_state_dict({k.removeprefix(role + "."): v for k, v in start.items()

@@ -15,8 +15,8 @@ from postgrad.records import Rollout
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.sampling.numbers import Numbers
 from postgrad.sampling.rows import Seeds
-from postgrad.training.batches.collect import as_batch
-from postgrad.training.batches.keep import kept_rollout, pick
+from postgrad.training.batches.collect import rollout_batch
+from postgrad.training.batches.keep import dump_rollout, pick_rows
 
 
 def test_numbers_of_a_sampler_are_a_tuple_to_all_who_look():
@@ -35,9 +35,9 @@ def test_rollouts_of_a_sampler_are_kept_and_made_into_rows_as_those_of_tuples():
     (group,) = LocalSampler(small_model(), CHAT).sample(PROMPTS[:1], 4, Sampling(max_new_tokens=6), 0)
     assert all(isinstance(x, Numbers) for r in group for x in (r.tokens, r.logp))
     plain = [replace(r, tokens=tuple(r.tokens), logp=tuple(r.logp)) for r in group]
-    assert plain == group and [kept_rollout(r) for r in group] == [kept_rollout(r) for r in plain]
-    assert all(type(kept_rollout(r)[name]) is tuple for r in group for name in ("tokens", "logp"))
-    mine, theirs = as_batch(group), as_batch(plain)
+    assert plain == group and [dump_rollout(r) for r in group] == [dump_rollout(r) for r in plain]
+    assert all(type(dump_rollout(r)[name]) is tuple for r in group for name in ("tokens", "logp"))
+    mine, theirs = rollout_batch(group), rollout_batch(plain)
     for name in ("tokens", "mask", "lengths", "sampler_logp"):
         assert torch.equal(getattr(mine, name), getattr(theirs, name))
     assert [r.text for r in group] == [CHAT.decode(r.tokens) for r in plain]
@@ -53,9 +53,9 @@ def test_the_seeds_of_a_call_are_made_when_a_row_begins():
 def test_rows_that_were_sent_are_packed_and_picked_without_asking_the_device():
     rows = [Rollout(prompt=PROMPTS[0], prompt_tokens=(1, 5, 9), tokens=(7, 2, i), logp=(-0.1, -0.7, 0.0),
                     text="", finished=True, seed=0) for i in range(4)]
-    batch = as_batch(rows)
+    batch = rollout_batch(rows)
     away = batch.to("meta")  # has no numbers that could be read
-    for mine, there in ((batch, away), (pick(batch, [3, 1]), pick(away, [3, 1]))):
+    for mine, there in ((batch, away), (pick_rows(batch, [3, 1]), pick_rows(away, [3, 1]))):
         for known, micro in zip(mine.split(6), there.split(6), strict=True):
             assert micro.tokens.is_meta and micro.tokens.shape == known.tokens.shape
             assert to_cpu(micro.packed.cells).tolist() == known.packed.cells.tolist()
@@ -67,7 +67,7 @@ def test_rollouts_become_rows_with_their_own_masks():
                   finished=True, seed=0)
     more = replace(one, prompt_tokens=(1, 5), tokens=(7, 8, 2), logp=(-0.5, 0.0, -0.25),
                    mask=(True, False, True))
-    batch = as_batch([one, more])
+    batch = rollout_batch([one, more])
     assert batch.tokens.tolist() == [[1, 5, 9, 7, 2], [1, 5, 7, 8, 2]] and batch.lengths.tolist() == [5, 5]
     assert batch.mask.int().tolist() == [[0, 0, 0, 1, 1], [0, 0, 1, 0, 1]]
     assert torch.equal(batch.sampler_logp, torch.tensor([[0, 0, 0, -0.1, -0.7], [0, 0, -0.5, 0, -0.25]]))

@@ -15,7 +15,7 @@ from postgrad.maths.kl import exact_kl
 from postgrad.methods import METHODS, Policy, change
 from postgrad.records import Batch
 from postgrad.training import objectives
-from postgrad.training.batches.columns import weighed
+from postgrad.training.batches.columns import weigh_minibatch
 
 ROWS = [row for row in METHODS.values() if isinstance(row, Policy)]
 # The multiple of the exact gradient that a row has as its mean, with 3 samples a prompt and
@@ -110,8 +110,8 @@ def corrected(**part):
     sampler, table = toy.Talker(toy.OLD), toy.POLICY.clone().requires_grad_()
     every = toy.rollout_batch(row, torch.arange(len(toy.TOKENS)), toy.Talker(toy.POLICY), None, None, 1)
     batch = replace(every, sampler_logp=sampler.logp(toy.TOKENS, toy.MASK)[0])
-    batch = weighed(batch, row, toy.LONGEST)
-    loss, seen = objectives.build(row)(SimpleNamespace(policy=toy.Talker(table)), batch)
+    batch = weigh_minibatch(batch, row, toy.LONGEST)
+    loss, seen = objectives.build_objective(row)(SimpleNamespace(policy=toy.Talker(table)), batch)
     (loss * toy.MASK * sampler.row_logp().exp()[:, None]).sum().backward()
     return -table.grad[0], seen.results()
 
@@ -208,7 +208,7 @@ def one_token(row, temperature=1.0, **columns):
         ids=("a",), tokens=toy.TOKENS[:1], mask=toy.MASK[:1], lengths=torch.tensor([2]),
         weight=torch.ones(1, 4), adv=torch.tensor([[0.0, 1.0, 0.0, 0.0]]), **logps,
     )
-    loss, stats = objectives.build(row, temperature)(SimpleNamespace(policy=policy), batch)
+    loss, stats = objectives.build_objective(row, temperature)(SimpleNamespace(policy=policy), batch)
     return loss[0, 1].item(), stats.results()
 
 
@@ -249,7 +249,7 @@ def test_at_the_reference_a_pair_says_nothing_yet(name, loss):
         ids=tuple("abcd"), tokens=toy.TOKENS[:4], mask=toy.MASK[:4], lengths=torch.full((4,), 4),
         weight=torch.full((2,), 0.5), rows_per_unit=2, ref_logp=policy.logp(toy.TOKENS[:4], toy.MASK[:4])[0],
     )
-    found, seen = objectives.build(METHODS[name])(SimpleNamespace(policy=policy), batch)
+    found, seen = objectives.build_objective(METHODS[name])(SimpleNamespace(policy=policy), batch)
     assert found.tolist() == pytest.approx([loss, loss], abs=1e-6) and seen.results()["accuracy"] == 0.5
 
 
@@ -270,7 +270,7 @@ def test_the_trained_policy_is_the_reference_tilted_by_the_reward():
             ids=tuple("abcdefghijklmno"), tokens=toy.TOKENS, mask=toy.MASK, lengths=torch.full((15,), 4),
             weight=chance * toy.MASK, adv=adv,
         )
-        loss, _ = objectives.build(row)(models, batch)
+        loss, _ = objectives.build_objective(row)(models, batch)
         optim.zero_grad()
         (loss * batch.weight).sum().backward()
         optim.step()

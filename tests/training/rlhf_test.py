@@ -17,8 +17,8 @@ from postgrad.training import objectives
 from postgrad.training.batches import (
     ChosenPairs,
     ChosenTexts,
-    Mix,
     PairBatches,
+    PtxMix,
     RolloutBatches,
     Rollouts,
     SingleBatches,
@@ -59,7 +59,7 @@ def test_each_head_learns_from_its_own_bootstrap():
     one = batch.take(0, 8)
     assert one.votes.tolist() == batch.votes[:8].tolist()
     silent = replace(one, votes=one.votes * torch.tensor([1.0, 0.0, 1.0]))
-    loss, seen = objectives.build(METHODS["reward"])(Models(policy=model), silent)
+    loss, seen = objectives.build_objective(METHODS["reward"])(Models(policy=model), silent)
     (loss * silent.weight).sum().backward()
     grad = model.score_head.weight.grad.abs().sum(1)
     assert grad[1] == 0 and grad[0] > 0 and grad[2] > 0 and seen["disagreement"].result() > 0
@@ -202,18 +202,18 @@ def test_the_mix_adds_the_gradient_of_imitation():
     models, ppo = small_models(), METHODS["ppo"]
     models = Models(*(m.double() if m else None for m in (models.policy, models.reference, models.critic)))
     plain, mixed = (next(iter(line(RolloutBatches, ppo, models=models, mix=mix)))
-                    for mix in (None, Mix(texts, rows=4, weight=0.3, seed=0)))
-    both, seen = gradient(models, objectives.build(ppo), mixed)
-    alone, without = gradient(models, objectives.build(ppo), plain)
+                    for mix in (None, PtxMix(texts, rows=4, weight=0.3, seed=0)))
+    both, seen = gradient(models, objectives.build_objective(ppo), mixed)
+    alone, without = gradient(models, objectives.build_objective(ppo), plain)
     rows = mixed.take(len(plain), len(mixed))
     assert set(rows.ids) == {"0", "1", "2", "3"} and rows.weight.sum() == pytest.approx(0.3)
-    imitated, _ = gradient(models, objectives.build(METHODS["sft"]), replace(rows, imitate=None))
+    imitated, _ = gradient(models, objectives.build_objective(METHODS["sft"]), replace(rows, imitate=None))
     torch.testing.assert_close(both, alone + imitated, rtol=1e-7, atol=1e-9)
     assert ({k: v for k, v in seen.items() if k != "ptx_loss"} == pytest.approx(without)
             and seen["ptx_loss"] > 0)
-    again = line(RolloutBatches, ppo, models=models, mix=Mix(texts, rows=3, weight=0.3, seed=0), steps=3)
+    again = line(RolloutBatches, ppo, models=models, mix=PtxMix(texts, rows=3, weight=0.3, seed=0), steps=3)
     first = next(iter(again))
-    other = line(RolloutBatches, ppo, models=models, mix=Mix(texts, rows=3, weight=0.3, seed=0), steps=3)
+    other = line(RolloutBatches, ppo, models=models, mix=PtxMix(texts, rows=3, weight=0.3, seed=0), steps=3)
     other.restore(again.state())
     assert next(iter(other)).ids[-3:] == next(iter(again)).ids[-3:] != first.ids[-3:]
 

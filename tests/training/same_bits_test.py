@@ -66,5 +66,5 @@ def test_the_loss_of_every_row_has_a_gradient_of_one_order(name):
     scores = getattr(method, "score", "none") is None
     models = SimpleNamespace(policy=judge if scores else small_model(), critic=judge, teacher=small_model())
     for micro in batch.split(64):
-        loss, _ = objectives.build(method, 0.8)(models, micro)
+        loss, _ = objectives.build_objective(method, 0.8)(models, micro)
         assert not backward_of((loss * micro.weight).sum()) & UNORDERED

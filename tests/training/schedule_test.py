@@ -15,7 +15,7 @@ from postgrad.recipes import rollouts, running
 from postgrad.recipes.defaults import fitted
 from postgrad.records import Verdict
 from postgrad.runs import Run
-from postgrad.training.stats import computed
+from postgrad.training.stats import resolve_deferred
 
 POLICY = {name: row for name, row in METHODS.items() if row.kind == "policy"}
 SHAPE = ["rollouts.prompts_per_step=4", "rollouts.group_size=4", "rollouts.max_new_tokens=12",
@@ -93,7 +93,7 @@ def test_flat_groups_that_are_left_over_are_dropped():
         groups.setdefault(s.rollout.prompt.id, set()).add(s.verdict.score)
     assert 0 < len(groups) < 4 and all(scores == {0.0, 1.0} for scores in groups.values())
     assert batch.weight.sum() == pytest.approx(1) and batch.facts["flat_groups"] == 1 - len(groups) / 4
-    assert computed(batch.facts)["reward"] > 0.5  # of all that was drawn
+    assert resolve_deferred(batch.facts)["reward"] > 0.5  # of all that was drawn
 
 
 def test_a_row_that_keeps_flat_groups_keeps_them():
@@ -194,4 +194,4 @@ def test_repetition_is_logged_as_it_is_explained():
     from postgrad.maths.diversity import repetition
     assert repetition([1, 2, 3]) == 0 and repetition([1, 2, 3, 4, 5]) == 0
     assert repetition([7] * 8) == pytest.approx(1 - 1 / 5)
-    assert 0 <= computed(next(iter(line("grpo"))).facts)["repetition"] <= 1
+    assert 0 <= resolve_deferred(next(iter(line("grpo"))).facts)["repetition"] <= 1

@@ -25,7 +25,7 @@ from theirs import (
 from postgrad.maths import credit
 from postgrad.methods import METHODS, change
 from postgrad.training import objectives
-from postgrad.training.batches.columns import weighed
+from postgrad.training.batches.columns import weigh_minibatch
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -100,7 +100,7 @@ def test_a_group_row(name):
     made = grpo_trainer(name, batch)
     agree(ours(METHODS[name], batch),
           made._compute_loss(POLICY, scored(made, batch) | {"advantages": row_advantage(batch)}))
-    seen = objectives.build(METHODS[name])(SimpleNamespace(policy=POLICY), batch)[1].results()
+    seen = objectives.build_objective(METHODS[name])(SimpleNamespace(policy=POLICY), batch)[1].results()
     assert 0 < seen["clip_fraction"] < 1 or name == "sapo"  # which has no clip
 
 
@@ -213,7 +213,7 @@ def test_a_correction(part):
     row = change(METHODS["grpo"], correction=part)
     batch, bound = rollouts(row), row.correction.keywords
     sampled = Bigram(5, OLD, by=0.6).logp(batch.tokens, batch.mask)[0].detach()
-    batch = weighed(replace(batch, sampler_logp=sampled), row, BUDGET)
+    batch = weigh_minibatch(replace(batch, sampler_logp=sampled), row, BUDGET)
     most = bound.get("cap", bound.get("most", bound.get("widest")))
     made = grpo_trainer("grpo", batch, use_vllm=True, vllm_importance_sampling_correction=True,
                         vllm_importance_sampling_mode=MODES[part],

@@ -13,7 +13,7 @@ from theirs import BUDGET, OLD, POLICY, PROMPT, REFERENCE, agree, answers, ours
 from postgrad.maths import choice, credit
 from postgrad.methods import METHODS, change
 from postgrad.records import Verdict
-from postgrad.training.batches.columns import further, weighed
+from postgrad.training.batches.columns import further_columns, weigh_minibatch
 
 GROUP = 4
 REWARD = [1.0, 0.0, 0.25, 0.5, 1.0, 1.0, 0.0, 1.0, 0.3, 0.2, 0.1, 0.9]
@@ -33,7 +33,7 @@ def rollouts(method):
     old, ref = (model.logp(batch.tokens, batch.mask)[0].detach() for model in (OLD, REFERENCE))
     adv = method.credit(credit.place_reward(torch.tensor(REWARD), batch.mask), batch.mask, GROUP)
     adv = credit.whiten(adv, batch.mask) if method.whiten else adv
-    return weighed(replace(batch, adv=adv, old_logp=old, ref_logp=ref), method, BUDGET)
+    return weigh_minibatch(replace(batch, adv=adv, old_logp=old, ref_logp=ref), method, BUDGET)
 
 
 def tokens_of(batch):
@@ -160,7 +160,7 @@ def test_gdpo():
                                                    parts={k: x[i] for k, x in parts.items()}))
                    for i in range(12))
     mine = row.credit(torch.zeros(batch.mask.shape), batch.mask, GROUP,
-                      **further(replace(batch, scored=scored), row.credit_wants))
+                      **further_columns(replace(batch, scored=scored), row.credit_wants))
     mine = credit.whiten(mine, batch.mask)[:, PROMPT].tolist()
     summed = [0.0] * 12
     for name, x in parts.items():

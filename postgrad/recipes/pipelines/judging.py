@@ -28,8 +28,8 @@ from postgrad.maths.intervals import mean_interval, ratio_interval
 from postgrad.models.chat import Chat
 from postgrad.records import Rollout
 from postgrad.rewards.model import ProcessReward
-from postgrad.training.batches.collect import as_batch
-from postgrad.training.batches.shuffled import logp_of
+from postgrad.training.batches.collect import rollout_batch
+from postgrad.training.batches.shuffled import model_logp
 
 SHARE = (0.0, 1.0)
 AT_ONCE = 8192  # tokens that are read in a pass
@@ -92,7 +92,7 @@ def opponents(pair: Pair) -> list[Check]:
     return [(0.5, i, answer.worst) for i, answer in enumerate(pair)]
 
 
-ALONE: dict[str, Protocol] = {"alone, any step": any_step, "alone, the last step": last_step}
+SINGLE_RANK: dict[str, Protocol] = {"alone, any step": any_step, "alone, the last step": last_step}
 POINTED: dict[str, Protocol] = {"critic": critic, "lying critic": liar, "two opponents": opponents}
 
 
@@ -145,8 +145,8 @@ def fallen(critic: ProcessReward, rollouts: Sequence[Rollout]) -> list[tuple[flo
 
 def surprises(reader, rollouts: Sequence[Rollout], chat: Chat, device: str) -> list[tuple[float, ...]]:
     """At each step the -log p of the token that the reader would least have written there."""
-    batch = as_batch(rollouts).to(device)
-    logp, _ = logp_of(reader, batch, AT_ONCE)
+    batch = rollout_batch(rollouts).to(device)
+    logp, _ = model_logp(reader, batch, AT_ONCE)
     found = []
     for row, mask, rollout in zip(logp, batch.mask, rollouts, strict=True):
         surprise = (-row[mask]).tolist()
@@ -166,7 +166,7 @@ def accuracy(pairs: Sequence[Pair], protocol: Protocol) -> dict:
 
 
 def alone(pairs: Sequence[Pair]) -> list[dict]:
-    return [{"judge": name, **accuracy(pairs, protocol)} for name, protocol in ALONE.items()]
+    return [{"judge": name, **accuracy(pairs, protocol)} for name, protocol in SINGLE_RANK.items()]
 
 
 def pointed(pairs: Sequence[Pair], who: str) -> list[dict]:

@@ -13,15 +13,15 @@ rollouts, chosen, conversations, pairs, singles, steps   the lines        mix   
 """
 
 from postgrad.training.batches.chosen import ChosenPairs, ChosenTexts
-from postgrad.training.batches.collect import RolloutLine, Rollouts
+from postgrad.training.batches.collect import Rollouts, RolloutSource
 from postgrad.training.batches.conversations import ConversationBatches
-from postgrad.training.batches.mix import Mix
+from postgrad.training.batches.mix import PtxMix
 from postgrad.training.batches.pairs import PairBatches
 from postgrad.training.batches.rollouts import RolloutBatches
 from postgrad.training.batches.shuffled import Shuffled, ShuffledBatches
 from postgrad.training.batches.singles import SingleBatches
 from postgrad.training.batches.steps import Marked, StepBatches
 
-__all__ = ["ChosenPairs", "ChosenTexts", "ConversationBatches", "Marked", "Mix", "PairBatches",
-           "RolloutBatches", "RolloutLine", "Rollouts", "Shuffled", "ShuffledBatches", "SingleBatches",
+__all__ = ["ChosenPairs", "ChosenTexts", "ConversationBatches", "Marked", "PtxMix", "PairBatches",
+           "RolloutBatches", "RolloutSource", "Rollouts", "Shuffled", "ShuffledBatches", "SingleBatches",
            "StepBatches"]

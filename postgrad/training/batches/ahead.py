@@ -22,11 +22,11 @@ from typing import NamedTuple, Protocol
 
 from postgrad.records import Prompt, Scored
 from postgrad.system.processes.group import timeout
-from postgrad.training.batches.keep import held_scored, kept_scored
-from postgrad.training.stats import Later, computed
+from postgrad.training.batches.keep import dump_scored, load_scored
+from postgrad.training.stats import Deferred, resolve_deferred
 
 
-class Source(Protocol):
+class WeightSource(Protocol):
     """Whose weights write the rollouts."""
 
     def keep(self, step: int) -> Callable[[], None]:
@@ -38,7 +38,7 @@ class Source(Protocol):
         ...
 
 
-class Present:
+class LiveWeights:
     """The weights that are trained, in this process: always fresh."""
 
     def keep(self, step: int) -> Callable[[], None]:
@@ -54,12 +54,12 @@ class Collection(NamedTuple):
 
     groups: list[list[Scored]]
     dropped: list[list[Scored]]
-    facts: dict[str, float | Later]
+    facts: dict[str, float | Deferred]
     step: int = 0
 
 
 @dataclass(eq=False)
-class Job:
+class PendingCollection:
     """A collection that was begun. use: has the sampler take its weights."""
 
     number: int
@@ -70,14 +70,14 @@ class Job:
     fault: BaseException | None = None
 
 
-class Ahead:
+class AsyncCollector:
     """collect(number, step): collection `number`, by weights of so many optimizer steps. depth: K."""
 
-    def __init__(self, depth: int, collect: Callable[[int, int], Collection], source: Source):
+    def __init__(self, depth: int, collect: Callable[[int, int], Collection], source: WeightSource):
         self.depth, self.collect, self.source = depth, collect, source
         self.number = 0  # collections begun
-        self.begun: deque[Job] = deque()
-        self.inbox: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self.begun: deque[PendingCollection] = deque()
+        self.inbox: queue.SimpleQueue[PendingCollection] = queue.SimpleQueue()
         self.thread: threading.Thread | None = None
 
     def take(self, step: int, needed: int) -> Collection:
@@ -94,7 +94,7 @@ class Ahead:
 
     def begin(self, step: int) -> None:
         self.number += 1
-        job = Job(self.number, step, self.source.keep(step))
+        job = PendingCollection(self.number, step, self.source.keep(step))
         self.begun.append(job)
         self.inbox.put(job)
         if self.thread is None:
@@ -114,7 +114,7 @@ class Ahead:
             job.fault = fault
             job.done.set()
 
-    def finished(self, job: Job) -> Collection:
+    def finished(self, job: PendingCollection) -> Collection:
         if not job.done.wait(2 * timeout()):  # what a sampler is waited for ends before
             raise ValueError(f"collection {job.number} did not come within {2 * timeout():g} s: the sampler "
                              "of this process or its verifier hangs; look at it, then `postgrad resume`, or "
@@ -128,24 +128,26 @@ class Ahead:
 
     def state(self) -> dict:
         """All that was begun, to its end."""
-        return {"number": self.number, "begun": [kept(job.number, self.finished(job)) for job in self.begun]}
+        return {"number": self.number, "begun": [dump_collection(job.number,
+                                                                 self.finished(job)) for job in self.begun]}
 
     def restore(self, state: dict, prompts: dict[str, Prompt]) -> None:
         self.number = state["number"]
         self.begun.clear()
         for said in state["begun"]:
-            job = Job(said["number"], said["step"], lambda: None, made=held(said, prompts))
+            job = PendingCollection(said["number"], said["step"], lambda: None, made=load_collection(said,
+                                                                                                     prompts))
             job.done.set()
             self.begun.append(job)
 
 
-def kept(number: int, made: Collection) -> dict:
-    return {"number": number, "step": made.step, "facts": computed(made.facts),
-            "groups": [[kept_scored(s) for s in group] for group in made.groups],
-            "dropped": [[kept_scored(s) for s in group] for group in made.dropped]}
+def dump_collection(number: int, made: Collection) -> dict:
+    return {"number": number, "step": made.step, "facts": resolve_deferred(made.facts),
+            "groups": [[dump_scored(s) for s in group] for group in made.groups],
+            "dropped": [[dump_scored(s) for s in group] for group in made.dropped]}
 
 
-def held(said: dict, prompts: dict[str, Prompt]) -> Collection:
+def load_collection(said: dict, prompts: dict[str, Prompt]) -> Collection:
     def back(groups: list) -> list[list[Scored]]:
-        return [[held_scored(s, prompts) for s in group] for group in groups]
+        return [[load_scored(s, prompts) for s in group] for group in groups]
     return Collection(back(said["groups"]), back(said["dropped"]), dict(said["facts"]), said["step"])

@@ -12,14 +12,14 @@ import torch
 from postgrad.maths.select import best_and_worst
 from postgrad.methods import Preference, Supervised
 from postgrad.records import Batch, Scored
-from postgrad.training.batches.collect import RolloutLine, RowT, sampled
-from postgrad.training.batches.episodes import join_episodes, rows_of
-from postgrad.training.batches.keep import pick
-from postgrad.training.batches.shuffled import logp_of
-from postgrad.training.stats import Later
+from postgrad.training.batches.collect import MethodT, RolloutSource, scored_batch
+from postgrad.training.batches.episodes import episode_rows, join_episodes
+from postgrad.training.batches.keep import pick_rows
+from postgrad.training.batches.shuffled import model_logp
+from postgrad.training.stats import Deferred
 
 
-class ChosenBatches(RolloutLine[RowT]):
+class ChosenBatches(RolloutSource[MethodT]):
     """One batch from each collection. Rows that are not chosen are counted, not trained."""
 
     def __init__(self, prompts, **line):
@@ -28,9 +28,9 @@ class ChosenBatches(RolloutLine[RowT]):
             raise ValueError(f"{self.method.name} chooses among the samples of a group: rollouts.group_size "
                              f"is {self.settings.group_size}, set it to 2 or more.")
 
-    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Later]) -> list[Batch]:
+    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Deferred]) -> list[Batch]:
         rows = [s for group in groups for s in group]
-        made = self.choose(sampled(rows, self.settings.group_size).to(self.device), rows)
+        made = self.choose(scored_batch(rows, self.settings.group_size).to(self.device), rows)
         facts |= {**made.facts, "tokens": float(made.lengths.sum())}
         return [replace(made, facts=facts)]
 
@@ -47,18 +47,19 @@ class ChosenPairs(ChosenBatches[Preference]):
     def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
         score = torch.tensor([s.verdict.score for s in rows])
         best, worst = best_and_worst(score, self.settings.group_size)
-        sampled = join_episodes(batch.mask, batch.episode).any(1)  # [E]
-        sound = sampled.view(-1, self.settings.group_size).all(1).cpu()
+        scored_batch = join_episodes(batch.mask, batch.episode).any(1)  # [E]
+        sound = scored_batch.view(-1, self.settings.group_size).all(1).cpu()
         kept = [(b, w) for b, w in zip(best.tolist(), worst.tolist(), strict=True)
                 if sound[b // self.settings.group_size]]
         index = [i for pair in kept or [(0, 1)] for i in pair]
         # of an episode of several rows the last is compared
-        made = pick(batch, [rows_of(batch, [i])[-1] for i in index])
+        made = pick_rows(batch, [episode_rows(batch, [i])[-1] for i in index])
         weight = torch.full((len(index) // 2,), 1 / len(kept) if kept else 0.0, device=batch.tokens.device)
         ref = None
         # At temperature 1, as the objective reads the policy, whatever was sampled at.
         if self.method.reference and self.models.reference:
-            ref, _ = logp_of(self.models.reference, made, self.tokens_per_pass, lanes=self.lanes)
+            ref, _ = model_logp(self.models.reference, made, self.tokens_per_pass,
+                                virtual_ranks=self.virtual_ranks)
         return replace(made, rows_per_unit=2, weight=weight, ref_logp=ref, margin=torch.zeros_like(weight),
                        facts={"chosen_share": 2 * len(kept) / len(rows)})
 
@@ -83,7 +84,7 @@ class ChosenTexts(ChosenBatches[Supervised]):
         assert self.method.select is not None, f"{self.method.name} says which rollouts it keeps"
         chosen = self.method.select(score, self.settings.group_size, **self.wanted) & score.isfinite()
         kept = chosen.nonzero().squeeze(1).tolist()
-        made = pick(batch, sorted(rows_of(batch, kept or [0]), key=lambda i: int(batch.lengths[i])))
+        made = pick_rows(batch, sorted(episode_rows(batch, kept or [0]), key=lambda i: int(batch.lengths[i])))
         weight = self.method.weigh(made.mask, self.settings.max_rollout_tokens)
         facts = {"chosen_share": len(kept) / len(rows)}
         if self.method.kl_bound:

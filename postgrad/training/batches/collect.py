@@ -17,14 +17,14 @@ from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.records import Batch, Prompt, Reward, Rollout, Scored, require_verdicts
 from postgrad.system.settings import NOT_NEGATIVE, Settings, setting
-from postgrad.training.batches.ahead import Ahead, Collection, Present, Source
-from postgrad.training.batches.facts import facts_of
-from postgrad.training.batches.keep import held_batch, kept_batch
+from postgrad.training.batches.ahead import AsyncCollector, Collection, LiveWeights, WeightSource
+from postgrad.training.batches.facts import rollout_metrics
+from postgrad.training.batches.keep import dump_batch, load_batch
 from postgrad.training.batches.shuffled import Shuffled
 from postgrad.training.distributed.sharding import unshard
-from postgrad.training.distributed.virtual_ranks import ALONE, Lanes
-from postgrad.training.oom import phase
-from postgrad.training.stats import Later
+from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
+from postgrad.training.oom import oom_phase
+from postgrad.training.stats import Deferred
 
 # how many prompts, the number of the try -> their judged groups
 Draw = Callable[[int, int], list[list[Scored]]]
@@ -121,15 +121,15 @@ def collect(draw: Draw, count: int, group_size: int, again: int | None = None) -
         if len(groups) == count:
             break
     drawn = groups + dropped
-    facts = facts_of([s for group in drawn for s in group], group_size)
+    facts = rollout_metrics([s for group in drawn for s in group], group_size)
     facts |= {"flat_groups": flat / len(drawn), "resampled": float(len(drawn) - count),
               "time/sample": time.perf_counter() - began}
     return Collection(groups, dropped, facts)
 
 
-def sampled(rows: Sequence[Scored], group_size: int) -> Batch:
+def scored_batch(rows: Sequence[Scored], group_size: int) -> Batch:
     """Judged rollouts as columns, before any credit. A row whose verdict failed has an empty mask."""
-    batch, each = as_batch([s.rollout for s in rows]), rows
+    batch, each = rollout_batch([s.rollout for s in rows]), rows
     ids = [f"{name}/{i % group_size}" for i, name in enumerate(s.rollout.prompt.id for s in rows)]
     if any(s.rollout.earlier for s in rows):  # an episode of several rows
         ids = [name + (f".{k}" if s.rollout.earlier else "") for name, s in zip(ids, rows, strict=True)
@@ -140,7 +140,7 @@ def sampled(rows: Sequence[Scored], group_size: int) -> Batch:
     return replace(batch, ids=tuple(ids), mask=batch.mask & sound[:, None], scored=tuple(each))
 
 
-def as_batch(rollouts: Sequence[Rollout]) -> Batch:
+def rollout_batch(rollouts: Sequence[Rollout]) -> Batch:
     """Rollouts as rows: the prompt and what came after it, the sampled tokens masked, with the sampler's
     log-probs. An episode of several rows has them side by side."""
     rows = [row for r in rollouts for row in r.rows]
@@ -166,26 +166,28 @@ def is_flat(group: Sequence[Scored]) -> bool:
     return len({s.verdict.score for s in group if s.verdict.given}) <= 1
 
 
-def nothing_of(batch: Batch) -> Batch:
+def without_update(batch: Batch) -> Batch:
     """A batch that is shown and not learned from: a step without an update."""
     return replace(batch, weight=torch.zeros_like(batch.weight))
 
 
-RowT = TypeVar("RowT", bound=Method)
+MethodT = TypeVar("MethodT", bound=Method)
 
 
-class RolloutLine(Generic[RowT]):
+class RolloutSource(Generic[MethodT]):
     """An assembly line from prompts: collects, then makes batches of the collection
     (`batches_of` is each line's own).
 
-    sample(prompts, group_size, seed, step) -> groups of rollouts. lanes: the prompts of a draw are dealt to
+    sample(prompts, group_size, seed,
+           step) -> groups of rollouts. virtual_ranks: the prompts of a draw are dealt to
     them, and each lane is sampled and judged by itself, by the rank that has it; every rank has all of it.
     source: whose weights write; without one, those that are trained.
     """
 
     def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, reward: Reward, models: Models,
-                 method: RowT, settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu",
-                 lanes: Lanes = ALONE, source: Source | None = None):
+                 method: MethodT, settings: Rollouts, steps: int, seed: int, tokens_per_pass: int,
+                 device="cpu",
+                 virtual_ranks: VirtualRanks = SINGLE_RANK, source: WeightSource | None = None):
         if method.reference and models.reference is None:
             raise ValueError(f"{method.name} needs a reference model and there is none: give "
                              "Models(reference=...).")
@@ -199,11 +201,11 @@ class RolloutLine(Generic[RowT]):
         self.seed = seed
         self.tokens_per_pass = tokens_per_pass
         self.device = device
-        self.lanes = lanes
+        self.virtual_ranks = virtual_ranks
         self.prompts = Shuffled(prompts, seed)
-        self.source = source or Present()
+        self.source = source or LiveWeights()
         depth = settings.async_depth
-        self.ahead = Ahead(depth, self.collection, self.source) if depth else None
+        self.ahead = AsyncCollector(depth, self.collection, self.source) if depth else None
         self.sampled_at = 0  # optimizer steps behind the weights that wrote the present rollouts
         self.waiting: list[Batch] = []  # minibatches of the present rollouts that are still to be trained on
 
@@ -211,10 +213,10 @@ class RolloutLine(Generic[RowT]):
         while self.step < self.steps:
             self.step += 1
             if not self.waiting:
-                with phase("sampling"), unshard(self.models):
+                with oom_phase("sampling"), unshard(self.models):
                     groups, dropped, facts, self.sampled_at = self.next_collection()
                 made = self.batches_of(groups or dropped[: self.settings.prompts_per_step], facts)
-                self.waiting = made if groups else [nothing_of(made[0])]
+                self.waiting = made if groups else [without_update(made[0])]
             yield self.dated(self.waiting.pop(0).to(self.device))
 
     def next_collection(self) -> Collection:
@@ -240,21 +242,21 @@ class RolloutLine(Generic[RowT]):
             return batch
         return replace(batch, facts={**batch.facts, "staleness": float(self.step - 1 - self.sampled_at)})
 
-    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Later]) -> list[Batch]:
+    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Deferred]) -> list[Batch]:
         raise NotImplementedError
 
     def draw(self, count: int, turn: int, number: int = 0, policy_step: int = 0) -> list[list[Scored]]:
         """The next prompts of the stream, sampled and judged. number: of the collection."""
         prompts = self.prompts.take(count)
         seed = seed_of(self.seed, "rollout", number, turn)
-        dealt = self.lanes.deal([p.id for p in prompts])
+        dealt = self.virtual_ranks.deal([p.id for p in prompts])
 
         def judged(numbers: list[int]) -> list[list[Scored]]:
             groups = self.sample([prompts[i] for i in numbers], self.settings.group_size, seed, policy_step)
             verdicts = iter(self.reward.score([r for group in groups for r in group]) if groups else ())
             return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
 
-        drawn = replace(self.lanes, even=False).map(judged, dealt, "gathered rollouts")
+        drawn = replace(self.virtual_ranks, even=False).map(judged, dealt, "gathered rollouts")
         found = {i: group for numbers, groups in zip(dealt, drawn, strict=True)
                  for i, group in zip(numbers, groups, strict=True)}
         return [found[i] for i in range(count)]
@@ -263,13 +265,13 @@ class RolloutLine(Generic[RowT]):
 
     def state(self) -> dict:
         ahead = {"ahead": self.ahead.state(), "sampled_at": self.sampled_at} if self.ahead else {}
-        held = [kept_batch(b) for b in self.waiting]
+        held = [dump_batch(b) for b in self.waiting]
         return {"step": self.step, "at": self.prompts.at, "held": held, **ahead}
 
     def restore(self, state: dict) -> None:
         self.step = state["step"]
         self.prompts.at = state["at"]
-        self.waiting = [held_batch(b) for b in state["held"]]
+        self.waiting = [load_batch(b) for b in state["held"]]
         if self.ahead:
             self.ahead.restore(state["ahead"], {p.id: p for p in self.prompts.items})
             self.sampled_at = state["sampled_at"]

@@ -18,23 +18,23 @@ from postgrad.maths.packing import to_device
 from postgrad.methods import Policy
 from postgrad.models import Models
 from postgrad.records import Batch, Prompt, Scored
-from postgrad.training.batches.collect import as_batch
-from postgrad.training.batches.episodes import episodes, group_rows, join_episodes, split_episodes
-from postgrad.training.batches.keep import pick
-from postgrad.training.batches.shuffled import logp_of, no_grad_forward
-from postgrad.training.distributed.virtual_ranks import ALONE, Lanes
+from postgrad.training.batches.collect import rollout_batch
+from postgrad.training.batches.episodes import episode_batch, group_rows, join_episodes, split_episodes
+from postgrad.training.batches.keep import pick_rows
+from postgrad.training.batches.shuffled import model_logp, no_grad_forward
+from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
 
 Show = Callable[[Prompt], Sequence[int]]  # the tokens that a teacher reads in place of a prompt's own
 
 SOFT_SHARE = 5  # the soft length limit takes the last fifth of the budget
 
 
-def rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int,
+def token_rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int,
             episode: Tensor | None = None) -> Tensor:  # [B, T]
     """The score on the last token of an episode; where a verdict has spread it over the tokens,
     only what was added to it since. rows: one for each episode."""
     mask = join_episodes(mask, episode)
-    score = scores(rows, method, budget)
+    score = episode_scores(rows, method, budget)
     dense = torch.zeros(mask.shape, device=mask.device)
     for i, s in enumerate(rows):
         if s.verdict.per_token is not None and s.verdict.given:
@@ -44,7 +44,7 @@ def rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int,
     return split_episodes(credit.place_reward(to_device(score, mask.device), mask) + dense, episode)
 
 
-def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B]
+def episode_scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B]
     """One score a row, the penalty of a cut reply and DAPO's of a long one included.
 
     Rows whose verdict failed are masked: credit passes over them.
@@ -58,30 +58,31 @@ def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B
     return score + credit.overlong(lengths, budget, max(1, budget // SOFT_SHARE))
 
 
-def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, group_size: int, kl: float,
+def credit_columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, group_size: int,
+                   kl: float,
             tokens_per_pass: int, temperature: float = 1.0, several: bool = True,
-            show: Show | None = None, lanes: Lanes = ALONE) -> Batch:
-    """All rollouts of a collection with their advantages.
+            show: Show | None = None, virtual_ranks: VirtualRanks = SINGLE_RANK) -> Batch:
+    """Adds advantages and the other columns of a collection.
 
-    Credit looks at whole groups, so it comes before any split. kl: the present coefficient of the KL in the
-    reward. several: more than one update is made of the collection, so the policy that sampled it has to be
-    remembered; else the ratio is 1 and old_logp stays None. show: as `taught` takes it. lanes: of the
-    ranks that share the passes; every rank then has all columns.
+    Credit sees whole groups, so it runs before any split. kl: the current coefficient of the KL in the
+    reward. several: the collection gets more than one update, so the sampling policy's log-probs are kept as
+    old_logp; otherwise the ratio is 1 and old_logp stays None. show: see `teacher_columns`. virtual_ranks:
+    share the forward passes; every rank ends with all columns.
     """
     old = entropy = ref = value = teacher = None
     facts: dict[str, float] = {}
     early = {*method.credit_wants, *method.choose_wants, *method.mark_wants}
     early |= {"old_logp"} if method.correction else set()
     if several or method.kl_in_reward > 0 or early & {"old_logp", "entropy"}:
-        old, entropy = logp_of(models.policy, batch, tokens_per_pass, temperature, lanes)
+        old, entropy = model_logp(models.policy, batch, tokens_per_pass, temperature, virtual_ranks)
     if method.reference:
         assert models.reference is not None, f"{method.name} needs a reference"
-        ref, _ = logp_of(models.reference, batch, tokens_per_pass, temperature, lanes)
+        ref, _ = model_logp(models.reference, batch, tokens_per_pass, temperature, virtual_ranks)
     if "teacher_logp" in method.wanted:
-        teacher = taught(batch, models, tokens_per_pass, temperature, show, lanes)
+        teacher = teacher_columns(batch, models, tokens_per_pass, temperature, show, virtual_ranks)
     if method.critic:
         (value,) = no_grad_forward(lambda b: (models.critic.value(b.tokens, packed=b.packed),), batch,
-                                   tokens_per_pass, lanes)
+                                   tokens_per_pass, virtual_ranks)
     if method.kl_in_reward > 0:
         assert old is not None and ref is not None
         reward = credit.kl_penalty(reward, old, ref, batch.mask, kl)
@@ -92,33 +93,33 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
         reward = credit.scale(reward, batch.mask)
     batch = replace(batch, old_logp=old, ref_logp=ref, teacher_logp=teacher, value=value,
                     entropy=entropy if "entropy" in early else None)
-    whole = episodes(batch)
+    whole = episode_batch(batch)
     adv = method.credit(join_episodes(reward, batch.episode), whole.mask, group_size,
-                        **further(whole, method.credit_wants))
+                        **further_columns(whole, method.credit_wants))
     adv = split_episodes(adv, batch.episode)
     returns = adv + value if value is not None else None
     if method.whiten:
         adv = credit.whiten(adv, batch.mask)
-    return replace(batch, mask=learned(batch, method), adv=adv, returns=returns,
+    return replace(batch, mask=trained_mask(batch, method), adv=adv, returns=returns,
                    old_logp=old if several or "old_logp" in early else None, facts=facts)
 
 
-def taught(batch: Batch, models: Models, tokens_per_pass: int, temperature: float,
-           show: Show | None, lanes: Lanes = ALONE) -> Tensor:  # [B, T]
+def teacher_columns(batch: Batch, models: Models, tokens_per_pass: int, temperature: float,
+           show: Show | None, virtual_ranks: VirtualRanks = SINGLE_RANK) -> Tensor:  # [B, T]
     """The teacher's log-probs of the sampled tokens, after the prompt or after what it is shown instead."""
     assert models.teacher is not None, "a row that wants teacher_logp needs a teacher"
     if show is None:
-        return logp_of(models.teacher, batch, tokens_per_pass, temperature, lanes)[0]
+        return model_logp(models.teacher, batch, tokens_per_pass, temperature, virtual_ranks)[0]
     rows = [replace(s.rollout, prompt_tokens=tuple(show(s.rollout.prompt))) for s in batch.scored]
-    read = as_batch(rows).to(batch.mask.device)
+    read = rollout_batch(rows).to(batch.mask.device)
     read = replace(read, mask=read.mask & batch.mask.any(1)[:, None])  # a row whose verdict failed has none
-    logp, _ = logp_of(models.teacher, read, tokens_per_pass, temperature, lanes)
+    logp, _ = model_logp(models.teacher, read, tokens_per_pass, temperature, virtual_ranks)
     out = torch.zeros(batch.mask.shape, dtype=logp.dtype, device=logp.device)
     out[batch.mask] = logp[read.mask]
     return out
 
 
-def learned(batch: Batch, method: Policy) -> Tensor:  # [B, T]
+def trained_mask(batch: Batch, method: Policy) -> Tensor:  # [B, T]
     """The sampled tokens that are learned from: credit has seen them all."""
     if not method.mask_truncated:
         return batch.mask
@@ -126,7 +127,7 @@ def learned(batch: Batch, method: Policy) -> Tensor:  # [B, T]
     return batch.mask & finished[:, None]
 
 
-def further(batch: Batch, names: Sequence[str]) -> dict[str, Tensor]:
+def further_columns(batch: Batch, names: Sequence[str]) -> dict[str, Tensor]:
     """The columns that a row's function wants, by name."""
     made = {"lengths": lambda: batch.mask.sum(1), "parts": lambda: part_scores(batch)[0],
             "part_weights": lambda: part_scores(batch)[1]}
@@ -138,9 +139,9 @@ def part_scores(batch: Batch) -> tuple[Tensor, Tensor]:  # [B, K] each
     scores that are no sum, the score."""
     verdicts = [s.verdict for s in batch.scored]
     names = sorted({name for verdict in verdicts for name in verdict.weights})
-    scores = [[v.parts.get(name, math.nan) for name in names] or [v.score] for v in verdicts]
+    episode_scores = [[v.parts.get(name, math.nan) for name in names] or [v.score] for v in verdicts]
     weights = [[v.weights.get(name, 0.0) for name in names] or [1.0] for v in verdicts]
-    return (torch.tensor(scores, dtype=torch.float32, device=batch.mask.device),
+    return (torch.tensor(episode_scores, dtype=torch.float32, device=batch.mask.device),
             torch.tensor(weights, dtype=torch.float32, device=batch.mask.device))
 
 
@@ -162,21 +163,22 @@ def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, s
             order = torch.randperm(groups, generator=shuffler)
         for part in order.tensor_split(count):
             rows = [row for g in part.tolist() for row in rows_of[g]]
-            picked = batch if rows == list(range(len(batch))) else pick(batch, rows)
-            out.append(weighed(picked, method, budget))
+            picked = batch if rows == list(range(len(batch))) else pick_rows(batch, rows)
+            out.append(weigh_minibatch(picked, method, budget))
     return out
 
 
-def weighed(batch: Batch, method: Policy, budget: int) -> Batch:
+def weigh_minibatch(batch: Batch, method: Policy, budget: int) -> Batch:
     """The rows of one optimizer step with the weights of that step,
     over the tokens that the row of the table chooses, the marks of its surrogate, and its correction."""
-    whole = episodes(batch)
+    whole = episode_batch(batch)
     counted = whole.mask
     if method.choose:
-        counted = counted & method.choose(whole.mask, whole.adv, **further(whole, method.choose_wants))
+        counted = counted & method.choose(whole.mask, whole.adv, **further_columns(whole,
+                                                                                   method.choose_wants))
     marked = correction = None
     if method.mark:
-        mark = method.mark(counted, whole.adv, **further(whole, method.mark_wants))
+        mark = method.mark(counted, whole.adv, **further_columns(whole, method.mark_wants))
         marked = split_episodes(counted & mark, batch.episode)
     if method.correction:
         ratio = method.correction(whole.sampler_logp, whole.old_logp, whole.mask)

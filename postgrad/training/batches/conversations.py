@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from postgrad.records import Batch, Conversation
-from postgrad.training.batches.lengths import Row, TokenLimit
-from postgrad.training.batches.shuffled import ShuffledBatches, assemble
+from postgrad.training.batches.lengths import TokenLimit, TokenRow
+from postgrad.training.batches.shuffled import ShuffledBatches, padded_columns
 
 
 class ConversationBatches(ShuffledBatches):
@@ -21,7 +21,7 @@ class ConversationBatches(ShuffledBatches):
         self.limit = TokenLimit(max_tokens, truncate)
 
         def coded(rows: Sequence[Conversation]) -> list[tuple]:
-            return [(c.id, *self.limit.fit(c.place, [code_conversation(c, chat, last)])[0]) for c in rows]
+            return [(c.id, *self.limit.fit(c.place, [encode_conversation(c, chat, last)])[0]) for c in rows]
 
         items = [coded(rows) for rows in conversations] if shares else coded(conversations)
         self.limit.settle()
@@ -32,13 +32,13 @@ class ConversationBatches(ShuffledBatches):
 
     def batch(self, coded: Sequence[tuple]) -> Batch:
         ids, tokens, masks = zip(*sorted(coded, key=lambda row: len(row[1])), strict=True)
-        columns = assemble(ids, tokens, masks)
+        columns = padded_columns(ids, tokens, masks)
         weight = self.method.weigh(columns["mask"], columns["mask"].shape[1])
         facts = {"tokens": float(columns["lengths"].sum())}
         return Batch(**columns, weight=weight, facts=facts).to(self.device)
 
 
-def code_conversation(made: Conversation, chat, last: bool = False) -> Row:
+def encode_conversation(made: Conversation, chat, last: bool = False) -> TokenRow:
     tokens, mask = chat.conversation(made.messages, last=last, tools=made.tools)
     if not any(mask):
         raise ValueError(f"{made.place}: the template gives the assistant's turn no tokens, so nothing would "

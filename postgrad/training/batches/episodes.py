@@ -17,7 +17,7 @@ from torch import Tensor
 from postgrad.records import Batch
 
 
-def _places(episode: Tensor) -> tuple[int, int, Tensor]:
+def _row_places(episode: Tensor) -> tuple[int, int, Tensor]:
     """How many episodes, the most rows of one, and each row's place among episodes * most."""
     _, number, counts = torch.unique_consecutive(episode, return_inverse=True, return_counts=True)
     first = counts.cumsum(0) - counts
@@ -29,7 +29,7 @@ def join_episodes(x: Tensor, episode: Tensor | None) -> Tensor:  # [B, T], [B] -
     """The rows of each episode end to end; what an episode has no row for is 0."""
     if episode is None:
         return x
-    count, most, place = _places(episode)
+    count, most, place = _row_places(episode)
     out = x.new_zeros(count * most, x.shape[1])
     out[place] = x
     return out.view(count, most * x.shape[1])
@@ -39,11 +39,11 @@ def split_episodes(x: Tensor, episode: Tensor | None) -> Tensor:  # [E, K * T], 
     """What `join_episodes` put end to end, row by row again."""
     if episode is None:
         return x
-    count, most, place = _places(episode)
+    count, most, place = _row_places(episode)
     return x.view(count * most, -1)[place]
 
 
-def episodes(batch: Batch) -> Batch:
+def episode_batch(batch: Batch) -> Batch:
     """The batch with a row for each episode, for functions of whole rows; its tokens are no model's to read.
 
     Of each episode it has the last row's id and origin.
@@ -65,7 +65,7 @@ def last_rows(episode: Tensor) -> list[int]:
     return (counts.cumsum(0) - 1).tolist()
 
 
-def rows_of(batch: Batch, chosen: Sequence[int]) -> list[int]:
+def episode_rows(batch: Batch, chosen: Sequence[int]) -> list[int]:
     """The rows of the chosen episodes, by their numbers, in this order."""
     if batch.episode is None:
         return list(chosen)
@@ -77,4 +77,4 @@ def rows_of(batch: Batch, chosen: Sequence[int]) -> list[int]:
 def group_rows(batch: Batch, group_size: int) -> list[list[int]]:
     """The rows of each group of so many episodes."""
     count = len(batch) if batch.episode is None else len(last_rows(batch.episode))
-    return [rows_of(batch, range(at, at + group_size)) for at in range(0, count, group_size)]
+    return [episode_rows(batch, range(at, at + group_size)) for at in range(0, count, group_size)]

@@ -8,18 +8,18 @@ import torch
 
 from postgrad.maths.diversity import repetition
 from postgrad.records import Rollout, Scored
-from postgrad.training.stats import Later, numbers
+from postgrad.training.stats import Deferred, read_scalars
 
 
-def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float | Later]:
+def rollout_metrics(rows: Sequence[Scored], group_size: int) -> dict[str, float | Deferred]:
     """What a reader of the log looks at first. A verdict that failed has no part in the reward.
 
     Computed when the log asks: until then a GPU would wait for it.
     """
-    figures = Later(lambda: figures_of(rows, group_size))
+    figures = Deferred(lambda: compute_rollout_metrics(rows, group_size))
 
-    def figure(name: str) -> Later:
-        return Later(lambda: figures.result[name])
+    def figure(name: str) -> Deferred:
+        return Deferred(lambda: figures.result[name])
 
     parts = sorted({name for s in rows if s.verdict.given for name in s.verdict.parts})
     names = ["reward", "reward_std", "length", "sampled", "truncated", "repetition", "errors",
@@ -28,7 +28,7 @@ def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float | Later
     return {name: figure(name) for name in names}
 
 
-def figures_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
+def compute_rollout_metrics(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
     groups = [[s for s in rows[i: i + group_size] if s.verdict.given]
               for i in range(0, len(rows), group_size)]
     scores = [torch.tensor([s.verdict.score for s in group], dtype=torch.float64) for group in groups
@@ -41,16 +41,16 @@ def figures_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
             parts.setdefault(name, []).append(score)
     facts = {
         "reward": float(torch.cat(scores).mean()) if scores else 0.0,
-        "reward_std": sum(numbers([x.std(unbiased=False) for x in scores])) / max(len(scores), 1),
+        "reward_std": sum(read_scalars([x.std(unbiased=False) for x in scores])) / max(len(scores), 1),
         "length": written / len(rows), "sampled": float(written),
         "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
         "repetition": sum(repetition(s.rollout.sampled) for s in rows) / len(rows),
         "errors": float(sum(s.verdict.error is not None for s in rows)),
-        "turns": sum(replies_of(s.rollout) for s in rows) / len(rows),
+        "turns": sum(count_replies(s.rollout) for s in rows) / len(rows),
         "new_rows": float(sum(len(s.rollout.earlier) for s in rows))}
     return facts | {f"reward/{name}": sum(given) / len(given) for name, given in parts.items()}
 
 
-def replies_of(rollout: Rollout) -> int:
+def count_replies(rollout: Rollout) -> int:
     """How many replies the policy wrote in an episode."""
     return sum(turn.role == "assistant" for row in rollout.rows for turn in row.turns)

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from postgrad.maths.packing import remembered, to_device
 from postgrad.records import Batch, Prompt, Rollout, Scored, Turn, Verdict
-from postgrad.training.stats import computed
+from postgrad.training.stats import resolve_deferred
 
 
-def pick(batch: Batch, rows: list[int]) -> Batch:
+def pick_rows(batch: Batch, rows: list[int]) -> Batch:
     """These rows of a batch, in this order."""
     here = torch.tensor(rows)
     index = to_device(here, batch.tokens.device)
@@ -27,7 +27,7 @@ def pick(batch: Batch, rows: list[int]) -> Batch:
     return replace(batch, ids=tuple(batch.ids[i] for i in rows), scored=scored, **cut)
 
 
-def kept_rollout(rollout: Rollout) -> dict:
+def dump_rollout(rollout: Rollout) -> dict:
     """One row of an episode as plain values. The other rows stand in the batch by themselves."""
     known = {f.name: getattr(rollout, f.name) for f in fields(Rollout)
              if f.name not in ("prompt", "earlier", "verdict")}
@@ -35,50 +35,50 @@ def kept_rollout(rollout: Rollout) -> dict:
                     "turns": [asdict(turn) for turn in rollout.turns]}
 
 
-def kept_batch(batch: Batch) -> dict:
+def dump_batch(batch: Batch) -> dict:
     """The gold answer is left out: the verdict has been given."""
     columns = {f.name: getattr(batch, f.name) for f in fields(batch)
                if isinstance(getattr(batch, f.name), Tensor)}
     scored = [{"prompt": {"id": s.rollout.prompt.id,
                           "messages": [dict(m) for m in s.rollout.prompt.messages]},
-               "rollout": kept_rollout(s.rollout),
+               "rollout": dump_rollout(s.rollout),
                "verdict": asdict(s.verdict)} for s in batch.scored]
     return {"columns": columns, "ids": list(batch.ids), "rows_per_unit": batch.rows_per_unit,
-            "facts": computed(batch.facts), "scored": scored}
+            "facts": resolve_deferred(batch.facts), "scored": scored}
 
 
-def held_batch(kept: dict) -> Batch:
+def load_batch(kept: dict) -> Batch:
     """What `kept_batch` wrote, as a batch."""
     scored = []
     for s in kept["scored"]:
         prompt = Prompt(id=s["prompt"]["id"], messages=tuple(s["prompt"]["messages"]))
-        scored.append(Scored(rollout=held_rollout(s["rollout"], prompt), verdict=held_verdict(s["verdict"])))
+        scored.append(Scored(rollout=load_rollout(s["rollout"], prompt), verdict=load_verdict(s["verdict"])))
     return Batch(ids=tuple(kept["ids"]), rows_per_unit=kept["rows_per_unit"], facts=kept["facts"],
                  scored=tuple(scored), **kept["columns"])
 
 
-def held_rollout(kept: dict, prompt: Prompt, **more) -> Rollout:
+def load_rollout(kept: dict, prompt: Prompt, **more) -> Rollout:
     rollout: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
     rollout["turns"] = tuple(Turn(**turn) for turn in rollout.get("turns", ()))
     return Rollout(prompt=prompt, **rollout, **more)
 
 
-def held_verdict(kept: dict) -> Verdict:
+def load_verdict(kept: dict) -> Verdict:
     verdict: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
     return Verdict(**verdict)
 
 
-def kept_scored(scored: Scored) -> dict:
+def dump_scored(scored: Scored) -> dict:
     """A judged rollout before it is made into rows: with all rows of its episode, its prompt by name."""
     last = scored.rollout
-    return {"prompt": last.prompt.id, "rows": [kept_rollout(row) for row in last.rows],
+    return {"prompt": last.prompt.id, "rows": [dump_rollout(row) for row in last.rows],
             "verdict": asdict(scored.verdict), "played": last.verdict and asdict(last.verdict)}
 
 
-def held_scored(kept: dict, prompts: Mapping[str, Prompt]) -> Scored:
+def load_scored(kept: dict, prompts: Mapping[str, Prompt]) -> Scored:
     """What `kept_scored` wrote. prompts: those of the run, by name."""
     prompt = prompts[kept["prompt"]]
     *earlier, last = kept["rows"]
-    rollout = held_rollout(last, prompt, earlier=tuple(held_rollout(row, prompt) for row in earlier),
-                           verdict=kept["played"] and held_verdict(kept["played"]))
-    return Scored(rollout=rollout, verdict=held_verdict(kept["verdict"]))
+    rollout = load_rollout(last, prompt, earlier=tuple(load_rollout(row, prompt) for row in earlier),
+                           verdict=kept["played"] and load_verdict(kept["played"]))
+    return Scored(rollout=rollout, verdict=load_verdict(kept["verdict"]))

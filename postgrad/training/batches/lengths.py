@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-SHOWN = 20
+LISTED_ROWS = 20
 
-Row = tuple[list[int], list[bool]]  # tokens and mask
+TokenRow = tuple[list[int], list[bool]]  # tokens and mask
 
 
 class TokenLimit:
@@ -22,7 +22,7 @@ class TokenLimit:
         self.units = self.cut = self.refused = 0
         self.first: list[str] = []
 
-    def fit(self, where: str, rows: Sequence[Row]) -> Sequence[Row]:
+    def fit(self, where: str, rows: Sequence[TokenRow]) -> Sequence[TokenRow]:
         self.units += 1
         longest = max(len(tokens) for tokens, _ in rows)
         if longest <= self.most:
@@ -31,7 +31,7 @@ class TokenLimit:
         cut = [(tokens[keep], mask[keep]) for tokens, mask in rows] if keep else []
         if not cut or not all(any(mask) for _, mask in cut):
             self.refused += 1
-            self.first += [f"{where} has {longest:,} tokens"][: SHOWN - len(self.first)]
+            self.first += [f"{where} has {longest:,} tokens"][: LISTED_ROWS - len(self.first)]
             return rows
         self.cut += 1
         return cut
@@ -44,7 +44,7 @@ class TokenLimit:
         if self.refused == 1:
             raise ValueError(f"{self.first[0]}, over the model's {self.most:,}: shorten it, or {remedy}")
         if self.refused:
-            more = f", the first {SHOWN} of them" if self.refused > SHOWN else ""
+            more = f", the first {LISTED_ROWS} of them" if self.refused > LISTED_ROWS else ""
             listed = "".join(f"\n  {row}" for row in self.first)
             raise ValueError(f"{self.refused:,} of {self.units:,} rows are over the model's {self.most:,} "
                              f"tokens{more}:{listed}\nShorten them, or {remedy}")

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from postgrad.maths.weights import token_mean
 from postgrad.records import Batch
-from postgrad.training.batches.shuffled import Shuffled, assemble
+from postgrad.training.batches.shuffled import Shuffled, padded_columns
 
 
-class Mix:
+class PtxMix:
     """texts: (id, tokens, mask) of each; `rows` of them join every optimizer step."""
 
     def __init__(self, texts: Sequence[tuple[str, list[int], list[bool]]], *, rows: int, weight: float,
@@ -31,17 +31,17 @@ class Mix:
     def into(self, batch: Batch) -> Batch:
         """The batch with the next texts behind its rows."""
         ids, tokens, masks = zip(*self.texts.take(self.rows), strict=True)
-        new = assemble(ids, tokens, masks)
+        new = padded_columns(ids, tokens, masks)
         new |= {"weight": self.weight * token_mean(new["mask"], new["mask"].shape[1])}
         width = max(batch.tokens.shape[1], new["tokens"].shape[1])
         columns: dict[str, Any] = {}
         for f in fields(batch):
             if isinstance(x := getattr(batch, f.name), Tensor):
                 below = new[f.name].to(x) if f.name in new else x.new_zeros(len(ids), *x.shape[1:])
-                columns[f.name] = torch.cat([widen(x, width), widen(below, width)])
+                columns[f.name] = torch.cat([pad_columns(x, width), pad_columns(below, width)])
         imitate = torch.arange(len(batch) + len(ids), device=batch.tokens.device) >= len(batch)
         return replace(batch, ids=batch.ids + ids, imitate=imitate, **columns)
 
 
-def widen(x: Tensor, width: int) -> Tensor:  # [B, T] -> [B, width]; [B] stays
+def pad_columns(x: Tensor, width: int) -> Tensor:  # [B, T] -> [B, width]; [B] stays
     return F.pad(x, (0, width - x.shape[1])) if x.dim() == 2 else x

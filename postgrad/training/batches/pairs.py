@@ -11,8 +11,8 @@ from torch import Tensor
 from postgrad.maths.noise import poisson, seed_of, uniform
 from postgrad.records import Batch, Pair
 from postgrad.training.batches.lengths import TokenLimit
-from postgrad.training.batches.shuffled import ShuffledBatches, assemble, logp_of
-from postgrad.training.distributed.virtual_ranks import ALONE, Lanes
+from postgrad.training.batches.shuffled import ShuffledBatches, model_logp, padded_columns
+from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
 
 SIDES = ("chosen", "rejected")
 
@@ -22,14 +22,14 @@ class PairBatches(ShuffledBatches):
 
     def __init__(self, pairs: Sequence[Pair], chat, method, models, *, per_step: int, steps: int, seed: int,
                  max_tokens: int, tokens_per_pass: int, truncate: str = "refuse", device="cpu",
-                 lanes: Lanes = ALONE):
+                 virtual_ranks: VirtualRanks = SINGLE_RANK):
         self.limit = TokenLimit(max_tokens, truncate)
-        coded = [code_pair(pair, chat, self.limit) for pair in pairs]
+        coded = [encode_pair(pair, chat, self.limit) for pair in pairs]
         self.limit.settle()
         super().__init__(coded, per_step=per_step, steps=steps, seed=seed, device=device)
         self.method = method
         self.models = models
-        self.tokens_per_pass, self.lanes = tokens_per_pass, lanes
+        self.tokens_per_pass, self.virtual_ranks = tokens_per_pass, virtual_ranks
         self.seed = seed
         self.heads = models.policy.heads if method.score is None else 1
         if method.reference and models.reference is None:
@@ -42,12 +42,13 @@ class PairBatches(ShuffledBatches):
         coded = sorted(coded, key=lambda pair: max(len(tokens) for _, tokens, _ in pair[1]))
         ids, tokens, masks = zip(*(row for _, rows in coded for row in rows), strict=True)
         weight = torch.tensor([pair.weight for pair, _ in coded])
-        batch = Batch(**assemble(ids, tokens, masks), rows_per_unit=2, weight=weight / weight.sum(),
+        batch = Batch(**padded_columns(ids, tokens, masks), rows_per_unit=2, weight=weight / weight.sum(),
                       margin=torch.tensor([pair.margin for pair, _ in coded]),
                       votes=self.votes([pair.id for pair, _ in coded])).to(self.device)
         if not self.method.reference:
             return replace(batch, facts={"tokens": float(batch.lengths.sum())})
-        ref, _ = logp_of(self.models.reference, batch, self.tokens_per_pass, lanes=self.lanes)
+        ref, _ = model_logp(self.models.reference, batch, self.tokens_per_pass,
+                            virtual_ranks=self.virtual_ranks)
         return replace(batch, ref_logp=ref, facts={"tokens": float(batch.lengths.sum())})
 
     def votes(self, ids: Sequence[str]) -> Tensor | None:  # [U, K]
@@ -60,7 +61,7 @@ class PairBatches(ShuffledBatches):
                                                     for k in range(self.heads)]))).float()
 
 
-def code_pair(pair: Pair, chat, limit: TokenLimit) -> tuple[Pair, list[tuple[str, list[int], list[bool]]]]:
+def encode_pair(pair: Pair, chat, limit: TokenLimit) -> tuple[Pair, list[tuple[str, list[int], list[bool]]]]:
     """A pair as its two rows of tokens and mask."""
     rows = [chat.answer(pair.messages, getattr(pair, side)) for side in SIDES]
     for side, (_, mask) in zip(SIDES, rows, strict=True):

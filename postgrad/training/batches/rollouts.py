@@ -11,13 +11,13 @@ from postgrad.maths.packing import to_cpu
 from postgrad.methods import Policy
 from postgrad.records import Batch, Prompt, Scored
 from postgrad.system.throughput import repeatable
-from postgrad.training.batches.collect import RolloutLine, sampled
-from postgrad.training.batches.columns import Show, columns, minibatches, rewards
-from postgrad.training.batches.mix import Mix
-from postgrad.training.stats import Later
+from postgrad.training.batches.collect import RolloutSource, scored_batch
+from postgrad.training.batches.columns import Show, credit_columns, minibatches, token_rewards
+from postgrad.training.batches.mix import PtxMix
+from postgrad.training.stats import Deferred
 
 
-class RolloutBatches(RolloutLine[Policy]):
+class RolloutBatches(RolloutSource[Policy]):
     """Prompt -> rollout -> verdict -> credit -> weight.
 
     The row's epochs and minibatches are made here, and the KL coefficient is kept.
@@ -28,7 +28,7 @@ class RolloutBatches(RolloutLine[Policy]):
     """
 
     def __init__(self, prompts: Sequence[Prompt], *, target: float | None = None, gain: float = 0.1,
-                 mix: Mix | None = None, show: Show | None = None, **line):
+                 mix: PtxMix | None = None, show: Show | None = None, **line):
         super().__init__(prompts, **line)
         method, group_size = self.method, self.settings.group_size
         if group_size < 2 and method.compares:
@@ -52,17 +52,18 @@ class RolloutBatches(RolloutLine[Policy]):
         self.mix = mix
         self.show = show if method.shown else None
 
-    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Later]) -> list[Batch]:
+    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Deferred]) -> list[Batch]:
         """The rollouts as batches, one for each optimizer step: weights are re-derived for each. What it took
         to draw them is told with the first."""
         began = time.perf_counter()
         s = self.settings
         rows = [scored for group in groups for scored in group]
-        batch = sampled(rows, s.group_size).to(self.device)
-        reward = rewards(rows, batch.mask, self.method, s.max_rollout_tokens, batch.episode)
-        batch = columns(batch, reward, self.method, self.models, group_size=s.group_size, kl=self.kl,
+        batch = scored_batch(rows, s.group_size).to(self.device)
+        reward = token_rewards(rows, batch.mask, self.method, s.max_rollout_tokens, batch.episode)
+        batch = credit_columns(batch, reward, self.method, self.models, group_size=s.group_size, kl=self.kl,
                         tokens_per_pass=self.tokens_per_pass, temperature=s.temperature,
-                        several=self.method.updates(len(groups)) > 1, show=self.show, lanes=self.lanes)
+                        several=self.method.updates(len(groups)) > 1, show=self.show,
+                        virtual_ranks=self.virtual_ranks)
         facts |= self.steered(batch.facts["kl_reply"]) if self.method.kl_in_reward > 0 else {}
         parts = minibatches(batch, self.method, group_size=s.group_size, budget=s.max_rollout_tokens,
                             seed=self.seed, step=self.step)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from postgrad.maths.noise import seed_of
 from postgrad.records import Batch, pad_rows
-from postgrad.training.distributed.virtual_ranks import ALONE, Lanes
+from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
 
 
 class Shuffled:
@@ -41,7 +41,7 @@ class Shuffled:
         return self.items[self._order[place]]
 
 
-class Mixture:
+class StreamMixture:
     """Several shuffled streams as one, each with a share: the next item comes from the one that is furthest
     behind its share. With shares 0.75 and 0.25 every four items hold three of the first.
 
@@ -84,7 +84,7 @@ class ShuffledBatches:
 
     def __init__(self, items: Sequence, *, per_step: int, steps: int, seed: int, device="cpu",
                  shares: Sequence[float] = ()):
-        self.items = Mixture(items, shares, seed) if shares else Shuffled(items, seed)
+        self.items = StreamMixture(items, shares, seed) if shares else Shuffled(items, seed)
         self.per_step = per_step
         self.steps = steps
         self.step = 0
@@ -106,7 +106,7 @@ class ShuffledBatches:
         self.items.at = state["at"]
 
 
-def assemble(ids: Sequence[str], tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> dict:
+def padded_columns(ids: Sequence[str], tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> dict:
     """Rows of tokens and mask as the padded columns every batch has."""
     return {"ids": tuple(ids), "tokens": pad_rows(tokens),
             "mask": pad_rows(masks, fill=False, dtype=torch.bool),
@@ -115,12 +115,12 @@ def assemble(ids: Sequence[str], tokens: Sequence[list[int]], masks: Sequence[li
 
 @torch.no_grad()
 def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch, tokens_per_pass: int,
-                    lanes: Lanes = ALONE) -> list[Tensor]:
+                    virtual_ranks: VirtualRanks = SINGLE_RANK) -> list[Tensor]:
     """What a model says of every row, a few rows at a time:
-    one [B, T] for each tensor that `forward` gives. lanes: of the ranks that share the work."""
+    one [B, T] for each tensor that `forward` gives. virtual_ranks: of the ranks that share the work."""
     out: list[Tensor] = []
     start = 0
-    for columns in lanes.map(forward, batch.split(tokens_per_pass), "gathered log-probs"):
+    for columns in virtual_ranks.map(forward, batch.split(tokens_per_pass), "gathered log-probs"):
         out = out or [torch.zeros(batch.tokens.shape, dtype=torch.promote_types(x.dtype, torch.float32),
                                   device=batch.tokens.device) for x in columns]
         rows, width = columns[0].shape
@@ -130,10 +130,10 @@ def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch
     return out
 
 
-def logp_of(model, batch: Batch, tokens_per_pass: int, temperature: float = 1.0,
-            lanes: Lanes = ALONE) -> tuple[Tensor, Tensor]:  # [B, T] each
+def model_logp(model, batch: Batch, tokens_per_pass: int, temperature: float = 1.0,
+            virtual_ranks: VirtualRanks = SINGLE_RANK) -> tuple[Tensor, Tensor]:  # [B, T] each
     """The log-probs of a batch's sampled tokens under a model that stands still,
     and the entropy of its choices."""
     logp, entropy = no_grad_forward(lambda b: model.logp(b.tokens, b.mask, temperature, packed=b.packed),
-                                    batch, tokens_per_pass, lanes)
+                                    batch, tokens_per_pass, virtual_ranks)
     return logp, entropy

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from postgrad.maths.preference import kto_baseline
 from postgrad.records import Batch, Conversation
-from postgrad.training.batches.lengths import Row, TokenLimit
-from postgrad.training.batches.shuffled import ShuffledBatches, assemble, logp_of
-from postgrad.training.distributed.virtual_ranks import ALONE, Lanes
+from postgrad.training.batches.lengths import TokenLimit, TokenRow
+from postgrad.training.batches.shuffled import ShuffledBatches, model_logp, padded_columns
+from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
 
 
 class SingleBatches(ShuffledBatches):
@@ -23,25 +23,25 @@ class SingleBatches(ShuffledBatches):
 
     def __init__(self, singles: Sequence[Conversation], chat, method, models, *, per_step: int, steps: int,
                  seed: int, max_tokens: int, tokens_per_pass: int, truncate: str = "refuse", device="cpu",
-                 lanes: Lanes = ALONE):
+                 virtual_ranks: VirtualRanks = SINGLE_RANK):
         if per_step < 2:
             raise ValueError(f"{method.name} compares with answers to other prompts: pairs.per_step is "
                              f"{per_step}, set it to 2 or more.")
         self.limit = TokenLimit(max_tokens, truncate)
-        coded = [(single.id, *self.limit.fit(single.place, [code_single(single, chat)])[0], single.label)
+        coded = [(single.id, *self.limit.fit(single.place, [encode_single(single, chat)])[0], single.label)
                  for single in singles]
         self.limit.settle()
         super().__init__(coded, per_step=per_step, steps=steps, seed=seed, device=device)
         self.max_tokens = max_tokens
         self.method = method
         self.models = models
-        self.tokens_per_pass, self.lanes = tokens_per_pass, lanes
+        self.tokens_per_pass, self.virtual_ranks = tokens_per_pass, virtual_ranks
 
     def batch(self, coded: Sequence[tuple]) -> Batch:
         """The rows, shortest first, with the reference's log-probs and the step's baseline."""
         coded = sorted(coded, key=lambda row: len(row[1]))
         ids, tokens, masks, labels = zip(*coded, strict=True)
-        batch = Batch(**assemble(ids, tokens, masks), weight=torch.full((len(ids),), 1 / len(ids)),
+        batch = Batch(**padded_columns(ids, tokens, masks), weight=torch.full((len(ids),), 1 / len(ids)),
                       label=torch.tensor([1.0 if label else -1.0 for label in labels])).to(self.device)
         return replace(batch, ref_logp=self.logp(self.models.reference, batch),
                        baseline=self.baseline(tokens, masks).expand(len(ids)),
@@ -56,7 +56,7 @@ class SingleBatches(ShuffledBatches):
             at, start = masks[i].index(True), masks[after].index(True)
             mixed.append((row[:at] + tokens[after][start:])[: self.max_tokens])
             sampled.append(([False] * at + masks[after][start:])[: self.max_tokens])
-        batch = Batch(**assemble([str(i) for i in range(len(mixed))], mixed, sampled),
+        batch = Batch(**padded_columns([str(i) for i in range(len(mixed))], mixed, sampled),
                       weight=torch.ones(len(mixed)))
         batch = batch.to(self.device)
         score = [self.method.score(self.logp(m, batch), batch.mask)
@@ -64,10 +64,10 @@ class SingleBatches(ShuffledBatches):
         return kto_baseline(score[0] - score[1])
 
     def logp(self, model, batch: Batch) -> Tensor:  # [B, T]
-        return logp_of(model, batch, self.tokens_per_pass, lanes=self.lanes)[0]
+        return model_logp(model, batch, self.tokens_per_pass, virtual_ranks=self.virtual_ranks)[0]
 
 
-def code_single(single: Conversation, chat) -> Row:
+def encode_single(single: Conversation, chat) -> TokenRow:
     *before, last = single.messages
     if last["role"] != "assistant" or single.label is None:
         raise ValueError(f"{single.place}: expected an assistant's message at the end and a label, "

@@ -10,7 +10,7 @@ import torch
 
 from postgrad.maths.weights import token_mean
 from postgrad.records import Batch, Rollout, Step, pad_rows
-from postgrad.training.batches.shuffled import ShuffledBatches, assemble
+from postgrad.training.batches.shuffled import ShuffledBatches, padded_columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class StepBatches(ShuffledBatches):
         masks = [[c in marked for c in places] for marked, places in zip(marks, columns, strict=True)]
         labels = [[{None: 0.0, True: 1.0, False: -1.0}[marked.get(c)] for c in places]
                   for marked, places in zip(marks, columns, strict=True)]
-        base = assemble([row.id for row in rows], [list(row.tokens) for row in rows], masks)
+        base = padded_columns([row.id for row in rows], [list(row.tokens) for row in rows], masks)
         label = pad_rows(labels, fill=0.0, dtype=torch.float32)
         facts = {"tokens": float(base["lengths"].sum()),
                  "right_steps": float((label > 0).sum() / base["mask"].sum())}

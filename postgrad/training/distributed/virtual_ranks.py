@@ -18,10 +18,11 @@ BUCKET = 1 << 24  # numbers that are exchanged at once
 
 
 @dataclass(frozen=True)
-class Lanes:
+class VirtualRanks:
     """The lanes of a run and this rank's among them.
 
-    Lanes(4, rank=1, world=2): lanes 1 and 3 are ours. Lanes(2) alone: both, one after the other.
+    VirtualRanks(4, rank=1,
+                 world=2): lanes 1 and 3 are ours. VirtualRanks(2) alone: both, one after the other.
     even: models are divided among the ranks, so all of them do as many items, each at the same time; the sum
     over the ranks is made in the backward pass.
     """
@@ -53,13 +54,13 @@ class Lanes:
                 made = work(every[i] if i < len(every) else blank(every[0]))
                 own |= {i: made} if i < len(every) else {}
             after()
-            return in_order(own, what)
+            return gather_in_order(own, what)
         for first in range(0, min(self.count, len(every)), self.world):
             lane = first + self.rank
             if lane < self.count:
                 own |= {i: work(every[i]) for i in range(lane, len(every), self.count)}
             after()
-        return in_order(own, what)
+        return gather_in_order(own, what)
 
     def add(self, total: Sequence[Tensor | None], own: Sequence[Tensor | None], like: Sequence[Tensor],
             what: str) -> list[Tensor | None]:
@@ -68,47 +69,48 @@ class Lanes:
         out = list(total)
         if self.world == 1:
             for i, part in enumerate(own):
-                added(out, i, part)
+                add_in_place(out, i, part)
             return out
         given = group.gather([part is not None for part in own], what)
-        for bucket in buckets(like, [any(said) for said in zip(*given, strict=True)]):
-            parts = exchanged([own[i] for i in bucket], [like[i] for i in bucket], what)
+        for bucket in exchange_buckets(like, [any(said) for said in zip(*given, strict=True)]):
+            parts = exchange_tensors([own[i] for i in bucket], [like[i] for i in bucket], what)
             for said, tensors in zip(given, parts, strict=True):
                 for i, part in zip(bucket, tensors, strict=True):
-                    added(out, i, part.clone() if said[i] and out[i] is None else part if said[i] else None)
+                    add_in_place(out, i,
+                                 part.clone() if said[i] and out[i] is None else part if said[i] else None)
         return out
 
     def deal(self, names: Sequence[object]) -> list[list[int]]:
         """The numbers of the items of each lane, dealt round by round; items of one name stay together."""
         places: dict[object, int] = {}
-        lanes: list[list[int]] = [[] for _ in range(self.count)]
+        current_virtual_ranks: list[list[int]] = [[] for _ in range(self.count)]
         for i, name in enumerate(names):
-            lanes[places.setdefault(name, len(places) % self.count)].append(i)
-        return lanes
+            current_virtual_ranks[places.setdefault(name, len(places) % self.count)].append(i)
+        return current_virtual_ranks
 
 
-ALONE = Lanes()
+SINGLE_RANK = VirtualRanks()
 
 
-def lanes(count: int | None, even: bool = False) -> Lanes:
-    """The lanes of a run that was started with so many; None: one. even: as in Lanes."""
-    return Lanes(count or 1, group.rank(), group.world(), even)
+def current_virtual_ranks(count: int | None, even: bool = False) -> VirtualRanks:
+    """The lanes of a run that was started with so many; None: one. even: as in VirtualRanks."""
+    return VirtualRanks(count or 1, group.rank(), group.world(), even)
 
 
-def in_order(own: dict[int, R], what: str) -> list[R]:
+def gather_in_order(own: dict[int, R], what: str) -> list[R]:
     """What all ranks made, by number."""
     every = {i: made for part in group.gather(own, what) for i, made in part.items()}
     return [every[i] for i in range(len(every))]
 
 
-def added(out: list[Tensor | None], i: int, part: Tensor | None) -> None:
+def add_in_place(out: list[Tensor | None], i: int, part: Tensor | None) -> None:
     """out[i] += part, in place."""
     if part is not None:
         before = out[i]
         out[i] = part if before is None else before.add_(part)
 
 
-def buckets(like: Sequence[Tensor], wanted: Sequence[bool]) -> Iterator[list[int]]:
+def exchange_buckets(like: Sequence[Tensor], wanted: Sequence[bool]) -> Iterator[list[int]]:
     """The numbers of the wanted tensors, in groups of one type and about BUCKET numbers."""
     held: dict[Any, list[int]] = {}
     for i, x in enumerate(like):
@@ -121,7 +123,7 @@ def buckets(like: Sequence[Tensor], wanted: Sequence[bool]) -> Iterator[list[int
     yield from (group for group in held.values() if group)
 
 
-def exchanged(own: Sequence[Tensor | None], like: Sequence[Tensor], what: str) -> list[list[Tensor]]:
+def exchange_tensors(own: Sequence[Tensor | None], like: Sequence[Tensor], what: str) -> list[list[Tensor]]:
     """The tensors of every rank, by rank; zeros in the place of None."""
     import torch
     import torch.distributed as dist

@@ -120,13 +120,13 @@ def test_the_same_seed_gives_the_same_bits_whoever_plays_beside():
 
 def test_a_context_is_read_as_the_trainer_reads_it():
     """The sampler's log-probs over turns are the model's own on the whole row."""
-    from postgrad.training.batches.collect import as_batch
-    from postgrad.training.batches.shuffled import logp_of
+    from postgrad.training.batches.collect import rollout_batch
+    from postgrad.training.batches.shuffled import model_logp
     model = talker()
     made = sum(Player(task_of(three), LocalSampler(model, CHAT)).sample(ASK, 2, SETTINGS, 5), [])
-    batch = as_batch(made)
+    batch = rollout_batch(made)
     assert (batch.mask.sum(1) < batch.mask.shape[1] - 10).any()
-    logp, _ = logp_of(model, batch, 10**6)
+    logp, _ = model_logp(model, batch, 10**6)
     torch.testing.assert_close(logp[batch.mask], batch.sampler_logp[batch.mask], rtol=0, atol=2e-5)
 
 

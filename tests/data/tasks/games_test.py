@@ -14,7 +14,7 @@ from postgrad.models.chat.tools import read_reply, tool_schema
 from postgrad.recipes.sft import SFTConfig, demonstrations
 from postgrad.records import Verdict
 from postgrad.sampling import Sampling
-from postgrad.training.batches.conversations import code_conversation
+from postgrad.training.batches.conversations import encode_conversation
 from tests.data.environments.player_test import Puppet, one
 
 
@@ -126,7 +126,7 @@ def test_demonstrations_show_the_tools_that_a_player_is_shown():
     tokens = Player(task, Puppet(lambda text: "<answer>1</answer>", chat)).sample(
         task.prompts("train", 3, 0), 1, Sampling(max_new_tokens=32), 0)
     for row, (episode,) in zip(rows, tokens, strict=True):
-        assert tuple(code_conversation(row, chat)[0][: len(episode.prompt_tokens)]) == episode.prompt_tokens
+        assert tuple(encode_conversation(row, chat)[0][: len(episode.prompt_tokens)]) == episode.prompt_tokens
 
 
 def test_what_heeds_what_was_told_is_paid_a_little():

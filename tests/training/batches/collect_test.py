@@ -137,7 +137,7 @@ def test_what_is_held_out_is_fixed_by_the_texts(tmp_path):
 def test_the_held_out_loss_is_the_mean_over_the_tokens_and_trains_nothing(tmp_path):
     rows, model, method = read_conversations(chats(tmp_path / "c.jsonl", 7)), small_model(), METHODS["sft"]
     (batch,) = ConversationBatches(rows, CHAT, method, per_step=7, steps=1, seed=0, max_tokens=128)
-    found = seen_on(objectives.build(method), Models(policy=model), batch, 40).results()
+    found = seen_on(objectives.build_objective(method), Models(policy=model), batch, 40).results()
     total = count = 0.0
     for row in rows:
         tokens, mask = CHAT.conversation(row.messages)

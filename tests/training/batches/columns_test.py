@@ -14,7 +14,7 @@ from postgrad.methods import METHODS, Policy, change
 from postgrad.records import Verdict
 from postgrad.rewards.base import weighted
 from postgrad.training import objectives
-from postgrad.training.batches.columns import columns, minibatches, part_scores, weighed
+from postgrad.training.batches.columns import credit_columns, minibatches, part_scores, weigh_minibatch
 
 
 def by_entropy(logp, old_logp, adv, mask, *, entropy, lengths, sampler_logp, scale):
@@ -37,13 +37,13 @@ WANTING = Policy(
 
 def test_a_row_is_handed_the_columns_it_names():
     models, batch = micro.step_of(METHODS["grpo"])
-    loss, _ = objectives.build(WANTING)(models, batch)
+    loss, _ = objectives.build_objective(WANTING)(models, batch)
     logp, entropy = models.policy.logp(batch.tokens, batch.mask)
     by_hand = -2.0 * batch.adv * logp * entropy / batch.mask.sum(1, keepdim=True)
     torch.testing.assert_close(loss[batch.mask], by_hand[batch.mask])
     without = replace(batch, sampler_logp=None)
     with pytest.raises(ValueError, match="wanting needs batch.sampler_logp"):
-        objectives.build(WANTING)(models, without)
+        objectives.build_objective(WANTING)(models, without)
 
 
 @pytest.mark.parametrize(("wants", "words"), [
@@ -81,7 +81,7 @@ def test_a_choice_over_the_step_is_made_once_so_any_split_is_exact():
     """The share is of the whole step: chosen again in each micro-batch it would be another update."""
     models, batch = micro.step_of(METHODS["grpo"])
     batch = replace(batch, entropy=models.policy.logp(batch.tokens, batch.mask)[1].detach())
-    step = weighed(batch, WANTING, micro.LONG)
+    step = weigh_minibatch(batch, WANTING, micro.LONG)
     counted = step.weight > 0
     assert (0 < counted.sum() < batch.mask.sum()
             and counted.sum() == pytest.approx(0.4 * batch.mask.sum().item(), abs=2))
@@ -90,7 +90,7 @@ def test_a_choice_over_the_step_is_made_once_so_any_split_is_exact():
         _, split_terms, split_grads, _ = micro.passes(WANTING, models, step, tokens)
         assert split_terms == terms and all(torch.equal(a, b)
                                             for a, b in zip(split_grads, grads, strict=True))
-    anew = [weighed(part, WANTING, micro.LONG) for part in step.split(20)]
+    anew = [weigh_minibatch(part, WANTING, micro.LONG) for part in step.split(20)]
     assert sum(int((part.weight > 0).sum()) for part in anew) != int(counted.sum())
 
 
@@ -101,7 +101,7 @@ def test_the_assembly_line_fills_what_is_wanted_early():
     assert batch.entropy is None
     models = type("Models", (), {"policy": policy, "reference": None, "critic": None})
     reward = torch.zeros(batch.mask.shape, dtype=torch.float64)
-    filled = columns(batch, reward, WANTING, models, group_size=4, kl=0.0, tokens_per_pass=10**9,
+    filled = credit_columns(batch, reward, WANTING, models, group_size=4, kl=0.0, tokens_per_pass=10**9,
                      several=False)
     torch.testing.assert_close(filled.entropy, policy.logp(batch.tokens, batch.mask)[1])
     assert filled.old_logp is None
@@ -115,7 +115,8 @@ def test_a_mark_is_made_once_a_step_also_where_the_step_is_the_only_one():
     batch = toy.rollout_batch(METHODS["nano"], torch.arange(12), policy, None, None, 4)
     models = type("Models", (), {"policy": policy, "reference": None, "critic": None})
     reward = credit.place_reward(toy.REWARD[:12], batch.mask)
-    filled = columns(batch, reward, row, models, group_size=4, kl=0.0, tokens_per_pass=10**9, several=False)
+    filled = credit_columns(batch, reward, row, models, group_size=4, kl=0.0, tokens_per_pass=10**9,
+                            several=False)
     (step,) = minibatches(filled, row, group_size=4, budget=3, seed=0, step=1)
     assert step.marked.sum() == int(0.1 * batch.mask.sum()) > 1 and not step.marked[~step.mask].any()
     with pytest.raises(ValueError, match="marked is made after credit, for the surrogate alone"):

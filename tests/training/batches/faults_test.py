@@ -11,8 +11,8 @@ from postgrad.models.checkpoint import copy_state, read_state
 from postgrad.records import Verdict
 from postgrad.sampling import ScriptedSampler
 from postgrad.training.batches import Rollouts
-from postgrad.training.batches.columns import scores
-from postgrad.training.stats import computed
+from postgrad.training.batches.columns import episode_scores
+from postgrad.training.stats import resolve_deferred
 
 # DAPO
 
@@ -61,7 +61,7 @@ def test_long_replies_lose_score():
     cut = line("dapo", **scripted(texts) | two, steps=1, max_new_tokens=10, resample_limit=0)
     groups = cut.draw(4, 0)
     assert [len(s.rollout.tokens) for s in groups[0]] == [8, 9, 10, 10]
-    assert scores(groups[0], cut.method, 10).tolist() == [2.0, 1.5, 1.0, 1.0]
+    assert episode_scores(groups[0], cut.method, 10).tolist() == [2.0, 1.5, 1.0, 1.0]
 
 
 # faults of the verifier
@@ -74,7 +74,8 @@ def test_a_failed_verdict_has_no_say(name):
     (faulty,) = line(name, **scripted(replies), models=models, steps=1, prompts_per_step=2)
     (sound,) = line(name, **scripted(replies[:3]), models=models, steps=1, prompts_per_step=2)
     bad = [i for i, s in enumerate(faulty.scored) if s.verdict.error]
-    assert len(bad) == 2 and computed(faulty.facts)["errors"] == 2 and computed(sound.facts)["errors"] == 0
+    assert len(bad) == 2 and resolve_deferred(faulty.facts)["errors"] == 2
+    assert resolve_deferred(sound.facts)["errors"] == 0
     assert not faulty.mask[bad].any() and not faulty.weight[bad].any() and not faulty.adv[bad].any()
     for column in ("adv", "weight"):
         found, wanted = by_id(faulty, column), by_id(sound, column)
@@ -87,7 +88,7 @@ def test_a_failed_verdict_has_no_say(name):
 def test_a_failed_verdict_does_not_hide_a_flat_group():
     always = line("dapo", **scripted(["1", "1", "fault"]), steps=1, prompts_per_step=2, resample_limit=2)
     (batch,) = always
-    facts = computed(batch.facts)
+    facts = resolve_deferred(batch.facts)
     assert facts["flat_groups"] == 1.0 and always.prompts.at == 6 and facts["errors"] == 6
     with pytest.raises(ValueError, match="none of 8 replies could be judged: infrastructure"):
         next(iter(line("dapo", **scripted(["fault", "fault"]), steps=1, resample_limit=0)))

@@ -78,7 +78,7 @@ def step_of(method):
 
 def passes(method, models, batch, tokens_per_pass):
     """Terms loss * weight by (row or unit, column), the gradients, and the merged statistics of one step."""
-    objective, stats, terms, at = objectives.build(method, 0.8), Stats(), {}, 0
+    objective, stats, terms, at = objectives.build_objective(method, 0.8), Stats(), {}, 0
     parts = list(batch.split(tokens_per_pass))
     for micro in parts:
         loss, seen = objective(models, micro)
@@ -117,7 +117,7 @@ def test_any_split_is_the_whole_bit_for_bit(name):
 def test_a_mean_of_means_is_not_the_token_mean():
     method = METHODS["sft"]
     models, batch = step_of(method)
-    objective = objectives.build(method)
+    objective = objectives.build_objective(method)
     whole = (objective(models, batch)[0] * batch.weight).sum().item()
     parts = list(batch.split(50))
     exact = sum((objective(models, part)[0] * part.weight).sum().item() for part in parts)

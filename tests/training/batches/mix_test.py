@@ -12,7 +12,7 @@ from postgrad.recipes import sft
 from postgrad.records import Conversation
 from postgrad.resolve.sources import sources_of
 from postgrad.training.batches import ConversationBatches
-from postgrad.training.batches.shuffled import Mixture
+from postgrad.training.batches.shuffled import StreamMixture
 
 ALL = sft.OwnRows(holdout=0.0)  # every row is learned from
 
@@ -75,17 +75,17 @@ def test_weights_that_cannot_be(text, words, files):
 
 def test_after_any_number_of_items_each_source_has_its_share():
     for shares in ((0.75, 0.25), (0.5, 0.3, 0.2), (0.9, 0.05, 0.05)):
-        line = Mixture([[k] * 7 for k in range(len(shares))], shares, seed=3)
+        line = StreamMixture([[k] * 7 for k in range(len(shares))], shares, seed=3)
         seen = Counter()
         for n in range(1, 400):
             seen.update(line.take(1))
             assert all(abs(seen[k] - share * n) < 1.01 for k, share in enumerate(shares)), (shares, n)
-    assert Counter(Mixture([["a"], ["b"]], (0.75, 0.25), 0).take(8)) == {"a": 6, "b": 2}
+    assert Counter(StreamMixture([["a"], ["b"]], (0.75, 0.25), 0).take(8)) == {"a": 6, "b": 2}
 
 
 def test_a_mixture_goes_on_where_it_was():
     sources = [[f"{name}{i}" for i in range(5)] for name in "abc"]
-    whole, cut = (Mixture(sources, (0.6, 0.3, 0.1), seed=1) for _ in range(2))
+    whole, cut = (StreamMixture(sources, (0.6, 0.3, 0.1), seed=1) for _ in range(2))
     first = whole.take(23)
     assert len(set(first[:8])) == 8  # each item once a round
     after = whole.take(9)

@@ -17,7 +17,7 @@ from postgrad.models import ScalarModel
 from postgrad.records import Step
 from postgrad.training.batches import Marked, StepBatches
 from postgrad.training.batches.steps import mark
-from postgrad.training.objectives import build
+from postgrad.training.objectives import build_objective
 
 
 @pytest.mark.parametrize(("text", "labels", "reason"), [
@@ -119,7 +119,7 @@ def test_the_loss_is_the_mean_over_the_steps_of_the_batch():
     rows = [mark(r, wp.label_steps(ASK, r.text), CHAT) for r in rollouts]
     batch = StepBatches(rows, per_step=3, steps=1, seed=0, max_tokens=512).batch(rows)
     with torch.no_grad():
-        loss, stats = build(METHODS["process"])(type("M", (), {"policy": model}), batch)
+        loss, stats = build_objective(METHODS["process"])(type("M", (), {"policy": model}), batch)
         each = []
         for row in rows:
             score = model.token_scores(torch.tensor([row.tokens]))[0]

@@ -14,7 +14,7 @@ from postgrad.models import Models
 from postgrad.models.checkpoint import copy_state, read_state
 from postgrad.records import Pair
 from postgrad.training.batches import ConversationBatches, PairBatches, Shuffled
-from postgrad.training.stats import computed
+from postgrad.training.stats import resolve_deferred
 
 # the deck
 
@@ -116,7 +116,7 @@ def test_a_step_of_groups_by_hand():
         assert not batch.adv[i][~batch.mask[i]].any() and not batch.weight[i][~batch.mask[i]].any()
     # group by group: a prompt is computed once
     assert [name.split("/")[1] for name in batch.ids] == ["0", "1", "2", "3"] * 4
-    facts = computed(batch.facts)
+    facts = resolve_deferred(batch.facts)
     assert ([facts[k] for k in ("reward", "reward_std", "errors", "flat_groups", "resampled")]
             == [0.5, 0.5, 0, 0, 0])
     assert facts["length"] == sum(len(s.rollout.tokens) for s in batch.scored) / 16
@@ -170,7 +170,7 @@ def test_the_models_a_row_needs(name):
 def test_minibatches_hold_whole_groups_and_weights_of_their_own():
     collected = list(line("dapo", steps=8, epochs=2, minibatches=4, prompts_per_step=4, group_size=3,
                           resample_limit=0))
-    assert len({computed(b.facts)["reward"] for b in collected}) == 1
+    assert len({resolve_deferred(b.facts)["reward"] for b in collected}) == 1
     orders = []
     for epoch in (collected[:4], collected[4:]):
         names = [{i.split("/")[0] for i in b.ids} for b in epoch]

@@ -13,9 +13,9 @@ from toy import every_choice
 from postgrad.methods import METHODS
 from postgrad.records import Prompt, Rollout, Scored, Turn, Verdict
 from postgrad.training import objectives
-from postgrad.training.batches.collect import sampled
-from postgrad.training.batches.columns import columns, minibatches, rewards
-from postgrad.training.batches.keep import held_batch, kept_batch
+from postgrad.training.batches.collect import scored_batch
+from postgrad.training.batches.columns import credit_columns, minibatches, token_rewards
+from postgrad.training.batches.keep import dump_batch, load_batch
 
 V, GROUP, BUDGET = 7, 4, 12
 GAP = 2  # tokens that are shown between two turns
@@ -90,9 +90,9 @@ def collection(how, seed=0, failed=True):
 def made(name, rows):
     """The first batch that a row of the table makes of a collection."""
     method = METHODS[name]
-    batch = sampled(rows, GROUP)
-    reward = rewards(rows, batch.mask, method, BUDGET, batch.episode)
-    batch = columns(batch, reward, method, MODELS, group_size=GROUP, kl=method.kl_in_reward,
+    batch = scored_batch(rows, GROUP)
+    reward = token_rewards(rows, batch.mask, method, BUDGET, batch.episode)
+    batch = credit_columns(batch, reward, method, MODELS, group_size=GROUP, kl=method.kl_in_reward,
                     tokens_per_pass=10**6)
     return minibatches(batch, method, group_size=GROUP, budget=BUDGET, seed=0, step=1)
 
@@ -115,7 +115,7 @@ def test_what_was_shown_has_no_part_in_the_loss(name, how):
         assert not batch.weight[shown].any() and not batch.adv[shown].any()
         leaf = torch.zeros(*batch.tokens.shape, V, dtype=torch.float64, requires_grad=True)
         moved = SimpleNamespace(**vars(MODELS) | {"policy": Unigram(4, leaf)})  # so that ratios leave 1
-        loss, _ = objectives.build(METHODS[name])(moved, batch)
+        loss, _ = objectives.build_objective(METHODS[name])(moved, batch)
         (loss * batch.weight).sum().backward()
         assert leaf.grad[shown].abs().max() == 0.0 and leaf.grad[batch.mask].abs().max() > 0
 
@@ -136,16 +136,16 @@ def test_an_episode_counts_the_same_however_it_is_laid_out(name, how):
 
 def test_rows_of_an_episode_stand_side_by_side():
     rows = collection("rows", failed=False)
-    batch = sampled(rows, GROUP)
+    batch = scored_batch(rows, GROUP)
     assert len(batch) == sum(len(s.rollout.rows) for s in rows) > len(rows)
     assert batch.episode.unique().tolist() == list(range(len(rows))) and len(set(batch.ids)) == len(batch)
-    assert sampled(collection("gaps"), GROUP).episode is None
+    assert scored_batch(collection("gaps"), GROUP).episode is None
 
 
 def test_segments_come_back_from_a_checkpoint():
     for how in ("gaps", "rows"):
         batch = made("grpo", collection(how))[0]
-        assert contents(held_batch(kept_batch(batch))) == contents(batch)
+        assert contents(load_batch(dump_batch(batch))) == contents(batch)
 
 
 def test_what_a_rollout_says_of_itself():

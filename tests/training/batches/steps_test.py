@@ -16,8 +16,8 @@ from postgrad.models.checkpoint import _put_back, _take_out
 from postgrad.records import Rollout, Scored, Verdict
 from postgrad.rewards.model import SO_FAR, ProcessReward
 from postgrad.training.batches import RolloutBatches, Rollouts
-from postgrad.training.batches.columns import rewards
-from postgrad.training.batches.keep import held_batch, kept_batch
+from postgrad.training.batches.columns import token_rewards
+from postgrad.training.batches.keep import dump_batch, load_batch
 
 
 class Says:
@@ -117,7 +117,7 @@ def test_a_verdict_may_spread_its_score_over_the_tokens():
     reward, _ = rewards_of(replace(METHODS["dapo"], resample_flat=False), [dense, plain])
     assert reward.tolist() == [[1.0, -0.75, 0.0], [0.0, 0.0, 0.75]]
     long = replace(METHODS["dapo"], resample_flat=False)
-    at_the_limit = rewards([Scored(rollout=s.rollout, verdict=dense) for s in batch.scored[:1]],
+    at_the_limit = token_rewards([Scored(rollout=s.rollout, verdict=dense) for s in batch.scored[:1]],
                            torch.tensor([[False, False, True, True, True]]), long, 3)
     assert at_the_limit.tolist() == [[0.0, 0.0, 1.0, -0.75, -1.0]]  # one less, on the last token
 
@@ -141,6 +141,6 @@ def test_a_held_batch_keeps_its_dense_rewards_over_a_checkpoint():
     source = line(scheduled(METHODS["dr_grpo"], epochs=2), dense)
     next(iter(source))
     tensors = {}
-    plain = json.loads(json.dumps(_take_out([kept_batch(b) for b in source.waiting], "", tensors)))
-    (back,) = [held_batch(b) for b in _put_back(plain, tensors)]
+    plain = json.loads(json.dumps(_take_out([dump_batch(b) for b in source.waiting], "", tensors)))
+    (back,) = [load_batch(b) for b in _put_back(plain, tensors)]
     assert back.scored[0].verdict == dense[0] and torch.equal(back.adv, source.waiting[0].adv)

@@ -20,7 +20,7 @@ from postgrad.cli.settings import config_from_text
 from postgrad.models import save_model
 from postgrad.recipes.running import check_division
 from postgrad.system.processes import group, missing
-from postgrad.training.distributed.virtual_ranks import ALONE, Lanes
+from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
 from postgrad.training.optim import Optim
 
 TASK = '''
@@ -90,18 +90,18 @@ def trained(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         counting_passes(patch, steps)
         for name in RECIPES:
-            carry_out(job(name, folder, f"{name}-1", "lanes=2"))
+            carry_out(job(name, folder, f"{name}-1", "virtual_ranks=2"))
     assert min(steps) >= 4, steps
     in_turns = [str(folder / f"{name}-turns") for name in TURNS]
     for name in TURNS:
-        carry_out(job(name, folder, f"{name}-turns", "lanes=2") | {"until": 1})
-    carry_out(job("grpo", folder, "three-1", "lanes=3", "steps=1"))
-    carry_out(job("grpo", folder, "once-1", "lanes=2", *ONCE))
+        carry_out(job(name, folder, f"{name}-turns", "virtual_ranks=2") | {"until": 1})
+    carry_out(job("grpo", folder, "three-1", "virtual_ranks=3", "steps=1"))
+    carry_out(job("grpo", folder, "once-1", "virtual_ranks=2", *ONCE))
     for name in THIN:
-        carry_out(job(name, folder, f"{name}-thin-1", "lanes=2", "lora=2"))
+        carry_out(job(name, folder, f"{name}-thin-1", "virtual_ranks=2", "lora=2"))
     launch(2, [*(job(name, folder, f"{name}-2") for name in RECIPES),
                *({"run": run, "until": 2} for run in in_turns),
-               job("grpo", folder, "three-2", "lanes=3", "steps=1"),
+               job("grpo", folder, "three-2", "virtual_ranks=3", "steps=1"),
                job("sft", folder, "sft-divided", "shard=true") | {"until": 2},
                job("ppo", folder, "ppo-divided", "shard=true"),
                job("grpo", folder, "once-2", "shard=true", *ONCE),
@@ -120,7 +120,7 @@ def test_two_ranks_are_one(trained, name):
     alone = kills.facts(trained / f"{name}-1")
     assert kills.differences(alone, trained / f"{name}-2") == []
     assert all(row["grad_norm"] > 0.01 for row in alone["metrics"])  # every gradient was cut
-    assert json.loads((trained / f"{name}-2/config.json").read_text())["optim"]["lanes"] == 2
+    assert json.loads((trained / f"{name}-2/config.json").read_text())["optim"]["virtual_ranks"] == 2
 
 
 @pytest.mark.parametrize("name", TURNS)
@@ -232,25 +232,25 @@ def test_one_process_waits_for_nobody():
 
 def test_work_is_dealt_to_lanes_and_comes_back_in_order():
     said = []
-    assert Lanes(2).map(lambda x: said.append(x) or -x, range(5), "") == [0, -1, -2, -3, -4]
+    assert VirtualRanks(2).map(lambda x: said.append(x) or -x, range(5), "") == [0, -1, -2, -3, -4]
     assert said == [0, 2, 4, 1, 3]  # lane after lane
-    assert ALONE.map(str, range(3), "") == ["0", "1", "2"]
+    assert SINGLE_RANK.map(str, range(3), "") == ["0", "1", "2"]
     turns = []
-    Lanes(3).map(str, range(2), "", lambda: turns.append(1))
+    VirtualRanks(3).map(str, range(2), "", lambda: turns.append(1))
     assert len(turns) == 2  # a lane without an item has no turn
 
 
 def test_what_has_one_name_stays_in_one_lane():
-    assert Lanes(2).deal("abcab") == [[0, 2, 3], [1, 4]]
-    assert ALONE.deal("aab") == [[0, 1, 2]]
+    assert VirtualRanks(2).deal("abcab") == [[0, 2, 3], [1, 4]]
+    assert SINGLE_RANK.deal("aab") == [[0, 1, 2]]
 
 
 def test_a_sum_goes_lane_after_lane_and_takes_what_is_there():
     one, two = torch.tensor([1.0]), torch.tensor([2.0])
     like = [one, one, one]
-    first = Lanes(2).add([None, None, None], [one.clone(), None, None], like, "")
+    first = VirtualRanks(2).add([None, None, None], [one.clone(), None, None], like, "")
     assert first == [one, None, None]
-    assert Lanes(2).add(first, [two, two, None], like, "") == [torch.tensor([3.0]), two, None]
+    assert VirtualRanks(2).add(first, [two, two, None], like, "") == [torch.tensor([3.0]), two, None]
 
 
 def test_ranks_that_share_a_gpu_are_counted(monkeypatch):
