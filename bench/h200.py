@@ -172,7 +172,7 @@ def graphs(s: Setting) -> dict:
     batch = rollout_batch(rows)
     batch = replace(batch, adv=torch.randn(batch.mask.shape, generator=torch.Generator().manual_seed(0))).to(
         s.device)
-    objective = objectives.build_objective(replace(methods.get("grpo"), kl_in_loss=0.0))
+    objective = objectives.build_objective(replace(methods.get_method("grpo"), kl_in_loss=0.0))
 
     def slopes(models: Models, compiled: bool) -> list[torch.Tensor]:
         models.policy.compiled = compiled

@@ -99,7 +99,7 @@ def decoder(size: str) -> Decoder:
 
 
 def build(case: Case) -> Models:
-    setup, method = case.setup, methods.get(case.method)
+    setup, method = case.setup, methods.get_method(case.method)
     body, out = decoder(case.size), {}
     for role in held(method, setup.reward_model):
         if setup.lora:
@@ -227,7 +227,7 @@ def sample(case: Case, models: Models, sampler: LocalSampler) -> dict[str, float
 
 
 def measure(case: Case) -> dict:
-    setup, method, c = case.setup, methods.get(case.method), SHAPES[case.size]
+    setup, method, c = case.setup, methods.get_method(case.method), SHAPES[case.size]
     models = build(case)
     settings = OptimSettings(lr=1e-5, precision="fp32" if setup.bits == 32 else "bf16",
                              compile=setup.compiled, recompute=setup.recompute)
@@ -263,7 +263,7 @@ def measure(case: Case) -> dict:
 
 def said_of(case: Case, graphs: int) -> Memory:
     setup, c = replace(case.setup, graphs=graphs), SHAPES[case.size]
-    made = estimate(c, methods.get(case.method), setup)
+    made = estimate(c, methods.get_method(case.method), setup)
     writing = replace(setup, **case.written)
     return replace(made, cache=memory.cache(c, writing) + memory.beside(c, writing) if case.written else 0.0)
 

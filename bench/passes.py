@@ -126,7 +126,7 @@ def rows(s: Setting, count: int, ragged: bool = False) -> Batch:
 
 def step(models: Models, optim: Optim, batch: Batch) -> None:
     """The policy's objective and its backward pass over the rows of a step; no optimizer."""
-    objective = objectives.build_objective(replace(methods.get("grpo"), kl_in_loss=0.0))
+    objective = objectives.build_objective(replace(methods.get_method("grpo"), kl_in_loss=0.0))
     for micro in batch.split(optim.tokens_per_pass):
         (objective(models, micro)[0] * micro.weight).sum().backward()
         optim.gather()

@@ -144,7 +144,7 @@ def saves(args) -> dict:
             try:
                 with Saves(run) as checkpoints:
                     train(models, (batch for _ in range(1000)),
-                          objectives.build_objective(methods.get("sft")), optim,
+                          objectives.build_objective(methods.get_method("sft")), optim,
                           run, [hook])
             except Enough:
                 pass

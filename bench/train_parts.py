@@ -53,7 +53,7 @@ def kernels(work: partial, shown: int = 25) -> str:
 def slopes(s: Setting, folder: Path) -> dict[str, torch.Tensor]:
     """The gradient of each parameter, over ragged rows."""
     models, _ = opened(s, folder)
-    objective = objectives.build_objective(replace(methods.get("grpo"), kl_in_loss=0.0))
+    objective = objectives.build_objective(replace(methods.get_method("grpo"), kl_in_loss=0.0))
     for _ in range(2):  # the second time, graphs are replayed
         models.policy.zero_grad()
         for micro in rows(s, 3 * s.group, ragged=True).split(2048):

@@ -45,7 +45,7 @@ def one(job: tuple[str, str, int, str, str]) -> dict:
     from postgrad.cli.settings import config_from_text
     from postgrad.recipes import rollouts, running
     from postgrad.recipes.defaults import fitted
-    updates = UPDATES if methods.get(row).ratio else 1
+    updates = UPDATES if methods.get_method(row).ratio else 1
     changes = [f"task={TASK}", f"seed={seed}", f"optim.lr={rate}", f"device={device}", "optim.compile=false",
                "evaluation.problems=192", "evaluation.samples=8", f"evaluation.split={split}",
                "rollouts.resample_limit=0", "method.epochs=1", f"method.minibatches={updates}",

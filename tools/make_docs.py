@@ -57,7 +57,7 @@ To read the project, open these in order: [`records.py`](../postgrad/records.py)
 [`loop.py`](../postgrad/training/loop.py).
 """
 NOUNS = {"Prompt": "records", "Rollout": "records", "Scored": "records", "Batch": "records",
-         "Row": "methods.row", "Objective": "training.objectives", "Models": "models", "Run": "runs",
+         "Method": "methods.row", "Objective": "training.objectives", "Models": "models", "Run": "runs",
          "Task": "data.tasks"}
 VERBS = {"sample": "sampling.base", "score": "rewards.base", "credit": "maths.credit",
          "weigh": "maths.weights", "train": "training.loop", "evaluate": "evaluation"}
@@ -65,7 +65,7 @@ VERBS = {"sample": "sampling.base", "score": "rewards.base", "credit": "maths.cr
 
 def words(doc: str | None) -> str:
     """The first paragraph of a docstring, on one line, as Markdown that stands for itself."""
-    from postgrad.methods.docstrings import first_paragraph
+    from postgrad.methods.pages import first_paragraph
     return method_pages.plain(first_paragraph(doc))
 
 

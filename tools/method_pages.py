@@ -19,7 +19,7 @@ sys.path[:0] = [str(HERE), str(HERE / "tests/support")]
 import bias  # noqa: E402
 from against import Held, found  # noqa: E402
 
-from postgrad.methods.constants import written  # noqa: E402
+from postgrad.methods.row import format_call  # noqa: E402
 
 FAMILIES = {  # kind of a row -> heading, and what its functions are for
     "supervised": ("Imitate", "`-log pi` of the tokens that are trained. `weigh` says how much each token "
@@ -59,7 +59,8 @@ A constant factor is no bias: a learning rate absorbs it.
 
 ![the relative bias of every policy row](methods/figures/all.svg)
 """
-FUNCTIONS = {"kl_bound": "bound of the KL", "kl": "KL in the loss"}  # headings, where not the field's name
+# headings, where not the field's name
+FUNCTIONS = {"kl_bound": "bound of the KL", "kl_estimator": "KL in the loss"}
 
 
 def plain(text: str) -> str:
@@ -81,12 +82,12 @@ def grid(columns: list[str], rows: list[list[str]]) -> str:
 def pages() -> Mapping[str, str]:
     """The Markdown and the figures, by file within docs/."""
     from postgrad.methods import METHODS
-    from postgrad.methods.pages import page
+    from postgrad.methods.pages import method_page
     measured = bias.kept(METHODS)
     held = found()
     made = {"methods.md": table(METHODS), "methods/bias.json": bias.as_json(measured)}
     made |= {f"methods/{file}": text for file, text in bias.figures(measured).items()}
-    return made | {f"methods/{name}.md": row_page(row, page(row, METHODS), measured.get(name),
+    return made | {f"methods/{name}.md": row_page(row, method_page(row, METHODS), measured.get(name),
                                                   [h for h in held if h.row == name])
                    for name, row in METHODS.items()}
 
@@ -123,7 +124,7 @@ def formulas(page) -> str:
     out = []
     for part in page.parts:
         out.append(f"### {FUNCTIONS.get(part.field, part.field)}\n\n"
-                   f"[`{written(part.function, part.constants)}`](../../{part.file}#L{part.line}) in "
+                   f"[`{format_call(part.function, part.constants)}`](../../{part.file}#L{part.line}) in "
                    f"`{part.file}:{part.line}`\n")
         out += [f"```text\n{piece.text}\n```\n" if piece.kind == "formula" else f"{plain(piece.text)}\n"
                 for piece in part.pieces]
@@ -195,7 +196,7 @@ def neighbours(page) -> str:
 def brief(value: object) -> str:
     """A part of a row in a cell: a function by its name and constants."""
     if isinstance(value, dict):
-        return f"`{written(value['function'], value['constants'])}`"
+        return f"`{format_call(value['function'], value['constants'])}`"
     return plain({True: "yes", False: "no"}.get(value, shown(value)) if isinstance(value, bool)
                  else shown(value))
 

@@ -64,8 +64,9 @@ def explain(args) -> int:
 
 def explain_method(args, metrics: list[str]) -> int:
     """A row of the table or of a file; else what is near the name, among metrics, rows and settings."""
-    from postgrad.methods import METHODS, is_file
-    if args.name in METHODS or is_file(args.name):
+    from postgrad.methods import METHODS
+    from postgrad.system.plugins import is_file_spec
+    if args.name in METHODS or is_file_spec(args.name):
         args.method = args.name
         return methods(args)
     whole = [row["setting"] for row in every_setting()]

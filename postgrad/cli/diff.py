@@ -8,11 +8,11 @@ from postgrad.cli.output import say_json, table
 
 
 def diff(args) -> int:
-    from postgrad.methods import get
-    from postgrad.methods.compare import compare
-    rows = get(args.first), get(args.second)
+    from postgrad.methods import get_method
+    from postgrad.methods.pages import compare_rows
+    rows = get_method(args.first), get_method(args.second)
     names = tuple(row.name for row in rows)
-    found = compare(*rows)
+    found = compare_rows(*rows)
     if args.json:
         say_json({"methods": list(names), "same": not found,
                   "differences": [difference._asdict() for difference in found]})
@@ -53,8 +53,8 @@ def formula(told: dict) -> str:
 
 
 def with_constants(told: dict) -> str:
-    from postgrad.methods.constants import written
-    return written(told["function"], told["constants"])
+    from postgrad.methods.row import format_call
+    return format_call(told["function"], told["constants"])
 
 
 def shown(value) -> str:

@@ -15,7 +15,7 @@ CARDS = (12, 24, 40, 80)
 def memory(args) -> int:
     from postgrad import methods
     from postgrad.training.memory import PARTS, Setup, estimate, parameters
-    shape, rows = shape_of(args.model), [methods.get(name) for name in args.method.split(",")]
+    shape, rows = shape_of(args.model), [methods.get_method(name) for name in args.method.split(",")]
     found = []
     for row in rows:
         judged = getattr(row, "critic", False) if args.reward is None else args.reward == "model"

@@ -9,8 +9,8 @@ from postgrad.cli.output import say_json, table
 
 
 def methods(args) -> int:
-    from postgrad.methods import METHODS, rows_of
-    rows = rows_of(args.method) if args.method else list(METHODS.values())
+    from postgrad.methods import METHODS, rows_named
+    rows = rows_named(args.method) if args.method else list(METHODS.values())
     if args.json:
         say_json([describe(row) for row in rows])
     elif args.method and len(rows) == 1:
@@ -23,11 +23,11 @@ def methods(args) -> int:
 
 def describe(row) -> dict:
     """A row's fields; functions by name, with the constants bound to them."""
-    from postgrad.methods.constants import written
+    from postgrad.methods.row import format_call
 
     def name(x):
         if isinstance(x, partial):
-            return written(x.func.__name__, x.keywords)
+            return format_call(x.func.__name__, x.keywords)
         return x.__name__ if callable(x) else x
 
     return {f.name: name(getattr(row, f.name)) for f in fields(row)}
@@ -37,12 +37,12 @@ def in_full(row) -> None:
     """Its functions with their formulas and places, then its constants, then what is said about it."""
     from postgrad.cli.settings import as_typed
     from postgrad.methods import METHODS
-    from postgrad.methods.constants import written
-    from postgrad.methods.pages import page
-    said = page(row, METHODS)
+    from postgrad.methods.pages import method_page
+    from postgrad.methods.row import format_call
+    said = method_page(row, METHODS)
     print(f"{said.name}: {said.about}\nlearns from {said.source}\npaper: {said.paper or 'none'}")
     for part in said.parts:
-        print(f"\n{part.field}  {written(part.function, part.constants)}  {part.file}:{part.line}")
+        print(f"\n{part.field}  {format_call(part.function, part.constants)}  {part.file}:{part.line}")
         for piece in part.pieces:
             print(f"  {'  ' * (piece.kind == 'formula')}{piece.text}")
     for name, about in said.wants.items():

@@ -19,7 +19,7 @@ def plan(args) -> int:
     from postgrad.training.memory import Setup, parameters
     asked = made(PlanOptions, args)
     shape, (count, card) = shape_of(asked.model), cards_named(asked.gpus)
-    method = methods.get(asked.method)
+    method = methods.get_method(asked.method)
     if not method.source.startswith("rollouts"):
         raise ValueError(f"plan is for methods that sample, and {method.name} learns from {method.source}: "
                          "`postgrad memory` says what it asks of a GPU.")

@@ -8,8 +8,12 @@ same update: `choose` says which tokens count at all, `mark` which ones its surr
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
+
+from postgrad.system.settings import FRACTION
 
 
 def _top(x: Tensor, mask: Tensor, share: float) -> Tensor:  # [B, T] -> [B, T] bool
@@ -19,7 +23,11 @@ def _top(x: Tensor, mask: Tensor, share: float) -> Tensor:  # [B, T] -> [B, T] b
     return mask & (rank < (share * mask.sum().double()).floor().clamp(min=1)).view_as(mask)
 
 
-def top_entropy(mask: Tensor, adv: Tensor, *, entropy: Tensor, share: float) -> Tensor:
+def top_entropy(
+    mask: Tensor, adv: Tensor, *, entropy: Tensor,
+    share: Annotated[float, FRACTION, "the share of a step's tokens that count, at least one",
+                     "0.2 in the paper; 1 is all"] = 0.2,
+) -> Tensor:
     """The tokens at which the policy was least decided: the largest share of the step's entropies, at least
     one token (Wang et al. 2025, 2506.01939; a share of 0.2).
 
@@ -28,7 +36,11 @@ def top_entropy(mask: Tensor, adv: Tensor, *, entropy: Tensor, share: float) -> 
     return _top(entropy, mask, share)
 
 
-def top_covariance(mask: Tensor, adv: Tensor, *, old_logp: Tensor, share: float) -> Tensor:
+def top_covariance(
+    mask: Tensor, adv: Tensor, *, old_logp: Tensor,
+    share: Annotated[float, FRACTION, "the share of a step's tokens that is held back, at least one",
+                     "2e-3 in the paper for a 7B model; more where entropy falls to 0"] = 2e-4,
+) -> Tensor:
     """The tokens that lower the entropy most: the largest share of (A - mean A)(log pi - mean log pi), means
     over the step, at least one token (KL-Cov, Cui et al. 2025, 2505.22617)."""
     count = mask.sum().clamp(min=1)

@@ -9,13 +9,20 @@ our own w is 1 up to rounding, and a row needs none.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from postgrad.maths.logprob import row_sum
+from postgrad.system.settings import NOT_NEGATIVE, POSITIVE
 
 
-def truncated(sampler_logp: Tensor, old_logp: Tensor, mask: Tensor, *, cap: float = 2.0) -> Tensor:
+def truncated(
+    sampler_logp: Tensor, old_logp: Tensor, mask: Tensor, *,
+    cap: Annotated[float, POSITIVE, "the most that a token may count for",
+                   "lower where effective_share falls"] = 2.0,
+) -> Tensor:
     """min(w, cap) token by token: truncated importance sampling (Yao et al. 2025, "Your efficient RL
     framework secretly brings you off-policy RL training"; cap 2).
 
@@ -24,8 +31,13 @@ def truncated(sampler_logp: Tensor, old_logp: Tensor, mask: Tensor, *, cap: floa
     return torch.where(mask, old_logp - sampler_logp, 0.0).exp().clamp(max=cap)
 
 
-def banded(sampler_logp: Tensor, old_logp: Tensor, mask: Tensor, *, least: float = 0.5,
-           most: float = 5.0) -> Tensor:
+def banded(
+    sampler_logp: Tensor, old_logp: Tensor, mask: Tensor, *,
+    least: Annotated[float, NOT_NEGATIVE, "the ratio of trainer to sampler below which a token is dropped",
+                     "nearer to 1 drops more"] = 0.5,
+    most: Annotated[float, POSITIVE, "the ratio of trainer to sampler above which a token is dropped",
+                    "nearer to 1 drops more"] = 5.0,
+) -> Tensor:
     """w where least <= w <= most, else 0, token by token: IcePop (Ling team 2025, 2510.18855).
 
     A token on which the engines part that far teaches nothing, of either sign.
@@ -34,7 +46,11 @@ def banded(sampler_logp: Tensor, old_logp: Tensor, mask: Tensor, *, least: float
     return torch.where((ratio >= least) & (ratio <= most), ratio, 0.0)
 
 
-def sequence_banded(sampler_logp: Tensor, old_logp: Tensor, mask: Tensor, *, widest: float = 3.0) -> Tensor:
+def sequence_banded(
+    sampler_logp: Tensor, old_logp: Tensor, mask: Tensor, *,
+    widest: Annotated[float, POSITIVE, "the ratio of a whole reply above which it is dropped",
+                      "it grows with the length of replies; lower where effective_share falls"] = 3.0,
+) -> Tensor:
     """prod_t w_t of the whole reply where it is at most `widest`, else 0, for all its tokens alike (Liu et
     al. 2025, "When speed kills stability"; 3 is TRL's).
 

@@ -2,8 +2,8 @@
 
     credit(reward [B, T], mask [B, T], group_size) -> adv [B, T], zero outside the mask
 
-What else a function wants of the batch it takes by keyword, and its row of the table says so (credit_wants):
-gae the critic's value [B, T], distil two log-probs. It sees a whole collection at once.
+Further columns of the batch it takes by keyword: gae the critic's value [B, T], distil two log-probs. It sees
+a whole collection at once.
 
 The samples of one prompt are contiguous rows, group_size of them. Group functions look at a row's summed
 reward and give all its tokens the same advantage; a row with an empty mask (a rollout kept out of the loss)
@@ -12,10 +12,13 @@ does not count in its group.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from postgrad.maths.logprob import align, row_sum
+from postgrad.system.settings import FRACTION
 
 FLAT = 1e-6  # a spread of rewards below this is rounding, not a signal
 
@@ -150,7 +153,12 @@ def batch_scaled(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
     return _spread(adv / std.clamp(min=FLAT), mask)
 
 
-def over_mean(reward: Tensor, mask: Tensor, group_size: int, *, all_wrong: float = 0.0) -> Tensor:
+def over_mean(
+    reward: Tensor, mask: Tensor, group_size: int, *,
+    all_wrong: Annotated[float, "the advantage of every reply in a group without a success: 0, or -1",
+                         "-1 adds the term k = G to the objective, and with it the noise of prompts that are "
+                         "never solved"] = 0.0,
+) -> Tensor:
     """A_i = (r_i - m) / m, m the mean of the group; `all_wrong` where m is not above 0 (MaxRL 2602.02710).
 
         E[1/G sum_i A_i grad log pi(y_i)] = sum_{k <= K} (1/k) grad pass@k,    the first K terms of grad log p
@@ -192,18 +200,20 @@ def each_reward(reward: Tensor, mask: Tensor, group_size: int, *, parts: Tensor,
 
 
 def gae(
-    reward: Tensor, mask: Tensor, group_size: int, *, value: Tensor | None = None, gamma: float = 1.0,
-    lam: float = 0.95
+    reward: Tensor, mask: Tensor, group_size: int, *, value: Tensor,
+    gamma: Annotated[float, FRACTION, "how much a later reward counts for an earlier token",
+                     "leave it at 1: a reply is one short episode"] = 1.0,
+    lam: Annotated[float, FRACTION, "how far a reward is passed back without the critic's word: 1 all the "
+                   "way, 0 a token",
+                   "1 where the critic is poor (explained_variance near 0): less bias, more noise"] = 0.95,
 ) -> Tensor:
     """Generalised advantage estimation (Schulman et al. 2015, 1506.02438) along the sampled tokens of each
     row.
 
         delta_t = r_t + gamma V_{t+1} - V_t,    A_t = delta_t + gamma lam A_{t+1}
     V = A = 0 after the last token. "Next" is the next sampled token: a gap in the mask (a tool's reply) is
-    part of one transition. lam = 0 gives delta_t, lam = 1 the return less V_t. Without a critic (value None)
-    V = 0.
+    part of one transition. lam = 0 gives delta_t, lam = 1 the return less V_t.
     """
-    value = torch.zeros_like(reward) if value is None else value
     next_value, next_adv = torch.zeros_like(reward[:, 0]), torch.zeros_like(reward[:, 0])
     columns = []
     for t in reversed(range(reward.shape[1])):
@@ -215,8 +225,12 @@ def gae(
     return torch.stack(columns[::-1], dim=1)
 
 
-def distil(reward: Tensor, mask: Tensor, group_size: int, *, teacher_logp: Tensor, old_logp: Tensor,
-           gamma: float = 0.0) -> Tensor:
+def distil(
+    reward: Tensor, mask: Tensor, group_size: int, *, teacher_logp: Tensor, old_logp: Tensor,
+    gamma: Annotated[float, FRACTION,
+                     "how much of what follows a token answers for: 0 itself alone, 1 all of it",
+                     "above 0 where a choice is right by itself and leads astray later; more noise"] = 0.0,
+) -> Tensor:
     """What a teacher thinks of each token, against what the policy thought of it when it sampled it (Lu et
     al. 2025, On-Policy Distillation; GKD 2306.13649, MiniLLM 2306.08543).
 
@@ -225,7 +239,7 @@ def distil(reward: Tensor, mask: Tensor, group_size: int, *, teacher_logp: Tenso
     the mean -grad KL(pi || teacher) exactly. The verdict has no say; a policy that is its teacher gets 0.
     """
     gap = kl_penalty(torch.zeros_like(old_logp), old_logp, teacher_logp, mask, 1.0)
-    return gae(gap, mask, group_size, gamma=gamma, lam=1.0)
+    return gae(gap, mask, group_size, value=torch.zeros_like(gap), gamma=gamma, lam=1.0)
 
 
 def told(reward: Tensor, mask: Tensor, group_size: int, *, teacher_logp: Tensor, old_logp: Tensor) -> Tensor:

@@ -195,9 +195,10 @@ def test_gae_reduces():
     reward, mask, value = random_case()
     returns = credit.reward_to_go(reward, mask, 1)
     torch.testing.assert_close(credit.gae(reward, mask, 1, value=value, lam=1.0), (returns - value) * mask)
-    torch.testing.assert_close(credit.gae(reward, mask, 1, lam=1.0), returns)
+    torch.testing.assert_close(credit.gae(reward, mask, 1, value=0 * reward, lam=1.0), returns)
     terminal = credit.place_reward(torch.arange(6, dtype=D), mask)
-    torch.testing.assert_close(credit.gae(terminal, mask, 1, lam=1.0), credit.raw(terminal, mask, 1))
+    torch.testing.assert_close(credit.gae(terminal, mask, 1, value=0 * reward, lam=1.0),
+                               credit.raw(terminal, mask, 1))
 
 
 def test_gae_by_hand():

@@ -11,11 +11,19 @@ on top; 0 if unknown.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from postgrad.maths.logprob import row_sum
+from postgrad.system.settings import ERROR_RATE, NOT_NEGATIVE, POSITIVE
+
+Beta = Annotated[float, POSITIVE,
+                 "the weight of the KL to the start that is in the loss: how much a log-ratio counts as "
+                 "reward",
+                 "lower lets the policy go further from the start; higher where replies lose their sense"]
 
 
 def sum_logp(logp: Tensor, mask: Tensor) -> Tensor:  # [B, T], [B, T] -> [B]
@@ -38,8 +46,13 @@ def bradley_terry(chosen: Tensor, rejected: Tensor, margin: Tensor) -> Tensor:
     return -logsigmoid(chosen - rejected - margin)
 
 
-def reward(chosen: Tensor, rejected: Tensor, margin: Tensor, *, smoothing: float = 0.0,
-           centre: float = 0.0) -> Tensor:
+def reward(
+    chosen: Tensor, rejected: Tensor, margin: Tensor, *,
+    smoothing: Annotated[float, ERROR_RATE, "the share of labels that are taken to be wrong",
+                         "the recipe sets it: head.smoothing"] = 0.0,
+    centre: Annotated[float, NOT_NEGATIVE, "how strongly scores are drawn towards 0",
+                      "the recipe sets it: head.centre"] = 0.0,
+) -> Tensor:
     """bradley_terry for a scalar head: smoothing is the share of labels taken to be wrong,
     centre pulls scores towards 0.
 
@@ -60,7 +73,7 @@ def labelled(score: Tensor, label: Tensor) -> Tensor:  # label +1 right, -1 wron
     return -logsigmoid(label * score)
 
 
-def dpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float) -> Tensor:
+def dpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: Beta = 0.1) -> Tensor:
     """-log sigmoid(beta gap - margin) on log-ratios: bradley_terry with the implicit reward beta log(pi/ref).
 
     Rafailov et al. 2023 (2305.18290); with a margin: ODPO (2402.10571). pi = ref gives log 2 for any beta.
@@ -68,7 +81,7 @@ def dpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float) -> Ten
     return bradley_terry(beta * chosen, beta * rejected, margin)
 
 
-def ipo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float) -> Tensor:
+def ipo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: Beta = 0.1) -> Tensor:
     """(gap - 1/(2 beta))^2 on log-ratios: a target for the gap instead of "as wide as can be" (Azar et
     al. 2023, 2310.12036).
 
@@ -77,7 +90,11 @@ def ipo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float) -> Ten
     return (chosen - rejected - (0.5 + margin) / beta) ** 2
 
 
-def cdpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float, eps: float) -> Tensor:
+def cdpo(
+    chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: Beta = 0.1,
+    eps: Annotated[float, ERROR_RATE, "the share of labels that are taken to be wrong",
+                   "about what annotators disagree by; 0 is DPO"] = 0.1,
+) -> Tensor:
     """(1 - eps) DPO + eps DPO of the swapped pair: a fraction eps of the labels is wrong (Mitchell 2023).
 
     eps = 0 is DPO.
@@ -86,7 +103,13 @@ def cdpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float, eps: 
             + eps * dpo(rejected, chosen, -margin, beta=beta))
 
 
-def simpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float, gamma: float) -> Tensor:
+def simpo(
+    chosen: Tensor, rejected: Tensor, margin: Tensor, *,
+    beta: Annotated[float, POSITIVE, "how much a reply's mean log-prob counts as reward",
+                    "2 to 10, tuned with gamma for each model"] = 2.0,
+    gamma: Annotated[float, NOT_NEGATIVE, "the margin by which the chosen reply's reward should lead",
+                     "from 0.3 to 1.6 in the paper; more separates the pairs further"] = 1.0,
+) -> Tensor:
     """-log sigmoid(beta gap - gamma) on mean log-probs, no reference (Meng et al. 2024, 2405.14734).
 
     gamma = 0 is DPO on mean scores with a uniform reference.
@@ -100,20 +123,33 @@ def log_odds(logp: Tensor) -> Tensor:
     return logp - torch.log(-torch.expm1(logp))
 
 
-def orpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, lam: float) -> Tensor:
+def orpo(
+    chosen: Tensor, rejected: Tensor, margin: Tensor, *,
+    lam: Annotated[float, NOT_NEGATIVE, "the weight of the odds-ratio penalty beside imitation",
+                   "0.1 to 0.25 in the paper; more where rejected replies stay as likely as chosen "
+                   "ones"] = 0.1,
+) -> Tensor:
     """NLL of the chosen answer + lam * -log sigmoid(log-odds gap), on mean log-probs (Hong et al.
     2024, 2403.07691)."""
     return -chosen + lam * bradley_terry(log_odds(chosen), log_odds(rejected), margin)
 
 
-def cpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float, alpha: float) -> Tensor:
+def cpo(
+    chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: Beta = 0.1,
+    alpha: Annotated[float, NOT_NEGATIVE, "the weight of imitating the chosen reply",
+                     "0 where the chosen replies are not worth imitating"] = 1.0,
+) -> Tensor:
     """DPO with a uniform reference + alpha * NLL of the chosen answer, on summed log-probs (Xu et al.
     2024, 2401.08417)."""
     return dpo(chosen, rejected, margin, beta=beta) - alpha * chosen
 
 
 def kto(
-    score: Tensor, label: Tensor, baseline: Tensor, *, beta: float, wanted: float, unwanted: float
+    score: Tensor, label: Tensor, baseline: Tensor, *, beta: Beta = 0.1,
+    wanted: Annotated[float, NOT_NEGATIVE, "the weight of a good answer",
+                      "set by the recipe, so that good and bad answers count alike"] = 1.0,
+    unwanted: Annotated[float, NOT_NEGATIVE, "the weight of a bad answer",
+                        "set by the recipe, so that good and bad answers count alike"] = 1.0,
 ) -> Tensor:  # score, label (+1 wanted, -1 unwanted), baseline: all [U] -> [U]
     """lambda - v: v = lambda sigmoid(label beta (log-ratio - baseline)), lambda = `wanted` or `unwanted` by
     label.

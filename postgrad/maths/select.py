@@ -4,6 +4,7 @@ and pairs for online preference learning."""
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 from torch import Tensor
 
@@ -23,7 +24,11 @@ def best_of(score: Tensor, group_size: int) -> Tensor:  # [B] -> [B] bool
     return _first(group == group.amax(1, keepdim=True)).view(-1)
 
 
-def passing(score: Tensor, group_size: int, *, best: float, threshold: float) -> Tensor:  # [B] -> [B] bool
+def passing(
+    score: Tensor, group_size: int, *, best: float,
+    threshold: Annotated[float, "the share of the best score that a reply needs to be imitated",
+                         "lower where no reply reaches it"] = 1.0,
+) -> Tensor:  # [B] -> [B] bool
     """Every sample that scores at least this share of the best score there is: rejection sampling.
 
     A prompt may keep none, or all. passing([1.2, 1.0], 2, best=1.2, threshold=1.0) -> [True, False]

@@ -12,10 +12,22 @@ row share one weight, times 1/length through their sequence_mean.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from postgrad.maths.logprob import row_sum
+from postgrad.system.settings import NOT_NEGATIVE, POSITIVE
+
+Low = Annotated[float, NOT_NEGATIVE,
+                "how far the ratio pi/pi_old may fall below 1 before a token's gradient is cut",
+                "lower holds the policy nearer to its samples; it matters with epochs or minibatches above 1 "
+                "alone"]
+High = Annotated[float, NOT_NEGATIVE,
+                 "how far the ratio pi/pi_old may rise above 1 before a token's gradient is cut",
+                 "0.28 (DAPO) lets unlikely tokens grow where entropy falls too soon; lower where approx_kl "
+                 "jumps"]
 
 
 def policy_gradient(logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -42,7 +54,7 @@ def _clip(ratio: Tensor, adv: Tensor, mask: Tensor, low: float, high: float) -> 
 
 
 def clipped_ratio(
-    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: float, high: float
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: Low = 0.2, high: High = 0.2
 ) -> tuple[Tensor, Tensor]:
     """PPO's clipped surrogate, one ratio per token: -min(rho A, clip(rho, 1 - low, 1 + high) A).
 
@@ -55,8 +67,11 @@ def clipped_ratio(
 
 
 def stale_dropped(
-    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, sampler_logp: Tensor, low: float,
-    high: float, far: float
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, sampler_logp: Tensor, low: Low = 0.2,
+    high: High = 0.2,
+    far: Annotated[float, NOT_NEGATIVE, "how much likelier, per token in nats, a blamed reply may have been "
+                   "when it was sampled before it is dropped",
+                   "lower where clip_fraction is 0 and the run is unsteady with old samples"] = 0.5,
 ) -> tuple[Tensor, Tensor]:
     """clipped_ratio, without the blamed rows from which the policy has gone too far.
 
@@ -71,7 +86,13 @@ def stale_dropped(
 
 
 def sequence_ratio(
-    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: float, high: float
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *,
+    low: Annotated[float, NOT_NEGATIVE,
+                   "how far a whole reply's ratio, per token, may fall below 1 before it is cut",
+                   "hundreds of times smaller than a token's clip: change both by the same factor"] = 3e-4,
+    high: Annotated[float, NOT_NEGATIVE,
+                    "how far a whole reply's ratio, per token, may rise above 1 before it is cut",
+                    "hundreds of times smaller than a token's clip: change both by the same factor"] = 4e-4,
 ) -> tuple[Tensor, Tensor]:
     """GSPO: one ratio for all tokens of a row, the geometric mean of theirs, clipped as a whole.
 
@@ -88,8 +109,14 @@ def sequence_ratio(
     return _clip(ratio, adv, mask, low, high)
 
 
-def cispo(logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: float,
-          high: float) -> tuple[Tensor, Tensor]:
+def cispo(
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *,
+    low: Annotated[float, NOT_NEGATIVE, "how far below 1 a token's importance weight may fall; 1 is no limit",
+                   "leave it: the method has no lower clip"] = 1.0,
+    high: Annotated[float, NOT_NEGATIVE, "how far above 1 a token's importance weight may rise; 4 is a "
+                    "largest weight of 5",
+                    "lower where ratio_max is often above it and the reward is unsteady"] = 4.0,
+) -> tuple[Tensor, Tensor]:
     """CISPO: REINFORCE with a clipped, detached importance weight: -sg(clip(rho, 1 - low, 1 + high)) A log
     pi.
 
@@ -103,7 +130,14 @@ def cispo(logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: flo
 
 
 def probability_clip(
-    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: float, high: float, square: float = 0.0
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *,
+    low: Annotated[float, NOT_NEGATIVE, "how far a blamed token's probability may fall before it leaves the "
+                   "gradient", "lower holds the policy nearer to its samples; prime-rl takes 0.2"] = 0.15,
+    high: Annotated[float, NOT_NEGATIVE, "how far a praised token's probability may rise before it leaves "
+                    "the gradient",
+                    "lower holds the policy nearer to its samples; prime-rl takes 0.2"] = 0.15,
+    square: Annotated[float, NOT_NEGATIVE, "the weight of the squared log-ratio, a pull to the policy that "
+                      "sampled", "1e-3 (prime-rl) where several updates carry the policy too far"] = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """DPPO: a token leaves the gradient once its PROBABILITY has moved too far the way its advantage pushes.
 
@@ -121,7 +155,11 @@ def probability_clip(
 
 
 def soft_gate(
-    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, praised: float, blamed: float
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *,
+    praised: Annotated[float, POSITIVE, "how fast a praised token's gradient falls as its ratio leaves 1",
+                       "more holds the policy nearer to its samples"] = 1.0,
+    blamed: Annotated[float, POSITIVE, "how fast a blamed token's gradient falls as its ratio leaves 1",
+                      "a little above `praised`: blame spreads over all other tokens"] = 1.05,
 ) -> tuple[Tensor, Tensor]:
     """SAPO: a sigmoid in place of the clip: -A (4/tau) sigmoid(tau (rho - 1)), tau = `praised` where A > 0,
     `blamed` elsewhere.
@@ -136,7 +174,11 @@ def soft_gate(
 
 
 def geometric_mean(
-    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: float, high: float
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *,
+    low: Annotated[float, NOT_NEGATIVE, "how far a token's log-ratio may fall before it is held",
+                   "lower for mixture-of-experts models, where large ratios are noise"] = 0.4,
+    high: Annotated[float, NOT_NEGATIVE, "how far a token's log-ratio may rise before it is held",
+                    "lower for mixture-of-experts models, where large ratios are noise"] = 0.4,
 ) -> tuple[Tensor, Tensor]:
     """GMPO: one weight for a row, the geometric mean of its tokens' ratios, each clipped in log space.
 
@@ -153,7 +195,9 @@ def geometric_mean(
 
 
 def marked_penalty(
-    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, marked: Tensor, penalty: float
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, marked: Tensor,
+    penalty: Annotated[float, NOT_NEGATIVE, "the weight of |log ratio| on the tokens that are held back",
+                       "more where entropy falls to 0 all the same"] = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """KL-Cov: the ratio, unclipped, and on the marked tokens a pull back: -rho A + marked penalty |log rho|.
 

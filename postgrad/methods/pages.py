@@ -1,45 +1,187 @@
-"""A page about a row, as data: its functions with their formulas and where they stand, its constants, where
-it departs from its paper, how often it uses its samples, and the rows next to it.
+"""What is to be said of rows, as data: the page of a row, and two rows side by side.
 
-Nothing here is written down a second time: docstrings, comments and line numbers come from the source.
+Nothing here is written down a second time: docstrings, comments and line numbers come from the source. In a
+docstring a formula is a line set in by four spaces more than the words; a line set in further than the
+formula above it continues it.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import textwrap
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from postgrad.methods.compare import Difference, compare, idle
-from postgrad.methods.constants import bound, constants, functions
-from postgrad.methods.docstrings import Piece, docstring, pieces, plain
-from postgrad.methods.ranges import range_of
-from postgrad.methods.row import COLUMNS, Method, Policy
-from postgrad.methods.words import words_of
-from postgrad.system.user_code import called, syntax
+from postgrad.methods.row import (
+    COLUMNS,
+    Function,
+    Method,
+    Policy,
+    bound_constants,
+    constant_meaning,
+    constants_of,
+    row_functions,
+    unbound,
+)
+from postgrad.system.user_code import called, syntax, text_hash
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-NEXT = 3  # rows that a row is compared with
+FOLDER = Path(__file__).resolve().parent
+ROOT = FOLDER.parent.parent
+NEAREST = 3  # rows that a row is compared with
+INDENT = "    "
+FLAGS = ("compares", "ratio", "unbiased", "teacher", "shown")  # what a row says of itself that no run can set
 
 
-class Part(NamedTuple):
-    """A function of a row: where it stands (file from the folder that holds the package), what is bound to
-    it, and its docstring."""
+# docstrings
+
+class DocPiece(NamedTuple):
+    """A paragraph of words or a formula, on one line each. kind: words or formula."""
+
+    kind: str
+    text: str
+
+
+def docstring(function: Function) -> str:
+    """A function's docstring as its source has it, ended by a line of its margin alone: Python 3.13 takes the
+    margin away, and with it what tells a formula at the end of a docstring from words."""
+    inner = unbound(function)
+    try:
+        return _source_docstring(inner) or inner.__doc__ or ""
+    except (OSError, TypeError, SyntaxError):  # typed in, built in, or an object that can be called
+        return inner.__doc__ or ""
+
+
+@lru_cache(maxsize=1000)
+def _source_docstring(function: Function) -> str:
+    node = syntax(textwrap.dedent(inspect.getsource(function))).body[0]
+    if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return ""
+    text = ast.get_docstring(node, clean=False)
+    return f"{text.rstrip()}\n{' ' * node.body[0].col_offset}" if text else ""
+
+
+def doc_pieces(doc: str | None) -> list[DocPiece]:
+    """A docstring's paragraphs and formulas in their order.
+
+        doc_pieces("A square.\\n\\n        f(x) = x^2\\n    ")  ->  words "A square.", formula "f(x) = x^2"
+    """
+    out: list[DocPiece] = []
+    before = ""  # the line above, with its indentation beyond the margin
+    for line in _without_margin(doc or ""):
+        formula = line.startswith(INDENT)
+        continues = formula and before.startswith(INDENT) and _indent(line) > _indent(before)
+        if line.strip() and (continues or (not formula and before and not before.startswith(INDENT))):
+            out[-1] = out[-1]._replace(text=f"{out[-1].text} {' '.join(line.split())}")
+        elif line.strip():
+            out.append(DocPiece("formula" if formula else "words", " ".join(line.split())))
+        before = before if continues else line.rstrip()
+    return out
+
+
+def _without_margin(doc: str) -> list[str]:
+    """The lines of a docstring without its margin, which the line of the closing quotes has too."""
+    first, *rest = doc.expandtabs().splitlines() or [""]
+    filled = [line for line in rest if line.strip()] + (rest[-1:] if rest and not rest[-1].strip() else [])
+    margin = min(map(_indent, filled), default=0)
+    return [first.strip(), *(line[margin:] for line in rest)]
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def first_paragraph(doc: str | None) -> str:
+    """The first paragraph of a docstring, on one line."""
+    return next((piece.text for piece in doc_pieces(doc) if piece.kind == "words"), "")
+
+
+def formulas_in(doc: str | None) -> list[str]:
+    """The formulas of a docstring."""
+    return [piece.text for piece in doc_pieces(doc) if piece.kind == "formula"]
+
+
+# two rows side by side
+
+class Difference(NamedTuple):
+    """One part of two rows, as each of them has it; None where one has no such part.
+
+    kind: function (a dict of `function_facts`), constant, fact or words.
+    """
+
+    part: str
+    kind: str
+    first: object
+    second: object
+
+
+def compare_rows(a: Method, b: Method) -> list[Difference]:
+    """What differs between two rows: where their batches come from, functions, constants, columns, what they
+    say of themselves. Nothing where they are one row under two names."""
+    out = [Difference(part, kind, first, second)
+           for kind, parts_of in (("function", used_functions), ("fact", row_facts), ("constant", settable))
+           for part, first, second in _differing(parts_of(a), parts_of(b))]
+    return out + [Difference(part, "words", getattr(a, part), getattr(b, part)) for part in ("about", "paper")
+                  if out and getattr(a, part) != getattr(b, part)]
+
+
+def _differing(a: Mapping[str, object], b: Mapping[str, object]) -> list[tuple[str, object, object]]:
+    """The parts that differ; what one lacks and the other has as 0, no or nothing is no difference."""
+    pairs = [(part, a.get(part), b.get(part)) for part in dict(a) | dict(b)]
+    return [(part, x, y) for part, x, y in pairs if x != y and (x or y)]
+
+
+def unused_functions(row: Method) -> set[str]:
+    """The fields whose functions are idle: the estimator of a KL without a weight."""
+    return {"kl_estimator"} if isinstance(row, Policy) and not row.kl_in_loss else set()
+
+
+def used_functions(row: Method) -> dict[str, object]:
+    return {place: function_facts(function) for place, function in row_functions(row).items()
+            if place not in unused_functions(row)}
+
+
+def settable(row: Method) -> dict[str, object]:
+    """The constants of a row, but for what is a fact of it."""
+    return {name: value for name, value in constants_of(row).items() if name not in row_facts(row)}
+
+
+def row_facts(row: Method) -> dict[str, object]:
+    """What a row is, beside its functions and constants."""
+    columns = {f"columns of {place}": list(row.columns_of(place)) for place in row_functions(row)}
+    flags = {name: getattr(row, name) for name in FLAGS} if isinstance(row, Policy) else {}
+    return {"kind": row.kind, "learns from": row.source, "reference": row.reference, **columns, **flags}
+
+
+def function_facts(function: Function) -> dict[str, object]:
+    """A function of a row: its name, where it stands, its constants, its first paragraph, its formulas;
+    of a user's function a hash of its text too, for a name alone does not say what it computes."""
+    doc = docstring(function)
+    module, _, name = called(function).rpartition(".")
+    own = {} if module.startswith("postgrad.") else {"text": text_hash(function)}
+    return {"function": name, "module": module, "constants": bound_constants(function), **own,
+            "says": first_paragraph(doc), "formulas": formulas_in(doc)}
+
+
+# the page of a row
+
+class RowFunction(NamedTuple):
+    """A function of a row: where it stands (file from the folder that holds the package), its constants, and
+    its docstring."""
 
     field: str
     function: str
     file: str
     line: int
     constants: dict[str, object]
-    pieces: list[Piece]
+    pieces: list[DocPiece]
 
 
-class Constant(NamedTuple):
-    """A constant by the name that sets it. within: what it may be, in words. on: it is at work."""
+class ConstantInfo(NamedTuple):
+    """A constant by the name that sets it. within: what it may be, in words. on: it has an effect."""
 
     name: str
     value: object
@@ -55,8 +197,8 @@ class Neighbour(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Page:
-    """All that is to be said of a row. teacher: who teaches it, "" where nobody does. wants: the further
+class MethodPage:
+    """All that is to be said of a row. teacher: who teaches it, "" where nobody does. wants: the
     columns of the batch that its functions are handed, and what they are. updates: optimizer steps of a
     collection, passes times minibatches."""
 
@@ -67,9 +209,9 @@ class Page:
     paper: str
     reference: bool
     teacher: str
-    parts: list[Part]
+    parts: list[RowFunction]
     wants: dict[str, str]
-    constants: list[Constant]
+    constants: list[ConstantInfo]
     departures: str
     epochs: int
     minibatches: int
@@ -81,81 +223,81 @@ class Page:
         return self.epochs * self.minibatches
 
 
-def page(row: Method, table: Mapping[str, Method]) -> Page:
+def method_page(row: Method, table: Mapping[str, Method]) -> MethodPage:
     """The page of a row, one of the table's or a user's own."""
     epochs, minibatches, ratio = ((row.epochs, row.minibatches, row.ratio) if isinstance(row, Policy)
                                   else (1, 1, False))
-    return Page(
+    return MethodPage(
         name=row.name, kind=row.kind, source=row.source, about=row.about, paper=row.paper,
-        reference=row.reference, teacher=teacher(row),
-        parts=[part(field, function) for field, function in functions(row).items() if field not in idle(row)],
-        wants={name: COLUMNS[name] for name in sorted(getattr(row, "wanted", ()))},
-        constants=[constant(row, name, value) for name, value in constants(row).items()],
+        reference=row.reference, teacher=teacher_words(row),
+        parts=[row_function(place, function) for place, function in row_functions(row).items()
+               if place not in unused_functions(row)],
+        wants={name: COLUMNS[name].about for name in sorted(row.wanted)},
+        constants=[constant_info(row, name, value) for name, value in constants_of(row).items()],
         departures=departures(row), epochs=epochs, minibatches=minibatches, ratio=ratio,
-        neighbours=neighbours(row, table.values()),
+        neighbours=nearest_rows(row, table.values()),
     )
 
 
-def teacher(row: Method) -> str:
-    if not getattr(row, "teacher", False):
+def teacher_words(row: Method) -> str:
+    if not isinstance(row, Policy) or not row.teacher:
         return ""
-    return ("the model that the run starts from, shown a demonstration" if getattr(row, "shown", False)
+    return ("the model that the run starts from, shown a demonstration" if row.shown
             else "the model that `teacher=` names")
 
 
-def part(field: str, function: Callable) -> Part:
+def row_function(place: str, function: Function) -> RowFunction:
     name = called(function).rpartition(".")[2]
-    return Part(field, name, *place(function), bound(function), pieces(docstring(function)))
+    return RowFunction(place, name, *source_location(function), bound_constants(function),
+                       doc_pieces(docstring(function)))
 
 
-def place(function: Callable) -> tuple[str, int]:
+def source_location(function: Function) -> tuple[str, int]:
     """The file and the line of a function; its module and 0 where it has no source."""
-    home = plain(function)
-    home = home if inspect.isroutine(home) or inspect.isclass(home) else type(home)
+    inner = unbound(function)
+    owner = inner if inspect.isroutine(inner) or inspect.isclass(inner) else type(inner)
     try:
-        path, line = Path(inspect.getsourcefile(home) or "").resolve(), inspect.getsourcelines(home)[1]
+        path, line = Path(inspect.getsourcefile(owner) or "").resolve(), inspect.getsourcelines(owner)[1]
     except (OSError, TypeError):  # typed in, or built in
-        return str(home.__module__), 0
+        return str(owner.__module__), 0
     near = next((folder for folder in (ROOT, Path.cwd()) if path.is_relative_to(folder)), None)
     return (path.relative_to(near) if near else path).as_posix(), line
 
 
-def constant(row: Method, name: str, value: object) -> Constant:
-    """A constant of a function is at work even as 0; one that the row itself holds is off then."""
-    field, _, key = name.rpartition(".")
-    home = next((function for where, function in functions(row).items()
-                 if key in bound(function) and field in ("", where)), None)
-    within = range_of(key, home)
-    on = home is not None or bool(getattr(row, name, value))
-    return Constant(name, value, within.words if within else "", *words_of(row, name), on)
+def constant_info(row: Method, name: str, value: object) -> ConstantInfo:
+    """A constant of a function has an effect even as 0; one that the row itself holds is off then."""
+    within, about, when = constant_meaning(row, name)
+    on = name not in vars(row) or bool(getattr(row, name))
+    return ConstantInfo(name, value, within.words if within else "", about, when, on)
 
 
-def neighbours(row: Method, rows: Iterable[Method]) -> list[Neighbour]:
+def nearest_rows(row: Method, rows: Iterable[Method]) -> list[Neighbour]:
     """The rows of the same kind that differ from this one in the fewest parts, and in what."""
-    found = [Neighbour(other.name, [d for d in compare(row, other) if d.kind != "words"])
-             for other in rows if other.kind == row.kind and other.name != row.name]
-    return sorted(found, key=lambda neighbour: len(neighbour.differences))[:NEXT]
+    others = [Neighbour(other.name, [d for d in compare_rows(row, other) if d.kind != "words"])
+              for other in rows if other.kind == row.kind and other.name != row.name]
+    return sorted(others, key=lambda neighbour: len(neighbour.differences))[:NEAREST]
 
 
 def departures(row: Method) -> str:
     """The comment above a row: where it departs from its paper, and why; "" where there is none."""
-    files = [Path(row.file.rpartition(":")[0])] if row.file else sorted(HERE.glob("*.py"))
-    return next((text for path in files if (text := remarks(path.read_text()).get(row.name))), "")
+    files = [Path(row.file.rpartition(":")[0])] if row.file else sorted(FOLDER.glob("*.py"))
+    return next((text for path in files if (text := row_comments(path.read_text()).get(row.name))), "")
 
 
-def remarks(text: str) -> dict[str, str]:
+def row_comments(text: str) -> dict[str, str]:
     """The comments that stand above the rows of a file, by row: above the call that names it, or above the
     statement in which it is made."""
-    lines, found = text.splitlines(), {}
+    lines, out = text.splitlines(), {}
     for statement in syntax(text).body:
         for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
             name = {k.arg: k.value for k in call.keywords}.get("name")
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                found[name.value] = above(lines, call.lineno) or above(lines, statement.lineno)
-    return found
+                out[name.value] = (_comment_above(lines, call.lineno)
+                                   or _comment_above(lines, statement.lineno))
+    return out
 
 
-def above(lines: list[str], line: int) -> str:
+def _comment_above(lines: list[str], line: int) -> str:
     """The comment that ends on the line above."""
     start = line - 1
     while start and lines[start - 1].strip().startswith("#"):

@@ -1,4 +1,10 @@
-"""The rows that reinforce: samples of the policy, praised or blamed."""
+"""The rows that learn from samples of the policy.
+
+POLICY: rewards become advantages. DISTILLATION: a teacher's log-prob of each sampled token stands in for a
+reward. PRESETS: whole recipes, as far as they can be had here, their parts taken from other rows; what is no
+matter of a row (a learning rate, the size of a collection) is left to the settings, and what is left out is
+said in the row's comment.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +20,7 @@ POLICY = (
     # its 0.01 for Atari; Ziegler's loss has none. PPO-ptx and the adaptive KL coefficient are the recipe's.
     Policy(
         name="ppo",
-        credit=partial(credit.gae, gamma=1.0, lam=0.95), credit_wants=("value",), compares=False,
+        credit=partial(credit.gae, gamma=1.0, lam=0.95), compares=False,
         surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2),
         weigh=weights.token_mean, kl_in_reward=0.02, critic=True, value_weight=0.1, value_clip=0.2,
         entropy=0.001, whiten=True, epochs=4,
@@ -129,7 +135,7 @@ POLICY = (
     Policy(
         name="reinforce_pp",
         credit=credit.group_centre, surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2),
-        weigh=weights.token_mean, whiten=True, kl_in_loss=1e-3, kl=kl.k2,
+        weigh=weights.token_mean, whiten=True, kl_in_loss=1e-3, kl_estimator=kl.k2,
         paper="Hu et al. 2025, REINFORCE++, arXiv:2501.03262",
         about="the group's mean is taken off, the spread is that of all tokens; KL by k2",
     ),
@@ -172,9 +178,8 @@ POLICY = (
     # (reward=number+think) with its weights; a single reward is GRPO's, whitened.
     Policy(
         name="gdpo",
-        credit=credit.each_reward, credit_wants=("parts", "part_weights"), whiten=True,
-        surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2), weigh=weights.sequence_mean,
-        kl_in_loss=0.04,
+        credit=credit.each_reward, surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2),
+        weigh=weights.sequence_mean, whiten=True, kl_in_loss=0.04,
         paper="Liu et al. 2026, arXiv:2601.05242",
         about="several rewards, each normalised by itself before they are summed",
     ),
@@ -185,9 +190,66 @@ POLICY = (
     Policy(
         name="kl_cov",
         credit=credit.group_zscore, surrogate=partial(surrogate.marked_penalty, penalty=1.0),
-        surrogate_wants=("marked",), mark=partial(choice.top_covariance, share=2e-4),
-        mark_wants=("old_logp",), weigh=weights.token_mean, minibatches=8,
+        mark=partial(choice.top_covariance, share=2e-4), weigh=weights.token_mean, minibatches=8,
         paper="Cui et al. 2025, arXiv:2505.22617",
         about="the few tokens that would lower the entropy most are held back",
+    ),
+)
+
+DISTILLATION = (
+    # The sum over the vocabulary, as GKD and TRL's trainer; Thinking Machines' runs let the sampled token
+    # stand for it, which has the same mean and far more noise. A choice answers for itself alone, and not for
+    # where it leads. It is exact at every state, whoever came there, so that further updates on a collection
+    # need no ratio. The advantages, the teacher's word on each token that was sampled, are shown and not
+    # learned from; verdicts are logged, and have no say.
+    Policy(
+        name="opd",
+        credit=credit.told, compares=False, surrogate=surrogate.divergence, weigh=weights.token_mean,
+        paper="Lu et al. 2025, On-Policy Distillation (thinkingmachines.ai); Agarwal et al. 2023, GKD, "
+              "arXiv:2306.13649; Gu et al. 2023, MiniLLM, arXiv:2306.08543",
+        about="a better model's word on every token that the policy samples",
+    ),
+    # The teacher stands still, as TRL's does by default; the paper's follows the policy as a moving average.
+    # The paper sums over the vocabulary; here the sampled token stands for it, as in Thinking Machines' runs:
+    # the teacher reads other rows than the policy. One update of each collection, so that the ratio is 1.
+    # gamma=0: a token answers for itself alone; 1 with a sum over the sequence is unbiased for
+    # KL(pi || teacher), and noisier. The demonstration is a turn of its own, before the question is asked
+    # again; the paper puts it into the question, in words. Where demonstrations do not raise the model's own
+    # pass@1, the run is refused. Verdicts are logged, and have no say.
+    Policy(
+        name="sdft",
+        credit=partial(credit.distil, gamma=0.0), compares=False,
+        surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2), weigh=weights.token_mean, shown=True,
+        paper="Shenfeld et al. 2026, Self-Distillation Enables Continual Learning, arXiv:2601.19897",
+        about="the model itself, shown a demonstration, is the teacher",
+    ),
+)
+
+PRESETS = (
+    # Had: CISPO with a largest weight of 5, advantages by the std of the collection, groups without a signal
+    # left out (drawn again here; rollouts.resample_limit=0 is the paper's), logits in float32 (so in every
+    # row). Eight updates of each collection stand for PipelineRL with k = 8: samples are up to seven updates
+    # old. Left out: the mean by prompt (over the step here, as in every row), prompts with a pass rate
+    # of 0.9 never drawn again, the forced end of a thought. Its runs have 48 prompts of 16 samples:
+    # prompts_per_step=48 group_size=16.
+    Policy(
+        name="scalerl",
+        credit=credit.batch_scaled, surrogate=partial(surrogate.cispo, low=1.0, high=4.0),
+        weigh=weights.token_mean, resample_flat=True, minibatches=8,
+        paper="Khatri et al. 2025, arXiv:2510.13786",
+        about="ScaleRL: CISPO, the std of the collection, flat groups left out",
+    ),
+    # Had: the unbiased KL (k3 times the ratio), blamed replies dropped that the policy has left behind. The
+    # paper does not print its clip, the weight of the KL (it varies by domain, 0 for maths), the threshold or
+    # the updates of a collection: 0.2 is PPO's, 1e-3 and the 16 are R1's, 0.5 is other codes'. Left out:
+    # routing and sampling masks kept from the sampler (our models are dense, and sampled from the full
+    # softmax).
+    Policy(
+        name="deepseek_v32",
+        credit=credit.group_centre,
+        surrogate=partial(surrogate.stale_dropped, low=0.2, high=0.2, far=0.5),
+        weigh=weights.sequence_mean, kl_in_loss=1e-3, kl_estimator=kl.weighted_k3, minibatches=16,
+        paper="DeepSeek-AI 2025, DeepSeek-V3.2, arXiv:2512.02556",
+        about="DeepSeek-V3.2: GRPO with an unbiased KL, without stale blamed replies",
     ),
 )

@@ -26,7 +26,7 @@ SUPERVISED = (
     # verifier's affair here.
     Supervised(
         name="rejection", source="rollouts to conversations",
-        weigh=weights.token_mean, select=partial(select.passing, threshold=1.0), select_wants=("best",),
+        weigh=weights.token_mean, select=partial(select.passing, threshold=1.0),
         paper="DeepSeek-AI 2025, R1 (v1) section 2.3.3, arXiv:2501.12948",
         about="sample n, imitate every sample that passes",
     ),

@@ -62,7 +62,7 @@ def recipe_of(name: str) -> tuple[str, methods.Method | None]:
         return name, None
     if name not in methods.METHODS and not name.endswith(".py") and ".py:" not in name:
         raise ValueError(f"there is no recipe {name!r}.{suggest(name, names())}")
-    row = methods.get(name)
+    row = methods.get_method(name)
     return recipe_for(row), row
 
 

@@ -83,7 +83,7 @@ class RunConfig(Settings):
     recipe: ClassVar[str]
     task: Task | str | Sequence | None = setting(None, *TASK)
     model: str = setting("tiny-chat", *MODEL)
-    method: Method = setting(MISSING, *METHOD, resolve=methods.named)
+    method: Method = setting(MISSING, *METHOD, resolve=methods.method_from_config)
     steps: int = setting(MISSING, *STEPS)
     optim: OptimSettings = setting(about="the optimizer")
     evaluation: Evaluation = setting(group=Evaluation)

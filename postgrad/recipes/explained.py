@@ -39,7 +39,7 @@ def open_values(config) -> dict[str, object]:
 
 def kl_weight(row: Method) -> float | None:
     """The weight of the KL to the start that a row has by itself, wherever it puts it."""
-    known = methods.constants(row)
+    known = methods.constants_of(row)
     if row.kind == "policy":
         return known["kl_in_reward"] or known["kl_in_loss"]
     return known.get("beta")
@@ -86,14 +86,14 @@ def index() -> list[dict]:
             if not row["setting"].startswith("method."):
                 add(row["setting"], row["about"], row["when"], recipe, row["value"])
     for row in methods.METHODS.values():
-        for name, value in methods.constants(row).items():
+        for name, value in methods.constants_of(row).items():
             add(f"method.{name}", *row.words(name), row.name, value)
-    plain = methods.get("grpo")
+    plain = methods.get_method("grpo")
     for field, options in methods.PARTS.items():
         for part in options:
             row = methods.change(plain, **{field: part})
-            for name, value in methods.constants(row).items():
-                if name not in methods.constants(plain):
+            for name, value in methods.constants_of(row).items():
+                if name not in methods.constants_of(plain):
                     add(f"method.{name}", *row.words(name), f"{field}={part}", value)
     return list(found.values())
 

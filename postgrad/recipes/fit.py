@@ -77,11 +77,11 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     run: the folder, by default the next free one in runs/. watch: None is silent.
     callback(step, row) follows each step.
     """
-    row = methods.get(method) if isinstance(method, str | Path) else method
+    row = methods.get_method(method) if isinstance(method, str | Path) else method
     if not isinstance(model, str | Path | Folder | Model):
         raise ValueError(f"model is {model!r:.80}: expected a name, a folder, a Run, or what "
                          "load_model gives.")
-    if not isinstance(row, methods.Row):
+    if not isinstance(row, methods.Method):
         raise ValueError(f"method is {row!r:.80}: expected a row of the table, its name, or FILE.py with a "
                          "row of your own.")
     check_watching(watch, callback)

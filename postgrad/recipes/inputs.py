@@ -11,6 +11,7 @@ from postgrad.resolve.models import fingerprint, open_folder
 from postgrad.resolve.rewards import parse_reward
 from postgrad.runs import Run
 from postgrad.system.files import file_hash
+from postgrad.system.renamed import translate_row
 
 
 def inputs(config) -> dict:
@@ -61,7 +62,8 @@ def check_inputs(run: Run, config) -> None:
         raise ValueError(f"the teacher {config.teacher} has changed since this run began, {remedy}")
     if now["rubric"] != run.info.get("rubric"):
         raise ValueError(f"the rubric of {reward} has changed since this run began, {remedy}")
-    if "row" in run.info and (changed := methods.difference(run.info["row"], methods.described(config.row))):
+    if "row" in run.info and (changed := methods.row_difference(translate_row(run.info["row"]),
+                                                                methods.describe_row(config.row))):
         raise ValueError(f"the row {config.method.name} has changed since this run began "
                          f"({changed}), {remedy}")
     within = {"agent": "agent.command"}  # a setting of what was kept under its first name

@@ -62,7 +62,7 @@ class PreferenceConfig(RunConfig):
     data: str | Sequence | None = setting(None, "instead of a task: a JSONL file of pairs (kto: of labelled "
                                           "answers)", "to learn from preferences of your own; `postgrad "
                                           "label` collects them")
-    method: Method = setting(methods.get("dpo"), *METHOD, resolve=methods.named)
+    method: Method = setting(methods.get_method("dpo"), *METHOD, resolve=methods.method_from_config)
     pairs: Pairs = setting(group=Pairs)
     steps: int = setting(120, *STEPS)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
@@ -71,7 +71,7 @@ class PreferenceConfig(RunConfig):
     def __post_init__(self):
         super().__post_init__()
         one_source(self)
-        beta = methods.constants(self.method).get("beta", 1.0)
+        beta = methods.constants_of(self.method).get("beta", 1.0)
         if not beta > 0:
             raise ValueError(f"method.beta is {beta}: it must be above 0.")
 
@@ -145,7 +145,7 @@ def build(config: PreferenceConfig, begins: ModelSource) -> Parts:
     policy, chat = open_policy(config, begins)
     most = policy.config.max_position_embeddings
     train, held = (reading.fitting(rows, chat, most) for rows in (train, held))
-    if alone and {"wanted", "unwanted"} <= methods.constants(method).keys():
+    if alone and {"wanted", "unwanted"} <= methods.constants_of(method).keys():
         method = balanced(method, train)
     models = Models(policy=policy,
                     reference=open_reference(config, begins, policy) if method.reference else None)

@@ -224,5 +224,5 @@ def build(config: PretrainConfig, begins: ModelSource | None) -> Parts:
             config.device)
     trained = Models(policy=model)
     return Parts(models=trained, chat=chat, batches=BlockBatches(tokens, config),
-                 objective=objectives.build_objective(methods.get("sft")),
+                 objective=objectives.build_objective(methods.get_method("sft")),
                  optim=Optim(trained, config.optim, config.steps))

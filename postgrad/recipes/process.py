@@ -80,7 +80,7 @@ class ProcessConfig(RunConfig):
     generator: str | None = setting(None,
                                     "the model whose replies are labelled; none: the model before training",
                                     "the policy that will be checked, where it is another than the body")
-    method: Method = setting(methods.get("process"), *METHOD, resolve=methods.named)
+    method: Method = setting(methods.get_method("process"), *METHOD, resolve=methods.method_from_config)
     replies: Replies = setting(group=Replies)
     steps: int = setting(100, *STEPS)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))

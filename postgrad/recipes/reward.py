@@ -64,7 +64,7 @@ class RewardConfig(RunConfig):
     data: str | Sequence | None = setting(None, "instead of a task: a JSONL file of pairs",
                                           "to learn from preferences of your own; `postgrad label` collects "
                                           "them")
-    method: Method = setting(methods.get("reward"), *METHOD, resolve=methods.named)
+    method: Method = setting(methods.get_method("reward"), *METHOD, resolve=methods.method_from_config)
     head: Head = setting(group=Head)
     pairs: Pairs = setting(group=Pairs)
     steps: int = setting(120, *STEPS)
@@ -109,7 +109,7 @@ def row_of(config: RewardConfig) -> Method:
     """The row with the head's smoothing and centre, where it has them."""
     wanted = {"smoothing": config.head.smoothing, "centre": config.head.centre}
     return methods.change(config.method,
-                          **{k: v for k, v in wanted.items() if k in methods.constants(config.method)})
+                          **{k: v for k, v in wanted.items() if k in methods.constants_of(config.method)})
 
 
 @fits

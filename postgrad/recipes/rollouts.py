@@ -101,7 +101,7 @@ class RolloutConfig(RunConfig):
     """One run on samples of the policy itself."""
 
     recipe: ClassVar[str] = "rollouts"
-    method: Method = setting(methods.get("grpo"), *METHOD, resolve=methods.named)
+    method: Method = setting(methods.get_method("grpo"), *METHOD, resolve=methods.method_from_config)
     reward: object = setting(None, "who judges, in place of the task's verifier: a reward model's run "
                              "(several with commas), judge:MODEL[:RUBRIC.txt], a verifier by name; in Python "
                              "a function; none: the task's verifier",

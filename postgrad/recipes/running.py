@@ -68,7 +68,7 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
     names = {k: tasks.label(v) if v is not None else None for k, v in names.items() if hasattr(config, k)}
     row = {}
     if hasattr(config, "method"):
-        row = {"method": config.method.name, "row": methods.described(config.row)}
+        row = {"method": config.method.name, "row": methods.describe_row(config.row)}
     run = Run.create(folder, recipe=recipe, config=settings_to_json(config, record), steps=config.steps,
                      **names, **row, **facts, bring={"start": origin} if origin else {})
     if begin := getattr(watch, "begin", None):

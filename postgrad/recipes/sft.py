@@ -49,7 +49,7 @@ class SFTConfig(RunConfig):
         None, 'instead of a task: a JSONL file of {"messages": [...]} rows; several with commas between, and '
         "a weight after a colon, a.jsonl:0.7,words:0.3, where a task gives its demonstrations",
         "to imitate conversations of your own, or several kinds together; in Python rows, or a table of them")
-    method: Method = setting(methods.get("sft"), *METHOD, resolve=methods.named)
+    method: Method = setting(methods.get_method("sft"), *METHOD, resolve=methods.method_from_config)
     examples: int = setting(4000, "demonstrations drawn from the task",
                             "at least steps x rows_per_step, so that none comes twice; a task with fewer "
                             "gives all it has", within=COUNT)

@@ -41,6 +41,9 @@ SETTINGS: dict[str, str] = {  # dotted name in a config -> dotted name now
     "anchor.ensemble": "reward_ensemble", "optim.lanes": "optim.virtual_ranks",
 }
 
+ROW_FIELDS = {"kl": "kl_estimator"}  # of a row of the table
+FUNCTIONS: dict[str, str] = {}  # of a row of the table, as a run keeps them: module.name -> module.name
+
 
 def renamed_module(name: str) -> str:
     """"postgrad.chat" -> "postgrad.models.chat"; "" for a name that version 0.1 did not have."""
@@ -99,3 +102,19 @@ def _find(config: dict[str, object], path: list[str]) -> tuple[dict[str, object]
             return None, None
         config = inner
     return (config, config[path[-1]]) if path[-1] in config else (None, None)
+
+
+def renamed_field(name: str) -> str:
+    """What to say of a field that rows had in version 0.1; "" for any other name."""
+    if name.endswith("_wants"):
+        return " The columns of a function are its keyword-only parameters without a default."
+    return f" It is called {ROW_FIELDS[name]} now." if name in ROW_FIELDS else ""
+
+
+def translate_row(row: Mapping[str, object]) -> dict[str, object]:
+    """The row that a run of version 0.1 kept, under today's names; any other row as it is."""
+    functions = row.get("functions")
+    if not isinstance(functions, Mapping):
+        return dict(row)
+    return {**row, "functions": {ROW_FIELDS.get(place, place): FUNCTIONS.get(name, name)
+                                 for place, name in functions.items()}}

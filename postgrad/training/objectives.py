@@ -12,12 +12,13 @@ batch: constants of the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
 from postgrad.maths import kl, surrogate
+from postgrad.maths.preference import sum_logp
 from postgrad.models import Models
 from postgrad.models.choices import choice_columns
 from postgrad.records import Batch
@@ -60,26 +61,45 @@ def preference_objective(method) -> Objective:
     judge = _singles if method.source == "singles" else _pairs
 
     def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
-        return judge(method, _scores(method, models, batch), batch)
+        return judge(method, *_scores(method, models, batch), batch)
 
     return objective
 
 
-def _scores(method, models, batch: Batch) -> Tensor:  # [B], or [B, K] from K heads
+def _scores(method, models, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """Scores [B], or [B, K] from K heads; and the summed log-probs [B] that the loss takes."""
     if method.score is None:
-        return models.policy.scores(batch.tokens, batch.lengths, packed=batch.packed)
+        return models.policy.scores(batch.tokens, batch.lengths, packed=batch.packed), {}
     logp, _ = models.policy.logp(batch.tokens, batch.mask, 1.0, packed=batch.packed)
-    score = method.score(logp, batch.mask)
-    return score - method.score(_needed(batch, "ref_logp", method), batch.mask) if method.reference else score
+    sums = {"logp": logp}
+    columns = {name: batch.mask.sum(1) if name == "lengths" else _needed(batch, name, method)
+               for name in method.columns_of("score")}
+    score = method.score(logp, batch.mask, **columns)
+    if method.reference:
+        sums["ref_logp"] = _needed(batch, "ref_logp", method)
+        score = score - method.score(sums["ref_logp"], batch.mask, **columns)
+    return score, {name: sum_logp(x, batch.mask) for name, x in sums.items()
+                   if any(column.endswith(f"_{name}") for column in method.columns_of("loss"))}
 
 
-def _pairs(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
+def _replies(method, sums: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:  # [U, 1] of pairs, [U]
+    """The columns that the loss takes by keyword: chosen_length, rejected_ref_logp, reply_logp, ..."""
+    rows = {**sums, "length": batch.mask.sum(1)}
+    out = {}
+    for name in method.columns_of("loss"):
+        side, _, column = name.partition("_")
+        x = rows[column]
+        out[name] = x if side == "reply" else x[0 if side == "chosen" else 1::2, None]
+    return out
+
+
+def _pairs(method, score: Tensor, sums: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Stats]:
     assert batch.rows_per_unit == 2, (f"{method.name} needs pairs, and the batch has "
                                       f"{batch.rows_per_unit} row(s) a unit")
     score = score if score.dim() == 2 else score[:, None]
     chosen, rejected = score.view(batch.units, 2, score.shape[1]).unbind(1)  # [U, K]
     margin = torch.zeros_like(chosen) if batch.margin is None else batch.margin[:, None].expand_as(chosen)
-    loss = method.loss(chosen, rejected, margin)
+    loss = method.loss(chosen, rejected, margin, **_replies(method, sums, batch))
     loss = (loss if batch.votes is None else loss * batch.votes).mean(1)
     seen = {"disagreement": (chosen - rejected).std(1)} if chosen.shape[1] > 1 else {}
     chosen, rejected = chosen.mean(1), rejected.mean(1)
@@ -89,9 +109,9 @@ def _pairs(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
     return loss, Stats({name: _mean(x) for name, x in seen.items()}, units={"accuracy": right})
 
 
-def _singles(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
+def _singles(method, score: Tensor, sums: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Stats]:
     label, baseline = _needed(batch, "label", method), _needed(batch, "baseline", method)
-    loss = method.loss(score, label, baseline)
+    loss = method.loss(score, label, baseline, **_replies(method, sums, batch))
     wanted, unwanted = label > 0, label <= 0
     right = torch.where(wanted, score > baseline, score < baseline).to(loss)
     stats = {
@@ -126,9 +146,9 @@ def policy_objective(method, temperature: float = 1.0) -> Objective:
         old_logp = logp.detach() if batch.old_logp is None else batch.old_logp
         known = {"entropy": entropy, "old_logp": old_logp, "lengths": mask.sum(1), "teacher_kl": teacher_kl}
         wanted = {name: known[name] if name in known else _needed(batch, name, method)
-                  for name in (*method.surrogate_wants, *method.kl_wants)}
+                  for name in (*method.columns_of("surrogate"), *method.columns_of("kl_estimator"))}
         loss, clipped = method.surrogate(logp, old_logp, adv, mask,
-                                         **{name: wanted[name] for name in method.surrogate_wants})
+                                         **{name: wanted[name] for name in method.columns_of("surrogate")})
         stats = _policy_stats(batch, mask, logp, old_logp, entropy, clipped)
         if teacher_kl is not None:
             stats["teacher_kl"] = _mean(teacher_kl, mask)
@@ -136,8 +156,8 @@ def policy_objective(method, temperature: float = 1.0) -> Objective:
             loss = loss * batch.correction
             stats.update(_correction_stats(batch, mask, old_logp))
         if method.kl_in_loss:
-            far = method.kl(logp, _needed(batch, "ref_logp", method),
-                            **{name: wanted[name] for name in method.kl_wants})
+            far = method.kl_estimator(logp, _needed(batch, "ref_logp", method),
+                            **{name: wanted[name] for name in method.columns_of("kl_estimator")})
             loss = loss + method.kl_in_loss * far * mask
         if method.entropy:
             loss = loss - method.entropy * entropy
@@ -157,7 +177,7 @@ def policy_objective(method, temperature: float = 1.0) -> Objective:
 def _chosen(method, models, batch: Batch, temperature: float) -> tuple[Tensor, Tensor, Tensor | None]:
     """Log-prob and entropy [B, T] of what was sampled; and how far every choice is from the teacher's, where
     the surrogate wants that."""
-    if "teacher_kl" not in method.surrogate_wants:
+    if "teacher_kl" not in method.wanted:
         return *models.policy.logp(batch.tokens, batch.mask, temperature, packed=batch.packed), None
     with torch.no_grad():
         teacher = models.teacher.choices(batch.tokens, batch.mask, packed=batch.packed)

@@ -6,9 +6,15 @@ import pytest
 
 from postgrad.cli import main
 from postgrad.methods import METHODS, method
-from postgrad.methods.compare import compare, told
-from postgrad.methods.constants import functions
-from postgrad.methods.docstrings import docstring, first_paragraph, pieces, plain, set_apart
+from postgrad.methods.pages import (
+    compare_rows,
+    doc_pieces,
+    docstring,
+    first_paragraph,
+    formulas_in,
+    function_facts,
+)
+from postgrad.methods.row import row_functions, unbound
 
 MINE = '''
 """A row of one's own."""
@@ -29,36 +35,36 @@ row = postgrad.method("nano", name="bold", surrogate=bold)
 
 
 def parts(a, b):
-    return {d.part: (d.first, d.second) for d in compare(a, b)}
+    return {d.part: (d.first, d.second) for d in compare_rows(a, b)}
 
 
 @pytest.mark.parametrize("row", METHODS.values(), ids=METHODS)
 def test_a_row_does_not_differ_from_itself(row):
-    assert compare(row, row) == compare(row, method(row, name="copy")) == []
+    assert compare_rows(row, row) == compare_rows(row, method(row, name="copy")) == []
 
 
 @pytest.mark.parametrize("row", METHODS.values(), ids=METHODS)
 def test_two_rows_of_the_table_differ(row):
     for other in METHODS.values():
-        assert bool(compare(row, other)) == (row is not other), f"{row.name} and {other.name}"
+        assert bool(compare_rows(row, other)) == (row is not other), f"{row.name} and {other.name}"
 
 
 def test_what_differs_and_nothing_else():
     found = parts(METHODS["grpo"], METHODS["dapo"])
-    assert found.keys() == {"surrogate", "weigh", "reference", "kl", "kl_in_loss", "resample_flat",
+    assert found.keys() == {"surrogate", "weigh", "reference", "kl_estimator", "kl_in_loss", "resample_flat",
                             "overlong", "minibatches", "high", "about", "paper"}
     assert found["high"] == (0.2, 0.28) and found["kl_in_loss"] == (0.04, 0.0)
     assert [told["function"] for told in found["weigh"]] == ["sequence_mean", "token_mean"]
     assert "clip(rho, 1 - low, 1 + high)" in found["surrogate"][0]["says"]
-    assert found["kl"][0]["function"] == "k3" and found["kl"][1] is None
+    assert found["kl_estimator"][0]["function"] == "k3" and found["kl_estimator"][1] is None
 
 
 def test_rows_of_two_kinds():
     found = parts(METHODS["ppo"], METHODS["dpo"])
     assert found["kind"] == ("policy", "preference") and found["learns from"] == ("rollouts", "pairs")
-    assert found["credit_wants"] == (["value"], None) and found["loss"][0] is None
+    assert found["columns of credit"] == (["value"], None) and found["loss"][0] is None
     assert found["credit"][0]["formulas"] and "reference" not in found
-    assert "choose_wants" not in found and "kl_stop" not in found  # neither has one
+    assert "columns of choose" not in found and "kl_stop" not in found  # neither has one
 
 
 def test_a_constant_alone():
@@ -97,12 +103,12 @@ def test_docstrings_taken_apart():
         f(x) = x^2
     Then more.
     """
-    assert first_paragraph(doc) == "In words, over two lines." and set_apart(doc) == ["f(x) = x^2"]
-    assert first_paragraph(None) == "" and set_apart(None) == []
+    assert first_paragraph(doc) == "In words, over two lines." and formulas_in(doc) == ["f(x) = x^2"]
+    assert first_paragraph(None) == "" and formulas_in(None) == []
 
 
 def test_a_formula_that_ends_a_docstring_is_one():
-    assert set_apart("""The square.
+    assert formulas_in("""The square.
 
         f(x) = x^2
     """) == ["f(x) = x^2"]
@@ -119,14 +125,14 @@ def ends_with_formulas(x):
 
 def test_docstrings_are_read_from_the_source():
     """Whatever Python makes of the margin, and wherever the quotes are closed."""
-    assert told(ends_with_formulas)["formulas"] == ["f(x) = x^2 = x x", "g(x) = 2 x"]
-    assert [p.kind for p in pieces(docstring(ends_with_formulas))] == ["words", "formula", "formula"]
+    assert function_facts(ends_with_formulas)["formulas"] == ["f(x) = x^2 = x x", "g(x) = 2 x"]
+    assert [p.kind for p in doc_pieces(docstring(ends_with_formulas))] == ["words", "formula", "formula"]
     assert docstring(lambda x: x) == "" and docstring(int)
 
 
 @pytest.mark.parametrize("row", METHODS.values(), ids=METHODS)
 def test_what_a_function_says_is_whole(row):
     """No word of a docstring is lost."""
-    for function in functions(row).values():
-        whole = " ".join(piece.text for piece in pieces(docstring(function)))
-        assert whole.split() == plain(function).__doc__.split() and told(function)["says"]
+    for function in row_functions(row).values():
+        whole = " ".join(piece.text for piece in doc_pieces(docstring(function)))
+        assert whole.split() == unbound(function).__doc__.split() and function_facts(function)["says"]

@@ -12,7 +12,7 @@ import tests.training.batches.microbatch_test as micro
 from postgrad import methods, recipes
 from postgrad.cli.settings import config_from_text
 from postgrad.maths import surrogate
-from postgrad.methods import METHODS, change, constants, described, difference, title
+from postgrad.methods import METHODS, change, constants_of, describe_row, row_difference, row_title
 from postgrad.recipes import running
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.runs import Run
@@ -50,17 +50,17 @@ def file(tmp_path, monkeypatch):
 # constants
 
 def test_constants_are_what_can_be_set():
-    assert constants(METHODS["dapo"]) == {
+    assert constants_of(METHODS["dapo"]) == {
         "choose": "all", "correction": "none",
         "kl_in_reward": 0.0, "kl_in_loss": 0.0, "critic": False, "value_weight": 0.0, "value_clip": 0.0,
         "entropy": 0.0, "whiten": False, "resample_flat": True, "overlong": True, "mask_truncated": False,
         "truncated_penalty": 0.0, "scale_rewards": False, "epochs": 1, "minibatches": 16, "kl_stop": 0.0,
         "low": 0.2, "high": 0.28}
-    assert {k: constants(METHODS["ppo"])[k] for k in ("gamma", "lam")} == {"gamma": 1.0, "lam": 0.95}
+    assert {k: constants_of(METHODS["ppo"])[k] for k in ("gamma", "lam")} == {"gamma": 1.0, "lam": 0.95}
     wide = change(METHODS["dapo"], high=0.3)
     assert wide.surrogate.keywords == {"low": 0.2, "high": 0.3} and wide != METHODS["dapo"]
     assert change(wide, high=0.28) == METHODS["dapo"] and METHODS["dapo"].surrogate.keywords["high"] == 0.28
-    assert title(wide, METHODS) == "dapo(high=0.3)" and title(METHODS["dapo"], METHODS) == "dapo"
+    assert row_title(wide, METHODS) == "dapo(high=0.3)" and row_title(METHODS["dapo"], METHODS) == "dapo"
 
 
 @pytest.mark.parametrize(("change_", "words"), [
@@ -77,37 +77,37 @@ def test_a_constant_that_is_none_is_a_sentence(change_, words):
 
 def test_the_short_form_is_taken_where_it_is_unique():
     _, config = config_from_text("dapo:words", ["high=0.3", "method.low=0.1", "lr=1e-4"])
-    assert ((constants(config.method)["high"], constants(config.method)["low"], config.optim.lr)
+    assert ((constants_of(config.method)["high"], constants_of(config.method)["low"], config.optim.lr)
             == (0.3, 0.1, 1e-4))
     # the constants are those of the row that is named
     _, config = config_from_text("grpo:words", ["method=ppo", "lam=0.9"])
     assert config.method.name == "ppo" and config.method.credit.keywords["lam"] == 0.9
     with pytest.raises(ValueError, match="'alpha' may be method.alpha or optim.adapter.alpha"):
         config_from_text("cpo:questions", ["alpha=2"])
-    assert constants(config_from_text("dpo:questions", ["beta=0.2"])[1].method)["beta"] == 0.2
+    assert constants_of(config_from_text("dpo:questions", ["beta=0.2"])[1].method)["beta"] == 0.2
 
 
 def test_a_name_in_two_functions_is_written_with_its_place():
     def twice(reward, mask, group_size, *, low=1.0):
         return reward * low
     row = change(METHODS["grpo"], name="twice", credit=twice)
-    assert constants(row)["credit.low"] == 1.0 and constants(row)["surrogate.low"] == 0.2
+    assert constants_of(row)["credit.low"] == 1.0 and constants_of(row)["surrogate.low"] == 0.2
     with pytest.raises(ValueError, match="has 'low' in two places, credit.low or surrogate.low"):
         change(row, low=0.1)
-    assert constants(change(row, **{"credit.low": 2.0}))["credit.low"] == 2.0
+    assert constants_of(change(row, **{"credit.low": 2.0}))["credit.low"] == 2.0
 
 
 def test_a_part_is_set_by_its_name_and_brings_its_constants():
     _, config = config_from_text("dapo:words", ["method.correction=tis", "method.cap=3",
                                                "method.choose=top_entropy"])
     row = config.method
-    assert row.correction.keywords == {"cap": 3.0} and row.choose_wants == ("entropy",)
-    assert (constants(row)["correction"], constants(row)["share"]) == ("tis", 0.2)
+    assert row.correction.keywords == {"cap": 3.0} and row.columns_of("choose") == ("entropy",)
+    assert (constants_of(row)["correction"], constants_of(row)["share"]) == ("tis", 0.2)
     saved = json.loads(json.dumps(settings_to_json(config, record)))
     assert saved["method"] == {"name": "dapo", "choose": "top_entropy", "correction": "tis", "share": 0.2,
                                "cap": 3.0}
     assert settings_from_json(RolloutConfig, saved).method == row
-    assert title(row, METHODS).startswith("dapo(choose=top_")
+    assert row_title(row, METHODS).startswith("dapo(choose=top_")
     assert change(row, correction="none", choose="all") == METHODS["dapo"]
     with pytest.raises(ValueError, match="method.correction='tsi': there is no such part. Did you mean"):
         config_from_text("dapo:words", ["method.correction=tsi"])
@@ -121,7 +121,7 @@ def halved(sampler_logp, old_logp, mask, *, by=0.5):
 
 def test_a_correction_of_one_s_own_is_a_function():
     row = change(METHODS["grpo"], name="halved", correction=halved)
-    assert (constants(row)["correction"], constants(row)["by"]) == ("halved", 0.5)
+    assert (constants_of(row)["correction"], constants_of(row)["by"]) == ("halved", 0.5)
     models, batch = micro.step_of(METHODS["grpo"])
     row = change(row, kl_in_loss=0.0)
     step = weigh_minibatch(batch, row, micro.LONG)
@@ -136,7 +136,7 @@ def test_a_changed_row_comes_back_from_a_run():
     saved = json.loads(json.dumps(settings_to_json(config, record)))
     assert saved["method"] == {"name": "dapo", "high": 0.3}
     again = settings_from_json(RolloutConfig, saved)
-    assert again.method == config.method and described(again.method) == described(config.method)
+    assert again.method == config.method and describe_row(again.method) == describe_row(config.method)
     assert settings_to_json(config_from_text("dapo:words")[1], record)["method"] == "dapo"
 
 
@@ -150,11 +150,11 @@ def test_every_row_resolves_trains_and_shows(name, tmp_path):
     setting = next(s for s in recipes.module(recipe).SETTINGS if s in ("words", "questions"))
     _, config = config_from_text(f"{name}:{setting}")
     shown = {field["key"] for group in sections(f"{name}:{setting}", {}) for field in group["fields"]}
-    assert {f"method.{key}" for key in constants(row)} <= shown
+    assert {f"method.{key}" for key in constants_of(row)} <= shown
     config = small(config, **{"steps": 1, "save_every": 1, "evaluation.every": 0, "rollouts.group_size": 3})
     config = taught(config, tmp_path)
     run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run")
-    assert (run.info["row"] == described(config.row) and run.info["row"]["name"] == name
+    assert (run.info["row"] == describe_row(config.row) and run.info["row"]["name"] == name
             and run.state()["state"] == "done")
 
 
@@ -162,7 +162,7 @@ def test_every_row_resolves_trains_and_shows(name, tmp_path):
 
 def test_a_row_in_a_file_is_trained_by_its_name(file, tmp_path):
     recipe, config = config_from_text("soft.py", ["tau=0.7"], task="words")
-    assert recipe == "rollouts" and config.method.name == "soft" and constants(config.method)["tau"] == 0.7
+    assert recipe == "rollouts" and config.method.name == "soft" and constants_of(config.method)["tau"] == 0.7
     config = small(config, save_every=1, **{"evaluation.every": 0})
     run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run")
     assert run.config["method"] == {"name": "soft.py:soft", "tau": 0.7}
@@ -191,7 +191,7 @@ def test_a_file_that_is_none(file, text, words):
 def test_a_registered_row_goes_by_its_name():
     mine = methods.register(change(METHODS["nano"], name="mine_alone"))
     try:
-        assert methods.get("mine_alone") is mine
+        assert methods.get_method("mine_alone") is mine
         with pytest.raises(ValueError, match="grpo is a row of the table"):
             methods.register(change(METHODS["nano"], name="grpo"))
     finally:
@@ -199,10 +199,10 @@ def test_a_registered_row_goes_by_its_name():
 
 
 def test_what_differs_is_said_in_words():
-    a, b = described(METHODS["grpo"]), described(change(METHODS["grpo"], kl_in_loss=0.1))
-    assert difference(a, b) == "kl_in_loss was 0.04 and is 0.1" and difference(a, a) == ""
-    other = described(change(METHODS["grpo"], surrogate=surrogate.policy_gradient))
-    assert "surrogate was postgrad.maths.surrogate.clipped_ratio and is" in difference(a, other)
+    a, b = describe_row(METHODS["grpo"]), describe_row(change(METHODS["grpo"], kl_in_loss=0.1))
+    assert row_difference(a, b) == "kl_in_loss was 0.04 and is 0.1" and row_difference(a, a) == ""
+    other = describe_row(change(METHODS["grpo"], surrogate=surrogate.policy_gradient))
+    assert "surrogate was postgrad.maths.surrogate.clipped_ratio and is" in row_difference(a, other)
 
 
 def test_a_run_does_not_go_on_with_another_row_of_the_table(tmp_path, monkeypatch):

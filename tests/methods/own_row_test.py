@@ -10,7 +10,7 @@ from doc_blocks import ROOT, blocks
 
 import postgrad as pg
 from postgrad.cli import main
-from postgrad.methods import constants, get
+from postgrad.methods import constants_of, get_method
 
 PAGE = ROOT / "docs" / "your-own-row.md"
 BLOCKS = blocks(PAGE)
@@ -27,7 +27,7 @@ def file(tmp_path, monkeypatch):
 
 
 def test_its_functions_by_hand(file):
-    row, mask = get(f"{file}:soft"), torch.ones(1, 1, dtype=torch.bool)
+    row, mask = get_method(f"{file}:soft"), torch.ones(1, 1, dtype=torch.bool)
     logp = torch.tensor([[math.log(2.0)]], requires_grad=True)
     loss, _ = row.surrogate(logp, torch.zeros(1, 1), torch.tensor([[3.0]]), mask)  # rho 2, A 3, tau 0.5
     assert loss.item() == pytest.approx(-1.5 * math.tanh(2.0))
@@ -69,4 +69,4 @@ def test_it_is_trained(file, capsys):
     assert kept["constants"]["tau"] == 0.7 and kept["texts"].keys() >= {"surrogate", "correction"}
     assert kept["functions"]["correction"].endswith(".square_root")
     assert last["effective_share"] == pytest.approx(1, abs=1e-3) and last["corrected_away"] == 0
-    assert len(run.metrics()) == 2 and constants(get(file))["tau"] == 0.5
+    assert len(run.metrics()) == 2 and constants_of(get_method(file))["tau"] == 0.5

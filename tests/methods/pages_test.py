@@ -11,8 +11,8 @@ import pytest
 from against import found
 from doc_blocks import ROOT, links
 
-from postgrad.methods import METHODS, get, method
-from postgrad.methods.pages import page, remarks
+from postgrad.methods import METHODS, get_method, method
+from postgrad.methods.pages import method_page, row_comments
 
 PAGES = ROOT / "docs" / "methods"
 rows = pytest.mark.parametrize("row", METHODS.values(), ids=METHODS)
@@ -20,7 +20,7 @@ rows = pytest.mark.parametrize("row", METHODS.values(), ids=METHODS)
 
 @rows
 def test_every_line_number_points_at_its_function(row):
-    said = page(row, METHODS)
+    said = method_page(row, METHODS)
     text = (PAGES / f"{row.name}.md").read_text()
     assert said.parts
     for part in said.parts:
@@ -62,10 +62,10 @@ def test_the_points_of_an_unbiased_row_lie_on_the_line():
 
 
 def test_the_nearest_rows():
-    assert page(METHODS["dpo"], METHODS).neighbours[0].name == "ipo"
-    counts = [len(n.differences) for n in page(METHODS["grpo"], METHODS).neighbours]
+    assert method_page(METHODS["dpo"], METHODS).neighbours[0].name == "ipo"
+    counts = [len(n.differences) for n in method_page(METHODS["grpo"], METHODS).neighbours]
     assert counts == sorted(counts) and len(counts) == 3
-    wide = page(method("dapo", name="wide", high=0.3), METHODS).neighbours[0]
+    wide = method_page(method("dapo", name="wide", high=0.3), METHODS).neighbours[0]
     assert wide.name == "dapo" and {d.part for d in wide.differences} == {"surrogate", "high"}
 
 
@@ -80,8 +80,8 @@ def test_what_is_said_of_a_library_stands_on_a_test_of_that_row():
 
 
 def test_the_columns_that_a_row_wants_are_named():
-    assert page(METHODS["grpo"], METHODS).wants == {}
-    assert page(METHODS["ppo"], METHODS).wants.keys() == {"value"}
+    assert method_page(METHODS["grpo"], METHODS).wants == {}
+    assert method_page(METHODS["ppo"], METHODS).wants.keys() == {"value"}
     assert "handed: `value`, the critic's values when" in (PAGES / "ppo.md").read_text()
 
 
@@ -97,7 +97,7 @@ ROWS = (
     Policy(name="c", credit=f),
 )
 """
-    assert remarks(text) == {"mine": "Why it differs.", "b": "Another.", "c": ""}
+    assert row_comments(text) == {"mine": "Why it differs.", "b": "Another.", "c": ""}
 
 
 MINE = '''
@@ -122,8 +122,8 @@ row = method("nano", name="bold", paper="none", about="more praise", surrogate=p
 def test_a_user_s_row_has_a_page_too(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(MINE)
-    row = get(str(path))
-    said = page(row, METHODS)
+    row = get_method(str(path))
+    said = method_page(row, METHODS)
     surrogate = next(part for part in said.parts if part.field == "surrogate")
     assert (surrogate.file, surrogate.line, surrogate.constants) == (str(path), 7, {"much": 1.0})
     assert [p.kind for p in surrogate.pieces] == ["words", "formula"]

@@ -56,21 +56,15 @@ def test_out_of_range_is_a_sentence(change):
 
 @pytest.mark.parametrize("name", methods.METHODS)
 def test_no_constant_of_a_row_takes_a_number_that_cannot_be(name):
-    row = methods.get(name)
-    for constant, value in methods.constants(row).items():
+    row = methods.get_method(name)
+    for constant, value in methods.constants_of(row).items():
         if not isinstance(value, bool | str) and constant not in SIGNED:
             with pytest.raises(ValueError, match=rf"method.{constant} is -1(\.0)?: it must be "):
                 methods.change(row, **{constant: -1})
-
-
-def test_the_ranges_are_those_of_constants_that_there_are():
-    from postgrad.methods.ranges import RANGES
-    from postgrad.methods.words import CONSTANTS
-    assert RANGES.keys() <= CONSTANTS.keys()
 
 
 def test_shares_end_at_one():
     for constant, value in (("gamma", 1.1), ("lam", 2.0)):
         with pytest.raises(ValueError, match=f"method.{constant} is {value}: it must be from 0 to 1"):
             methods.method("ppo", **{constant: value})
-    assert methods.constants(methods.method("simpo", gamma=2.0))["gamma"] == 2.0
+    assert methods.constants_of(methods.method("simpo", gamma=2.0))["gamma"] == 2.0

@@ -113,11 +113,11 @@ def test_bytes_held_are_those_of_the_estimate():
     assert held_bytes(packed) == pytest.approx(matrices(config) * 4.127 / 8 + 4 * small, rel=1e-3)
     model = Adapted(packed, Adapter(packed, rank=8, generator=torch.Generator()))
     held = held_bytes(packed) + held_bytes(model)
-    said = estimate(config, methods.get("sft"), Setup(lora=8, bits=4, single=True)).weights
+    said = estimate(config, methods.get_method("sft"), Setup(lora=8, bits=4, single=True)).weights
     assert held == pytest.approx(said, rel=1e-3)
     packed.to(torch.bfloat16)
     held = held_bytes(packed) + held_bytes(model)
-    assert held == pytest.approx(estimate(config, methods.get("sft"), Setup(lora=8, bits=4)).weights,
+    assert held == pytest.approx(estimate(config, methods.get_method("sft"), Setup(lora=8, bits=4)).weights,
                                  rel=1e-3)
 
 

@@ -12,7 +12,7 @@ from settings_text import override
 
 from postgrad import recipes
 from postgrad.cli.settings import config_from_text
-from postgrad.methods import METHODS, Row, constants
+from postgrad.methods import METHODS, Method, constants_of
 from postgrad.models import Adapters
 from postgrad.recipes.rollouts import KL, LINES, RolloutConfig
 from postgrad.recipes.sft import SFTConfig
@@ -168,7 +168,7 @@ def test_flat_is_the_config_by_dotted_keys(recipe, setting):
         group, _, name = key.rpartition(".")
         for part in group.split(".") if group else ():
             found = getattr(found, part)
-        found = constants(found)[name] if isinstance(found, Row) else getattr(found, name)
+        found = constants_of(found)[name] if isinstance(found, Method) else getattr(found, name)
         assert found == value and not isinstance(value, Settings)
     assert {k.split(".")[0] for k in flat_settings(config)} == {f.name for f in fields(config)}
 

@@ -101,7 +101,7 @@ def test_the_tokens_of_a_pass_leave_a_tenth_free():
     ("preference", "dpo", 1e-4), ("preference", "kto", 1e-4), ("process", "outcome", 1e-4)])
 def test_the_embedded_models_are_trained_as_ever(recipe, row, lr):
     task = "words" if recipe in ("sft", "rollouts", "process") else "questions"
-    before = recipes.config_class(recipe)(task=task, method=methods.get(row))
+    before = recipes.config_class(recipe)(task=task, method=methods.get_method(row))
     for model in ("tiny", "tiny-chat"):
         config, said = fitted(replace(before, model=model))
         values = flat_settings(config)

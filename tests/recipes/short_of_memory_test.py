@@ -26,7 +26,8 @@ def runs_out(*args, **options):
 
 
 @pytest.mark.parametrize(("place", "said"), [
-    ("postgrad.training.optim.Optim.gather", "training"), ("postgrad.sampling.LocalSampler.write", "sampling"),
+    ("postgrad.training.optim.Optim.gather", "training"),
+    ("postgrad.sampling.LocalSampler.write", "sampling"),
     ("postgrad.training.batches.rollouts.credit_columns", "scoring")])
 def test_a_run_says_where_and_what_to_lower(tmp_path, monkeypatch, place, said):
     monkeypatch.setattr(place, runs_out)

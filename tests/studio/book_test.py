@@ -133,13 +133,13 @@ def test_what_is_not_there_is_said(studio):
 
 def test_every_method_has_a_page(studio):
     from postgrad.methods import METHODS
-    from postgrad.methods.pages import page as page_of
+    from postgrad.methods.pages import method_page
     table = studio.get("/book/methods").text
     for name in METHODS:
         assert f'href="/book/methods/{name}"' in table
         assert methods.row_source(name)["text"].count(f'name="{name}"') == 1
     page = studio.get("/book/methods/grpo").text
-    near = [other.name for other in page_of(METHODS["grpo"], METHODS).neighbours]
+    near = [other.name for other in method_page(METHODS["grpo"], METHODS).neighbours]
     for words in ("group_zscore", "2402.03300", "exact gradient", "population std", "0.04", *near):
         assert words in page
 

@@ -51,7 +51,7 @@ def test_a_model_size_by_keyboard(studio, tab):  # noqa: F811
     page.get_by_label("7B", exact=True).focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_selector(".picture[data-query='size=13B']")
-    made = estimate(SIZES["13B"], methods.get("ppo"), Setup(reward_model=True))
+    made = estimate(SIZES["13B"], methods.get_method("ppo"), Setup(reward_model=True))
     assert f"{made.peak / GB:.0f} GB" in page.locator(".algorithm .peak").first.text_content()
 
 

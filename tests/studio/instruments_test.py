@@ -84,7 +84,7 @@ def test_a_group_gets_as_many_rewards_as_it_has_answers():
 def test_bars_are_the_estimator_s(state, setup):
     found = algorithms.compute(state)
     for row in found["methods"]:
-        made = estimate(SIZES[state.size], methods.get(row["name"]),
+        made = estimate(SIZES[state.size], methods.get_method(row["name"]),
                         Setup(**setup, reward_model=row["name"] == "ppo"))
         assert row["peak"] == pytest.approx(made.peak / GB)
         totals = {phase: sum(size for _, _, size in parts) for phase, parts in row["phases"].items()}

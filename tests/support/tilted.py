@@ -88,8 +88,8 @@ def grpo_rows(beta: float) -> dict[str, Policy]:
     return {
         "grpo as in the paper": row,
         "grpo, no std": centred,
-        "grpo, no std, k2": replace(centred, kl=kl.k2),
-        "grpo, no std, k2, sequence sum": replace(centred, kl=kl.k2, weigh=weights.sequence_sum),
+        "grpo, no std, k2": replace(centred, kl_estimator=kl.k2),
+        "grpo, no std, k2, sequence sum": replace(centred, kl_estimator=kl.k2, weigh=weights.sequence_sum),
         "grpo, KL in the reward": replace(row, kl_in_loss=0.0, kl_in_reward=beta),
     }
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import wraps
 from types import SimpleNamespace
 
 import torch
@@ -226,6 +227,7 @@ def every_group(size: int) -> tuple[Tensor, Tensor]:
 def stepwise(method: Policy) -> Policy:
     """The row with its credit and whitening taken in each group by itself, even where they see others."""
 
+    @wraps(method.credit)  # so that it takes the same columns
     def apart(reward: Tensor, mask: Tensor, group_size: int, **wants: Tensor) -> Tensor:
         parts = [method.credit(reward[i: i + group_size], mask[i: i + group_size], group_size,
                                **{name: x[i: i + group_size] for name, x in wants.items()})

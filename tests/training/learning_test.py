@@ -10,7 +10,7 @@ import toy
 
 from postgrad.maths.select import best_and_worst
 from postgrad.maths.weights import token_mean
-from postgrad.methods import METHODS, SOURCES, get
+from postgrad.methods import METHODS, SOURCES, get_method
 from postgrad.records import Batch
 from postgrad.training import objectives
 from postgrad.training.stats import Stats
@@ -85,7 +85,7 @@ def next_batch(method, models, draw):
         ref_logp = models.reference.logp(toy.TOKENS[rows], toy.MASK[rows])[0]
         return batch_of(rows, weight=torch.full((32,), 1 / 32), ref_logp=ref_logp, label=label,
                         baseline=torch.zeros(32))
-    best = {"best": float(toy.REWARD.max())} if method.select_wants else {}
+    best = {"best": float(toy.REWARD.max())} if method.wanted else {}
     chosen = good if method.source == "conversations" else method.select(toy.REWARD[sampled], GROUP, **best)
     rows = good if method.source == "conversations" else sampled[chosen]
     return batch_of(rows, weight=method.weigh(toy.MASK[rows], toy.LONGEST))
@@ -172,9 +172,9 @@ def test_the_table():
         assert (row.name == name and row.source in SOURCES and row.paper and row.about
                 and objectives.build_objective(row))
     with pytest.raises(ValueError, match="Did you mean 'dr_grpo'"):
-        get("dr-grpo")
+        get_method("dr-grpo")
     with pytest.raises(ValueError, match="There is: best_of_n"):
-        get("xyzzy")
+        get_method("xyzzy")
     with pytest.raises(ValueError, match="grpo needs batch.adv"):
         objectives.build_objective(METHODS["grpo"])(None, batch_of(GOOD, weight=torch.ones(1)))
     assert Stats().results() == {}

@@ -23,12 +23,12 @@ SHAPE = ["rollouts.prompts_per_step=4", "rollouts.group_size=4", "rollouts.max_n
 
 
 @pytest.mark.parametrize("name", [name for name, row in POLICY.items()
-                                  if "teacher_kl" not in row.surrogate_wants])  # exact, whoever sampled
+                                  if "teacher_kl" not in row.wanted])  # exact, whoever sampled
 def test_a_row_says_whether_it_uses_a_ratio(name):
     """Its surrogate's gradient depends on the old policy or does not."""
     row, adv, mask = POLICY[name], torch.tensor([[1.0, -1.0]]), torch.ones(1, 2, dtype=torch.bool)
     columns = {"marked": ~mask, "sampler_logp": torch.full((1, 2), -1.0)}
-    wanted = {column: columns[column] for column in row.surrogate_wants}
+    wanted = {column: columns[column] for column in row.columns_of("surrogate")}
     grads = []
     for old in (-1.0, -1.00005):  # so little that no clip acts
         logp = torch.full((1, 2), -1.0, requires_grad=True)
@@ -161,7 +161,7 @@ def test_rewards_are_scaled_as_zieglers_code_does():
 def test_rejection_keeps_what_reaches_the_tasks_best(reward, best):
     _, config = config_from_text("rejection:words", [*SHAPE, *([f"reward={reward}"] if reward else [])])
     batches = rollouts.build(config, begins("tiny-chat")).batches
-    assert batches.wanted == {"best": best}
+    assert batches.best == best
     batches.reward = FixedReward(lambda rows: [Verdict(score=best * (i % 4 == 0) + 0.4 * best * (i % 4 == 1))
                                                for i in range(len(rows))])
     batch = next(iter(batches))

@@ -160,7 +160,7 @@ def test_gdpo():
                                                    parts={k: x[i] for k, x in parts.items()}))
                    for i in range(12))
     mine = row.credit(torch.zeros(batch.mask.shape), batch.mask, GROUP,
-                      **further_columns(replace(batch, scored=scored), row.credit_wants))
+                      **further_columns(replace(batch, scored=scored), row.columns_of("credit")))
     mine = credit.whiten(mine, batch.mask)[:, PROMPT].tolist()
     summed = [0.0] * 12
     for name, x in parts.items():

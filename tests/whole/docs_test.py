@@ -164,7 +164,7 @@ def small(monkeypatch):
     fit, evaluate, compare = door.fit, measuring.evaluate, measuring.compare
 
     def small_fit(model, method="grpo", **given):
-        row = door.methods.get(method) if isinstance(method, str) else method
+        row = door.methods.get_method(method) if isinstance(method, str) else method
         recipe = recipes.recipe_for(row)
         objects = {name: given[name] for name in ("task", "data") if name in given}
         config = recipes.recipe_config(row.name, recipe, "", {"method": row, **objects})

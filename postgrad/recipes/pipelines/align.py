@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-from postgrad.methods import change, get
+from postgrad.methods import change, get_method
 from postgrad.recipes import preference, recipe_for, reward, rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.pipelines import quality
@@ -59,7 +59,7 @@ class AlignConfig(Settings):
         if min(self.pairs, self.reward_steps, self.collections, self.problems, self.samples) < 1:
             raise ValueError("pairs, reward_steps, collections, problems and samples must be at least 1.")
         for name in self.methods.split(","):
-            if recipe_for(get(name)) not in LEARNERS:
+            if recipe_for(get_method(name)) not in LEARNERS:
                 raise ValueError(f"methods names {name!r}, which learns neither from pairs nor from a reward "
                                  "model: take dpo, ppo or grpo, say.")
 
@@ -79,7 +79,7 @@ def drawn(config: AlignConfig) -> preference.Pairs:
 def policy(config: AlignConfig, name: str) -> Stage:
     """From pairs, or against the reward model; what differs is the recipe's own."""
     examined = min(32, config.problems)
-    method = change(get(name), beta=config.beta) if name == "dpo" else get(name)
+    method = change(get_method(name), beta=config.beta) if name == "dpo" else get_method(name)
     shared = {"model": config.model, "task": config.task, "method": method, "seed": config.seed,
               "device": config.device, "optim": config.optim}
     if recipe_for(method) == "preference":

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-from postgrad.methods import get
+from postgrad.methods import get_method
 from postgrad.recipes import reward, rollouts, sft
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.pipelines import quality
@@ -62,7 +62,8 @@ def pipeline(config: InstructConfig) -> Pipeline:
     pairs = Pairs(drawn=config.pairs, held_out=max(1, config.pairs // 5))
     imitation = sft.SFTConfig(**shared, model=config.model, steps=config.sft_steps)
     judge = reward.RewardConfig(**shared, model="{sft}", steps=config.reward_steps, pairs=pairs)
-    policy = replace(rollouts.questions(), **shared, model="{sft}", method=get("ppo"), reward="{reward}",
+    policy = replace(rollouts.questions(), **shared, model="{sft}", method=get_method("ppo"),
+                     reward="{reward}",
                      ptx=rollouts.Ptx(coef=config.ptx),
                      rollouts=Rollouts(collections=config.collections),
                      evaluation=Evaluation(every=None, problems=min(32, config.problems), samples=4))

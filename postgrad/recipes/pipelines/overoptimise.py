@@ -60,8 +60,9 @@ class OveroptimiseConfig(Settings):
     task: str = setting(about="a task with labelled pairs and a known true quality",
                         when="to push a reward model of another task; its verifier is the true quality")
     model: str = setting("tiny-chat", "the model to start from, after SFT", "to push a model of your own")
-    method: Method = setting(methods.get("ppo"), "the row of the table that pushes",
-                             "to see how another policy method over-optimises", resolve=methods.named)
+    method: Method = setting(methods.get_method("ppo"), "the row of the table that pushes",
+                             "to see how another policy method over-optimises",
+                             resolve=methods.method_from_config)
     kls: str = setting("0,0.05,0.3", "the leashes: weights of the KL, with commas between",
                        "to find the weight at which the true quality no longer falls")
     proxies: Proxies = setting(group=Proxies)

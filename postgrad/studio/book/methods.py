@@ -61,9 +61,9 @@ def table() -> dict[str, list]:
 
 def shown(value: object) -> str:
     """A constant, a function or a fact of a row, as text."""
-    from postgrad.methods.constants import written
+    from postgrad.methods.row import format_call
     if isinstance(value, dict):
-        return written(value["function"], value["constants"])
+        return format_call(value["function"], value["constants"])
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None or value == []:

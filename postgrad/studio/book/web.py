@@ -108,12 +108,12 @@ def method_table(request: Request) -> Response:
 
 def method(request: Request) -> Response:
     from postgrad.methods import METHODS
-    from postgrad.methods.constants import written
-    from postgrad.methods.pages import page as page_of
+    from postgrad.methods.pages import method_page
+    from postgrad.methods.row import format_call
     name = request.path_params["name"]
     if name not in METHODS:
         raise HTTPException(404, f"The table has no row {name[:60]!r}; it has {', '.join(METHODS)}.")
-    return page(request, "book/method.html", row=page_of(METHODS[name], METHODS), written=written,
+    return page(request, "book/method.html", row=method_page(METHODS[name], METHODS), written=format_call,
                 shown=methods.shown, source=methods.row_source(name), bias=methods.scatter(name))
 
 

@@ -44,13 +44,13 @@ CONTROLS = (
 
 def facts(name: str) -> dict:
     """What the table of methods says of a row, in words."""
-    from postgrad.methods import METHODS, constants
+    from postgrad.methods import METHODS, constants_of
     from postgrad.training.memory import held, samples
     row = METHODS[name]
     online, critic = samples(row), getattr(row, "critic", False)
     anchor = (f"KL in the reward, {row.kl_in_reward:g}" if getattr(row, "kl_in_reward", 0) else
               f"KL in the loss, {row.kl_in_loss:g}" if getattr(row, "kl_in_loss", 0) else
-              f"in the loss itself, beta {constants(row)['beta']:g}")
+              f"in the loss itself, beta {constants_of(row)['beta']:g}")
     return {
         "Models in memory": ", ".join(held(row, critic)),
         "Data": "prompts" if online else "labelled pairs",

@@ -76,12 +76,12 @@ def compute(state: State) -> dict:
 def rows() -> list[dict]:
     """The clips of the table's rows that use this surrogate; rows with the same clip together."""
     from postgrad.maths.surrogate import clipped_ratio
-    from postgrad.methods import METHODS, constants
+    from postgrad.methods import METHODS, constants_of
 
     names: dict[tuple[float, float], list[str]] = {}
     for row in METHODS.values():
         if getattr(getattr(row, "surrogate", None), "func", None) is clipped_ratio:
-            bounds = constants(row)
+            bounds = constants_of(row)
             names.setdefault((bounds["low"], bounds["high"]), []).append(row.name)
     return [{"names": found, "low": low, "high": high} for (low, high), found in names.items()]
 

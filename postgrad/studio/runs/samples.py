@@ -209,7 +209,7 @@ def worked(group: dict, method: str, config: dict, row: dict | None = None) -> d
 
     from postgrad import methods
     from postgrad.maths import credit
-    row = row if isinstance(row, dict) else methods.described(methods.get(method))
+    row = row if isinstance(row, dict) else methods.describe_row(methods.get_method(method))
     kept = row.get("constants", {})
     (home, _, name) = row.get("functions", {}).get("credit", "").rpartition(".")
     if row.get("kind") != "policy":

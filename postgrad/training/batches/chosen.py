@@ -73,16 +73,20 @@ class ChosenTexts(ChosenBatches[Supervised]):
 
     def __init__(self, prompts, *, best: float | None = None, **line):
         super().__init__(prompts, **line)
-        if "best" in self.method.select_wants and best is None:
+        if "best" in self.method.wanted and best is None:
             raise ValueError(f"{self.method.name} keeps replies by their share of the best score there is, "
                              "and a reward model's has no best: train best_of_n, which keeps the best of "
                              "each prompt.")
-        self.wanted = {"best": best} if "best" in self.method.select_wants else {}
+        self.best = best
 
     def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
         score = torch.tensor([s.verdict.score if s.verdict.given else -math.inf for s in rows])
         assert self.method.select is not None, f"{self.method.name} says which rollouts it keeps"
-        chosen = self.method.select(score, self.settings.group_size, **self.wanted) & score.isfinite()
+        lengths = torch.tensor([len(s.rollout.sampled) for s in rows])
+        columns = {"best": self.best, "lengths": lengths}
+        chosen = self.method.select(score, self.settings.group_size,
+                                    **{name: columns[name] for name in self.method.columns_of("select")})
+        chosen = chosen & score.isfinite()
         kept = chosen.nonzero().squeeze(1).tolist()
         made = pick_rows(batch, sorted(episode_rows(batch, kept or [0]), key=lambda i: int(batch.lengths[i])))
         weight = self.method.weigh(made.mask, self.settings.max_rollout_tokens)

@@ -71,7 +71,8 @@ def credit_columns(batch: Batch, reward: Tensor, method: Policy, models: Models,
     """
     old = entropy = ref = value = teacher = None
     facts: dict[str, float] = {}
-    early = {*method.credit_wants, *method.choose_wants, *method.mark_wants}
+    early = {name for place in ("credit", "choose", "mark", "correction")
+             for name in method.columns_of(place)}
     early |= {"old_logp"} if method.correction else set()
     if several or method.kl_in_reward > 0 or early & {"old_logp", "entropy"}:
         old, entropy = model_logp(models.policy, batch, tokens_per_pass, temperature, virtual_ranks)
@@ -95,7 +96,7 @@ def credit_columns(batch: Batch, reward: Tensor, method: Policy, models: Models,
                     entropy=entropy if "entropy" in early else None)
     whole = episode_batch(batch)
     adv = method.credit(join_episodes(reward, batch.episode), whole.mask, group_size,
-                        **further_columns(whole, method.credit_wants))
+                        **further_columns(whole, method.columns_of("credit")))
     adv = split_episodes(adv, batch.episode)
     returns = adv + value if value is not None else None
     if method.whiten:
@@ -174,14 +175,15 @@ def weigh_minibatch(batch: Batch, method: Policy, budget: int) -> Batch:
     whole = episode_batch(batch)
     counted = whole.mask
     if method.choose:
-        counted = counted & method.choose(whole.mask, whole.adv, **further_columns(whole,
-                                                                                   method.choose_wants))
+        counted = counted & method.choose(whole.mask, whole.adv,
+                                          **further_columns(whole, method.columns_of("choose")))
     marked = correction = None
     if method.mark:
-        mark = method.mark(counted, whole.adv, **further_columns(whole, method.mark_wants))
+        mark = method.mark(counted, whole.adv, **further_columns(whole, method.columns_of("mark")))
         marked = split_episodes(counted & mark, batch.episode)
     if method.correction:
-        ratio = method.correction(whole.sampler_logp, whole.old_logp, whole.mask)
+        ratio = method.correction(whole.sampler_logp, whole.old_logp, whole.mask,
+                                  **further_columns(whole, method.columns_of("correction")))
         correction = split_episodes(ratio, batch.episode)
     weight = split_episodes(method.weigh(counted, budget), batch.episode)
     return replace(batch, weight=weight, marked=marked, correction=correction)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from postgrad.maths.preference import kto_baseline
 from postgrad.records import Batch, Conversation
+from postgrad.training.batches.columns import further_columns
 from postgrad.training.batches.lengths import TokenLimit, TokenRow
 from postgrad.training.batches.shuffled import ShuffledBatches, model_logp, padded_columns
 from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
@@ -59,8 +60,9 @@ class SingleBatches(ShuffledBatches):
         batch = Batch(**padded_columns([str(i) for i in range(len(mixed))], mixed, sampled),
                       weight=torch.ones(len(mixed)))
         batch = batch.to(self.device)
-        score = [self.method.score(self.logp(m, batch), batch.mask)
-                 for m in (self.models.policy, self.models.reference)]
+        logp, ref_logp = (self.logp(m, batch) for m in (self.models.policy, self.models.reference))
+        columns = further_columns(replace(batch, ref_logp=ref_logp), self.method.columns_of("score"))
+        score = [self.method.score(x, batch.mask, **columns) for x in (logp, ref_logp)]
         return kto_baseline(score[0] - score[1])
 
     def logp(self, model, batch: Batch) -> Tensor:  # [B, T]

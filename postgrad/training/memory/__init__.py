@@ -1,6 +1,6 @@
 """What a method asks of a GPU: bytes of weights, gradients, optimizer state, activations and key-value cache.
 
-    estimate(SIZES["7B"], methods.get("grpo"), Setup(lora=16)).peak        a shape, a row of the table,
+    estimate(SIZES["7B"], methods.get_method("grpo"), Setup(lora=16)).peak        a shape, a row of the table,
                                                                            how it is trained
 
 A step has two phases: replies are sampled (the cache), then the weights are updated (gradients and

@@ -58,7 +58,7 @@ def test_lengths_have_their_mean_and_their_end():
 def ways(size, gpus, **work):
     count, card = cards_named(gpus)
     asked = Work(**dict(prompts=16, group=4, prompt=64, reply=64) | work)
-    return options(SIZES[size], methods.get("grpo"), count, card, asked,
+    return options(SIZES[size], methods.get_method("grpo"), count, card, asked,
                    Lengths(mean=64, longest=128, kind="equal"), Setup(bits=16))
 
 

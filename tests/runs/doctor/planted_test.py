@@ -11,7 +11,7 @@ from postgrad import recipes
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.maths import surrogate
-from postgrad.methods import METHODS, described, method
+from postgrad.methods import METHODS, describe_row, method
 from postgrad.recipes.base import Evaluation
 from postgrad.recipes.counts import data_counts
 from postgrad.resolve.models import open_model
@@ -106,5 +106,5 @@ def test_moved_is_the_change_of_the_log_probability(tmp_path, tokens):
 
 @pytest.mark.parametrize("name", ["grpo", "rloo", "dapo", "nano"])
 def test_a_row_says_whether_it_compares(name):
-    assert described(METHODS[name])["compares"] is True
-    assert described(METHODS["ppo"])["compares"] is described(METHODS["sft"])["compares"] is False
+    assert describe_row(METHODS[name])["compares"] is True
+    assert describe_row(METHODS["ppo"])["compares"] is describe_row(METHODS["sft"])["compares"] is False

@@ -31,11 +31,10 @@ def surest(mask, adv, *, entropy, share):
 
 WANTING = Policy(
     name="wanting", credit=METHODS["grpo"].credit, surrogate=partial(by_entropy, scale=2.0),
-    weigh=METHODS["dapo"].weigh, surrogate_wants=("entropy", "lengths", "sampler_logp"),
-    choose=partial(surest, share=0.4), choose_wants=("entropy",))
+    weigh=METHODS["dapo"].weigh, choose=partial(surest, share=0.4))
 
 
-def test_a_row_is_handed_the_columns_it_names():
+def test_a_row_is_handed_the_columns_that_its_functions_take():
     models, batch = micro.step_of(METHODS["grpo"])
     loss, _ = objectives.build_objective(WANTING)(models, batch)
     logp, entropy = models.policy.logp(batch.tokens, batch.mask)
@@ -46,19 +45,25 @@ def test_a_row_is_handed_the_columns_it_names():
         objectives.build_objective(WANTING)(models, without)
 
 
-@pytest.mark.parametrize(("wants", "words"), [
-    (("entropie",), "wants a column 'entropie'. Did you mean 'entropy'"),
-    (("value",), "has no critic: set critic=True"),
-    (("marked",), "give both mark=... and surrogate_wants=")])
-def test_a_row_cannot_want_what_is_not_there(wants, words):
+def taking(column):
+    """A surrogate that takes a column by keyword."""
+    return eval(f"lambda logp, old_logp, adv, mask, *, {column}: (logp, mask)")
+
+
+@pytest.mark.parametrize(("column", "words"), [
+    ("entropie", "its surrogate takes 'entropie' by keyword, which is no column of a batch. Did you mean "
+                 "'entropy'"),
+    ("tau", "A constant has a default, or is bound by partial"), ("best", "surrogate cannot take best"),
+    ("value", "has no critic: set critic=True"), ("marked", "give both mark=... and a surrogate with")])
+def test_a_row_cannot_take_what_is_not_there(column, words):
     with pytest.raises(ValueError, match=words):
-        replace(WANTING, surrogate_wants=wants)
+        replace(WANTING, surrogate=taking(column))
 
 
 def test_the_parts_of_a_verdict_are_credit_s_alone():
-    with pytest.raises(ValueError, match="the parts of a verdict are for credit alone"):
-        replace(WANTING, surrogate_wants=("parts",))
-    with pytest.raises(ValueError, match="would have no say: leave it out"):
+    with pytest.raises(ValueError, match="surrogate cannot take parts: .* for credit alone"):
+        replace(WANTING, surrogate=taking("parts"))
+    with pytest.raises(ValueError, match="would have no effect: leave it out"):
         change(METHODS["gdpo"], overlong=True)
 
 
@@ -97,7 +102,7 @@ def test_a_choice_over_the_step_is_made_once_so_any_split_is_exact():
 def test_the_assembly_line_fills_what_is_wanted_early():
     policy = toy.Talker(toy.POLICY)
     rows = torch.arange(12) % len(toy.TOKENS)
-    batch = toy.rollout_batch(replace(WANTING, choose=None, choose_wants=()), rows, policy, None, None, 4)
+    batch = toy.rollout_batch(replace(WANTING, choose=None), rows, policy, None, None, 4)
     assert batch.entropy is None
     models = type("Models", (), {"policy": policy, "reference": None, "critic": None})
     reward = torch.zeros(batch.mask.shape, dtype=torch.float64)
@@ -119,5 +124,5 @@ def test_a_mark_is_made_once_a_step_also_where_the_step_is_the_only_one():
                             several=False)
     (step,) = minibatches(filled, row, group_size=4, budget=3, seed=0, step=1)
     assert step.marked.sum() == int(0.1 * batch.mask.sum()) > 1 and not step.marked[~step.mask].any()
-    with pytest.raises(ValueError, match="marked is made after credit, for the surrogate alone"):
-        replace(row, choose=surest, choose_wants=("marked",))
+    with pytest.raises(ValueError, match="choose cannot take marked: .* made after credit"):
+        replace(row, choose=lambda mask, adv, *, marked: mask)

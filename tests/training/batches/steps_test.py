@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import wraps
 
 import pytest
 import torch
@@ -97,6 +98,7 @@ def line(method, verdicts, **changes):
 def rewards_of(method, verdicts):
     seen = []
 
+    @wraps(method.credit)  # so that it takes the same columns
     def spy(reward, mask, group_size, **wanted):
         seen.append(reward)
         return method.credit(reward, mask, group_size, **wanted)

@@ -38,7 +38,7 @@ OLMO = replace(SMALL, architecture=Architecture(model_type="olmo2"))
 
 
 def of(size, method, **setup):
-    return estimate(SIZES[size], methods.get(method), Setup(**setup))
+    return estimate(SIZES[size], methods.get_method(method), Setup(**setup))
 
 
 @pytest.mark.parametrize(("size", "count"), [("1B", 1_235_814_400), ("7B", 6_738_415_616),
@@ -98,7 +98,7 @@ def test_qlora_of_65b_as_its_paper_says():
     ("sdft", False, "policy teacher"),
 ])
 def test_models_in_memory(method, judged, wanted):
-    assert held(methods.get(method), judged) == tuple(wanted.split())
+    assert held(methods.get_method(method), judged) == tuple(wanted.split())
 
 
 def test_ppo_trains_two_and_holds_four():
@@ -277,5 +277,5 @@ MEASURED = [("sft", Setup(bits=32), 26.187), ("sft", Setup(bits=32, rows=4), 39.
 
 @pytest.mark.parametrize(("method", "setup", "measured"), MEASURED)
 def test_the_estimate_is_within_a_tenth_of_a_gpu(method, setup, measured):
-    said = estimate(SIZES["1B"], methods.get(method), setup).peak / 1e9
+    said = estimate(SIZES["1B"], methods.get_method(method), setup).peak / 1e9
     assert said == pytest.approx(measured, rel=0.1)

@@ -90,9 +90,9 @@ def cut() -> dict:
 
 def rows() -> dict:
     """The rows nano and grpo side by side, as the table of methods has them."""
-    from postgrad.methods import METHODS, described
+    from postgrad.methods import METHODS, describe_row
 
-    both = [described(METHODS[name]) for name in ("nano", "grpo")]
+    both = [describe_row(METHODS[name]) for name in ("nano", "grpo")]
     words = {"credit": "from rewards to advantages", "surrogate": "what is minimised at a token",
              "weigh": "what a token counts"}
     table = [[said, *(row["functions"][key].rpartition(".")[2] for row in both)]

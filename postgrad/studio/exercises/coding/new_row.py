@@ -37,7 +37,7 @@ def observe(answer, rewards, lengths, group, moved):
     loss, _ = row.surrogate(old + torch.tensor(moved, dtype=torch.float64)[:, None], old, adv, mask)
     return {"name": row.name, "advantages": adv, "losses": loss * mask, "weights": row.weigh(mask, width),
             "KL in the loss": row.kl_in_loss, "KL in the reward": row.kl_in_reward,
-            "changed besides": sorted(name for name, ours in vars(methods.get("grpo")).items()
+            "changed besides": sorted(name for name, ours in vars(methods.get_method("grpo")).items()
                                       if name not in CHANGED | TOLD and getattr(row, name) != ours)}
 
 
