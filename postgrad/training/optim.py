@@ -134,7 +134,7 @@ class Optim:
                           weight_decay=settings.weight_decay)
         self.summed: list[torch.Tensor | None] = [None] * len(self.stepped)  # of lanes that are through
         # of what is divided a backward pass sums over the ranks; adapters are whole there
-        self.apart = self.lanes.apart or (settings.divides and not any(map(is_sharded, self.stepped)))
+        self.apart = self.virtual_ranks.apart or (settings.divides and not any(map(is_sharded, self.stepped)))
         self.skips_in_a_row = 0
 
     @property
