@@ -170,7 +170,7 @@ def postgrad(*words: str) -> list[str]:
 
 
 EVERY_ROW = ("tests/training/learning_test.py", "tests/training/batches/microbatch_test.py",
-             "tests/methods/open_rows_test.py")
+             "tests/methods/row_test.py")
 CHANGES = (
     Change("row", {"postgrad/methods/gated.py": ROW}, {"postgrad/methods/gated_test.py": ROW_TEST}, (), (
         postgrad("methods", "gated"),

@@ -150,7 +150,7 @@ def main() -> None:
         bars += found
         bars.append(tested("a changed row is refused on resume; its constants are in the run, on the compare "
                            "page, in the card",
-                           "tests pass", "tests/methods/open_rows_test.py", "tests/recipes/resume_test.py"))
+                           "tests pass", "tests/methods/row_test.py", "tests/recipes/resume_test.py"))
         caught, faults = mutations(args.kept or folder)
         typed = run("-m", "mypy")
         bars += [caught, bar("types of the named modules", "clean", typed.stdout.strip().splitlines()[-1],

@@ -43,7 +43,7 @@ def climbs(row) -> str:
     """What the exact gradient is that of."""
     if "teacher_logp" in row.wanted:
         return "minus the KL to its teacher"
-    return "the mean reward" + ", less its KL to the start" * row.reference
+    return "the mean reward" + ", less its KL to the start" * row.needs_reference
 
 
 # measuring

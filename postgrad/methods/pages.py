@@ -153,7 +153,7 @@ def row_facts(row: Method) -> dict[str, object]:
     """What a row is, beside its functions and constants."""
     columns = {f"columns of {place}": list(row.columns_of(place)) for place in row_functions(row)}
     flags = {name: getattr(row, name) for name in FLAGS} if isinstance(row, Policy) else {}
-    return {"kind": row.kind, "learns from": row.source, "reference": row.reference, **columns, **flags}
+    return {"kind": row.kind, "learns from": row.source, "reference": row.needs_reference, **columns, **flags}
 
 
 def function_facts(function: Function) -> dict[str, object]:
@@ -229,7 +229,7 @@ def method_page(row: Method, table: Mapping[str, Method]) -> MethodPage:
                                   else (1, 1, False))
     return MethodPage(
         name=row.name, kind=row.kind, source=row.source, about=row.about, paper=row.paper,
-        reference=row.reference, teacher=teacher_words(row),
+        reference=row.needs_reference, teacher=teacher_words(row),
         parts=[row_function(place, function) for place, function in row_functions(row).items()
                if place not in unused_functions(row)],
         wants={name: COLUMNS[name].about for name in sorted(row.wanted)},

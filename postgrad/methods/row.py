@@ -20,7 +20,7 @@ from functools import lru_cache, partial
 from numbers import Real
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, ClassVar, NamedTuple, TypeVar, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_origin, get_type_hints
 
 from torch import Tensor
 
@@ -115,6 +115,11 @@ class Method(Configurable):
         """The columns that any of its functions is handed."""
         return frozenset(name for place in row_functions(self) for name in self.columns_of(place))
 
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the reference model's log-probs are computed."""
+        return False
+
     def updates(self, prompts: int) -> int:
         """Optimizer steps that a collection of so many prompts is used for."""
         return 1
@@ -167,7 +172,6 @@ class Supervised(Method):
     """
 
     kind: ClassVar[str] = "supervised"
-    reference: ClassVar[bool] = False
     weigh: Callable[..., Tensor]
     select: Callable[..., Tensor] | None = None
     kl_bound: Callable[[int], float] | None = None
@@ -203,6 +207,10 @@ class Preference(Method):
         if not self.reference and (names := [name for name in self.wanted if name.endswith("ref_logp")]):
             raise ValueError(f"row {self.name} takes {sorted(names)[0]} and has no reference: set "
                              "reference=True.")
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.reference
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -309,7 +317,7 @@ class Policy(Method):
         return self.epochs * min(self.minibatches, prompts)
 
     @property
-    def reference(self) -> bool:
+    def needs_reference(self) -> bool:
         return self.kl_in_reward > 0 or self.kl_in_loss > 0 or "ref_logp" in self.wanted
 
     @property
@@ -425,7 +433,8 @@ def constant_meaning(row: Method, name: str) -> Meaning:
     place, _, key = name.rpartition(".")
     function = next((f for where, f in row_functions(row).items()
                      if key in bound_constants(f) and place in ("", where)), None)
-    known = _meanings(type(row) if function is None else _callee(function)).get(key, Meaning(None, "", ""))
+    owner: Function = type(row) if function is None else _callee(function)
+    known = _meanings(owner).get(key, Meaning(None, "", ""))
     home = row.name if function is None else called(function).rpartition(".")[2]
     return Meaning(known.within, known.about or f"a constant of {home}",
                    known.when or "what it does is in that function's text")
@@ -513,7 +522,7 @@ def change(row: MethodT, **values: object) -> MethodT:
     return row
 
 
-def _replaced(row: MethodT, name: str, value: object) -> MethodT:
+def _replaced(row: MethodT, name: str, value: Any) -> MethodT:
     return replace(row, **{name: value})
 
 

@@ -148,7 +148,7 @@ def build(config: PreferenceConfig, begins: ModelSource) -> Parts:
     if alone and {"wanted", "unwanted"} <= methods.constants_of(method).keys():
         method = balanced(method, train)
     models = Models(policy=policy,
-                    reference=open_reference(config, begins, policy) if method.reference else None)
+                    reference=open_reference(config, begins, policy) if method.needs_reference else None)
     line = partial(SingleBatches if alone else PairBatches, chat=chat, method=method, models=models,
                    seed=config.seed, max_tokens=most, truncate=config.pairs.cut,
                    tokens_per_pass=config.optim.at_once, device=config.device)

@@ -309,7 +309,7 @@ def build(config: RolloutConfig, begins: ModelSource) -> Parts:
     policy, chat = open_policy(config, begins)
     task = played_by(config.agent, task, chat, policy)
     rewards = spec.load_models(policy, chat, config, begins)
-    compared = method.reference or config.kl.measure
+    compared = method.needs_reference or config.kl.measure
     models = Models(policy=policy, reference=open_reference(config, begins, policy) if compared else None,
                     critic=spec.new_critic(policy, rewards, config, begins)
                            if getattr(method, "critic", False) else None,

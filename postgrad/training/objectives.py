@@ -75,7 +75,7 @@ def _scores(method, models, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
     columns = {name: batch.mask.sum(1) if name == "lengths" else _needed(batch, name, method)
                for name in method.columns_of("score")}
     score = method.score(logp, batch.mask, **columns)
-    if method.reference:
+    if method.needs_reference:
         sums["ref_logp"] = _needed(batch, "ref_logp", method)
         score = score - method.score(sums["ref_logp"], batch.mask, **columns)
     return score, {name: sum_logp(x, batch.mask) for name, x in sums.items()

@@ -127,7 +127,7 @@ def rollout_batch(method: Policy, rows: Tensor, old: Talker, reference: Talker, 
                   sampler_logp=old.logp(tokens, mask)[0].detach())
     models = SimpleNamespace(policy=old, reference=reference, critic=critic, teacher=Talker(TEACHER))
     with_ref = (replace(batch, ref_logp=model_logp(reference, batch, 10**9)[0])
-                if reference and not method.reference else batch)
+                if reference and not method.needs_reference else batch)
     filled = credit_columns(with_ref, credit.place_reward(REWARD[rows], mask), method, models,
                             group_size=group_size,
                      kl=method.kl_in_reward, tokens_per_pass=10**9)

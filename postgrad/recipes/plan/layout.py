@@ -137,7 +137,7 @@ def timing(costs: Costs, method: Method, work: Work, lengths: Lengths, layout: L
         read = costs.forward(work.prompts * work.prompt / engines, 0) / layout.tensor
         return read + written(dealt, slots, lambda n, at: costs.token(n, work.prompt + at, layout.tensor))
 
-    extra = sum((method.reference, bool(ahead) or method.updates(work.prompts) > 1,
+    extra = sum((method.needs_reference, bool(ahead) or method.updates(work.prompts) > 1,
                  getattr(method, "critic", False), getattr(method, "teacher", False)))
     score = extra * costs.forward(work.computed, work.sampled) / ranks + work.rows * costs.fitted.row
     update = getattr(method, "epochs", 1) * costs.update(work, ranks)

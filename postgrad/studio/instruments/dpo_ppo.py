@@ -132,7 +132,7 @@ def machines() -> list[dict]:
     for name, stages in STAGES.items():
         row = METHODS[name]
         rolls = row.source.startswith("rollouts")
-        needed = {"policy": True, "reference": row.reference, "reward": rolls,
+        needed = {"policy": True, "reference": row.needs_reference, "reward": rolls,
                   "critic": getattr(row, "critic", False)}
         out.append({"name": name, "rollouts": rolls, "models": needed, "count": sum(needed.values()),
                     "stages": [{"title": t, "uses": uses.split()} for t, uses in stages]})

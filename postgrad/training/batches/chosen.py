@@ -57,7 +57,7 @@ class ChosenPairs(ChosenBatches[Preference]):
         weight = torch.full((len(index) // 2,), 1 / len(kept) if kept else 0.0, device=batch.tokens.device)
         ref = None
         # At temperature 1, as the objective reads the policy, whatever was sampled at.
-        if self.method.reference and self.models.reference:
+        if self.method.needs_reference and self.models.reference:
             ref, _ = model_logp(self.models.reference, made, self.tokens_per_pass,
                                 virtual_ranks=self.virtual_ranks)
         return replace(made, rows_per_unit=2, weight=weight, ref_logp=ref, margin=torch.zeros_like(weight),

@@ -188,7 +188,7 @@ class RolloutSource(Generic[MethodT]):
                  method: MethodT, settings: Rollouts, steps: int, seed: int, tokens_per_pass: int,
                  device="cpu",
                  virtual_ranks: VirtualRanks = SINGLE_RANK, source: WeightSource | None = None):
-        if method.reference and models.reference is None:
+        if method.needs_reference and models.reference is None:
             raise ValueError(f"{method.name} needs a reference model and there is none: give "
                              "Models(reference=...).")
         self.sample = sample

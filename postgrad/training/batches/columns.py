@@ -76,7 +76,7 @@ def credit_columns(batch: Batch, reward: Tensor, method: Policy, models: Models,
     early |= {"old_logp"} if method.correction else set()
     if several or method.kl_in_reward > 0 or early & {"old_logp", "entropy"}:
         old, entropy = model_logp(models.policy, batch, tokens_per_pass, temperature, virtual_ranks)
-    if method.reference:
+    if method.needs_reference:
         assert models.reference is not None, f"{method.name} needs a reference"
         ref, _ = model_logp(models.reference, batch, tokens_per_pass, temperature, virtual_ranks)
     if "teacher_logp" in method.wanted:

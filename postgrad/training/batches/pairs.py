@@ -32,7 +32,7 @@ class PairBatches(ShuffledBatches):
         self.tokens_per_pass, self.virtual_ranks = tokens_per_pass, virtual_ranks
         self.seed = seed
         self.heads = models.policy.heads if method.score is None else 1
-        if method.reference and models.reference is None:
+        if method.needs_reference and models.reference is None:
             raise ValueError(f"{method.name} compares with a reference model, and there is none: give "
                              "models.reference.")
 
@@ -45,7 +45,7 @@ class PairBatches(ShuffledBatches):
         batch = Batch(**padded_columns(ids, tokens, masks), rows_per_unit=2, weight=weight / weight.sum(),
                       margin=torch.tensor([pair.margin for pair, _ in coded]),
                       votes=self.votes([pair.id for pair, _ in coded])).to(self.device)
-        if not self.method.reference:
+        if not self.method.needs_reference:
             return replace(batch, facts={"tokens": float(batch.lengths.sum())})
         ref, _ = model_logp(self.models.reference, batch, self.tokens_per_pass,
                             virtual_ranks=self.virtual_ranks)

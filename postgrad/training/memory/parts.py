@@ -55,7 +55,7 @@ class Memory:
 
 def held(method: Method, reward_model: bool = False) -> tuple[str, ...]:
     """The models in memory: PPO with a reward model 4, GRPO with a verifier 2, DPO 2, SFT 1."""
-    needed = {"policy": True, "reference": method.reference, "reward": reward_model and samples(method),
+    needed = {"policy": True, "reference": method.needs_reference, "reward": reward_model and samples(method),
               "critic": getattr(method, "critic", False), "teacher": getattr(method, "teacher", False)}
     return tuple(role for role in ROLES if needed[role])
 

@@ -2,23 +2,28 @@
 
 import json
 from dataclasses import replace
+from typing import Annotated
 
 import pytest
 import torch
 from settings_text import override
-from small import taught
+from small import CHAT, small_models, taught
 
 import tests.training.batches.microbatch_test as micro
 from postgrad import methods, recipes
+from postgrad.cli import main
 from postgrad.cli.settings import config_from_text
-from postgrad.maths import surrogate
+from postgrad.maths import preference, surrogate
 from postgrad.methods import METHODS, change, constants_of, describe_row, row_difference, row_title
 from postgrad.recipes import running
 from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.records import Conversation, Pair
 from postgrad.runs import Run
-from postgrad.system.settings import settings_from_json, settings_to_json
+from postgrad.system.renamed import translate_row
+from postgrad.system.settings import FRACTION, settings_from_json, settings_to_json
 from postgrad.system.user_code import record
 from postgrad.training import objectives
+from postgrad.training.batches import PairBatches, SingleBatches
 from postgrad.training.batches.columns import weigh_minibatch
 from tests.recipes.every_recipe_test import small
 
@@ -138,6 +143,144 @@ def test_a_changed_row_comes_back_from_a_run():
     again = settings_from_json(RolloutConfig, saved)
     assert again.method == config.method and describe_row(again.method) == describe_row(config.method)
     assert settings_to_json(config_from_text("dapo:words")[1], record)["method"] == "dapo"
+
+
+# columns of preference rows
+
+LENGTHS = '''
+from postgrad import method
+from postgrad.maths.preference import bradley_terry
+
+
+def length_normalised(chosen, rejected, margin, *, chosen_length, rejected_length, beta=2.0):
+    """DPO on the log-ratio per token.
+
+        -log sigmoid(beta (log-ratio(w) / |w| - log-ratio(l) / |l|) - margin)
+    """
+    return bradley_terry(beta * chosen / chosen_length, beta * rejected / rejected_length, margin)
+
+
+row = method("dpo", name="ln_dpo", about="DPO per token", paper="none", loss=length_normalised)
+'''
+PAIRS = [Pair(id=str(i), messages=({"role": "user", "content": "Hi"},), chosen="Hello" + "!" * i,
+              rejected="What" + "?" * (i % 3)) for i in range(4)]
+
+
+def loss_of(row, models):
+    (batch, *_) = PairBatches(PAIRS, CHAT, row, models, per_step=4, steps=1, seed=0, max_tokens=64,
+                              tokens_per_pass=10**9)
+    return objectives.build_objective(row)(models, batch)[0], batch
+
+
+def test_a_preference_loss_takes_lengths_and_log_probs():
+    """Normalised by its lengths, DPO's loss on sums is its loss on means; the log-ratio is the difference of
+    the summed log-probs."""
+    models, seen = small_models(), {}
+
+    def per_token(chosen, rejected, margin, *, chosen_length, rejected_length, chosen_logp, rejected_logp,
+                  chosen_ref_logp, rejected_ref_logp):
+        seen.update(chosen=chosen, ratio=chosen_logp - chosen_ref_logp, rejected=rejected,
+                    other=rejected_logp - rejected_ref_logp)
+        return preference.dpo(chosen / chosen_length, rejected / rejected_length, margin, beta=2.0)
+
+    loss, batch = loss_of(change(METHODS["dpo"], name="mine", loss=per_token), models)
+    means, _ = loss_of(change(METHODS["dpo"], name="means", score=preference.mean_logp, beta=2.0), models)
+    torch.testing.assert_close(loss, means)
+    torch.testing.assert_close(seen["chosen"], seen["ratio"])
+    torch.testing.assert_close(seen["rejected"], seen["other"])
+    assert batch.units == 4 and seen["chosen"].shape == (4, 1)
+
+
+def test_a_score_takes_columns_and_singles_have_their_own():
+    models = small_models()
+
+    def per_token(logp, mask, *, lengths, ref_logp):
+        assert ref_logp.shape == mask.shape
+        return preference.sum_logp(logp, mask) / lengths
+
+    loss, _ = loss_of(change(METHODS["dpo"], name="mine", score=per_token), models)
+    torch.testing.assert_close(loss, loss_of(change(METHODS["dpo"], score=preference.mean_logp), models)[0])
+
+    def scaled(score, label, baseline, *, reply_length, beta=1.0):
+        return preference.kto(score / reply_length, label, baseline, beta=beta)
+
+    singles = [Conversation(id=str(i), label=i % 2 == 0, messages=(
+        {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "a" * (i + 1)}))
+        for i in range(4)]
+    row = change(METHODS["kto"], name="scaled", loss=scaled, score=per_token)
+    (batch, *_) = SingleBatches(singles, CHAT, row, models, per_step=4, steps=1, seed=0, max_tokens=64,
+                                tokens_per_pass=10**9)
+    assert objectives.build_objective(row)(models, batch)[0].isfinite().all()
+
+
+def taking(*columns):
+    return eval(f"lambda chosen, rejected, margin, *, {', '.join(columns)}: chosen")
+
+
+@pytest.mark.parametrize(("name", "loss", "words"), [
+    ("dpo", taking("chosen_lenght"), "its loss takes 'chosen_lenght' by keyword, which is no column of a "
+                                     "batch. Did you mean 'chosen_length'"),
+    ("dpo", taking("entropy"), "loss cannot take entropy"),
+    ("dpo", taking("beta"), "A constant has a default"),
+    ("dpo", taking("reply_length"), "reply_length is the tokens of a labelled reply .* learns from pairs"),
+    ("simpo", taking("chosen_ref_logp"), "takes chosen_ref_logp and has no reference: set reference=True"),
+    ("reward", taking("chosen_logp"), "needs log-probs, and its scores are those of a scalar head"),
+])
+def test_a_column_that_a_preference_row_cannot_have(name, loss, words):
+    with pytest.raises(ValueError, match=words):
+        change(METHODS[name], name="mine", loss=loss)
+
+
+def test_a_length_normalised_dpo_is_trained_from_one_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ln.py").write_text(LENGTHS)
+    small = "steps=2 pairs.drawn=16 pairs.held_out=8 pairs.per_step=4 evaluation.every=0 beta=1.5"
+    assert main(["train", "ln.py", "--task", "questions", *small.split(), "--run", "runs/ln", "--json"]) == 0
+    kept = Run.open("runs/ln").info["row"]
+    assert kept["wants"] == ["chosen_length", "rejected_length"] and kept["constants"]["beta"] == 1.5
+
+
+def test_a_column_is_no_constant_and_the_other_way_round():
+    """A keyword-only parameter with a default, or bound by partial, is a constant, whatever its name."""
+    def bent(logp, old_logp, adv, mask, *, entropy=0.5):
+        return -adv * logp * entropy, mask & False
+
+    row = change(METHODS["grpo"], name="bent", surrogate=bent)
+    assert row.columns_of("surrogate") == () and constants_of(row)["surrogate.entropy"] == 0.5
+    assert METHODS["deepseek_v32"].columns_of("surrogate") == ("sampler_logp",)
+    assert {name: row.wanted for name, row in METHODS.items() if row.wanted} == {
+        "rejection": {"best"}, "ppo": {"value"}, "gdpo": {"parts", "part_weights"},
+        "kl_cov": {"marked", "old_logp"}, "opd": {"teacher_logp", "old_logp", "teacher_kl"},
+        "sdft": {"teacher_logp", "old_logp"}, "deepseek_v32": {"sampler_logp", "old_logp"}}
+
+
+@pytest.mark.parametrize(("field", "words"), [
+    ("kl", "It is called kl_estimator now"), ("surrogate_wants", "are its keyword-only parameters")])
+def test_a_field_of_version_0_1_is_answered(field, words):
+    with pytest.raises(ValueError, match=words):
+        change(METHODS["grpo"], **{field: ()})
+
+
+def test_the_row_of_a_run_of_version_0_1_is_read():
+    now = describe_row(METHODS["reinforce_pp"])
+    functions = {("kl" if place == "kl_estimator" else place): name
+                 for place, name in now["functions"].items()}
+    assert row_difference(translate_row({**now, "functions": functions}), now) == ""
+
+
+# what describes a constant
+
+def test_a_constant_of_a_user_s_function_is_described_by_its_annotation():
+    def bent(logp, old_logp, adv, mask, *,
+             slope: Annotated[float, FRACTION, "how steep it is", "never"] = 0.5, plain=1.0):
+        return -slope * adv * logp, mask & False
+
+    row = change(METHODS["grpo"], name="bent", surrogate=bent)
+    assert row.words("slope") == ("how steep it is", "never")
+    assert row.words("plain") == ("a constant of bent", "what it does is in that function's text")
+    with pytest.raises(ValueError, match="method.slope is 2.0: it must be from 0 to 1"):
+        change(row, slope=2.0)
+    assert constants_of(change(row, plain=-2.0))["plain"] == -2.0
 
 
 # every row
