@@ -23,7 +23,7 @@ from studio_alive import compared, random_states  # noqa: E402
 from studio_browser import CHROMIUM  # noqa: E402
 from studio_small import make  # noqa: E402
 
-from postgrad.studio.export import export  # noqa: E402
+from postgrad.studio.export import export_site  # noqa: E402
 from postgrad.studio.instruments import INSTRUMENTS  # noqa: E402
 
 STATES, MOVES, ROUNDS = 220, 40, 3
@@ -52,7 +52,7 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     site = Path(tempfile.mkdtemp(prefix="site-")) / "site"
     make(site.parent / "runs" / "one", 20)
-    written = export(site, runs=site.parent / "runs", store=site.parent / "p.db")
+    written = export_site(site, runs=site.parent / "runs", store=site.parent / "p.db")
     strange: list[str] = []
     with sync_playwright() as playwright:
         page = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]).new_page()

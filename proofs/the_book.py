@@ -51,7 +51,7 @@ def listed() -> tuple[list[dict], list[dict]]:
 
 
 def accounted() -> dict:
-    kinds = Counter(row.kind for row in numbers.everywhere())
+    kinds = Counter(row.kind for row in numbers.numbers_of_book())
     return bar("Numbers in prose, computed or cited", "0 unaccounted",
                f"{kinds['unaccounted']} unaccounted of {kinds.total()}: {kinds['computed']} computed, "
                f"{kinds['cited']} cited, {kinds['structural']} structural", not kinds["unaccounted"],
@@ -60,8 +60,8 @@ def accounted() -> dict:
 
 def questions() -> dict:
     """Right answers, each held against a calculation of its own."""
-    asked = {(c.name, name): inline.plain(check.right.says).replace("\u00a0", " ")
-             for c in chapters.book() for name, check in c.checks.items()}
+    asked = {(c.name, name): inline.plain_text(check.right.says).replace("\u00a0", " ")
+             for c in chapters.all_chapters() for name, check in c.checks.items()}
     right = sum(ANSWERS.get(key) == says for key, says in asked.items())
     return bar("Self-checks whose right answer is what a calculation of its own says", ">= 20, all",
                f"{right} of {len(asked)}", right == len(asked) >= 20,
@@ -69,7 +69,7 @@ def questions() -> dict:
 
 
 def reading() -> dict:
-    minutes = sum(c.minutes("intuition") for c in chapters.book())
+    minutes = sum(c.minutes("intuition") for c in chapters.all_chapters())
     return bar("Reading time of the Intuition layer, figures and cells not counted", "about 60 minutes",
                f"{minutes} minutes at {chapters.PACE} words a minute", 45 <= minutes <= 75, COMMAND)
 

@@ -23,11 +23,12 @@ KEPT_BIAS = HERE / "docs" / "methods" / "bias.json"
 
 def build() -> dict[Path, str]:
     """file -> its text. The values come first: the index is made of texts that hold them."""
-    values = json.dumps(computed.all_values(HERE), indent=1, ensure_ascii=False) + "\n"
+    values = json.dumps(computed.compute_values(HERE), indent=1, ensure_ascii=False) + "\n"
     chapters.VALUES.write_text(values, encoding="utf-8")
-    for kept in (chapters.all_values, chapters.chapter, chapters.book):
+    for kept in (chapters.stored_values, chapters.chapter, chapters.all_chapters):
         kept.cache_clear()
-    return {chapters.VALUES: values, STATIC / "book-index.js": places.script(), BIAS: KEPT_BIAS.read_text()}
+    return {chapters.VALUES: values, STATIC / "book-index.js": places.search_script(),
+            BIAS: KEPT_BIAS.read_text()}
 
 
 def main(words: list[str]) -> int:
@@ -37,7 +38,7 @@ def main(words: list[str]) -> int:
             print(f"{path.relative_to(HERE)}: {len(text)} bytes")
         return 0
     if words == ["numbers"]:
-        rows = numbers.everywhere()
+        rows = numbers.numbers_of_book()
         for row in rows:
             print(f"{row.kind:12} {row.number:>14}  {row.where}  {row.source}")
         count = Counter(row.kind for row in rows)

@@ -116,8 +116,8 @@ def architecture_page() -> str:
 
 def described(noun: str, module: str) -> str:
     """The docstring of a class; of a type that is an alias, that of its module."""
-    from postgrad.studio.reference import definition
-    home, node = definition(f"postgrad.{module}", noun)
+    from postgrad.studio.reference import find_definition
+    home, node = find_definition(f"postgrad.{module}", noun)
     own = ast.get_docstring(node) if isinstance(node, ast.ClassDef) else ""
     return own or docstring(home.removeprefix("postgrad."))
 

@@ -147,7 +147,7 @@ def features() -> None:
     import torch
     from safetensors.torch import save_file
 
-    from postgrad.studio.label.reward_head import features as made_of
+    from postgrad.studio.label.reward_head import answer_features as made_of
     data = json.loads((OUT / "pairs.json").read_text())
     rows = {name: [(p["question"], answer) for p in data[name] for answer in p["answers"]]
             for name in ("to_label", "unseen")}

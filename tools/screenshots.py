@@ -20,8 +20,8 @@ sys.path[:0] = [str(HERE), str(HERE / "tests/support")]
 
 from studio_browser import TOKEN, serving  # noqa: E402
 
-from postgrad.studio.app import gather  # noqa: E402
-from postgrad.studio.home import newest  # noqa: E402
+from postgrad.studio.app import all_routes  # noqa: E402
+from postgrad.studio.home import newest_runs  # noqa: E402
 from postgrad.studio.instruments import INSTRUMENTS  # noqa: E402
 from postgrad.studio.security import start_url  # noqa: E402
 
@@ -34,7 +34,7 @@ PARTS = ("/label/live", "/label/made", "/label/data/export", "/exercises/export"
 def addresses(runs: list[str]) -> list[str]:
     """Every page for people: routes without parameters, each instrument, these runs,
     the first two compared, an error."""
-    plain = sorted({r.path for r in gather()
+    plain = sorted({r.path for r in all_routes()
                     if isinstance(r, Route) and "GET" in (r.methods or ()) and "{" not in r.path})
     found = [p for p in plain if "/-/" not in p and p not in PARTS]
     found += ([f"/instruments/{name}" for name in INSTRUMENTS]
@@ -71,7 +71,7 @@ def main() -> None:
                 page.goto(start_url(origin, TOKEN))
                 # which brings torch in: the gallery need not wait for it
                 page.goto(f"{origin}/instruments/bradley-terry")
-                for address in addresses([row["name"] for row in newest(args.runs, 3)]):
+                for address in addresses([row["name"] for row in newest_runs(args.runs, 3)]):
                     if address.startswith(args.only):
                         page.goto(origin + address, wait_until="load")
                         page.evaluate("document.fonts.ready")

@@ -20,7 +20,7 @@ def record(folder: Path) -> dict:
     from postgrad.cli.settings import config_from_text
     from postgrad.runs import Run
     from postgrad.studio.book.experiments import VARIANTS
-    from postgrad.studio.book.workshop import followed
+    from postgrad.studio.book.workshop import followed_run
     found = {}
     for variant in VARIANTS.values():
         place = folder / variant.name
@@ -28,7 +28,7 @@ def record(folder: Path) -> dict:
             print(variant.command, flush=True)
             name, config = config_from_text(variant.recipe, [f"{k}={v}" for k, v in variant.settings.items()])
             recipes.start(name, config, place, command=variant.command)
-        found[variant.name] = {"command": variant.command, **followed(Run.open(place))}
+        found[variant.name] = {"command": variant.command, **followed_run(Run.open(place))}
     return {"made by": "python tools/workshop.py FOLDER", "runs": found}
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from postgrad.cli.output import say_json, table
 from postgrad.runs.display import clean, figure, sparkline
-from postgrad.studio.exercises import EXERCISES, QUESTIONS, get, number_of, progress
-from postgrad.studio.exercises.base import Exercise, Verdict
+from postgrad.studio.exercises import EXERCISES, QUESTIONS, exercise_named, exercise_number, progress
+from postgrad.studio.exercises.base import AnswerVerdict, Exercise
 from postgrad.system.files import read_text, write_text
 
 
@@ -24,8 +24,8 @@ def state_of(name: str, kept: progress.Progress) -> str:
 
 
 def show_list(args) -> None:
-    kept = progress.load()
-    rows = [{"": number_of(e), "exercise": e.name, "chapter": e.chapter, "about": e.title,
+    kept = progress.load_progress()
+    rows = [{"": exercise_number(e), "exercise": e.name, "chapter": e.chapter, "about": e.title,
              "state": state_of(e.name, kept)} for e in EXERCISES.values()]
     if args.json:
         asked = [{"question": name, "written": name in kept.written} for name in QUESTIONS]
@@ -37,14 +37,14 @@ def show_list(args) -> None:
 
 def start(args) -> None:
     """A file with the statement as its docstring, and the beginning of an answer."""
-    chosen = get(args.exercise)
+    chosen = exercise_named(args.exercise)
     file = Path(args.file or f"{chosen.name.replace('-', '_')}.py")
     if file.exists():
         raise ValueError(f"{file} exists: name another file, or move it away.")
     write_text(file, first_text(chosen))
     if args.json:
         return say_json({"exercise": chosen.name, "file": str(file)})
-    number = number_of(chosen)
+    number = exercise_number(chosen)
     if chosen.curves:
         show_curves(chosen.curves())
     print(f"{clean(chosen.statement)}\nWrite your answer into {file}, then: postgrad exercise check {number} "
@@ -59,19 +59,19 @@ def show_curves(runs: dict[str, dict[str, list[float]]]) -> None:
 
 def first_text(chosen: Exercise) -> str:
     statement = chosen.statement.replace("\\", "\\\\").strip()
-    return f'"""Exercise {number_of(chosen)}: {chosen.title}\n\n{statement}\n"""\n\n\n{chosen.starter}'
+    return f'"""Exercise {exercise_number(chosen)}: {chosen.title}\n\n{statement}\n"""\n\n\n{chosen.starter}'
 
 
 def check(args) -> int:
     from postgrad.studio.cells.runner import Runner
-    chosen, answer = get(args.exercise), read_text(args.file)
-    kept, runner = progress.load(), Runner()
+    chosen, answer = exercise_named(args.exercise), read_text(args.file)
+    kept, runner = progress.load_progress(), Runner()
     try:
         verdict = runner.grade(chosen, answer)
     finally:
         runner.close()
     kept.tried(chosen.name, answer, verdict.passed)
-    progress.save(kept)
+    progress.save_progress(kept)
     if args.json:
         say_json(verdict.record() | {"exercise": chosen.name,
                                      "solution": chosen.solution if verdict.passed else None})
@@ -80,7 +80,7 @@ def check(args) -> int:
     return int(not verdict.passed)
 
 
-def tell(chosen: Exercise, verdict: Verdict) -> None:
+def tell(chosen: Exercise, verdict: AnswerVerdict) -> None:
     if verdict.output:
         print(f"It printed:\n{clean(verdict.output)}")
     print(clean(verdict.says))
@@ -93,7 +93,7 @@ def tell(chosen: Exercise, verdict: Verdict) -> None:
 
 
 def hint(args) -> None:
-    chosen = get(args.exercise)
+    chosen = exercise_named(args.exercise)
     if not 1 <= args.step <= len(chosen.hints):
         raise ValueError(f"there are hints 1 to {len(chosen.hints)}, not {args.step}.")
     told = chosen.hints[: args.step]
@@ -102,12 +102,12 @@ def hint(args) -> None:
     for number, text in enumerate(told, 1):
         print(f"{number}. {text}")
     if args.step < len(chosen.hints):
-        print(f"More: postgrad exercise hint {number_of(chosen)} --step {args.step + 1}")
+        print(f"More: postgrad exercise hint {exercise_number(chosen)} --step {args.step + 1}")
 
 
 def ask(args) -> None:
     """Without a name: all questions. With one and an own answer: the model answer."""
-    kept = progress.load()
+    kept = progress.load_progress()
     if args.question is None:
         rows = [{"question": q.name, "chapter": q.chapter, "kind": "open" if q.open else "", "asks": q.asks,
                  "answered": "yes" if q.name in kept.written else ""} for q in QUESTIONS.values()]
@@ -117,7 +117,7 @@ def ask(args) -> None:
     question = QUESTIONS[args.question]
     if args.answer:
         kept.written[question.name] = args.answer
-        progress.save(kept)
+        progress.save_progress(kept)
     own = kept.written.get(question.name)
     if args.json:
         return say_json({"question": question.name, "asks": question.asks, "own": own,
@@ -130,7 +130,7 @@ def ask(args) -> None:
 
 def export(args) -> None:
     """What is kept, as a file."""
-    found = progress.load().record()
+    found = progress.load_progress().record()
     write_text(Path(args.out), json.dumps(found, indent=1) + "\n")
     if args.json:
         return say_json({"out": args.out, "solved": len(found["solved"]), "written": len(found["written"])})

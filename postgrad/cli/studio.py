@@ -27,7 +27,7 @@ def studio(args) -> int:
 
 
 def export(args, folder: Path) -> int:
-    from postgrad.studio.export import export as write
+    from postgrad.studio.export import export_site as write
     found = write(folder, runs=Path(args.runs), store=Path(args.store))
     if args.json:
         return say_json(found)
@@ -40,14 +40,14 @@ def export(args, folder: Path) -> int:
 def serve(args, runs: Path) -> int:
     import uvicorn
 
-    from postgrad.studio.app import create_app
+    from postgrad.studio.app import create_studio
     from postgrad.studio.security import start_url
     sock = bind(args.host, args.port, PORT)
     host, port = args.host, sock.getsockname()[1]
     loopback = is_loopback(host)
     token = keep_token(token_file("studio"))
     names = LOOPBACK if loopback else (*LOOPBACK, host, socket.gethostname())
-    app = create_app(runs=runs, token=token, hosts=names, store=Path(args.store), loopback=loopback)
+    app = create_studio(runs=runs, token=token, hosts=names, store=Path(args.store), loopback=loopback)
     url = start_url(origin(host, port), token)
     if args.json:
         say_json({"url": url, "runs": str(runs), "port": port})
@@ -76,9 +76,9 @@ def warm() -> None:
     import torch
 
     from postgrad.studio.instruments import INSTRUMENTS, first
-    from postgrad.studio.pages import environment
+    from postgrad.studio.pages import jinja_environment
     torch.set_num_threads(1)
     for instrument in INSTRUMENTS.values():
         first(instrument)
-    for name in environment().list_templates():
-        environment().get_template(name)
+    for name in jinja_environment().list_templates():
+        jinja_environment().get_template(name)

@@ -21,10 +21,10 @@ from postgrad.studio.instruments import label_dpo
 from postgrad.studio.instruments import pipeline_replies as pipeline_ask
 from postgrad.studio.instruments import web as instruments
 from postgrad.studio.label import web as label
-from postgrad.studio.pages import STATIC, fragment, page, wants_fragment
+from postgrad.studio.pages import STATIC, fragment, full_page, wants_fragment
 from postgrad.studio.runs import launch, live
 from postgrad.studio.runs import web as runs
-from postgrad.studio.security import Guard
+from postgrad.studio.security import RequestGuard
 
 # launch before runs: /runs/new is no run
 AREAS = (home, book, instruments, pipeline_ask, label_dpo, live, launch, runs, label, lab,
@@ -37,10 +37,10 @@ class Studio(Starlette):
     """A Starlette app whose guard stands outside the pages for errors too."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        return Guard(super().build_middleware_stack(), token=self.state.token, hosts=self.state.hosts)
+        return RequestGuard(super().build_middleware_stack(), token=self.state.token, hosts=self.state.hosts)
 
 
-class Files(StaticFiles):
+class StaticAssets(StaticFiles):
     """Files whose address has a hash (`asset`) may be kept; the others are asked for again."""
 
     def file_response(self, full_path, stat_result, scope, status_code=200) -> Response:
@@ -50,45 +50,47 @@ class Files(StaticFiles):
         return answer
 
 
-def gather() -> list[BaseRoute]:
+def all_routes() -> list[BaseRoute]:
     return [route for area in AREAS for route in area.routes]
 
 
-def create_app(
+def create_studio(
     *, runs: Path, token: str, hosts: Sequence[str], store: Path | None = None, loopback: bool = True,
 ) -> Starlette:
     """The studio over a folder of runs. hosts: the names it answers to, without port. store: the preferences
     (default: beside the runs). loopback: False when others can reach the port,
     and so what runs code is refused."""
-    app = Studio(routes=[*gather(), Mount("/static", Files(directory=STATIC), name="static")],
-                 exception_handlers={HTTPException: failed, ValueError: refused, Exception: broken})
+    app = Studio(routes=[*all_routes(), Mount("/static", StaticAssets(directory=STATIC), name="static")],
+                 exception_handlers={HTTPException: on_http_error, ValueError: on_value_error,
+                                     Exception: on_exception})
     app.state.runs, app.state.token, app.state.hosts = Path(runs), token, tuple(hosts)
     app.state.store = Path(store) if store else Path("preferences.db")
     app.state.loopback = loopback
     return app
 
 
-def say(request: Request, status: int, sentence: str) -> Response:
+def error_page(request: Request, status: int, sentence: str) -> Response:
     title = WORDS.get(status, f"Status {status}")
     if wants_fragment(request):
         return fragment(request, "sentence.html", status=status, title=title, sentence=sentence)
-    return page(request, "error.html", status=status, code=status, title=title, sentence=sentence)
+    return full_page(request, "error.html", status=status, code=status, title=title, sentence=sentence)
 
 
-def failed(request: Request, error: HTTPException) -> Response:
+def on_http_error(request: Request, error: HTTPException) -> Response:
     plain = {404: f"Nothing is at {request.url.path}.",
              405: f"{request.url.path} does not take {request.method}."}
-    answer = say(request, error.status_code, plain.get(error.status_code)
-                 if error.detail in ("Not Found", "Method Not Allowed") else error.detail)
+    answer = error_page(request, error.status_code, plain.get(error.status_code)
+                        if error.detail in ("Not Found", "Method Not Allowed") else error.detail)
     answer.headers.update(error.headers or {})
     return answer
 
 
-def refused(request: Request, error: ValueError) -> Response:
+def on_value_error(request: Request, error: ValueError) -> Response:
     """A ValueError is a sentence for people."""
-    return say(request, 400, str(error))
+    return error_page(request, 400, str(error))
 
 
-def broken(request: Request, error: Exception) -> Response:
-    return say(request, 500, f"The studio failed with {type(error).__name__}; the terminal in which it runs "
-               "has the details. Nothing that was saved is lost.")
+def on_exception(request: Request, error: Exception) -> Response:
+    return error_page(request, 500,
+                      f"The studio failed with {type(error).__name__}; the terminal in which it runs "
+                      "has the details. Nothing that was saved is lost.")

@@ -24,9 +24,9 @@ from urllib.parse import quote, unquote, urlsplit
 from markupsafe import escape
 from starlette.types import ASGIApp
 
-from postgrad.studio.app import create_app
-from postgrad.studio.pages import STATIC, environment
-from postgrad.studio.script import scripts
+from postgrad.studio.app import create_studio
+from postgrad.studio.pages import STATIC, jinja_environment
+from postgrad.studio.script import export_scripts
 from postgrad.studio.security import COOKIE
 
 # autoescape leaves no quote in text, so these are attributes
@@ -47,7 +47,8 @@ NEEDS = {  # so do these: their place is taken by a sentence, and a link to what
 TOKEN = "an export asks itself, and nobody else"
 
 
-async def ask(app: ASGIApp, path: str, *, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+async def get_from_app(app: ASGIApp, path: str, *, headers: dict[str, str]) -> tuple[int, dict[str, str],
+                                                                                     bytes]:
     """GET from an ASGI app without a port: (status, headers, body).
 
     `path` is taken as it is, already decoded.
@@ -73,36 +74,36 @@ async def ask(app: ASGIApp, path: str, *, headers: dict[str, str]) -> tuple[int,
     return found["status"], found["headers"], found["body"]
 
 
-def wait(work: Coroutine):
+def run_coroutine(work: Coroutine):
     """The result of a coroutine, from a thread of its own: whoever calls may have an event loop already."""
     with ThreadPoolExecutor(1) as apart:
         return apart.submit(asyncio.run, work).result()
 
 
-def within(path: str) -> Callable[[str], bool]:
+def lies_below(path: str) -> Callable[[str], bool]:
     return lambda above: path == above or path.startswith(f"{above}/")
 
 
-def place(address: str) -> str | None:
+def exported_file(address: str) -> str | None:
     """The file of an address: / -> index.html, /runs/a?step=3 -> runs/a/index.html;
     None for what is not exported."""
     path = unquote(urlsplit(address).path)
     if path.startswith("/static/"):
         return path[1:]
-    if any(map(within(path), STAYS)) or {"..", "."} & set(path.split("/")) or "\0" in path:
+    if any(map(lies_below(path), STAYS)) or {"..", "."} & set(path.split("/")) or "\0" in path:
         return None
-    path = next(filter(within(path), NEEDS), path)
+    path = next(filter(lies_below(path), NEEDS), path)
     return f"{path.strip('/')}/index.html".lstrip("/")
 
 
-def relative(text: str, file: str, known: set[str]) -> str:
+def with_relative_links(text: str, file: str, known: set[str]) -> str:
     """The page with addresses relative to its own file; a link to what is not there stays as
     words without a link."""
     def turn(match: re.Match) -> str:
         space, name, address = match[1], match[2], unescape(match[3])
         if not address.startswith("/"):
             return match[0]
-        target = place(address)
+        target = exported_file(address)
         if target is None or (target not in known and not target.startswith("static/")):
             return ""
         parts = urlsplit(address)
@@ -114,51 +115,52 @@ def relative(text: str, file: str, known: set[str]) -> str:
     return LINK.sub(turn, WRITES.sub("", text))
 
 
-def needing(address: str) -> str:
+def needs_server_page(address: str) -> str:
     """The page of what cannot be without a server: one sentence."""
     title, sentence, link, words = NEEDS[address]
-    return environment().get_template("needs.html").render(
+    return jinja_environment().get_template("needs.html").render(
         title=title, sentence=sentence, link=link, words=words, path=address, exported=True, nonce="",
         theme="")
 
 
-async def crawl(app: ASGIApp) -> tuple[dict[str, str], list[str]]:
+async def crawl_pages(app: ASGIApp) -> tuple[dict[str, str], list[str]]:
     """file -> page, for every page that links lead to from the first one; and the addresses that did not
     answer with a page."""
     headers = {"host": HOST, "cookie": f"{COOKIE}={TOKEN}", "x-postgrad-export": "1"}
-    pages = {place(address): needing(address) for address in NEEDS}
+    pages = {exported_file(address): needs_server_page(address) for address in NEEDS}
     lost, waiting, seen = [], ["/"], {"index.html", *pages}
     while waiting:
         address = waiting.pop(0)
-        status, kind, body = await ask(app, unquote(address), headers=headers)
+        status, kind, body = await get_from_app(app, unquote(address), headers=headers)
         if status != 200 or not kind.get("content-type", "").startswith("text/html"):
             lost.append(f"{address} ({status})")
             continue
-        text = pages[place(address)] = body.decode()
+        text = pages[exported_file(address)] = body.decode()
         for _, _, link in LINK.findall(text):
             address = urlsplit(unescape(link))
             path, elsewhere = address.path, address.scheme or address.netloc
-            file = place(path) if path.startswith("/") and not elsewhere else None
+            file = exported_file(path) if path.startswith("/") and not elsewhere else None
             if file and not file.startswith("static/") and file not in seen:
                 seen.add(file)
                 waiting.append(path)
     return pages, lost
 
 
-def export(folder: Path, *, runs: Path, store: Path | None = None) -> dict:
+def export_site(folder: Path, *, runs: Path, store: Path | None = None) -> dict:
     """Write the pages into a new or empty folder; -> {"pages", "bytes", "lost": addresses without a page}."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} exists and is not an empty folder: choose another, or move "
                          "that away first.")
-    pages, lost = wait(crawl(create_app(runs=runs, token=TOKEN, hosts=(HOST,), store=store)))
+    pages, lost = run_coroutine(crawl_pages(create_studio(runs=runs, token=TOKEN, hosts=(HOST,),
+                                                          store=store)))
     shutil.copytree(STATIC, folder / "static", dirs_exist_ok=True)
-    for name, text in scripts().items():
+    for name, text in export_scripts().items():
         (folder / "static" / "alive" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "static" / "alive" / name).write_text(text, encoding="utf-8")
     for file, text in pages.items():
         target = folder / file
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(relative(text, file, set(pages)), encoding="utf-8")
+        target.write_text(with_relative_links(text, file, set(pages)), encoding="utf-8")
     return {"pages": len(pages), "lost": lost,
             "bytes": sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())}

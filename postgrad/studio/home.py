@@ -17,15 +17,15 @@ from starlette.routing import Route
 from postgrad import __version__
 from postgrad.runs import Run, number
 from postgrad.runs.rows import LONGEST, open_to_read, parse
-from postgrad.studio.pages import STATIC, page
-from postgrad.studio.runs.traces import find
+from postgrad.studio.pages import STATIC, full_page
+from postgrad.studio.runs.traces import find_runs
 from postgrad.studio.svg import spark
 
 PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "starlette", "uvicorn", "jinja2", "markdown-it-py")
 SHOWN = ("reward", "accuracy", "loss")
 
 
-def glimpses(path: Path, count: int = 32) -> list[dict]:
+def sampled_rows(path: Path, count: int = 32) -> list[dict]:
     """About `count` whole rows from all over a log, the last one always among them,
     each once and in order."""
     lines: dict[int, bytes] = {}
@@ -44,11 +44,11 @@ def glimpses(path: Path, count: int = 32) -> list[dict]:
     return [row for row in rows if row is not None and row["step"] is not None]
 
 
-def glance(folder: Path) -> dict:
+def run_glance(folder: Path) -> dict:
     """What the first page says of a run; of one that can't be read, why."""
     log = folder / "metrics.jsonl"
     try:
-        run, rows = Run.open(folder), glimpses(log)
+        run, rows = Run.open(folder), sampled_rows(log)
         shown = next((n for n in SHOWN if any(n in row for row in rows)), None)
         series = [number(row[shown]) for row in rows if shown in row]
         status = run.state()
@@ -60,37 +60,37 @@ def glance(folder: Path) -> dict:
                 "series_name": None}
 
 
-def newest(folder: Path, count: int = 6) -> list[dict]:
+def newest_runs(folder: Path, count: int = 6) -> list[dict]:
     """The runs that were written last, those of a pipeline among them, by their path below the folder."""
-    logs = [path for name in find(folder) if (path := folder / name / "metrics.jsonl").is_file()]
+    logs = [path for name in find_runs(folder) if (path := folder / name / "metrics.jsonl").is_file()]
     dated = sorted(((path.stat().st_mtime, path.parent) for path in logs), reverse=True)
     found = []
     for updated, path in dated[:count]:
-        row, name = glance(path), path.relative_to(folder).as_posix()
+        row, name = run_glance(path), path.relative_to(folder).as_posix()
         found.append(row | {"name": name, "address": f"/runs/{quote(name)}", "updated": updated,
                             "spark": spark(row["series"])})
     return found
 
 
-def home(request: Request) -> Response:
+def home_page(request: Request) -> Response:
     runs = request.app.state.runs
-    return page(request, "home.html", runs=newest(runs), folder=runs)
+    return full_page(request, "home.html", runs=newest_runs(runs), folder=runs)
 
 
-def installed(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:
         return None
 
 
-def about(request: Request) -> Response:
+def about_page(request: Request) -> Response:
     vendored = json.loads((STATIC / "vendor" / "VENDOR.json").read_text())
     size = sum(p.stat().st_size for p in STATIC.rglob("*") if p.is_file())
     versions = [("postgrad", __version__), ("Python", platform.python_version()),
-                *((name, found) for name in PACKAGES if (found := installed(name)))]
-    return page(request, "about.html", versions=versions, vendored=vendored, size=size,
-                state=request.app.state)
+                *((name, found) for name in PACKAGES if (found := installed_version(name)))]
+    return full_page(request, "about.html", versions=versions, vendored=vendored, size=size,
+                     state=request.app.state)
 
 
-routes = [Route("/", home, name="home"), Route("/about", about, name="about")]
+routes = [Route("/", home_page, name="home"), Route("/about", about_page, name="about")]

@@ -72,12 +72,12 @@ def dur(seconds: float | None) -> str:
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
 
 
-def share(value: float | None) -> str:
+def format_share(value: float | None) -> str:
     """0.853 -> 85 %"""
     return "–" if value is None or not math.isfinite(value) else f"{100 * value:.0f}\u00a0%"
 
 
-def size(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Bytes: 4.2e9 -> 4.2 GB, 350e6 -> 350 MB, 999 -> 0.001 MB"""
     for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= length or unit == "MB":
@@ -116,42 +116,42 @@ def asset(path: str) -> str:
 
 
 @cache
-def environment() -> Environment:
+def jinja_environment() -> Environment:
     made = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True,
                        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters.update(num=num, dur=dur, ago=ago, size=size, share=share)
-    made.globals.update(asset=asset, nav=NAV, plot=svg.Plot, spread=svg.spread, ticks=svg.ticks, zip=zip)
+    made.filters.update(num=num, dur=dur, ago=ago, size=format_bytes, share=format_share)
+    made.globals.update(asset=asset, nav=NAV, plot=svg.Plot, spread=svg.spread, ticks=svg.axis_ticks, zip=zip)
     return made
 
 
-def render(request: Request, template: str, context: dict) -> str:
+def render_template(request: Request, template: str, context: dict) -> str:
     theme = request.cookies.get("theme", "")
     here = {"request": request, "path": request.url.path, "nonce": getattr(request.state, "nonce", ""),
             "theme": theme if theme in ("light", "dark") else "",
             "exported": request.headers.get("x-postgrad-export") == "1"}
-    return environment().get_template(template).render(here | context)
+    return jinja_environment().get_template(template).render(here | context)
 
 
-def page(request: Request, template: str, *, status: int = 200, **context) -> HTMLResponse:
+def full_page(request: Request, template: str, *, status: int = 200, **context) -> HTMLResponse:
     """A whole page: a template that extends base.html."""
-    return HTMLResponse(render(request, template, context), status)
+    return HTMLResponse(render_template(request, template, context), status)
 
 
 def fragment(request: Request, template: str, *, status: int = 200, **context) -> HTMLResponse:
     """A part of a page, to be morphed in."""
-    return HTMLResponse(render(request, template, context), status)
+    return HTMLResponse(render_template(request, template, context), status)
 
 
 def wants_fragment(request: Request) -> bool:
     return request.headers.get("hx-request") == "true"
 
 
-async def form(request: Request, limit: int = 1_000_000) -> dict[str, str]:
+async def form_fields(request: Request, limit: int = 1_000_000) -> dict[str, str]:
     """The fields of an urlencoded body; of a repeated name, the last. More than `limit` bytes are refused."""
-    return dict(await fields(request, limit))
+    return dict(await form_items(request, limit))
 
 
-async def fields(request: Request, limit: int = 1_000_000) -> list[tuple[str, str]]:
+async def form_items(request: Request, limit: int = 1_000_000) -> list[tuple[str, str]]:
     """The same, in order, repeated names and all."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != "application/x-www-form-urlencoded":
@@ -206,5 +206,5 @@ def require_own_machine(request: Request, why: str) -> None:
 def form_handler(act: Callable[[Request, ImmutableMultiDict], Response], limit: int = 1_000_000):
     """A handler of forms whose work is done in a thread; fields["x"] is the last x."""
     async def handler(request: Request) -> Response:
-        return await run_in_threadpool(act, request, ImmutableMultiDict(await fields(request, limit)))
+        return await run_in_threadpool(act, request, ImmutableMultiDict(await form_items(request, limit)))
     return handler

@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parent.parent / "models" / "embedded" / "recordings"
 
 
 @cache
-def recorded(name: str) -> dict:
+def recording(name: str) -> dict:
     """pipeline, group, pairs; choosing, languages, ledger, samplers, tries; threads; workshop. Read once; not
     to be changed."""
     return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))

@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import postgrad
-from postgrad.studio.pages import page
+from postgrad.studio.pages import full_page
 from postgrad.system.user_code import syntax
 
 PACKAGE = Path(postgrad.__file__).parent
@@ -32,7 +32,7 @@ PACKAGE = Path(postgrad.__file__).parent
 LIKE_TABLE = re.compile(r"^\s|\S {2,}\S")
 
 
-class Block(NamedTuple):
+class DocBlock(NamedTuple):
     """A part of a docstring: words to be filled into lines, or lines that stand as they are."""
 
     text: str
@@ -66,16 +66,16 @@ class Entry:
         return re.split(r"(?<=\.)\s", first)[0]
 
     @property
-    def blocks(self) -> list[Block]:
-        return blocks(self.doc)
+    def blocks(self) -> list[DocBlock]:
+        return doc_blocks(self.doc)
 
 
-def blocks(doc: str) -> list[Block]:
+def doc_blocks(doc: str) -> list[DocBlock]:
     """A docstring as words and as lines that stand.
 
     "Words.\\n\\n f(x)" -> [("Words.", False), ("f(x)", True)]
     """
-    out: list[Block] = []
+    out: list[DocBlock] = []
     for paragraph in doc.split("\n\n"):
         runs: list[tuple[bool, list[str]]] = []
         for line in paragraph.splitlines():
@@ -83,12 +83,12 @@ def blocks(doc: str) -> list[Block]:
             if not runs or runs[-1][0] != stands:
                 runs.append((stands, []))
             runs[-1][1].append(line)
-        out += [Block(inspect.cleandoc("\n" + "\n".join(lines)) if stands else " ".join(lines), stands)
+        out += [DocBlock(inspect.cleandoc("\n" + "\n".join(lines)) if stands else " ".join(lines), stands)
                 for stands, lines in runs]
     return out
 
 
-def marked(words: str, names: str = "") -> Markup:
+def mark_code(words: str, names: str = "") -> Markup:
     """Words with what is code in them set as such: `between backticks`, and "step: ..."
 
     where a step is among the names.
@@ -99,7 +99,7 @@ def marked(words: str, names: str = "") -> Markup:
 
 
 @cache
-def module_of(name: str) -> tuple[str, ast.Module]:
+def parse_module(name: str) -> tuple[str, ast.Module]:
     """The file of a module, from the package's folder, and its tree.
 
     module_of("postgrad.data.tasks") -> tasks/__init__.py
@@ -110,9 +110,9 @@ def module_of(name: str) -> tuple[str, ast.Module]:
     return path.relative_to(PACKAGE.parent).as_posix(), syntax(path.read_text())
 
 
-def definition(module: str, name: str) -> tuple[str, ast.stmt]:
+def find_definition(module: str, name: str) -> tuple[str, ast.stmt]:
     """Where a name is defined, and its statement, through the imports of its module."""
-    for node in module_of(module)[1].body:
+    for node in parse_module(module)[1].body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return module, node
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -120,99 +120,101 @@ def definition(module: str, name: str) -> tuple[str, ast.stmt]:
             return module, node
         for alias in node.names if isinstance(node, ast.ImportFrom) and node.module else ():
             if (alias.asname or alias.name) == name and node.module.startswith("postgrad"):
-                return definition(node.module, alias.name)
+                return find_definition(node.module, alias.name)
     raise LookupError(f"{module} has no {name!r}")
 
 
-def signature(node: ast.FunctionDef, name: str = "") -> str:
+def signature_text(node: ast.FunctionDef, name: str = "") -> str:
     """fit(model: Source, method: str = 'grpo', *, task=None) -> Run; a method without its self."""
     given = node.args.posonlyargs + node.args.args
     defaults = [None] * (len(given) - len(node.args.defaults)) + node.args.defaults
-    words = [argument(*pair) for pair in zip(given, defaults, strict=True)
+    words = [argument_text(*pair) for pair in zip(given, defaults, strict=True)
              if pair[0].arg not in ("self", "cls")]
     if node.args.vararg or node.args.kwonlyargs:
-        words.append(f"*{argument(node.args.vararg, None) if node.args.vararg else ''}")
-    words += [argument(*pair) for pair in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
-    words += [f"**{argument(node.args.kwarg, None)}"] if node.args.kwarg else []
+        words.append(f"*{argument_text(node.args.vararg, None) if node.args.vararg else ''}")
+    words += [argument_text(*pair) for pair in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
+    words += [f"**{argument_text(node.args.kwarg, None)}"] if node.args.kwarg else []
     back = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     return f"{name or node.name}({', '.join(words)}){back}"
 
 
-def argument(given: ast.arg, default: ast.expr | None) -> str:
+def argument_text(given: ast.arg, default: ast.expr | None) -> str:
     """step: int | None = None"""
     words = given.arg + (f": {ast.unparse(given.annotation)}" if given.annotation else "")
     return words if default is None else f"{words}{' = ' if given.annotation else '='}{ast.unparse(default)}"
 
 
-def family(module: str, node: ast.ClassDef) -> Iterator[ast.ClassDef]:
+def class_and_bases(module: str, node: ast.ClassDef) -> Iterator[ast.ClassDef]:
     """A class and its bases in the package, nearest first."""
     yield node
     for base in node.bases:
         try:
-            home, above = definition(module, ast.unparse(base))
+            home, above = find_definition(module, ast.unparse(base))
         except LookupError:  # a class of somebody else's
             continue
         if isinstance(above, ast.ClassDef):
-            yield from family(home, above)
+            yield from class_and_bases(home, above)
 
 
-def members(module: str, node: ast.ClassDef) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
+def class_members(module: str, node: ast.ClassDef) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
     """The fields and the public methods, each once."""
     fields: dict[str, Member] = {}
     methods: dict[str, Member] = {}
-    for cls in family(module, node):
+    for cls in class_and_bases(module, node):
         for part in cls.body:
             if isinstance(part, ast.AnnAssign) and not part.target.id.startswith("_"):
                 fields.setdefault(part.target.id, Member(ast.unparse(part), ""))
             elif isinstance(part, ast.FunctionDef) and not part.name.startswith("_"):
                 plain = any(ast.unparse(d) in ("property", "cached_property") for d in part.decorator_list)
-                known = methods.get(part.name, Member(part.name if plain else signature(part), ""))
+                known = methods.get(part.name, Member(part.name if plain else signature_text(part), ""))
                 methods[part.name] = Member(known.text, known.doc or ast.get_docstring(part) or "")
     return tuple(fields.values()), tuple(methods.values())
 
 
 @cache
-def entry(name: str) -> Entry:
+def reference_entry(name: str) -> Entry:
     home, _, inside = postgrad._HOMES[name].partition(":")
-    module, node = definition(f"postgrad.{home}", inside or name)
-    about = {"name": name, "module": module, "file": module_of(module)[0]}
+    module, node = find_definition(f"postgrad.{home}", inside or name)
+    about = {"name": name, "module": module, "file": parse_module(module)[0]}
     if isinstance(node, ast.FunctionDef):
-        return Entry(**about, kind="function", signature=signature(node, name),
+        return Entry(**about, kind="function", signature=signature_text(node, name),
                      doc=ast.get_docstring(node) or "")
     if isinstance(node, ast.ClassDef):
-        fields, methods = members(module, node)
+        fields, methods = class_members(module, node)
         made = next((m for m in node.body if isinstance(m, ast.FunctionDef) and m.name == "__init__"), None)
         return Entry(**about, kind="class", doc=ast.get_docstring(node) or "", fields=fields, methods=methods,
-                     signature=signature(made, name).partition(" -> ")[0] if made else "")
+                     signature=signature_text(made, name).partition(" -> ")[0] if made else "")
     kind = f"{name}: {ast.unparse(node.annotation)}" if isinstance(node, ast.AnnAssign) else name
-    return Entry(**about, kind="table", signature=kind, doc=ast.get_docstring(module_of(module)[1]) or "")
+    return Entry(**about, kind="table", signature=kind, doc=ast.get_docstring(parse_module(module)[1]) or "")
 
 
 @cache
-def groups() -> dict[str, list[Entry]]:
+def names_by_module() -> dict[str, list[Entry]]:
     """The public names by the module where `postgrad` finds them, in the order of its table."""
     out: dict[str, list[Entry]] = {}
     for name, home in postgrad._HOMES.items():
-        out.setdefault("postgrad." + home.partition(":")[0], []).append(entry(name))
+        out.setdefault("postgrad." + home.partition(":")[0], []).append(reference_entry(name))
     return out
 
 
 def about_module(name: str) -> str:
-    doc = ast.get_docstring(module_of(name)[1]) or ""
+    doc = ast.get_docstring(parse_module(name)[1]) or ""
     return " ".join(doc.split("\n\n")[0].split())
 
 
-def index(request: Request) -> Response:
-    return page(request, "reference/index.html", about={name: about_module(name) for name in groups()},
-                groups=groups(), marked=marked)
+def reference_index(request: Request) -> Response:
+    return full_page(request, "reference/index.html",
+                     about={name: about_module(name) for name in names_by_module()},
+                     groups=names_by_module(), marked=mark_code)
 
 
-def one(request: Request) -> Response:
+def reference_page(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in postgrad.__all__:
         raise HTTPException(404, f"postgrad has no public name {name[:60]!r}.")
-    return page(request, "reference/name.html", entry=entry(name), blocks=blocks, marked=marked)
+    return full_page(request, "reference/name.html", entry=reference_entry(name), blocks=doc_blocks,
+                     marked=mark_code)
 
 
-routes = [Route("/reference", index, name="reference"),
-          Route("/reference/{name}", one, name="reference-name")]
+routes = [Route("/reference", reference_index, name="reference"),
+          Route("/reference/{name}", reference_page, name="reference-name")]

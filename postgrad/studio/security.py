@@ -49,7 +49,7 @@ def answer_headers(nonce: str) -> dict[str, str]:
             "Permissions-Policy": "camera=(), microphone=(), geolocation=()"}
 
 
-class Guard:
+class RequestGuard:
     """An ASGI app around the studio. `hosts` are names without a port."""
 
     def __init__(self, app: ASGIApp, *, token: str, hosts: Sequence[str]):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 Point = tuple[float, float]
 
 
-def ticks(low: float, high: float, count: int = 4) -> list[float]:
+def axis_ticks(low: float, high: float, count: int = 4) -> list[float]:
     """About `count` round numbers inside low to high: steps of 1, 2, 2.5 or 5 times a power of ten.
 
     (0, 1) -> 0, 0.25, ... 1
@@ -109,10 +109,10 @@ class Plot:
 
     def xticks(self, count: int = 5) -> list[tuple[float, float]]:
         """(pixel, value)"""
-        return [(self.px(t), t) for t in ticks(*self.x, count)]
+        return [(self.px(t), t) for t in axis_ticks(*self.x, count)]
 
     def yticks(self, count: int = 4) -> list[tuple[float, float]]:
-        return [(self.py(t), t) for t in ticks(*self.y, count)]
+        return [(self.py(t), t) for t in axis_ticks(*self.y, count)]
 
     def digits(self, found: list[tuple[float, float]]) -> int:
         """The decimals that tell these ticks apart and round none of them: 0, 2.5, 5 -> 1"""

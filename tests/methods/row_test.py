@@ -287,12 +287,12 @@ def test_a_constant_of_a_user_s_function_is_described_by_its_annotation():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_row_resolves_trains_and_shows(name, tmp_path):
-    from postgrad.studio.runs.forms import menu, sections
+    from postgrad.studio.runs.forms import form_sections, recipe_menu
     recipe, row = recipes.recipe_of(name)
-    assert row is METHODS[name] and name in {entry["name"] for entry in menu()}
+    assert row is METHODS[name] and name in {entry["name"] for entry in recipe_menu()}
     setting = next(s for s in recipes.module(recipe).SETTINGS if s in ("words", "questions"))
     _, config = config_from_text(f"{name}:{setting}")
-    shown = {field["key"] for group in sections(f"{name}:{setting}", {}) for field in group["fields"]}
+    shown = {field["key"] for group in form_sections(f"{name}:{setting}", {}) for field in group["fields"]}
     assert {f"method.{key}" for key in constants_of(row)} <= shown
     config = small(config, **{"steps": 1, "save_every": 1, "evaluation.every": 0, "rollouts.group_size": 3})
     config = taught(config, tmp_path)

@@ -38,7 +38,7 @@ def test_a_run_on_episodes_goes_on_to_the_same_bits(tmp_path):
     assert roles == ["assistant", "user", "assistant"]
     gap = slice(sample["turns"][1]["start"], sample["turns"][1]["end"])
     assert not any(sample["columns"]["mask"][gap]) and not any(sample["columns"]["adv"][gap])
-    looks = [token["look"] for token in shown.strip(sample, "mask", 1.0)]
+    looks = [token["look"] for token in shown.token_strip(sample, "mask", 1.0)]
     assert looks.count("given") == len(sample["prompt_tokens"]) + gap.stop - gap.start
     with pytest.raises(ValueError, match="the task that was handed in is not the one"):
         pg.resume(run, task=task(lambda prompt, rng: more(prompt, rng)), watch=None)

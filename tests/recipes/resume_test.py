@@ -122,14 +122,14 @@ def test_the_constants_of_a_changed_row(tmp_path, capsys):
     """In the run, on the studio's page that compares, and in the card of what is exported."""
     from starlette.testclient import TestClient
 
-    from postgrad.studio.app import create_app
+    from postgrad.studio.app import create_studio
     examined = {"evaluation": {"every": 2, "problems": 2, "samples": 2}}
     fit(tmp_path, pg.method("dapo", high=0.31), "wide", task="arithmetic", **examined)
     fit(tmp_path, "dapo", "plain", task="arithmetic", kl={"coef": 0.07})
     constants = {name: pg.Run.open(tmp_path / name).info["row"]["constants"] for name in ("wide", "plain")}
     assert (constants["wide"]["high"], constants["plain"]["high"]) == (0.31, 0.28)
     assert constants["plain"]["kl_in_loss"] == 0.07  # as the run was trained, whatever set it
-    app = create_app(runs=tmp_path, token="x" * 32, hosts=("testserver",))
+    app = create_studio(runs=tmp_path, token="x" * 32, hosts=("testserver",))
     page = TestClient(app, cookies={"postgrad": "x" * 32}).get("/runs/compare?ids=wide,plain").text
     assert "method.high" in page and "0.31" in page and "0.28" in page and "method.low<" not in page
     assert main(["export", str(tmp_path / "wide"), "--out", str(tmp_path / "out")]) == 0

@@ -26,7 +26,7 @@ ANSWERED = re.compile(r'role="search"|hx-get="/(instruments/[\w-]+/figure|runs/-
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     make(folder / "runs" / "one", 3)
-    found = export.export(folder / "site", runs=folder / "runs", store=folder / "p.db")
+    found = export.export_site(folder / "site", runs=folder / "runs", store=folder / "p.db")
     assert found["lost"] == []
     return folder / "site"
 
@@ -70,7 +70,7 @@ def test_exported_pages_stand_alone(site):
         assert all(ANSWERED.search(form) for form in re.findall(r"<form\b[^>]*>", text)), file
         assert not re.search(r"<(input|button|select|textarea|fieldset)\b[^>]*\sdisabled", text), file
     with pytest.raises(ValueError, match="not an empty folder"):
-        export.export(site, runs=site)
+        export.export_site(site, runs=site)
 
 
 def test_the_reference_has_a_page_for_every_name(site):

@@ -6,11 +6,11 @@ import pytest
 from studio_browser import axe, browser, studio, tab  # noqa: F401
 from studio_small import client
 
-from postgrad.studio.book.chapters import book
-from postgrad.studio.export import place, relative
+from postgrad.studio.book.chapters import all_chapters
+from postgrad.studio.export import exported_file, with_relative_links
 from postgrad.studio.instruments import INSTRUMENTS
 from postgrad.studio.pages import STATIC
-from postgrad.studio.script import script_of
+from postgrad.studio.script import instrument_script
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -48,7 +48,7 @@ def test_layers_a_question_and_search(studio, tab):  # noqa: F811
 
 @pytest.mark.parametrize(("width", "dark", "pages"), [
     (1280, False, ["/book/1/mathematics"]),
-    (390, True, ["/book", "/book/search?q=kl", book()[-1].address]),
+    (390, True, ["/book", "/book/search?q=kl", all_chapters()[-1].address]),
 ])
 def test_every_page_can_be_used_by_everybody(studio, tab, width, dark, pages):  # noqa: F811
     page = tab(studio(), width=width, dark=dark)
@@ -73,14 +73,14 @@ def test_a_cell_in_a_chapter(studio, tab):  # noqa: F811
 def test_from_files(browser, tmp_path):  # noqa: F811
     """Opened from a folder: layers, questions and search, without a server."""
     served, site = client(tmp_path / "runs"), tmp_path / "site"
-    pages = {place(address): served.get(address, headers={"x-postgrad-export": "1"}).text
+    pages = {exported_file(address): served.get(address, headers={"x-postgrad-export": "1"}).text
              for address in ("/book/1", "/book/1/mathematics", "/book/search")}
     for file, text in pages.items():
         (site / file).parent.mkdir(parents=True, exist_ok=True)
-        (site / file).write_text(relative(text, file, set(pages)), encoding="utf-8")
+        (site / file).write_text(with_relative_links(text, file, set(pages)), encoding="utf-8")
     shutil.copytree(STATIC, site / "static")
     (site / "static" / "alive").mkdir()
-    (site / "static" / "alive" / "pipeline.js").write_text(script_of(INSTRUMENTS["pipeline"]))
+    (site / "static" / "alive" / "pipeline.js").write_text(instrument_script(INSTRUMENTS["pipeline"]))
     page = browser.new_page()
     faults = []
     page.on("console", lambda m: faults.append(m.text) if m.type == "error" else None)

@@ -15,7 +15,7 @@ from paths import ROOT
 
 from postgrad.studio import export
 from postgrad.studio.book import blocks, chapters, computed, glossary, inline, methods, numbers, places
-from postgrad.studio.instruments.base import source
+from postgrad.studio.instruments.base import function_source
 from postgrad.studio.pages import STATIC
 
 # words of the art: whoever uses one in the book must have it in the glossary
@@ -33,11 +33,11 @@ def studio(tmp_path_factory):
 # numbers that cannot lie
 
 def test_every_number_of_the_prose_is_computed_or_cited():
-    rows = numbers.everywhere()
+    rows = numbers.numbers_of_book()
     assert [row for row in rows if row.kind == "unaccounted"] == []
     kinds = [row.kind for row in rows]
     assert kinds.count("computed") > 50 and kinds.count("cited") > 5
-    known = chapters.sources()
+    known = chapters.book_sources()
     assert {row.source for row in rows if row.kind == "cited"} <= known.keys()
 
 
@@ -49,13 +49,13 @@ def test_every_number_of_the_prose_is_computed_or_cited():
     ("$x = {{gap}}$", []), ("**2 of 3**", ["2", "3"]), ("[7 pages](/book)", ["7"]),
 ])
 def test_a_number_in_prose_is_found(text, found):
-    rows = numbers.in_pieces(inline.parse(text, {"gap": 1.5}), "here")
+    rows = numbers.numbers_in_pieces(inline.parse_inline(text, {"gap": 1.5}), "here")
     assert [row.number for row in rows if row.kind == "unaccounted"] == found
 
 
 def test_prose_and_value_cannot_part():
     """What is kept is what the library computes today; a value that is not there stops the page."""
-    kept, now = json.loads(chapters.VALUES.read_text()), computed.all_values(ROOT)
+    kept, now = json.loads(chapters.VALUES.read_text()), computed.compute_values(ROOT)
     assert kept.keys() == now.keys()
     for name in now:
         assert kept[name].keys() == now[name].keys()
@@ -63,11 +63,12 @@ def test_prose_and_value_cannot_part():
             wanted = pytest.approx(value, rel=1e-6, abs=1e-9) if isinstance(value, float) else value
             assert kept[name][key] == wanted, f"{name}: {key}: run `python tools/book.py build`"
     with pytest.raises(LookupError, match="names a value 'nowhere'"):
-        inline.parse("{{nowhere}}", {})
+        inline.parse_inline("{{nowhere}}", {})
 
 
 def test_what_is_built_is_fresh():
-    assert (STATIC / "book-index.js").read_text() == places.script(), "run `python tools/book.py build`"
+    script = (STATIC / "book-index.js").read_text()
+    assert script == places.search_script(), "run `python tools/book.py build`"
     assert methods.BIAS.read_text() == tool.KEPT_BIAS.read_text()
 
 
@@ -77,28 +78,28 @@ def test_what_is_built_is_fresh():
     (4, "word", "four"), (40, "word", "40"), (True, "yes", "yes"), (0.3, "+1", "+0.3"), (1.0, "", "1"),
 ])
 def test_a_value_in_words(value, how, text):
-    assert inline.formatted(value, how) == text
+    assert inline.format_value(value, how) == text
 
 
 # the grammar
 
 def test_blocks_and_what_is_wrong_with_them():
-    page = blocks.read("## A title\nWords\ngo on.\n- one\n- two\n  more\n:::misconception All *is* well.\nNo."
-                       "\n:::\n| a | b |\n| 1 | 2 |\n$$ x\n= y $$\n::cell dpo\n", {})
+    page = blocks.read_blocks("## A title\nWords\ngo on.\n- one\n- two\n  more\n:::misconception All *is* "
+                              "well.\nNo.\n:::\n| a | b |\n| 1 | 2 |\n$$ x\n= y $$\n::cell dpo\n", {})
     assert [b.kind for b in page] == ["h2", "p", "ul", "misconception", "grid", "tex", "cell"]
-    assert page[0].anchor == "a-title" and inline.plain(page[1].pieces) == "Words go on."
-    assert inline.plain(page[2].rows[1][0]) == "two more" and page[5].pieces[0].text == "x\n= y"
+    assert page[0].anchor == "a-title" and inline.plain_text(page[1].pieces) == "Words go on."
+    assert inline.plain_text(page[2].rows[1][0]) == "two more" and page[5].pieces[0].text == "x\n= y"
     for text, said in (("::nothing x", "there is no 'nothing'"), (":::note\nx", "is not closed"),
                        ("$$ x", "not closed"), (":::\n", "closes nothing")):
         with pytest.raises(ValueError, match=said):
-            blocks.read(text, {})
+            blocks.read_blocks(text, {})
 
 
 # pages
 
 @pytest.mark.parametrize(("number", "layer"), PAGES)
 def test_a_chapter_answers_in_each_layer(studio, number, layer):
-    chapter = next(c for c in chapters.book() if c.number == number)
+    chapter = next(c for c in chapters.all_chapters() if c.number == number)
     page = studio.get(f"/book/{number}/{layer}")
     assert page.status_code == 200 and page.text.count('aria-current="page">' + chapters.LAYERS[layer]) == 1
     assert f'href="{chapter.layer_address(layer)}" data-layer="{layer}" aria-current' in page.text
@@ -115,7 +116,7 @@ def test_the_other_pages(studio, path):
 
 def test_a_number_may_be_missing_between_two_chapters(studio):
     """Neighbours are those that are there; what is not there is said, and linked nowhere."""
-    numbers = [chapter.number for chapter in chapters.book()]
+    numbers = [chapter.number for chapter in chapters.all_chapters()]
     assert numbers == sorted(set(numbers)) and numbers[-1] == 6
     for number in range(1, 7):
         there = number in numbers
@@ -147,8 +148,8 @@ def test_every_method_has_a_page(studio):
 # terms
 
 def test_a_term_is_linked_where_it_is_first_used(studio):
-    finder, forms = glossary.pattern()
-    for chapter in chapters.book():
+    finder, forms = glossary.term_pattern()
+    for chapter in chapters.all_chapters():
         pieces = Prose(studio.get(chapter.address).text).pieces
         assert len(pieces) > 100
         seen, linked = set(), set()
@@ -165,9 +166,9 @@ def test_a_term_is_linked_where_it_is_first_used(studio):
 
 
 def test_no_term_is_left_undefined(studio):
-    _, forms = glossary.pattern()
+    _, forms = glossary.term_pattern()
     assert {word.lower() for word in ART} <= forms.keys()
-    for chapter in chapters.book():
+    for chapter in chapters.all_chapters():
         text = " ".join(text for text, _ in Prose(studio.get(chapter.address).text).pieces)
         for name in numbers.NAMES:
             text = text.replace(name, " ")
@@ -179,7 +180,7 @@ def test_every_anchor_is_there(studio):
     """Links within the book lead to something that is there, mark and all."""
     pages = {address: studio.get(address).text for address in
              ("/book", "/book/glossary", "/book/sources", "/book/index",
-              *(f"/book/{n}/{layer}" for n, layer in PAGES), *(c.address for c in chapters.book()))}
+              *(f"/book/{n}/{layer}" for n, layer in PAGES), *(c.address for c in chapters.all_chapters()))}
     for here, text in pages.items():
         for link in set(re.findall(r'href="(/book[^"]*)"', text)):
             path, _, mark = link.partition("#")
@@ -197,33 +198,34 @@ def test_pages_read_source_one_at_a_time(folder):
 
 
 def test_what_is_cut_out_exists():
-    found = [b for c in chapters.book() for page in c.layers.values() for b in blocks.walk(page)]
+    found = [b for c in chapters.all_chapters() for page in c.layers.values()
+             for b in blocks.walk_blocks(page)]
     cut = [b.argument for b in found if b.kind == "source"]
-    assert len(cut) > 5 and all(source(name)["text"] for name in cut)
+    assert len(cut) > 5 and all(function_source(name)["text"] for name in cut)
     assert all(methods.row_source(b.argument) for b in found if b.kind == "row")
     assert {b.kind for b in found} >= {"instrument", "cell", "check", "misconception"}
 
 
 def test_the_questions():
     """Each right choice is what a calculation of its own says; every wrong one has its explanation."""
-    for chapter in chapters.book():
-        used = [b.argument for page in chapter.layers.values() for b in blocks.walk(page)
+    for chapter in chapters.all_chapters():
+        used = [b.argument for page in chapter.layers.values() for b in blocks.walk_blocks(page)
                 if b.kind == "check"]
         assert sorted(used) == sorted(chapter.checks), f"{chapter.name}: each question stands once"
-        intuition = [b for b in blocks.walk(chapter.layers["intuition"]) if b.kind == "check"]
+        intuition = [b for b in blocks.walk_blocks(chapter.layers["intuition"]) if b.kind == "check"]
         assert 3 <= len(intuition) <= 5
         for name, check in chapter.checks.items():
-            says = [inline.plain(c.says) for c in check.choices]
+            says = [inline.plain_text(c.says) for c in check.choices]
             assert sum(c.right for c in check.choices) == 1 and len(set(says)) == len(says) >= 3
-            assert all(len(inline.plain(c.why)) > 40 for c in check.choices)
-            right = inline.plain(check.right.says).replace("\u00a0", " ")
+            assert all(len(inline.plain_text(c.why)) > 40 for c in check.choices)
+            right = inline.plain_text(check.right.says).replace("\u00a0", " ")
             assert right == ANSWERS[chapter.name, name], (chapter.name, name)
 
 
 # search and export
 
 def test_search_knows_every_part(studio):
-    rows = places.searched()
+    rows = places.search_entries()
     kinds = {row.kind for row in rows}
     assert {"Glossary", "Method", "Instrument", "Cell", "Source", "Chapter 1 · Mathematics"} <= kinds
     for path in {row.kind: row.address.partition("#")[0] for row in rows}.values():
@@ -246,7 +248,7 @@ def test_the_book_is_exported(studio):
     kept = {"x-postgrad-export": "1"}
     page = studio.get("/book/1", headers=kept).text
     known = {f"book/{place}/index.html" for place in ("1/mathematics", "glossary", "search")}
-    still = export.relative(page, "book/1/index.html", known)
+    still = export.with_relative_links(page, "book/1/index.html", known)
     assert 'id="pipeline-picture"' in still and "figure-place" not in still
     assert 'href="mathematics/index.html" data-layer="mathematics"' in still
     assert 'action="../search/index.html"' in still and 'href="../glossary/index.html#token"' in still
@@ -265,7 +267,7 @@ def test_an_export_asks_itself_alone():
         await send({"type": "http.response.start", "status": 200, "headers": kind})
         await send({"type": "http.response.body", "body": page})
 
-    pages, lost = export.wait(export.crawl(app))
-    told = [export.place(address) for address in export.NEEDS]  # pages that say what they need
+    pages, lost = export.run_coroutine(export.crawl_pages(app))
+    told = [export.exported_file(address) for address in export.NEEDS]  # pages that say what they need
     assert asked == ["/", "/book"] and sorted(pages) == sorted(["book/index.html", "index.html", *told])
     assert lost == []

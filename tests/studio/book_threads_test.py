@@ -8,9 +8,9 @@ from postgrad.resolve.models import open_model
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.studio.book import blocks, chapters, inline
 from postgrad.studio.book.computed import threads
-from postgrad.studio.recordings import recorded
+from postgrad.studio.recordings import recording
 
-REPLIES = recorded("threads")["replies"]
+REPLIES = recording("threads")["replies"]
 
 
 def test_the_embedded_model_still_says_what_was_recorded():
@@ -35,23 +35,25 @@ def test_products_are_judged_by_the_checker():
 
 
 def test_refusals_are_counted():
-    found = recorded("threads")["refused"]
+    found = recording("threads")["refused"]
     assert found["harmful_refused"] > 0.9 * found["harmful"] and found["demonstrations"] > 0
     by = {row["model"]: row["says"] for row in REPLIES if row["thread"] == "refusal"}
     assert by["refuses"] == "refused" and by["tiny-chat"] == "not refused"
 
 
 def test_a_long_reply_is_shown_up_to_its_answer():
-    assert threads.shown("First.\n#### 3\n#### 3") == "First.\n#### 3 …"
-    assert threads.shown("So:\n```python\ndef f():\n    return 1\n```\nThis") == "def f():\n    return 1 …"
-    assert threads.shown("391") == threads.ending("391") == "391"
+    assert threads.shortened_reply("First.\n#### 3\n#### 3") == "First.\n#### 3 …"
+    code = "def f():\n    return 1"
+    assert threads.shortened_reply(f"So:\n```python\n{code}\n```\nThis") == f"{code} …"
+    assert threads.shortened_reply("391") == threads.answer_line("391") == "391"
 
 
-@pytest.mark.parametrize("chapter", chapters.book(), ids=lambda c: c.name)
+@pytest.mark.parametrize("chapter", chapters.all_chapters(), ids=lambda c: c.name)
 def test_every_chapter_takes_up_all_five(chapter):
     """By name, in one table, with what a model of ours replied."""
-    page, kept = list(blocks.walk(chapter.layers["intuition"])), chapters.all_values()[chapter.name]
-    tables = [*([[inline.plain(cell) for cell in row] for row in b.rows] for b in page if b.kind == "grid"),
+    page, kept = list(blocks.walk_blocks(chapter.layers["intuition"])), chapters.stored_values()[chapter.name]
+    tables = [*([[inline.plain_text(cell) for cell in row] for row in b.rows] for b in page
+                if b.kind == "grid"),
               *(kept[b.argument]["rows"] for b in page if b.kind == "table")]
     whole = next(rows for rows in tables if set(threads.THREADS.values()) <= {row[0] for row in rows})
     said = " ".join(cell for row in whole for cell in row)

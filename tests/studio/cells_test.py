@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from postgrad.studio.cells.catalogue import CELLS
-from postgrad.studio.cells.runner import OUTPUT, Refused, Runner
+from postgrad.studio.cells.runner import OUTPUT, CellsRefused, Runner
 
 CELL = CELLS["bradley-terry"]
 
@@ -143,7 +143,7 @@ def test_a_zygote_that_dies_is_replaced():
 def test_root_without_a_jail_is_refused(runner, monkeypatch):
     runner.check(CELL, CELL.source)
     monkeypatch.setattr(runner, "facts", {"jailed": False, "root": True, "tier": "no Landlock"})
-    with pytest.raises(Refused,
+    with pytest.raises(CellsRefused,
                        match="root on a machine without a jail .no Landlock.. Start it as an ordinary user"):
         runner.check(CELL, CELL.source)
 

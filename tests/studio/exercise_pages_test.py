@@ -8,7 +8,7 @@ from studio_small import client as client_of
 
 from postgrad.studio.cells.runner import Runner
 from postgrad.studio.exercises import EXERCISES, QUESTIONS, progress
-from postgrad.studio.exercises.base import Verdict
+from postgrad.studio.exercises.base import AnswerVerdict
 
 expect = pytest.importorskip("playwright.sync_api").expect
 EXERCISE = EXERCISES["pass-at-k"]
@@ -45,13 +45,14 @@ def test_every_exercise_has_a_page_and_no_solution_on_it(tmp_path, graded):
 
 def test_a_solved_one_shows_the_model_solution_and_counts(tmp_path, graded):
     with client_of(tmp_path) as client:
-        graded.append(Verdict(passed=False, says="You <b>erred</b>.", example="f()", checks=(("a", False),)))
+        graded.append(AnswerVerdict(passed=False, says="You <b>erred</b>.", example="f()",
+                                    checks=(("a", False),)))
         text = client.post("/exercises/pass-at-k/check", data={"source": "x"}).text
         assert "You &lt;b&gt;erred" in text and 'class="red"' in text and "comb" not in text
         assert "1 try" in client.get("/exercises").text
-        graded.append(Verdict(passed=True, says="Right."))
+        graded.append(AnswerVerdict(passed=True, says="Right."))
         text = client.post("/exercises/pass-at-k/check", data={"source": EXERCISE.solution}).text
-        assert "from math import comb" in text and progress.load().solved["pass-at-k"]["tries"] == 2
+        assert "from math import comb" in text and progress.load_progress().solved["pass-at-k"]["tries"] == 2
         assert "1 of 14 solved" in client.get("/exercises").text
         assert "from math import comb" in client.get("/exercises/pass-at-k").text
         kept = json.loads(client.get("/exercises/export").text)
@@ -68,7 +69,7 @@ def test_a_model_answer_follows_an_own_one(tmp_path):
         long = client.post(f"/exercises/questions/{question.name}", data={"answer": "<i>to compare</i> them "
                                                                                     "all"})
         assert question.answer[:30] in long.text and "&lt;i&gt;" in long.text
-    assert progress.load().written == {question.name: "<i>to compare</i> them all"}
+    assert progress.load_progress().written == {question.name: "<i>to compare</i> them all"}
 
 
 def test_checking_is_for_this_machine_alone(tmp_path):
@@ -81,7 +82,7 @@ def test_exported_pages_hold_nobodys_progress(tmp_path):
     kept = progress.Progress()
     kept.tried("pass-at-k", "SECRET", True)
     kept.written["beta"] = "MINE"
-    progress.save(kept)
+    progress.save_progress(kept)
     with client_of(tmp_path) as client:
         still = {"x-postgrad-export": "1"}
         for path in ("/exercises", "/exercises/pass-at-k", "/exercises/questions"):
@@ -133,7 +134,7 @@ def test_progress_is_exported(tmp_path, graded, tab):  # noqa: F811
     kept = progress.Progress()
     kept.tried("pass-at-k", RIGHT, True)
     kept.written["beta"] = "At a high beta nothing is learned."
-    progress.save(kept)
+    progress.save_progress(kept)
     with serving(tmp_path / "runs", tmp_path / "p.db") as origin:
         page = tab(origin)
         page.goto("/exercises")

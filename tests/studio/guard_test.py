@@ -10,8 +10,8 @@ import pytest
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
-from postgrad.studio.app import create_app
-from postgrad.studio.export import ask, wait
+from postgrad.studio.app import create_studio
+from postgrad.studio.export import get_from_app, run_coroutine
 from postgrad.studio.pages import STATIC
 from postgrad.studio.security import COOKIE
 from postgrad.system.sockets import host_name, keep_token
@@ -22,8 +22,8 @@ KNOWN = f"{COOKIE}={TOKEN}"
 
 
 def app_over(tmp_path, **more):
-    return create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("127.0.0.1", "localhost"),
-                      store=tmp_path / "p.db", **more)
+    return create_studio(runs=tmp_path / "runs", token=TOKEN, hosts=("127.0.0.1", "localhost"),
+                         store=tmp_path / "p.db", **more)
 
 
 def client(app, **headers):
@@ -42,7 +42,7 @@ def every_route(routes, before=""):
             yield from ((method, path) for method in sorted(route.methods or ("GET",)))
 
 
-ROUTES = sorted(set(every_route(create_app(runs=".", token=TOKEN, hosts=("x",)).routes)))
+ROUTES = sorted(set(every_route(create_studio(runs=".", token=TOKEN, hosts=("x",)).routes)))
 CASES = {  # what is sent -> the status that refuses it
     "no token": ({"cookie": "other=1"}, 401),
     "wrong token": ({"cookie": f"{COOKIE}={TOKEN[:-1]}x"}, 401),
@@ -193,10 +193,10 @@ def test_no_path_leaves_the_static_folder(tmp_path):
 
     async def try_all():
         for path in sorted(paths):
-            status, _, body = await ask(app, path, headers={"host": OURS, "cookie": KNOWN})
+            status, _, body = await get_from_app(app, path, headers={"host": OURS, "cookie": KNOWN})
             assert status in (404, 405, 400) or body in inside, f"{path!r}: {status}"
 
-    wait(try_all())
+    run_coroutine(try_all())
 
 
 def test_a_link_out_of_the_static_folder_is_not_followed(tmp_path, monkeypatch):

@@ -73,7 +73,7 @@ def test_500_crooked_paths_read_nothing_outside(tmp_path):
 @pytest.mark.parametrize("name",
                          ["../x", "a/b", ".hidden", "-x", "x y", "<b>", "a" * 101, "new\n", "con:", "é"])
 def test_a_run_cannot_be_started_under_a_name_that_leads_elsewhere(tmp_path, name, monkeypatch):
-    monkeypatch.setattr(processes, "start", lambda *a, **k: pytest.fail("started"))
+    monkeypatch.setattr(processes, "start_process", lambda *a, **k: pytest.fail("started"))
     answer = client(tmp_path).post("/runs/-/start", data={"recipe": "grpo:words", "name": name})
     assert answer.status_code == 400 and "name" in answer.text and not list(tmp_path.iterdir())
 
@@ -95,5 +95,5 @@ def test_100_poisons_are_shown_as_text(tmp_path):
             assert (not [a for a in attrs if a.startswith("on")]
                     and "javascript:" not in (attrs.get("href") or "")[:20]), path
     for step, text in enumerate(bad, 1):
-        assert samples.clean(text) in Texts(web.get(f"/runs/-/samples?run=bad&step={step}").text).text
+        assert samples.safe_text(text) in Texts(web.get(f"/runs/-/samples?run=bad&step={step}").text).text
     assert bad[0] in Texts(web.get("/runs/bad").text).data["charts"]

@@ -13,8 +13,8 @@ from postgrad.maths.intervals import mean_interval
 from postgrad.maths.passk import pass_at_k
 from postgrad.studio.instruments import INSTRUMENTS, grpo
 from postgrad.studio.instruments import preference_labeller as labeller
-from postgrad.studio.label.reward_head import accuracy, fit, share
-from postgrad.studio.recordings import recorded
+from postgrad.studio.label.reward_head import fit_head, ranking_accuracy, win_share
+from postgrad.studio.recordings import recording
 from postgrad.training.memory import GB, SIZES, Setup, estimate
 
 expect = pytest.importorskip("playwright.sync_api").expect
@@ -32,7 +32,7 @@ def test_a_reward_by_keyboard(studio, tab):  # noqa: F811
     page.get_by_label("Reward 1", exact=True).focus()
     for _ in range(4):
         page.keyboard.press("ArrowLeft")
-    rewards = (0.8, *grpo.verdicts(8)[1:])
+    rewards = (0.8, *grpo.recorded_verdicts(8)[1:])
     address = INSTRUMENTS["grpo"].query(grpo.State(rewards=rewards))
     expect(page.locator("#grpo-picture")).to_have_attribute("data-query", address)
     wanted = torch.tensor(rewards, dtype=D)[:, None]
@@ -61,7 +61,7 @@ def test_tries_by_keyboard(studio, tab):  # noqa: F811
     page.get_by_label("Tries allowed on a word problem, k").focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_selector(".picture[data-query='k=2']")
-    counts = recorded("pipeline")["stages"][2]["measured"]["words"]["right"]
+    counts = recording("pipeline")["stages"][2]["measured"]["words"]["right"]
     mean, _, _ = mean_interval([pass_at_k(8, c, 2) for c in counts], (0.0, 1.0))
     assert f"{100 * mean:.1f} %" in page.locator("svg.for-wide .value").first.text_content()
 
@@ -72,10 +72,10 @@ def test_labels_by_keyboard(studio, tab):  # noqa: F811
     for done, key in enumerate("bab", start=1):
         page.keyboard.press(key)
         page.wait_for_selector(f".picture[data-query='labels={'bab'[:done]}']")
-    x, y = labeller.vectors()
-    w = fit(x[:3, 0], x[:3, 1], share("bab"))
-    quality = torch.tensor([p["quality"] for p in recorded("pairs")["unseen"]])
-    right = accuracy((y[:, 0] - y[:, 1]) @ w, quality[:, 0] - quality[:, 1])
+    x, y = labeller.answer_vectors()
+    w = fit_head(x[:3, 0], x[:3, 1], win_share("bab"))
+    quality = torch.tensor([p["quality"] for p in recording("pairs")["unseen"]])
+    right = ranking_accuracy((y[:, 0] - y[:, 1]) @ w, quality[:, 0] - quality[:, 1])
     assert f"{100 * right:.1f} %" in page.locator(".insight").text_content()
     page.keyboard.press("u")
     expect(page).to_have_url(re.compile("labels=ba$"))

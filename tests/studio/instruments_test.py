@@ -16,12 +16,12 @@ from studio_instruments import D, ones
 from postgrad import methods
 from postgrad.maths.credit import group_centre, group_zscore
 from postgrad.maths.preference import bradley_terry
-from postgrad.studio.app import create_app
+from postgrad.studio.app import create_studio
 from postgrad.studio.instruments import INSTRUMENTS, algorithms, grpo, pipeline
 from postgrad.studio.instruments import preference_labeller as labeller
-from postgrad.studio.instruments.base import Choice, Slider, Toggle
-from postgrad.studio.label.reward_head import PRIOR, accuracy, features, fit, share
-from postgrad.studio.recordings import FOLDER, recorded
+from postgrad.studio.instruments.base import ChoiceControl, Slider, Toggle
+from postgrad.studio.label.reward_head import PRIOR, answer_features, fit_head, ranking_accuracy, win_share
+from postgrad.studio.recordings import FOLDER, recording
 from postgrad.studio.security import start_url
 from postgrad.system.sockets import LOOPBACK
 from postgrad.training.memory import GB, SIZES, Setup, estimate
@@ -69,7 +69,7 @@ def test_equal_rewards_are_no_signal():
 
 def test_a_group_gets_as_many_rewards_as_it_has_answers():
     grown = grpo.settle(grpo.State(size=16, rewards=(0.25,)))
-    assert (grown.rewards == (0.25, *grpo.verdicts(16)[1:])
+    assert (grown.rewards == (0.25, *grpo.recorded_verdicts(16)[1:])
             and len(grpo.settle(grpo.State(size=4)).rewards) == 4)
     assert len(grpo.controls(grown)) == 4 + 16
 
@@ -107,7 +107,7 @@ def test_the_table_says_what_the_rows_say():
 # 1: the pipeline
 
 def test_figures_are_taken_from_the_counts():
-    stage = recorded("pipeline")["stages"][2]["measured"]["words"]
+    stage = recording("pipeline")["stages"][2]["measured"]["words"]
     first = pipeline.compute(pipeline.State(k=1))["figures"]["rl"][0]
     assert (first["mean"] == pytest.approx(sum(stage["right"]) / (8 * 200))
             and first["low"] < first["mean"] < first["high"])
@@ -119,8 +119,8 @@ def test_one_prompt_by_hand():
     found = pipeline.compute(pipeline.State(stage="sft", k=4))
     # C(6, 4) / C(8, 4)
     assert (found["right"], found["tries"], found["chance"]) == (2, 8, pytest.approx(1 - 15 / 70))
-    assert (found["earlier"] == "base" and "4 %" not in pipeline.percent(0.997)
-            and pipeline.percent(0.997) == "99.7 %")
+    assert (found["earlier"] == "base" and "4 %" not in pipeline.as_percent(0.997)
+            and pipeline.as_percent(0.997) == "99.7 %")
 
 
 def test_what_the_sentences_claim_is_in_the_figures():
@@ -135,7 +135,7 @@ def test_recorded_answers_are_what_the_models_say(stage, model):
     from postgrad.records import Prompt
     from postgrad.resolve.models import open_model
     from postgrad.sampling import LocalSampler, Sampling
-    rows = recorded("pipeline")["prompts"]
+    rows = recording("pipeline")["prompts"]
     greedy = Sampling(max_new_tokens=64, temperature=0.0)
     said = LocalSampler(*open_model(model)).sample([Prompt.ask(r["question"]) for r in rows], 1, greedy, 0)
     assert [r.text for (r,) in said] == [row["answers"][stage][0]["text"] for row in rows]
@@ -150,7 +150,7 @@ def random_pairs(n=12, width=5, seed=0):
 
 def test_a_fit_ends_where_the_losses_pull_as_hard_as_the_prior():
     a, b = random_pairs()
-    w = fit(a, b, share("abab" * 3)).requires_grad_()
+    w = fit_head(a, b, win_share("abab" * 3)).requires_grad_()
     won, lost = (torch.stack([(x, y)[i % 2] for i, (x, y) in enumerate(zip(*two, strict=True))])
                  for two in ((a, b), (b, a)))
     loss = bradley_terry(won @ w, lost @ w, torch.zeros(12, dtype=D)).mean()
@@ -159,28 +159,29 @@ def test_a_fit_ends_where_the_losses_pull_as_hard_as_the_prior():
 
 def test_a_tie_is_half_a_win_each_way():
     a, b = random_pairs()
-    assert fit(a, b, share("t" * 12)).abs().max() < 1e-6
+    assert fit_head(a, b, win_share("t" * 12)).abs().max() < 1e-6
     twice = [torch.cat([x, x]) for x in (a, b)]
-    both_ways = fit(*twice, share("a" * 12 + "b" * 6 + "a" * 6))
-    torch.testing.assert_close(fit(a, b, share("t" * 6 + "a" * 6)), both_ways, atol=1e-5, rtol=0)
+    both_ways = fit_head(*twice, win_share("a" * 12 + "b" * 6 + "a" * 6))
+    torch.testing.assert_close(fit_head(a, b, win_share("t" * 6 + "a" * 6)), both_ways, atol=1e-5, rtol=0)
 
 
 def test_sides_don_t_matter():
     a, b = random_pairs()
-    torch.testing.assert_close(fit(a, b, share("aabtbbabtaab")), fit(b, a, share("bbataabatbba")))
+    torch.testing.assert_close(fit_head(a, b, win_share("aabtbbabtaab")),
+                               fit_head(b, a, win_share("bbataabatbba")))
     with pytest.raises(ValueError, match="one for each pair"):
-        fit(a, b, share("aabb"))
+        fit_head(a, b, win_share("aabb"))
     with pytest.raises(ValueError, match="one of a, b and t"):
-        share("abx")
+        win_share("abx")
 
 
 def test_accuracy_by_hand():
     gap = torch.tensor([1.0, -2.0, 0.0, 3.0])
-    assert accuracy(gap, torch.tensor([1, 1, 1, 0])) == pytest.approx((1 + 0 + 0.5 + 0.5) / 4)
+    assert ranking_accuracy(gap, torch.tensor([1, 1, 1, 0])) == pytest.approx((1 + 0 + 0.5 + 0.5) / 4)
 
 
 def test_a_few_dozen_labels_suffice_and_length_is_another_taste():
-    rest = labeller.others("")
+    rest = labeller.others_labels("")
     truth = labeller.compute(labeller.State(rest["by the true quality"]))
     assert truth["given"] == 40 == len(truth["table"]) and truth["accuracy"] > 0.68
     longer = labeller.compute(labeller.State(rest["by length, the longer wins"]))
@@ -189,16 +190,16 @@ def test_a_few_dozen_labels_suffice_and_length_is_another_taste():
 
 
 def test_what_is_unseen_was_not_labelled_and_what_is_skipped_teaches_nothing():
-    data = recorded("pairs")
+    data = recording("pairs")
     assert not {p["question"] for p in data["unseen"]} & {p["question"] for p in data["to_label"]}
     skipped = labeller.compute(labeller.State("ssss"))
     assert skipped["given"] == 0 and skipped["at"] == 4 and skipped["accuracy"] is None
-    assert torch.equal(labeller.trained("abb"), labeller.trained("abbs"))
+    assert torch.equal(labeller.head_after("abb"), labeller.head_after("abbs"))
 
 
 def test_recorded_features_are_the_model_s():
-    pairs = recorded("pairs")["unseen"][:3]
-    live = features([(p["question"], answer) for p in pairs for answer in p["answers"]]).view(3, 2, -1)
+    pairs = recording("pairs")["unseen"][:3]
+    live = answer_features([(p["question"], answer) for p in pairs for answer in p["answers"]]).view(3, 2, -1)
     stored = load_file(FOLDER / "features.safetensors")["unseen"][:3].double()
     torch.testing.assert_close(live, stored, atol=0.01, rtol=2e-3)
 
@@ -208,7 +209,7 @@ def test_one_accuracy_is_shown_and_what_quality_is(client):
     figures = set(re.findall(r"(\d+\.\d) %", page.split('class="below"')[0]))
     assert len(figures) == 1 and "ept back" not in page and "ranked right" not in page
     assert "a right answer +1.2, a wrong one −0.8" in page and "an insult −1.50" in page
-    for pair in recorded("pairs")["unseen"][:1]:
+    for pair in recording("pairs")["unseen"][:1]:
         assert all(f"quality {q:.2f}".replace("-", "−") in page for q in pair["quality"])
 
 
@@ -224,7 +225,7 @@ def test_the_last_pair_worked():
 
 @pytest.fixture
 def client(tmp_path):
-    app = create_app(runs=tmp_path, token=TOKEN, hosts=LOOPBACK)
+    app = create_studio(runs=tmp_path, token=TOKEN, hosts=LOOPBACK)
     with TestClient(app, base_url="http://127.0.0.1", cookies={}) as made:
         made.get(start_url("", TOKEN))
         yield made
@@ -235,7 +236,7 @@ def test_every_choice_can_be_drawn(client, name):
     instrument = INSTRUMENTS[name]
     for control in instrument.shown(instrument.settle(instrument.state())):
         values = {Slider: lambda c: [c.low, c.high], Toggle: lambda c: [0, 1],
-                  Choice: lambda c: [v for v, _ in c.pairs()][:6]}
+                  ChoiceControl: lambda c: [v for v, _ in c.pairs()][:6]}
         for value in values[type(control)](control):
             answer = client.get(f"/instruments/{name}/figure?{control.name}={value}")
             assert answer.status_code == 200 and "insight" in answer.text, answer.text

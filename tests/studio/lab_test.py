@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from studio_browser import browser, serving, tab  # noqa: F401
 
 from postgrad.maths.preference import bradley_terry
-from postgrad.studio.app import create_app
+from postgrad.studio.app import create_studio
 from postgrad.studio.cells.catalogue import CELLS
 from postgrad.studio.security import COOKIE
 
@@ -21,7 +21,7 @@ DOUBLED = CELL.source.replace("chosen - rejected", "2 * (chosen - rejected)")
 
 
 def client_of(tmp_path, **more):
-    app = create_app(runs=tmp_path, token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db", **more)
+    app = create_studio(runs=tmp_path, token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db", **more)
     return TestClient(app, cookies={COOKIE: TOKEN}, headers={"x-postgrad": "1"},
                       raise_server_exceptions=False)
 

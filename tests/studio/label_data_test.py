@@ -11,7 +11,7 @@ from studio_labels import ITEMS, TOKEN, found, labels
 
 from postgrad.data.preferences import read_pairs, read_singles
 from postgrad.data.store import Store
-from postgrad.studio.app import create_app
+from postgrad.studio.app import create_studio
 from postgrad.studio.security import COOKIE
 
 
@@ -24,7 +24,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def client(tmp_path):
-    app = create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
+    app = create_studio(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
     yield TestClient(app, cookies={COOKIE: TOKEN}, headers={"x-postgrad": "1"}, raise_server_exceptions=False)
     for name in ("reward_trainer", "pair_maker", "runner"):
         if hasattr(app.state, name):
@@ -86,7 +86,7 @@ def test_what_goes_out_is_what_reward_dpo_and_kto_read_and_comes_in_again(client
     assert [(p.chosen, p.rejected, p.weight) for p in read_pairs(tmp_path / "pairs.jsonl")] == [
         (x.a, x.b, 1), (y.b, y.a, 1), (z.a, z.b, 0.5), (z.b, z.a, 0.5)]
     assert [s.label for s in read_singles(tmp_path / "labels.jsonl")] == [True, False, False, True]
-    other = create_app(runs=tmp_path, token=TOKEN, hosts=("testserver",), store=tmp_path / "other.db")
+    other = create_studio(runs=tmp_path, token=TOKEN, hosts=("testserver",), store=tmp_path / "other.db")
     second = TestClient(other, cookies={COOKIE: TOKEN}, headers={"x-postgrad": "1"},
                         raise_server_exceptions=False)
     said = second.post("/label/data/import", data={"name": "../pairs.jsonl", "rows": answer.text}).text

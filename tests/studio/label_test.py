@@ -10,7 +10,7 @@ from studio_labels import ITEMS, TOKEN, field, judge, labels
 
 from postgrad.data.items import Item, sides
 from postgrad.data.store import Store
-from postgrad.studio.app import create_app
+from postgrad.studio.app import create_studio
 from postgrad.studio.security import COOKIE
 
 
@@ -23,7 +23,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def client(tmp_path):
-    app = create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
+    app = create_studio(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
     yield TestClient(app, cookies={COOKIE: TOKEN}, headers={"x-postgrad": "1"}, raise_server_exceptions=False)
     for name in ("reward_trainer", "pair_maker", "runner"):
         if hasattr(app.state, name):

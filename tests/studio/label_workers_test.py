@@ -9,8 +9,8 @@ from studio_labels import ITEMS, TOKEN, field, found, judge
 
 from postgrad.data.items import Item, Label, sides
 from postgrad.data.store import Store
-from postgrad.studio.app import create_app
-from postgrad.studio.label.reward_process import Remembering, fold_of, train
+from postgrad.studio.app import create_studio
+from postgrad.studio.label.reward_process import CachedReader, cross_validate, fold_of
 from postgrad.studio.label.workers import FIRST, STEP, RewardTrainer
 from postgrad.studio.security import COOKIE
 
@@ -26,7 +26,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def client(tmp_path):
-    app = create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
+    app = create_studio(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
     yield TestClient(app, cookies={COOKIE: TOKEN}, headers={"x-postgrad": "1"}, raise_server_exceptions=False)
     for name in ("reward_trainer", "pair_maker", "runner"):
         if hasattr(app.state, name):
@@ -47,13 +47,13 @@ def talk(n, clear=True, seed=0):
 
 @pytest.fixture(scope="module")
 def reader():
-    return Remembering()
+    return CachedReader()
 
 
 def test_it_learns_what_can_be_learned_and_nothing_else(reader):
-    clear = train(talk(30), [], reader)
+    clear = cross_validate(talk(30), [], reader)
     assert clear["accuracy"] == 1.0 and clear["low"] > 0.85 and clear["held_out"] == 30
-    coin = train(talk(30, clear=False), [], reader)
+    coin = cross_validate(talk(30, clear=False), [], reader)
     assert coin["low"] < 0.5
 
 
@@ -67,7 +67,7 @@ def test_it_is_judged_on_prompts_that_it_has_not_seen(reader):
             two = f"It is in the {n + k}.", f"It is on the {n + k}."
             item = Item.of(({"role": "user", "content": f"Where is {n}?"},), two)
             judged.append((item, "a" if ("in" in item.a) == up else "b"))
-    found = train(judged, [], reader)
+    found = cross_validate(judged, [], reader)
     assert found["held_out"] == 72 and found["low"] < 0.55
     assert len({fold_of(item) for item, _ in judged[:6]}) == 1
 
@@ -75,13 +75,13 @@ def test_it_is_judged_on_prompts_that_it_has_not_seen(reader):
 def test_ties_and_long_texts_are_counted_not_tested(reader):
     judged = [*talk(20), (Item.of(({"role": "user", "content": "Q"},), ("x", "y")), "tie"),
               (Item.of(({"role": "user", "content": "Q"},), ("long " * 2000, "y")), "a")]
-    found = train(judged, [item for item, _ in talk(25)[20:]], reader)
+    found = cross_validate(judged, [item for item, _ in talk(25)[20:]], reader)
     assert ((found["judged"], found["decided"], found["ties"], found["too_long"], found["held_out"])
             == (22, 20, 1, 1, 20))
     ahead = [found["chance"][item.uid] if choice == "a" else 1 - found["chance"][item.uid]
              for item, choice in talk(25)[20:]]
     assert min(ahead) > 0.5 and found["longer"] == 1.0
-    nothing = train([(ITEMS[0], "tie")], [], reader)
+    nothing = cross_validate([(ITEMS[0], "tie")], [], reader)
     assert nothing["accuracy"] is None and nothing["chance"] == {}
 
 

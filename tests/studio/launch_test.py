@@ -14,19 +14,19 @@ from postgrad.models import find_model
 from postgrad.models.families import Config
 from postgrad.models.load import EMBEDDED
 from postgrad.runs import Run
-from postgrad.studio.pages import size
+from postgrad.studio.pages import format_bytes
 from postgrad.studio.runs import forms, processes, traces
-from postgrad.studio.runs.launch import shown
+from postgrad.studio.runs.launch import shell_path
 from postgrad.system.settings import flat_settings
 from postgrad.training.memory import Setup, beside, cache, parameters
 
-SPECS = [f"{row['name']}:{key}" for row in forms.menu() for key, _ in row["settings"]]
+SPECS = [f"{row['name']}:{key}" for row in forms.recipe_menu() for key, _ in row["settings"]]
 
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_an_untouched_form_asks_for_the_setting_itself(spec):
-    given = {f["key"]: f["value"] for group in forms.sections(spec, {}) for f in group["fields"]}
-    plan = forms.plan(spec, given, "runs/x")
+    given = {f["key"]: f["value"] for group in forms.form_sections(spec, {}) for f in group["fields"]}
+    plan = forms.plan_command(spec, given, "runs/x")
     assert plan["error"] is None and plan["words"] == ["train", spec, "--run", "runs/x"]
     wanted = flat_settings(config_from_text(spec)[1])
     assert given.keys() == wanted.keys() - {"method"}
@@ -35,13 +35,14 @@ def test_an_untouched_form_asks_for_the_setting_itself(spec):
 
 
 def test_a_changed_value_is_in_the_command_and_an_equal_one_is_not():
-    plan = forms.plan("grpo:words",
-                      {"optim.lr": "none", "steps": "7", "kl.measure": "true", "nonsense": "1"}, "runs/x")
+    plan = forms.plan_command("grpo:words",
+                              {"optim.lr": "none", "steps": "7", "kl.measure": "true", "nonsense": "1"},
+                              "runs/x")
     assert plan["command"] == "postgrad train grpo:words steps=7 kl.measure=true --run runs/x"
-    own = forms.plan("grpo", {"task": "mine.py", "rollouts.group_size": "4"}, "runs/x")
+    own = forms.plan_command("grpo", {"task": "mine.py", "rollouts.group_size": "4"}, "runs/x")
     assert (own["command"] == "postgrad train grpo task=mine.py rollouts.group_size=4 --run runs/x"
             and own["error"] is None)
-    data = forms.plan("dpo", {"task": "none", "data": "pairs.jsonl"}, "runs/x")
+    data = forms.plan_command("dpo", {"task": "none", "data": "pairs.jsonl"}, "runs/x")
     assert data["command"] == "postgrad train dpo data=pairs.jsonl --run runs/x" and data["error"] is None
 
 
@@ -49,18 +50,19 @@ def test_the_memory_of_a_form_is_that_of_postgrad_memory(tmp_path):
     """tiny-chat by GRPO on a CPU: all in float32, 16 bytes a trained weight; a cache of 16 prompts x 8
     replies of 64 tokens, and what sampling has beside it."""
     shape = Config.read(find_model("tiny-chat") / "config.json")
-    plan = forms.plan("grpo", {"task": "words"}, "runs/x")
+    plan = forms.plan_command("grpo", {"task": "words"}, "runs/x")
     needs, n = plan["memory"], parameters(shape)
     # a reference beside the policy
     assert (needs["weights"], needs["gradients"], needs["optimizer"]) == (8 * n, 4 * n, 8 * n)
     writing = Setup(bits=32, tokens=64, samples=128, on_gpu=False)
     assert needs["cache"] == cache(shape, writing) + beside(shape, writing)
-    alone = forms.plan("grpo", {"task": "words", "kl.coef": "0"}, "runs/x")["memory"]
+    alone = forms.plan_command("grpo", {"task": "words", "kl.coef": "0"}, "runs/x")["memory"]
     assert alone["weights"] == 4 * n
-    assert forms.plan("dpo", {"task": "questions", "model": "no-such-model"}, "runs/x")["memory"] is None
-    assert forms.plan("align", {}, "runs/x")["memory"] is None
+    assert forms.plan_command("dpo", {"task": "questions", "model": "no-such-model"},
+                              "runs/x")["memory"] is None
+    assert forms.plan_command("align", {}, "runs/x")["memory"] is None
     told = Texts(client(tmp_path).get("/runs/-/plan?recipe=grpo&set.task=words").text).text
-    assert f"at most about {size(needs['peak'])}" in " ".join(told.split())
+    assert f"at most about {format_bytes(needs['peak'])}" in " ".join(told.split())
 
 
 def test_nothing_is_started_where_other_machines_can_ask(tmp_path):
@@ -96,7 +98,7 @@ def test_a_bad_value_gets_the_library_s_own_sentence(tmp_path, key, text):
 
 
 def test_the_form_carries_the_words_of_the_code():
-    fields = {f["key"]: f for group in forms.sections("grpo:words", {}) for f in group["fields"]}
+    fields = {f["key"]: f for group in forms.form_sections("grpo:words", {}) for f in group["fields"]}
     wanted = "the rank of low-rank adapters; 0 trains all weights; none: by the model's size"
     assert fields["optim.adapter.lora"]["about"] == wanted
     assert fields["kl.measure"]["yes_no"] and fields["reward"]["optional"] and "method" not in fields
@@ -106,7 +108,7 @@ def test_the_form_carries_the_words_of_the_code():
 
 def finished(root: Path, name: str) -> None:
     """Wait for a process that was started for a run: its lock on what it says goes with it."""
-    with open(processes.output(root, name)) as file:
+    with open(processes.output_file(root, name)) as file:
         fcntl.flock(file, fcntl.LOCK_SH)
 
 
@@ -160,12 +162,13 @@ def test_a_run_can_be_stopped_before_its_first_step(tmp_path):
     web.post("/runs/-/start", data={"recipe": "grpo:words", "name": "soon"})
     assert "Process" in web.post("/runs/-/stop", data={"run": "soon"}).text
     finished(tmp_path, "soon")
-    assert not (tmp_path / "soon").exists() and not processes.at_work(tmp_path, "soon")
+    assert not (tmp_path / "soon").exists() and not processes.process_alive(tmp_path, "soon")
 
 
 def test_a_stage_goes_on_with_its_pipeline(tmp_path, monkeypatch):
     started = []
-    monkeypatch.setattr(processes, "start", lambda root, name, words, **how: started.append((name, words)))
+    monkeypatch.setattr(processes, "start_process", lambda root, name, words,
+                        **how: started.append((name, words)))
     for name in ("lab/ppo", "demo/rl"):
         make(tmp_path / name, 1, done=False).status("stopped")
     (tmp_path / "lab" / "pipeline.json").write_text(
@@ -188,11 +191,12 @@ def test_only_a_process_that_trains_there_is_stopped(tmp_path):
 
 def test_a_folder_is_written_as_it_is_typed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert shown(tmp_path / "runs" / "x") == "runs/x" and shown(Path("/elsewhere/x")) == "/elsewhere/x"
+    assert shell_path(tmp_path / "runs" / "x") == "runs/x"
+    assert shell_path(Path("/elsewhere/x")) == "/elsewhere/x"
 
 
 def test_runs_called_like_pages_have_a_page(tmp_path):
     for name in ("new", "compare", "live"):
         make(tmp_path / name, 1)
-        assert f'href="{traces.address(name)}"' in client(tmp_path).get("/runs").text
-        assert f"<bdi>{name}</bdi>" in client(tmp_path).get(traces.address(name)).text
+        assert f'href="{traces.run_address(name)}"' in client(tmp_path).get("/runs").text
+        assert f"<bdi>{name}</bdi>" in client(tmp_path).get(traces.run_address(name)).text

@@ -5,7 +5,7 @@ import json
 from studio_small import Texts, client, make, poisons
 
 from postgrad.studio.runs import live
-from postgrad.studio.runs.samples import clean
+from postgrad.studio.runs.samples import safe_text
 
 STEPS = [{"kind": "measured", "name": "base", "needs": [], "settings": {"model": "tiny"}},
          {"kind": "run", "name": "sft", "needs": [], "settings": {"model": "tiny"}},
@@ -44,13 +44,13 @@ def test_steps_stand_in_order_with_state_figures_and_links(tmp_path):
 
 
 def test_tables_of_the_summary_are_shown(tmp_path):
-    folder, before = pipeline(tmp_path), live.signature(tmp_path)
+    folder, before = pipeline(tmp_path), live.runs_signature(tmp_path)
     (folder / "summary.json").write_text(json.dumps({"tables": {"Quality": [
         {"model": "base", "pass@1": 0.125, "pass@1_interval": [0.1, 0.2], "n": 4, "range": [1.0, 2.0]}]}}))
     page = Texts(client(tmp_path).get("/runs/mine").text)
     for words in ("Quality", "0.125 (0.100 to 0.200)", "1.000 to 2.000", "\n4\n"):
         assert words in page.text, words
-    assert "pass@1_interval" not in page.text and live.signature(tmp_path) != before
+    assert "pass@1_interval" not in page.text and live.runs_signature(tmp_path) != before
     part = client(tmp_path).get("/runs/-/pipeline?run=mine")
     assert part.status_code == 200 and "<html" not in part.text and "0.125" in part.text
     assert client(tmp_path).get("/runs/-/pipeline?run=../x").status_code == 404
@@ -68,7 +68,7 @@ def test_text_stays_text(tmp_path):
     answer = client(tmp_path).get("/runs/mine")
     assert answer.status_code == 200
     page = Texts(answer.text)
-    assert clean(bad[4]) in page.text and clean(bad[6]) in page.text
+    assert safe_text(bad[4]) in page.text and safe_text(bad[6]) in page.text
     plain = Texts(client(tmp_path).get("/about").text).elements
     assert ({tag for tag, _ in page.elements} - {tag for tag, _ in plain}
             <= {"table", "thead", "tbody", "tr", "th", "td", "bdi", "code", "h2", "div", "span"})

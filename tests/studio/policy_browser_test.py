@@ -54,7 +54,7 @@ def test_a_penalty_moved_by_keyboard(studio, tab):  # noqa: F811
     page = tab(studio())
     page.goto("/instruments/reward-hacking")
     moved(page, "KL penalty in training, β", "ArrowRight", "beta=0.05", 5)
-    point = reward_hacking.labs()["seed-26"]["policies"][1]["points"][14]
+    point = reward_hacking.available_labs()["seed-26"]["policies"][1]["points"][14]
     shown = moved(page, "Training done", "ArrowLeft", "beta=0.05&progress=60", 4)
     total = point["proxy"] - 0.05 * point["kl"]
     assert f"{point['proxy']:.2f} - 0.05 \\cdot {point['kl']:.2f} = {total:.2f}" in shown

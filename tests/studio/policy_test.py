@@ -12,7 +12,7 @@ from postgrad.maths.passk import best_of_n
 from postgrad.maths.surrogate import policy_gradient
 from postgrad.methods import METHODS
 from postgrad.recipes.pipelines.overoptimise import turning
-from postgrad.studio.app import create_app
+from postgrad.studio.app import create_studio
 from postgrad.studio.instruments import INSTRUMENTS, dpo_ppo, ppo_clip, reward_hacking
 from postgrad.studio.instruments import bradley_terry as pair
 from postgrad.studio.instruments.base import RUNS
@@ -24,7 +24,7 @@ MINE = ("reward-hacking", "bradley-terry", "dpo-ppo", "ppo-clip")
 
 @pytest.fixture
 def client(tmp_path):
-    app = create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
+    app = create_studio(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
     return TestClient(app, headers={"cookie": f"{COOKIE}={TOKEN}", "x-postgrad": "1"},
                       raise_server_exceptions=False)
 
@@ -92,7 +92,7 @@ def test_the_flat_region_is_where_the_gradient_is_zero():
 
 
 def test_the_clips_of_the_table():
-    rows = {name: (row["low"], row["high"]) for row in ppo_clip.rows() for name in row["names"]}
+    rows = {name: (row["low"], row["high"]) for row in ppo_clip.clips_of_rows() for name in row["names"]}
     assert (rows["dapo"] == (0.2, 0.28) and rows["ppo"] == (0.2, 0.2)
             and not {"gspo", "cispo", "reinforce"} & set(rows))
 
@@ -197,7 +197,7 @@ def test_what_the_machines_need_is_what_the_table_says():
 @pytest.mark.parametrize("source", ["seed-26", "seed-27", "seed-28"])
 @pytest.mark.parametrize(("beta", "ensemble"), [(0.0, False), (0.05, False), (0.3, False), (0.0, True)])
 def test_the_turn_is_the_recipe_s(source, beta, ensemble):
-    lab = reward_hacking.labs()[source]
+    lab = reward_hacking.available_labs()[source]
     policy = next(p for p in lab["policies"] if (p["kl_weight"], p["ensemble"]) == (beta, ensemble))
     numbers = reward_hacking.compute(reward_hacking.State(source=source, beta=beta, ensemble=ensemble))
     found = turning(policy["points"])
@@ -231,7 +231,7 @@ def test_the_default_shows_the_logged_fall():
 
 @pytest.mark.parametrize("n", reward_hacking.SIZES)
 def test_the_chance_to_be_kept(n):
-    chances = reward_hacking.chances(n)
+    chances = reward_hacking.rank_chances(n)
     assert sum(chances) == near(1.0) and chances[-1] == near(n / 64) and chances == sorted(chances)
     values = [math.sin(i) for i in range(64)]
     assert sum(c * v for c, v in zip(chances, values, strict=True)) == near(best_of_n(range(64), values, n))

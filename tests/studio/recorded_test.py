@@ -22,7 +22,7 @@ from postgrad.studio.instruments import (
     pass_at_k,
 )
 from postgrad.studio.instruments.base import RUNS
-from postgrad.studio.recordings import FOLDER, recorded
+from postgrad.studio.recordings import FOLDER, recording
 
 SMALL = ("choosing", "languages", "ledger", "samplers", "tries")
 ALL = ("test-time", "pass-at-k", "kl-estimators", "gae", "language-mixing", "ledger", "mismatch")
@@ -38,9 +38,9 @@ def said_everywhere(name, mixed=15):
 def test_recordings_are_small_and_say_how_they_were_made():
     for name in SMALL:
         assert (FOLDER / f"{name}.json").stat().st_size < 60_000
-        assert recorded(name)["made by"].startswith("python tools/record_reasoning.py")
-    commands = {recorded(name)["command"] for name in ("ledger", "samplers", "tries")}
-    assert commands == {recorded("languages")["runs"][0]["command"]}
+        assert recording(name)["made by"].startswith("python tools/record_reasoning.py")
+    commands = {recording(name)["command"] for name in ("ledger", "samplers", "tries")}
+    assert commands == {recording("languages")["runs"][0]["command"]}
 
 
 # 9: who chooses
@@ -68,19 +68,22 @@ def chosen(row, n, chooser, draws=4000):
 @pytest.mark.parametrize("chooser", ["verifier", "judge", "vote"])
 def test_a_problem_s_curve_is_what_draws_give(chooser):
     for i, n in ((0, 4), (7, 9)):
-        row = recorded("choosing")["rows"][i]
-        assert more_samples.solved()[chooser][i][n - 1] == pytest.approx(chosen(row, n, chooser), abs=0.035)
+        row = recording("choosing")["rows"][i]
+        assert more_samples.solved_by_chooser()[chooser][i][n - 1] == pytest.approx(chosen(row, n, chooser),
+                                                                                    abs=0.035)
 
 
 def test_sentences_of_choosing_hold_everywhere():
     seen = set()
-    rows = recorded("choosing")["rows"]
+    rows = recording("choosing")["rows"]
     for state, numbers, said in said_everywhere("test-time"):
         kept = [i for i, row in enumerate(rows)
                 if state.kind == "all" or (sum(row["right"]) >= 8) == (state.kind == "often")]
-        curve = [sum(more_samples.solved()[state.chooser][i][n] for i in kept) / len(kept) for n in range(32)]
+        curve = [sum(more_samples.solved_by_chooser()[state.chooser][i][n] for i in kept) / len(kept)
+                 for n in range(32)]
         one = sum(sum(rows[i]["right"]) / 32 for i in kept) / len(kept)
-        there = sum(more_samples.solved()["verifier"][i][state.spent - 1] for i in kept) / len(kept)
+        there = sum(more_samples.solved_by_chooser()["verifier"][i][state.spent - 1]
+                    for i in kept) / len(kept)
         assert numbers["problems"] == len(kept)
         if state.spent == 1:
             assert after(said, "choose:") == pytest.approx(100 * one, abs=0.06)
@@ -110,7 +113,7 @@ def test_sentences_of_choosing_hold_everywhere():
 def test_sentences_of_pass_at_k_hold_everywhere():
     kinds = set()
     for state, numbers, said in said_everywhere("pass-at-k"):
-        data = pass_at_k.pairs()[state.task]
+        data = pass_at_k.right_counts()[state.task]
         n, k = data["samples"], state.k
         shares = {who: sum(1 - math.comb(n - c, k) / math.comb(n, k) for c in data[who]) / len(data[who])
                   for who in ("base", "rl")}
@@ -134,7 +137,7 @@ def test_sentences_of_pass_at_k_hold_everywhere():
 # 13: languages
 
 def test_sentences_of_languages_are_the_examinations_everywhere():
-    runs = {run["name"]: run["examinations"] for run in recorded("languages")["runs"]}
+    runs = {run["name"]: run["examinations"] for run in recording("languages")["runs"]}
     for state, numbers, said in said_everywhere("language-mixing"):
         rows = runs[state.source]
         row = next(r for r in rows if r["step"] == numbers["step"])
@@ -157,21 +160,21 @@ def test_where_the_language_is_paid_for_it_is_kept():
 
 
 def test_a_run_of_one_s_own_can_be_shown(tmp_path):
-    rows = recorded("languages")["runs"][0]["examinations"]
+    rows = recording("languages")["runs"][0]["examinations"]
     mine = "\n".join(map(json.dumps, rows))
     for name, text in (("mine/rl", mine), ("other", '{"step": 0}'), ("torn", "{")):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "evals.jsonl").write_text(text)
-    (tmp_path / "mine" / "ledger.json").write_text(json.dumps(recorded("ledger")["ledger"]))
+    (tmp_path / "mine" / "ledger.json").write_text(json.dumps(recording("ledger")["ledger"]))
     (tmp_path / "torn" / "ledger.json").write_text("{")
     kept = RUNS.set(tmp_path)
     try:
-        assert list(language_mixing.sources()) == ["zero", "paid", "r1", "run/mine/rl"]
+        assert list(language_mixing.language_runs()) == ["zero", "paid", "r1", "run/mine/rl"]
         mine = language_mixing.compute(language_mixing.State(source="run/mine/rl"))
         assert mine["right"] == rows[-1]["pass@1"] and mine["command"] == mine["reward"] == ""
         assert [v for v, _ in language_mixing.controls(language_mixing.State())[-1].pairs()] == [
             "zero", "paid", "r1", "run/mine/rl"]
-        assert list(ledger.books()) == ["zero", "run/mine"]
+        assert list(ledger.ledger_books()) == ["zero", "run/mine"]
         assert ledger.compute(ledger.State(source="run/mine"))["rows"]
     finally:
         RUNS.reset(kept)
@@ -184,7 +187,7 @@ def test_a_run_of_one_s_own_can_be_shown(tmp_path):
 # 14: the ledger
 
 def test_sentences_of_the_ledger_hold_everywhere():
-    entries = recorded("ledger")["ledger"]["entries"]
+    entries = recording("ledger")["ledger"]["entries"]
     first, last = entries[0]["figures"], entries[-1]["figures"]
     kinds = set()
     for state, numbers, said in said_everywhere("ledger"):
@@ -211,7 +214,7 @@ def test_sentences_of_the_ledger_hold_everywhere():
 # 15: sampler and trainer
 
 def test_sentences_of_the_mismatch_hold_everywhere():
-    data = recorded("samplers")
+    data = recording("samplers")
     seen = set()
     for state, numbers, said in said_everywhere("mismatch"):
         replies = next(s["replies"] for s in data["samplers"] if s["name"] == state.sampler)
@@ -273,7 +276,7 @@ def test_each_stands_in_its_chapter():
               "pass-at-k": ("reasoning", "intuition"), "test-time": ("reasoning", "intuition"),
               "ledger": ("frontiers", "intuition")}
     for name, (chapter, layer) in places.items():
-        page = list(blocks.walk(chapters.chapter(chapter).layers[layer]))
+        page = list(blocks.walk_blocks(chapters.chapter(chapter).layers[layer]))
         (at,) = (i for i, b in enumerate(page) if b.kind == "instrument" and b.argument == name)
         assert page[at - 1].kind == "p", f"a sentence leads to {name}"
 

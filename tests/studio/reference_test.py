@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 import postgrad
 from postgrad.studio import reference
-from postgrad.studio.app import create_app
+from postgrad.studio.app import create_studio
 from postgrad.studio.security import COOKIE
 
 TOKEN = "the-token-of-the-owner-of-this-studio"
@@ -21,7 +21,7 @@ TOKEN = "the-token-of-the-owner-of-this-studio"
 
 @pytest.fixture
 def client(tmp_path):
-    app = create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
+    app = create_studio(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
     return TestClient(app, headers={"cookie": f"{COOKIE}={TOKEN}"}, raise_server_exceptions=False)
 
 
@@ -32,7 +32,7 @@ def plain(html):
 
 @pytest.mark.parametrize("name", postgrad.__all__)
 def test_a_page_says_what_python_knows(name):
-    thing, entry = getattr(postgrad, name), reference.entry(name)
+    thing, entry = getattr(postgrad, name), reference.reference_entry(name)
     if name == "METHODS":
         assert (entry.kind == "table"
                 and entry.doc == inspect.cleandoc(sys.modules["postgrad.methods"].__doc__))
@@ -54,7 +54,8 @@ def test_a_page_says_what_python_knows(name):
 
 def test_the_first_page_names_all_of_them_and_links_lead_there(client):
     text = client.get("/reference").text
-    assert re.findall(r'href="/reference/(\w+)"', text) == [e.name for es in reference.groups().values()
+    assert re.findall(r'href="/reference/(\w+)"', text) == [e.name
+                                                            for es in reference.names_by_module().values()
                                                             for e in es]
     assert sorted(re.findall(r'href="/reference/(\w+)"', text)) == postgrad.__all__
     assert 'href="/reference"' in client.get("/").text
@@ -76,15 +77,15 @@ def test_what_is_no_public_name_is_a_sentence(client):
 
 
 def test_code_among_words_is_set_as_code():
-    assert reference.marked("As `fit` <b>: step: a number. run: none; steps: 1", "f(step, run)") == (
+    assert reference.mark_code("As `fit` <b>: step: a number. run: none; steps: 1", "f(step, run)") == (
         "As <code>fit</code> &lt;b&gt;: step: a number. <code>run</code>: none; steps: 1")
-    assert reference.marked("step: a number") == "step: a number"
+    assert reference.mark_code("step: a number") == "step: a number"
 
 
 def test_words_are_filled_and_lines_stand():
     doc = "One thing,\nin two lines.\n\n    f(x)\n        g(y)\n\nAt the end:\na  b  c"
-    assert reference.blocks(doc) == [("One thing, in two lines.", False), ("f(x)\n    g(y)", True),
-                                     ("At the end:", False), ("a  b  c", True)]
+    assert reference.doc_blocks(doc) == [("One thing, in two lines.", False), ("f(x)\n    g(y)", True),
+                                         ("At the end:", False), ("a  b  c", True)]
 
 
 def test_the_pages_need_no_torch():

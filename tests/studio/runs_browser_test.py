@@ -90,7 +90,7 @@ def test_the_run_goes_on_when_the_server_is_killed(studio, tab, tmp_path):  # no
         server.wait()
         server.stdout.close()
     assert Run.open(tmp_path / "free").alive()
-    with open(processes.output(tmp_path, "free")) as file:
+    with open(processes.output_file(tmp_path, "free")) as file:
         fcntl.flock(file, fcntl.LOCK_SH)  # until the run's process has ended by itself
     run = Run.open(tmp_path / "free")
     assert run.state()["state"] == "done"

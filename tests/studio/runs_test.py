@@ -44,9 +44,9 @@ def test_runs_are_found_wherever_they_are_and_links_are_not_followed(tmp_path):
     make(tmp_path / "elsewhere" / "c", 1)
     (tmp_path / "runs" / "link").symlink_to(tmp_path / "elsewhere" / "c")
     (tmp_path / "runs" / ".output").mkdir()
-    assert list(traces.find(tmp_path / "runs")) == ["b", "demo/rl", "lab/x/y"]
-    with pytest.raises(traces.NoRun, match="out of the runs folder"):
-        traces.locate(tmp_path / "runs", "link")
+    assert list(traces.find_runs(tmp_path / "runs")) == ["b", "demo/rl", "lab/x/y"]
+    with pytest.raises(traces.NoSuchRun, match="out of the runs folder"):
+        traces.existing_run_folder(tmp_path / "runs", "link")
     page = client(tmp_path / "runs").get("/runs").text
     assert (all(f'href="/runs/{name}"' in page for name in ("b", "demo/rl", "lab/x/y"))
             and "link" not in Texts(page).text)
@@ -100,7 +100,8 @@ def test_a_long_run_s_first_picture_keeps_its_extremes_and_is_small(tmp_path):
     values[7_776], values[123] = 50.0, -50.0
     rows = (json.dumps({"step": s + 1, "reward": v}) for s, v in enumerate(values))
     (run.folder / "metrics.jsonl").write_text("".join(f"{row}\n" for row in rows))
-    found = curves.charts({"long": traces.Trace(run.folder).refresh()}, ["reward"])["reward"]["series"][0]
+    found = curves.chart_curves({"long": traces.Trace(run.folder).refresh()},
+                                ["reward"])["reward"]["series"][0]
     assert len(found["steps"]) <= curves.POINTS + 1 and not found["whole"]
     assert dict(zip(found["steps"], found["values"], strict=True))[7_777] == 50.0 == max(found["values"])
     assert (min(found["values"]) == -50.0 and found["steps"][-1] == 10_000
@@ -115,7 +116,7 @@ def test_a_long_run_s_first_picture_keeps_its_extremes_and_is_small(tmp_path):
 
 def test_the_stream_tells_each_row_once_and_goes_on_from_a_cursor(tmp_path):
     run = make(tmp_path / "a", 2, done=False)
-    seen = live.Watched(tmp_path, "a", [0, 0, 0])
+    seen = live.WatchedRun(tmp_path, "a", [0, 0, 0])
     first = seen.news()
     assert [row["step"] for row in first["metrics"]] == [1, 2] and first["samples"] == 2
     assert first["state"]["state"] == "running"
@@ -123,7 +124,7 @@ def test_the_stream_tells_each_row_once_and_goes_on_from_a_cursor(tmp_path):
     grow(run, 2)
     run.log_eval(4, {"pass@1": 0.5, "pass@1_interval": [0.25, 0.75], "errors": math.nan})
     run.event("skipped", "step 4: <b>", step=4)
-    later, again = seen.news(), live.Watched(tmp_path, "a", [*seen.cursor]).news()
+    later, again = seen.news(), live.WatchedRun(tmp_path, "a", [*seen.cursor]).news()
     assert [row["step"] for row in later["metrics"]] == [3, 4] and later["metrics"][1]["reward"] == 0.4
     assert later["evals"] == [{"step": 4, "pass@1": 0.5, "errors": None, "pass@1_interval": [0.25, 0.75]}]
     assert later["events"] == [{"step": 4, "kind": "skipped", "text": "step 4: <b>"}]
@@ -135,18 +136,18 @@ def test_the_stream_tells_each_row_once_and_goes_on_from_a_cursor(tmp_path):
 def test_a_reader_far_behind_is_told_to_read_anew(tmp_path, monkeypatch):
     make(tmp_path / "a", 5)
     monkeypatch.setattr(live, "MOST", 3)
-    assert live.Watched(tmp_path, "a", [0, 0, 0]).news()["reload"] is True
+    assert live.WatchedRun(tmp_path, "a", [0, 0, 0]).news()["reload"] is True
 
 
 def test_the_list_s_signature_changes_with_what_the_list_shows(tmp_path):
-    seen = [live.signature(tmp_path)]
+    seen = [live.runs_signature(tmp_path)]
     run = make(tmp_path / "a", 1, done=False)
-    seen.append(live.signature(tmp_path))
-    assert live.signature(tmp_path) == seen[-1]
+    seen.append(live.runs_signature(tmp_path))
+    assert live.runs_signature(tmp_path) == seen[-1]
     grow(run, 1)
-    seen.append(live.signature(tmp_path))
+    seen.append(live.runs_signature(tmp_path))
     run.close()
-    seen.append(live.signature(tmp_path))  # its process is gone: "interrupted"
+    seen.append(live.runs_signature(tmp_path))  # its process is gone: "interrupted"
     assert len(set(seen)) == 4
 
 
@@ -166,17 +167,17 @@ def test_the_head_tells_how_far_and_how_fast(tmp_path):
         run.log(step, {"reward": 0.5, "time/step": 2.0, "tokens": 500})
     trace = traces.Trace(run.folder).refresh()
     written = (run.folder / "metrics.jsonl").stat().st_mtime
-    assert pace.progress(trace, "running", now=written + 3.2) == (
+    assert pace.progress_text(trace, "running", now=written + 3.2) == (
         "step 12 of 40, 27 s so far, about 52 s to go, 250 tokens/s")
-    assert pace.progress(trace, "running", now=written + 1000).endswith("about 0 s to go, 250 tokens/s")
-    assert pace.progress(trace, "stopped") == "step 12 of 40, 24 s"
+    assert pace.progress_text(trace, "running", now=written + 1000).endswith("about 0 s to go, 250 tokens/s")
+    assert pace.progress_text(trace, "stopped") == "step 12 of 40, 24 s"
     os.utime(run.folder / "metrics.jsonl", (written - 900, written - 900))  # it stood still, and was resumed
     resumed = run.state()["updated"]
-    assert pace.progress(trace, "running", now=resumed + 5.5).startswith("step 12 of 40, 29 s so far")
+    assert pace.progress_text(trace, "running", now=resumed + 5.5).startswith("step 12 of 40, 29 s so far")
     first = traces.Trace(Run.create(tmp_path / "b", recipe="grpo", config={}, steps=9).folder).refresh()
     begun = first.run.state()["updated"]
-    assert pace.progress(first, "running", now=begun + 4.5) == "step 0 of 9, 4 s in the first step"
-    assert live.Watched(tmp_path, "a", [0, 0, 0]).news()["state"]["step"] == 12
+    assert pace.progress_text(first, "running", now=begun + 4.5) == "step 0 of 9, 4 s in the first step"
+    assert live.WatchedRun(tmp_path, "a", [0, 0, 0]).news()["state"]["step"] == 12
     head = Texts(client(tmp_path).get("/runs/a").text)
     assert "step 12 of 40, 2" in head.text
     assert ("progress", {"max": "40", "value": "12", "aria-label": "Steps done"}) in head.elements
@@ -187,8 +188,8 @@ def test_a_resume_on_its_way_is_told(tmp_path):
     word."""
     run = make(tmp_path / "a", 2, done=False)
     run.status("stopped", error="stopped by SIGTERM")
-    web, said = client(tmp_path), processes.output(tmp_path, "a")
-    seen = live.Watched(tmp_path, "a", [0, 0, 0])
+    web, said = client(tmp_path), processes.output_file(tmp_path, "a")
+    seen = live.WatchedRun(tmp_path, "a", [0, 0, 0])
     assert seen.news()["state"]["state"] == "stopped" and ">Resume<" in web.get("/runs/a").text
     said.parent.mkdir()
     with open(said, "w") as file:

@@ -16,29 +16,30 @@ from postgrad.training.stats import Stats
 def test_the_group_is_worked_out_as_it_was_trained(tmp_path):
     rows = [sample(1, k, score=s, adv=a)
             for k, (s, a) in enumerate([(1, 1.0), (0, -1.0), (0, -1.0), (1, 1.0)])]
-    (group,) = samples.groups(rows)
+    (group,) = samples.prompt_groups(rows)
     assert (group["mean"], group["std"], group["flat"]) == (0.5, 0.5, False)
-    told = samples.worked(group, "grpo", {})
+    told = samples.worked_advantages(group, "grpo", {})
     assert (told["adv"] == [1, -1, -1, 1] and told["gap"] == 0
             and told["function"].endswith("credit.group_zscore"))
-    assert samples.worked(group, "dr_grpo", {})["adv"] == [0.5, -0.5, -0.5, 0.5]
-    assert ("critic" in samples.worked(group, "ppo", {})["why"]
-            and "compares" in samples.worked(group, "dpo", {})["why"])
-    (flat_one,) = samples.groups([sample(1, k, score=1.0, adv=0.0) for k in range(4)])
-    assert flat_one["flat"] and samples.worked(flat_one, "grpo", {})["adv"] == [0, 0, 0, 0]
+    assert samples.worked_advantages(group, "dr_grpo", {})["adv"] == [0.5, -0.5, -0.5, 0.5]
+    assert ("critic" in samples.worked_advantages(group, "ppo", {})["why"]
+            and "compares" in samples.worked_advantages(group, "dpo", {})["why"])
+    (flat_one,) = samples.prompt_groups([sample(1, k, score=1.0, adv=0.0) for k in range(4)])
+    assert flat_one["flat"] and samples.worked_advantages(flat_one, "grpo", {})["adv"] == [0, 0, 0, 0]
 
 
 def test_samples_come_in_the_order_of_their_numbers_and_colours_by_size(tmp_path):
-    (group,) = samples.groups([sample(1, k) for k in (10, 9, 2)])
+    (group,) = samples.prompt_groups([sample(1, k) for k in (10, 9, 2)])
     assert [row["id"] for row in group["rows"]] == ["1/2", "1/9", "1/10"]
     row = sample(1, 0, adv=-1.0)
-    largest = samples.scale([row], "ratio")
+    largest = samples.colour_scale([row], "ratio")
     assert largest == pytest.approx(math.log(2))
-    looks = [t["look"] for t in samples.strip(row, "ratio", largest)]
+    looks = [t["look"] for t in samples.token_strip(row, "ratio", largest)]
     assert looks == ["given", "up-0", "up-6", "down-6"]  # double and half weigh the same
-    assert [t["look"] for t in samples.strip(row, "adv", 2.0)] == ["given", "down-3", "down-3", "down-3"]
-    assert [t["look"] for t in samples.strip(row, "mask", 1.0)] == ["given"] + ["size-3"] * 3
-    assert dict(samples.strip(row, "kl", 0.2)[3]["numbers"]) == {
+    assert [t["look"] for t in samples.token_strip(row, "adv", 2.0)] == ["given", "down-3", "down-3",
+                                                                         "down-3"]
+    assert [t["look"] for t in samples.token_strip(row, "mask", 1.0)] == ["given"] + ["size-3"] * 3
+    assert dict(samples.token_strip(row, "kl", 0.2)[3]["numbers"]) == {
         "mask": 1.0, "advantage": -1.0, "ratio": 0.5, "KL": 0.2, "entropy": 0.1}
 
 
@@ -75,12 +76,12 @@ def test_an_episode_is_shown_turn_by_turn_with_what_was_masked_and_paid(tmp_path
         {"start": 2, "end": 3, "role": "user", "policy_step": None, "reward": None},
         {"start": 3, "end": 4, "role": "assistant", "policy_step": 1, "reward": 0.9}]}
     row["columns"] = {"adv": [1.0, 1.0, 0.0, 1.0], "mask": [1.0, 1.0, 0.0, 1.0]}
-    told = samples.episode(row)
+    told = samples.episode_turns(row)
     assert [(t["who"], t["text"], t["tokens"], t["trained"], t["reward"]) for t in told] == [
         ("prompt", "Guess!", 2, 0, None), ("assistant", "<b>go.", 2, 2, 0.1), ("user", "lower", 1, 0, None),
         ("assistant", "3", 1, 1, 0.9)]
-    assert samples.episode(sample(1, 0)) == []
-    assert samples.episode(row | {"turns": [{"start": 9}, 3]}) == told[:1]
+    assert samples.episode_turns(sample(1, 0)) == []
+    assert samples.episode_turns(row | {"turns": [{"start": 9}, 3]}) == told[:1]
     run = make(tmp_path / "a", 1, done=False)
     run.log_samples(2, [row])
     page = client(tmp_path).get("/runs/-/samples?run=a&step=2").text

@@ -14,7 +14,7 @@ from studio_sentences_recorded import ALGORITHMS, HACKING, LABELLER, PIPELINE
 
 from postgrad.studio.instruments import INSTRUMENTS, grpo
 from postgrad.studio.instruments import preference_labeller as labeller
-from postgrad.studio.instruments.base import Choice, Slider, percent
+from postgrad.studio.instruments.base import ChoiceControl, Slider, as_percent
 
 SAID = {"bradley-terry": BRADLEY_TERRY, "ppo-clip": PPO_CLIP, "grpo": GRPO, "dpo-ppo": DPO_PPO,
         "reward-hacking": HACKING, "algorithms": ALGORITHMS, "pipeline": PIPELINE,
@@ -29,7 +29,7 @@ def values(control, most):
         steps = round((control.high - control.low) / control.step)
         kept = sorted({round(i * steps / min(steps, most)) for i in range(min(steps, most) + 1)})
         return [round(control.low + i * control.step, 9) for i in kept]
-    return [value for value, _ in control.pairs()] if isinstance(control, Choice) else [True, False]
+    return [value for value, _ in control.pairs()] if isinstance(control, ChoiceControl) else [True, False]
 
 
 def moved(state, control, value):
@@ -69,7 +69,7 @@ def more(name, rng):
         for size in (1, 2, 5, 7, 8, 9, 16, 40):
             yield labeller.State("".join(rng.choices("abts", (4, 4, 1, 1), k=size)))
         yield labeller.State("ssss")
-        for given in labeller.others("").values():
+        for given in labeller.others_labels("").values():
             yield labeller.State(given)
     if name == "reward-hacking":
         kind = INSTRUMENTS[name].state
@@ -99,6 +99,6 @@ def test_no_sentence_is_false_wherever_the_controls_stand(name):
 
 
 def test_shares_are_never_all_or_nothing_by_rounding():
-    assert [percent(x) for x in (0.0, 1e-5, 0.2667, 0.99996, 1.0)] == [
+    assert [as_percent(x) for x in (0.0, 1e-5, 0.2667, 0.99996, 1.0)] == [
         "0.0 %", "under 0.1 %", "26.7 %", "over 99.9 %", "100.0 %"]
-    assert percent(0.997, 0) == "over 99 %" and percent(0.004, 0) == "under 1 %"
+    assert as_percent(0.997, 0) == "over 99 %" and as_percent(0.004, 0) == "under 1 %"

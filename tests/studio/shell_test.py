@@ -16,10 +16,10 @@ from starlette.testclient import TestClient
 from postgrad.maths.preference import bradley_terry
 from postgrad.runs import Run
 from postgrad.studio import export, home, pages, svg
-from postgrad.studio.app import create_app
+from postgrad.studio.app import create_studio
 from postgrad.studio.instruments import INSTRUMENTS
 from postgrad.studio.instruments import bradley_terry as example
-from postgrad.studio.instruments.base import Choice, Slider, parse, source
+from postgrad.studio.instruments.base import ChoiceControl, Slider, function_source, parse_field
 from postgrad.studio.security import COOKIE
 
 TOKEN = "the-token-of-the-owner-of-this-studio"
@@ -27,7 +27,7 @@ TOKEN = "the-token-of-the-owner-of-this-studio"
 
 @pytest.fixture
 def client(tmp_path):
-    app = create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
+    app = create_studio(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
     return TestClient(app, headers={"cookie": f"{COOKIE}={TOKEN}", "x-postgrad": "1"},
                       raise_server_exceptions=False)
 
@@ -68,8 +68,9 @@ def test_ago(past, text):
 # charts
 
 def test_ticks_are_round_and_inside():
-    assert svg.ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1] and svg.ticks(-6, 6, 5) == [-5, -2.5, 0, 2.5, 5]
-    assert svg.ticks(3, 3) == [3]
+    assert svg.axis_ticks(0, 1) == [0, 0.25, 0.5, 0.75, 1] and svg.axis_ticks(-6, 6, 5) == [-5, -2.5, 0, 2.5,
+                                                                                            5]
+    assert svg.axis_ticks(3, 3) == [3]
 
 
 def test_a_plot_puts_data_in_its_place():
@@ -102,7 +103,7 @@ def test_what_the_page_says_is_what_the_library_computes(client):
 
 @pytest.mark.parametrize("instrument", INSTRUMENTS.values(), ids=lambda i: i.name)
 def test_every_instrument_says_what_computes_it(instrument):
-    assert instrument.functions and all(source(name)["text"] for name in instrument.functions)
+    assert instrument.functions and all(function_source(name)["text"] for name in instrument.functions)
     state = instrument.settle(instrument.state())
     assert instrument.read(QueryParams(instrument.query(state))) == state
     names = {c.name for c in instrument.shown(state)}
@@ -113,7 +114,8 @@ def test_every_instrument_says_what_computes_it(instrument):
 def test_a_state_goes_through_the_url_and_back(client, instrument):
     state = instrument.settle(instrument.state())
     for c in instrument.shown(state):
-        value = (c.high if isinstance(c, Slider) else text_of(c.pairs()[-1][0]) if isinstance(c, Choice)
+        value = (c.high if isinstance(c, Slider) else text_of(c.pairs()[-1][0])
+                 if isinstance(c, ChoiceControl)
                  else 0)
         answer = client.get(f"/instruments/{instrument.name}", params={c.name: value})
         assert answer.status_code == 200, answer.text
@@ -138,14 +140,14 @@ def test_values_that_make_no_sense(client):
 
 
 def test_parse_by_kind():
-    size = Choice("size", "Size", ((1, "1B"), (7, "7B")))
-    assert parse("size", ["7"], 1, size) == 7 and parse("on", ["0"], True, None) is False
-    assert parse("r", ["1", "0.5", "9"], (0.0,), Slider("r", "", 0, 1, 0.1, 0)) == (1.0, 0.5, 1.0)
-    assert parse("n", ["3.7"], 4, None) == 4
+    size = ChoiceControl("size", "Size", ((1, "1B"), (7, "7B")))
+    assert parse_field("size", ["7"], 1, size) == 7 and parse_field("on", ["0"], True, None) is False
+    assert parse_field("r", ["1", "0.5", "9"], (0.0,), Slider("r", "", 0, 1, 0.1, 0)) == (1.0, 0.5, 1.0)
+    assert parse_field("n", ["3.7"], 4, None) == 4
     with pytest.raises(ValueError, match="one of 1, 7, not '8'"):
-        parse("size", ["8"], 1, size)
+        parse_field("size", ["8"], 1, size)
     with pytest.raises(ValueError, match="at most 256"):
-        parse("r", ["1"] * 300, (0.0,), None)
+        parse_field("r", ["1"] * 300, (0.0,), None)
 
 
 def test_the_ghost_is_the_state_before(client):
@@ -192,7 +194,7 @@ def test_home_shows_the_newest_runs(client, tmp_path):
     text = client.get("/").text
     assert 'href="/runs/one"' in text and 'href="/runs/align-1/ppo"' in text and "reward 1.00" in text
     assert "broken" in text and "<b>no" not in text
-    names = {row["name"]: row for row in home.newest(tmp_path / "runs")}
+    names = {row["name"]: row for row in home.newest_runs(tmp_path / "runs")}
     assert names["one"]["step"] == 5 and names["broken"]["state"] == "broken"
 
 
@@ -201,7 +203,7 @@ def test_glimpses_are_rows_of_the_log_and_end_with_its_last(tmp_path, steps):
     log = tmp_path / "metrics.jsonl"
     log.write_bytes(b"".join(b'{"step": %d, "reward": %d}\n' % (s, s) for s in range(1, steps + 1))
                     + b'{"step": 99999, "torn')
-    found = [row["step"] for row in home.glimpses(log)]
+    found = [row["step"] for row in home.sampled_rows(log)]
     assert (found == sorted(set(found)) and set(found) <= set(range(1, steps + 1))
             and found[-1:] == [steps][:steps])
     assert found[:1] == [1][:steps] and len(found) <= 34
@@ -230,13 +232,15 @@ def test_static_files_stay_small():
 def test_what_writes_is_cut_out_and_text_is_left():
     form = '<form class="x" hx-post="/runs/-/stop"><button>Stop</button></form>'
     text = f'<a href="/label">L</a>{form}<p>a &#34;/x&#34;</p><a href="/">h</a>'
-    assert export.relative(text, "a/b/index.html", {"index.html"}) == (
+    assert export.with_relative_links(text, "a/b/index.html", {"index.html"}) == (
         '<a>L</a><p>a &#34;/x&#34;</p><a href="../../index.html">h</a>')
-    assert export.place("/runs/../../etc") is None and export.place("/runs/a?x=1") == "runs/a/index.html"
+    assert export.exported_file("/runs/../../etc") is None
+    assert export.exported_file("/runs/a?x=1") == "runs/a/index.html"
 
 
 def test_asking_without_a_port(tmp_path):
-    app = create_app(runs=tmp_path, token=TOKEN, hosts=("here",))
-    status, headers, body = export.wait(export.ask(app, "/",
-                                                   headers={"host": "here", "cookie": f"{COOKIE}={TOKEN}"}))
+    app = create_studio(runs=tmp_path, token=TOKEN, hosts=("here",))
+    status, headers, body = export.run_coroutine(export.get_from_app(app, "/",
+                                                                     headers={"host": "here",
+                                                                              "cookie": f"{COOKIE}={TOKEN}"}))
     assert status == 200 and headers["content-type"].startswith("text/html") and b"postgrad" in body

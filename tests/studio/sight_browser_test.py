@@ -10,8 +10,8 @@ from studio_browser import Watched, browser, serving, tab  # noqa: F401
 from postgrad.studio.instruments import INSTRUMENTS, grpo
 from postgrad.studio.instruments import preference_labeller as labeller
 from postgrad.studio.instruments import trial as _trial
-from postgrad.studio.instruments.label_dpo import Trainings
-from postgrad.studio.recordings import recorded
+from postgrad.studio.instruments.label_dpo import LabelTrainings
+from postgrad.studio.recordings import recording
 
 expect = pytest.importorskip("playwright.sync_api").expect
 SCREENS = {"wide": (1280, 900), "narrow": (390, 844)}
@@ -207,8 +207,8 @@ def test_thirty_labels_train_the_model_and_show_before_and_after(origin, tab, mo
 
     def at_once(self, labels):
         self.found[labels], self.busy = found, ""
-    monkeypatch.setattr(Trainings, "_train", at_once)
-    page, labels = tab(origin), labeller.others("")["by the true quality"]
+    monkeypatch.setattr(LabelTrainings, "_train", at_once)
+    page, labels = tab(origin), labeller.others_labels("")["by the true quality"]
     page.goto(f"/instruments/preference-labeller?labels={labels[:29]}")
     assert page.get_by_role("button", name="Train the model").count() == 0
     page.keyboard.press(labels[29])
@@ -224,8 +224,8 @@ def test_the_sliders_of_a_group_stand_in_the_rows_of_their_answers(desk):
     assert rows.count() == 8 and page.locator(".panel [name=rewards]").count() == 0
     for i in range(8):
         assert rows.nth(i).locator(f"#grpo-rewards-{i}").count() == 1
-        expect(rows.nth(i).locator("samp")).to_have_text(recorded("group")["completions"][i]["text"])
+        expect(rows.nth(i).locator("samp")).to_have_text(recording("group")["completions"][i]["text"])
     rows.nth(2).locator("input").press("End")
-    rewards = [*grpo.verdicts(8)[:2], 1.0, *grpo.verdicts(8)[3:]]
+    rewards = [*grpo.recorded_verdicts(8)[:2], 1.0, *grpo.recorded_verdicts(8)[3:]]
     wanted = INSTRUMENTS["grpo"].query(grpo.State(rewards=tuple(rewards)))
     expect(page.locator(".picture")).to_have_attribute("data-query", wanted)

@@ -12,7 +12,7 @@ from postgrad.cli.settings import config_from_text
 from postgrad.runs import Run
 from postgrad.studio.book import workshop
 from postgrad.studio.book.experiments import EXPERIMENTS, FIRST, VARIANTS
-from postgrad.studio.recordings import FOLDER, recorded
+from postgrad.studio.recordings import FOLDER, recording
 from postgrad.studio.runs import processes
 
 expect = pytest.importorskip("playwright.sync_api").expect
@@ -34,7 +34,7 @@ def examined(folder, rates, *, done=True, **facts):
 
 
 def noted(root, name, **note):
-    path = processes.output(root, name)
+    path = processes.output_file(root, name)
     path.parent.mkdir(exist_ok=True)
     path.write_text("$ postgrad train\n")
     path.with_suffix(".json").write_text(json.dumps({"pid": 1, **note}))
@@ -42,7 +42,7 @@ def noted(root, name, **note):
 
 def test_what_is_recorded_is_what_is_started():
     """The same settings, all of which the library accepts; each run whole, and all of them small."""
-    kept = recorded("workshop")["runs"]
+    kept = recording("workshop")["runs"]
     assert kept.keys() == VARIANTS.keys()
     assert (FOLDER / "workshop.json").stat().st_size < 150_000
     for name, variant in VARIANTS.items():
@@ -65,7 +65,7 @@ def test_without_a_run_the_recorded_one_is_shown_and_said(tmp_path, name):
     assert page.text.count("line policy dashed") == 2 and "data-signature" not in page.text  # wide and narrow
     assert '<details class="picture reveal">' in page.text  # a guess comes first
     for variant in EXPERIMENTS[name].variants:
-        assert f"{100 * recorded('workshop')['runs'][variant.name]['evals'][-1][1]:.0f}\u00a0%" in told
+        assert f"{100 * recording('workshop')['runs'][variant.name]['evals'][-1][1]:.0f}\u00a0%" in told
 
 
 def test_a_run_of_one_s_own_stands_in_its_place_and_stays(tmp_path):
@@ -89,14 +89,14 @@ def test_a_run_of_one_s_own_stands_in_its_place_and_stays(tmp_path):
     (math.nan, ""), (None, "")])
 def test_a_prediction_is_judged(said, words):
     line = {"state": "done", "predicted": said, "evals": [[0, 0.3, 0.2, 0.4, 9], [5, 0.6, 0.5, 0.7, 9]]}
-    found = workshop.judged(line)
+    found = workshop.prediction_text(line)
     assert words in found and bool(found) == bool(words)
-    assert workshop.judged(line | {"state": "running"}) == ""
+    assert workshop.prediction_text(line | {"state": "running"}) == ""
 
 
 def test_labels_do_not_cover_each_other():
     for ends in ([0.9, 0.91, 0.92], [0.99, 1.0, 0.98], [0.1, 0.5, 0.9], [0.0, 0.0]):
-        placed = workshop.apart(ends)
+        placed = workshop.spread_labels(ends)
         order = sorted(placed)
         assert all(b - a >= 0.0749 for a, b in zip(order, order[1:], strict=False)) and max(placed) <= 1
         assert all(placed[i] <= placed[j] for i, a in enumerate(ends) for j, b in enumerate(ends) if a < b)
@@ -104,7 +104,8 @@ def test_labels_do_not_cover_each_other():
 
 def test_one_predicts_first_and_then_it_is_started_like_any_run(tmp_path, monkeypatch):
     begun = []
-    monkeypatch.setattr(processes, "start", lambda root, name, words, **how: begun.append((name, words, how)))
+    monkeypatch.setattr(processes, "start_process", lambda root, name, words,
+                        **how: begun.append((name, words, how)))
     web = client(tmp_path)
     for predicted in ({}, {"predicted": "101"}, {"predicted": "x"}):
         answer = web.post("/book/-/workshop/kl", data={"variant": "kl", **predicted})
@@ -138,7 +139,7 @@ def test_predict_start_and_watch(studio, tab, tmp_path, monkeypatch, width, dark
         noted(root, name, **note)
         made.append(examined(root / name, [0.33, 0.5], done=False))
 
-    monkeypatch.setattr(processes, "start", start)
+    monkeypatch.setattr(processes, "start_process", start)
     page = tab(studio(runs=tmp_path), width=width, dark=dark)
     page.goto("/book/5")
     figure = page.locator("#workshop-first")

@@ -4,9 +4,9 @@ import html.parser
 
 from studio_small import client  # noqa: F401
 
-from postgrad.studio.book.chapters import LAYERS, book
+from postgrad.studio.book.chapters import LAYERS, all_chapters
 
-PAGES = [(chapter.number, layer) for chapter in book() for layer in LAYERS]
+PAGES = [(chapter.number, layer) for chapter in all_chapters() for layer in LAYERS]
 
 
 class Prose(html.parser.HTMLParser):

@@ -1,6 +1,6 @@
 """Answers to exercises, judged without a jail: for text that the tests themselves wrote."""
 
-from postgrad.studio.exercises import get
+from postgrad.studio.exercises import exercise_named
 from postgrad.studio.exercises.grading import ANSWER, grade
 
 
@@ -11,7 +11,7 @@ def names_in(source):
 
 
 def judged(name, source):
-    return grade(get(name), source, names_in)
+    return grade(exercise_named(name), source, names_in)
 
 
 def planted():

@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 from starlette.datastructures import QueryParams
 from studio_positions import moved, places
 
-from postgrad.studio.instruments import INSTRUMENTS, context
+from postgrad.studio.instruments import INSTRUMENTS, instrument_context
 from postgrad.studio.instruments import trial as _trial
-from postgrad.studio.pages import environment
+from postgrad.studio.pages import jinja_environment
 
 # of many states at once: numbers, sentence, query and picture
 ASK = """([name, queries]) => queries.map((query) => {
@@ -107,8 +107,8 @@ def same_picture(one: str, other: str) -> str:
 
 def by_python(instrument, query: str) -> tuple[dict, str, str]:
     """(numbers, sentence, picture) as the server has them."""
-    shown = context(instrument, QueryParams(query))
-    template = environment().get_template("instrument_figure.html")
+    shown = instrument_context(instrument, QueryParams(query))
+    template = jinja_environment().get_template("instrument_figure.html")
     picture = template.render(swapped=True, exported=True, **shown)
     return json.loads(json.dumps(shown["numbers"])), shown["insight"], picture
 

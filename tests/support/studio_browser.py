@@ -20,7 +20,7 @@ import pytest
 import uvicorn
 from paths import ASSETS
 
-from postgrad.studio.app import create_app
+from postgrad.studio.app import create_studio
 from postgrad.studio.security import COOKIE
 from postgrad.system.sockets import LOOPBACK, bind
 
@@ -49,7 +49,7 @@ def axe(page, levels=("serious", "critical")) -> list[str]:
 def serving(runs: Path, store: Path | None = None, token: str = TOKEN):
     """The studio on a free port of this machine, in a thread; -> its origin."""
     sock = bind("127.0.0.1", 0)
-    app = create_app(runs=runs, token=token, hosts=LOOPBACK, store=store)
+    app = create_studio(runs=runs, token=token, hosts=LOOPBACK, store=store)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False,
                                            timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)

@@ -4,7 +4,7 @@ import random
 import re
 from dataclasses import replace
 
-from postgrad.studio.instruments.base import Choice, Slider
+from postgrad.studio.instruments.base import ChoiceControl, Slider
 
 NUMBER = re.compile(r"[−+-]?\d+(?:\.\d+)?(?:e[−-]\d+)?")
 
@@ -13,7 +13,7 @@ def places(control) -> list:
     if isinstance(control, Slider):
         steps = round((control.high - control.low) / control.step)
         return [round(control.low + i * control.step, 10) for i in range(steps + 1)]
-    return [value for value, _ in control.pairs()] if isinstance(control, Choice) else [True, False]
+    return [value for value, _ in control.pairs()] if isinstance(control, ChoiceControl) else [True, False]
 
 
 def positions(instrument, mixed: int = 40):

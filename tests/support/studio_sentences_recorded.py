@@ -15,8 +15,8 @@ from postgrad.methods import METHODS
 from postgrad.recipes.pipelines.overoptimise import turning
 from postgrad.studio.instruments import preference_labeller as labeller
 from postgrad.studio.instruments import reward_hacking
-from postgrad.studio.label.reward_head import accuracy, fit, share
-from postgrad.studio.recordings import recorded
+from postgrad.studio.label.reward_head import fit_head, ranking_accuracy, win_share
+from postgrad.studio.recordings import recording
 from postgrad.training.memory import GB, SIZES, Setup, adapter, estimate, parameters
 
 
@@ -130,7 +130,7 @@ ALGORITHMS = [
 
 def figure(stage, name, k):
     """(mean, low, high) of a figure of a stage, from the recorded counts."""
-    found = next(x for x in recorded("pipeline")["stages"] if x["name"] == stage)["measured"]
+    found = next(x for x in recording("pipeline")["stages"] if x["name"] == stage)["measured"]
     words, asked = found["words"], found["questions"]
     if name == "solved":
         values = [1 - math.comb(8 - c, k) / math.comb(8, k) for c in words["right"]]
@@ -143,7 +143,7 @@ def figure(stage, name, k):
 
 
 def length(stage):
-    found = next(x for x in recorded("pipeline")["stages"] if x["name"] == stage)
+    found = next(x for x in recording("pipeline")["stages"] if x["name"] == stage)
     return found["measured"]["words"]["mean_length"]
 
 
@@ -183,11 +183,11 @@ PIPELINE = [
 
 
 def ranked(labels):
-    x, y = labeller.vectors()
+    x, y = labeller.answer_vectors()
     used = [i for i, label in enumerate(labels) if label != "s"]
-    w = fit(x[used, 0], x[used, 1], share([labels[i] for i in used]))
-    quality = torch.tensor([p["quality"] for p in recorded("pairs")["unseen"]])
-    return accuracy((y[:, 0] - y[:, 1]) @ w, quality[:, 0] - quality[:, 1])
+    w = fit_head(x[used, 0], x[used, 1], win_share([labels[i] for i in used]))
+    quality = torch.tensor([p["quality"] for p in recording("pairs")["unseen"]])
+    return ranking_accuracy((y[:, 0] - y[:, 1]) @ w, quality[:, 0] - quality[:, 1])
 
 
 def after_labels(s, count, right, pairs):

@@ -7,13 +7,13 @@ from pathlib import Path
 from starlette.testclient import TestClient
 
 from postgrad.runs import Run
-from postgrad.studio.app import create_app
+from postgrad.studio.app import create_studio
 
 TOKEN = "a-token-for-the-tests-of-the-studio"
 
 
 def client(root: Path, **more) -> TestClient:
-    app = create_app(runs=root, token=TOKEN, hosts=("testserver",), **more)
+    app = create_studio(runs=root, token=TOKEN, hosts=("testserver",), **more)
     return TestClient(app, cookies={"postgrad": TOKEN}, headers={"X-Postgrad": "1"})
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from postgrad.studio.book.inline import Piece, filled, parse, plain
+from postgrad.studio.book.inline import TextPiece, fill_values, parse_inline, plain_text
 
 LEAVES = ("instrument", "cell", "check", "source", "row", "table", "workshop")
 BOXES = ("misconception", "derivation", "note")
@@ -21,16 +21,16 @@ STARTS = re.compile(r"#{2,3} |\$\$|:::|::\w|- |\d+\. |\|")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class TextBlock:
     """kind: h2, h3, p, ul, ol, grid, tex, a leaf or a box. rows: the items of a list, the cells of a table.
     argument: what follows the name of a leaf. line: where it stands in its file."""
 
     kind: str
     line: int
-    pieces: tuple[Piece, ...] = ()
-    rows: tuple[tuple[tuple[Piece, ...], ...], ...] = ()
+    pieces: tuple[TextPiece, ...] = ()
+    rows: tuple[tuple[tuple[TextPiece, ...], ...], ...] = ()
     argument: str = ""
-    inner: tuple[Block, ...] = ()
+    inner: tuple[TextBlock, ...] = ()
     anchor: str = ""
 
 
@@ -38,59 +38,60 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def read(text: str, values: Mapping) -> tuple[Block, ...]:
+def read_blocks(text: str, values: Mapping) -> tuple[TextBlock, ...]:
     lines = text.splitlines()
-    blocks, at = within(lines, 0, values)
+    blocks, at = blocks_within(lines, 0, values)
     if at < len(lines):
         raise ValueError(f"line {at + 1}: ':::' closes nothing")
     return blocks
 
 
-def within(lines: list[str], at: int, values: Mapping) -> tuple[tuple[Block, ...], int]:
+def blocks_within(lines: list[str], at: int, values: Mapping) -> tuple[tuple[TextBlock, ...], int]:
     """The blocks from a line on, to the end or to the ':::' that closes a box."""
     blocks = []
     while at < len(lines) and lines[at].strip() != ":::":
         if not lines[at].strip():
             at += 1
             continue
-        block, at = one(lines, at, values)
+        block, at = next_block(lines, at, values)
         blocks.append(block)
     return tuple(blocks), at
 
 
-def one(lines: list[str], at: int, values: Mapping) -> tuple[Block, int]:
+def next_block(lines: list[str], at: int, values: Mapping) -> tuple[TextBlock, int]:
     line, here = lines[at], at + 1
     if heading := re.match(r"(#{2,3}) (.+)", line):
-        pieces = parse(heading[2], values)
-        return Block(kind=f"h{len(heading[1])}", line=here, pieces=pieces, anchor=slug(plain(pieces))), at + 1
+        pieces = parse_inline(heading[2], values)
+        return TextBlock(kind=f"h{len(heading[1])}", line=here, pieces=pieces,
+                         anchor=slug(plain_text(pieces))), at + 1
     if line.startswith(":::"):
         kind, _, title = line[3:].strip().partition(" ")
-        known(kind, BOXES, here)
-        inner, end = within(lines, at + 1, values)
+        check_kind(kind, BOXES, here)
+        inner, end = blocks_within(lines, at + 1, values)
         if end == len(lines):
             raise ValueError(f"line {here}: ':::{kind}' is not closed by ':::'")
-        return Block(kind=kind, line=here, pieces=parse(title, values), inner=inner), end + 1
+        return TextBlock(kind=kind, line=here, pieces=parse_inline(title, values), inner=inner), end + 1
     if line.startswith("::"):
         kind, _, argument = line[2:].strip().partition(" ")
-        known(kind, LEAVES, here)
-        return Block(kind=kind, line=here, argument=argument.strip()), at + 1
+        check_kind(kind, LEAVES, here)
+        return TextBlock(kind=kind, line=here, argument=argument.strip()), at + 1
     if line.startswith("$$"):
-        return equation(lines, at, values)
+        return equation_block(lines, at, values)
     for kind, mark in (("ul", re.compile(r"- ")), ("ol", re.compile(r"\d+\. ")), ("grid", re.compile(r"\|"))):
         if mark.match(line):
-            return run_of(kind, mark, lines, at, values)
+            return item_block(kind, mark, lines, at, values)
     end = at + 1
     while end < len(lines) and lines[end].strip() and not STARTS.match(lines[end]):
         end += 1
-    return Block(kind="p", line=here, pieces=parse(" ".join(lines[at:end]), values)), end
+    return TextBlock(kind="p", line=here, pieces=parse_inline(" ".join(lines[at:end]), values)), end
 
 
-def known(kind: str, names: tuple[str, ...], line: int) -> None:
+def check_kind(kind: str, names: tuple[str, ...], line: int) -> None:
     if kind not in names:
         raise ValueError(f"line {line}: there is no {kind!r}; there are {', '.join(names)}")
 
 
-def equation(lines: list[str], at: int, values: Mapping) -> tuple[Block, int]:
+def equation_block(lines: list[str], at: int, values: Mapping) -> tuple[TextBlock, int]:
     end, text = at, lines[at].strip()[2:]
     while not text.rstrip().endswith("$$"):
         end += 1
@@ -98,10 +99,12 @@ def equation(lines: list[str], at: int, values: Mapping) -> tuple[Block, int]:
             raise ValueError(f"line {at + 1}: '$$' is not closed")
         text += "\n" + lines[end]
     raw = text.rstrip()[:-2].strip()
-    return Block(kind="tex", line=at + 1, pieces=(Piece("tex", filled(raw, values), raw=raw),)), end + 1
+    return TextBlock(kind="tex", line=at + 1,
+                     pieces=(TextPiece("tex", fill_values(raw, values), raw=raw),)), end + 1
 
 
-def run_of(kind: str, mark: re.Pattern, lines: list[str], at: int, values: Mapping) -> tuple[Block, int]:
+def item_block(kind: str, mark: re.Pattern, lines: list[str], at: int, values: Mapping) -> tuple[TextBlock,
+                                                                                                 int]:
     """Items or rows, one after the other; an indented line goes on with its item."""
     items: list[str] = []
     end = at
@@ -112,18 +115,18 @@ def run_of(kind: str, mark: re.Pattern, lines: list[str], at: int, values: Mappi
             items[-1] += " " + lines[end].strip()
         end += 1
     cells = [[c.strip() for c in item.rstrip("|").split("|")] if kind == "grid" else [item] for item in items]
-    return Block(kind=kind, line=at + 1,
-                 rows=tuple(tuple(parse(c, values) for c in row) for row in cells)), end
+    return TextBlock(kind=kind, line=at + 1,
+                     rows=tuple(tuple(parse_inline(c, values) for c in row) for row in cells)), end
 
 
-def walk(blocks: tuple[Block, ...]) -> Iterator[Block]:
+def walk_blocks(blocks: tuple[TextBlock, ...]) -> Iterator[TextBlock]:
     """All blocks, those within others too."""
     for block in blocks:
         yield block
-        yield from walk(block.inner)
+        yield from walk_blocks(block.inner)
 
 
-def texts(block: Block) -> Iterator[tuple[Piece, ...]]:
+def block_texts(block: TextBlock) -> Iterator[tuple[TextPiece, ...]]:
     """The lines of text of one block, without those of the blocks within."""
     if block.pieces:
         yield block.pieces
@@ -131,11 +134,11 @@ def texts(block: Block) -> Iterator[tuple[Piece, ...]]:
         yield from row
 
 
-def mapped(block: Block, change) -> Block:
+def map_pieces(block: TextBlock, change) -> TextBlock:
     """The block with its paragraphs, lists and tables changed; headings and equations stay."""
     if block.kind in ("h2", "h3", "tex"):
         return block
     titled = block.kind in BOXES
     return replace(block, pieces=block.pieces if titled else change(block.pieces),
                    rows=tuple(tuple(change(cell) for cell in row) for row in block.rows),
-                   inner=tuple(mapped(b, change) for b in block.inner))
+                   inner=tuple(map_pieces(b, change) for b in block.inner))

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from postgrad.studio.book import blocks, inline
-from postgrad.studio.book.blocks import Block
-from postgrad.studio.book.inline import Piece
+from postgrad.studio.book.blocks import TextBlock
+from postgrad.studio.book.inline import TextPiece
 
 HERE = Path(__file__).parent
 TEXT = HERE / "text"
@@ -23,22 +23,22 @@ PACE = 220  # words a minute
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    says: tuple[Piece, ...]
-    why: tuple[Piece, ...]
+class CheckChoice:
+    says: tuple[TextPiece, ...]
+    why: tuple[TextPiece, ...]
     right: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class ChapterCheck:
     """A question with its choices, in an order of its own that is always the same."""
 
     name: str
-    ask: tuple[Piece, ...]
-    choices: tuple[Choice, ...]
+    ask: tuple[TextPiece, ...]
+    choices: tuple[CheckChoice, ...]
 
     @property
-    def right(self) -> Choice:
+    def right(self) -> CheckChoice:
         return next(choice for choice in self.choices if choice.right)
 
 
@@ -49,14 +49,14 @@ class Chapter:
     name: str
     number: int
     short: str
-    claim: tuple[Piece, ...]
-    hook: tuple[Piece, ...]
-    layers: MappingProxyType[str, tuple[Block, ...]]
-    checks: MappingProxyType[str, Check]
+    claim: tuple[TextPiece, ...]
+    hook: tuple[TextPiece, ...]
+    layers: MappingProxyType[str, tuple[TextBlock, ...]]
+    checks: MappingProxyType[str, ChapterCheck]
 
     @property
     def title(self) -> str:
-        return inline.plain(self.claim)
+        return inline.plain_text(self.claim)
 
     @property
     def address(self) -> str:
@@ -67,30 +67,32 @@ class Chapter:
 
     def minutes(self, layer: str) -> int:
         """To read it, at a steady pace, questions included."""
-        words = len(words_of(self, layer).split())
+        words = len(layer_words(self, layer).split())
         return max(1, round(words / PACE))
 
 
-def words_of(chapter: Chapter, layer: str) -> str:
+def layer_words(chapter: Chapter, layer: str) -> str:
     """The plain words of a layer, its questions included."""
-    lines = [inline.plain(p) for b in blocks.walk(chapter.layers[layer]) for p in blocks.texts(b)
+    lines = [inline.plain_text(p) for b in blocks.walk_blocks(chapter.layers[layer])
+             for p in blocks.block_texts(b)
              if b.kind != "tex"]
-    asked = [inline.plain(chapter.checks[b.argument].ask) for b in blocks.walk(chapter.layers[layer])
+    asked = [inline.plain_text(chapter.checks[b.argument].ask)
+             for b in blocks.walk_blocks(chapter.layers[layer])
              if b.kind == "check"]
     return " ".join(lines + asked)
 
 
 @cache
-def all_values() -> dict[str, dict]:
+def stored_values() -> dict[str, dict]:
     return json.loads(VALUES.read_text(encoding="utf-8")) if VALUES.exists() else {}
 
 
 @cache
 def chapter(name: str) -> Chapter:
-    return load(name, all_values().get(name, {}))
+    return load_chapter(name, stored_values().get(name, {}))
 
 
-def load(name: str, values: dict) -> Chapter:
+def load_chapter(name: str, values: dict) -> Chapter:
     folder = TEXT / name
     head = tomllib.loads((folder / "chapter.toml").read_text(encoding="utf-8"))
     found = {path.stem: path for path in sorted(folder.glob("*.md"))}
@@ -99,45 +101,47 @@ def load(name: str, values: dict) -> Chapter:
     questions = tomllib.loads(asked.read_text(encoding="utf-8"))["check"] if asked.exists() else []
     return Chapter(
         name=name, number=NUMBERS.get(name, 0), short=head["short"],
-        claim=inline.parse(head["claim"], values), hook=inline.parse(head["hook"], values),
-        layers=MappingProxyType({layer: read_file(found[layer], values) for layer in order}),
-        checks=MappingProxyType({q["name"]: check(q, values) for q in questions}))
+        claim=inline.parse_inline(head["claim"], values), hook=inline.parse_inline(head["hook"], values),
+        layers=MappingProxyType({layer: read_layer(found[layer], values) for layer in order}),
+        checks=MappingProxyType({q["name"]: parse_check(q, values) for q in questions}))
 
 
-def read_file(path: Path, values: dict) -> tuple[Block, ...]:
+def read_layer(path: Path, values: dict) -> tuple[TextBlock, ...]:
     try:
-        return blocks.read(path.read_text(encoding="utf-8"), values)
+        return blocks.read_blocks(path.read_text(encoding="utf-8"), values)
     except (ValueError, LookupError) as fault:
         raise ValueError(f"{path.parent.name}/{path.name}: {fault}") from fault
 
 
-def check(question: dict, values: dict) -> Check:
+def parse_check(question: dict, values: dict) -> ChapterCheck:
     """The choices are shuffled by their own words, so that the right one has no place of its own."""
     written = [(question["right"], question["why"], True),
                *((wrong["says"], wrong["why"], False) for wrong in question["wrong"])]
-    choices = [Choice(says=inline.parse(says, values), why=inline.parse(why, values), right=right)
+    choices = [CheckChoice(says=inline.parse_inline(says, values), why=inline.parse_inline(why, values),
+                           right=right)
                for says, why, right in written]
-    choices.sort(key=lambda c: hashlib.sha256(inline.plain(c.says).encode()).digest())
-    return Check(name=question["name"], ask=inline.parse(question["ask"], values), choices=tuple(choices))
+    choices.sort(key=lambda c: hashlib.sha256(inline.plain_text(c.says).encode()).digest())
+    return ChapterCheck(name=question["name"], ask=inline.parse_inline(question["ask"], values),
+                        choices=tuple(choices))
 
 
 @cache
-def book() -> tuple[Chapter, ...]:
+def all_chapters() -> tuple[Chapter, ...]:
     return tuple(chapter(name) for name in NUMBERS)
 
 
 @cache
-def sources() -> dict[str, dict]:
+def book_sources() -> dict[str, dict]:
     """key -> {"who", "year", "title", "where"}; where is an address."""
     return tomllib.loads((TEXT / "sources.toml").read_text(encoding="utf-8"))
 
 
-def cited(found: tuple[Block, ...]) -> list[str]:
+def cited_keys(found: tuple[TextBlock, ...]) -> list[str]:
     """The sources of a page, in the order in which it names them."""
-    def keys(pieces: tuple[Piece, ...]):
+    def keys(pieces: tuple[TextPiece, ...]):
         for piece in pieces:
             if piece.kind in ("cite", "quoted"):
                 yield piece.target
             yield from keys(piece.inner)
-    return list(dict.fromkeys(key for block in blocks.walk(found) for text in blocks.texts(block)
+    return list(dict.fromkeys(key for block in blocks.walk_blocks(found) for text in blocks.block_texts(block)
                               for key in keys(text)))

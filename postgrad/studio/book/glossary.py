@@ -8,9 +8,9 @@ from functools import cache
 from typing import NamedTuple
 
 from postgrad.studio.book import blocks, inline
-from postgrad.studio.book.blocks import Block
+from postgrad.studio.book.blocks import TextBlock
 from postgrad.studio.book.chapters import TEXT
-from postgrad.studio.book.inline import Piece
+from postgrad.studio.book.inline import TextPiece
 
 
 class Term(NamedTuple):
@@ -18,7 +18,7 @@ class Term(NamedTuple):
 
     name: str
     forms: tuple[str, ...]
-    means: tuple[Piece, ...]
+    means: tuple[TextPiece, ...]
 
     @property
     def anchor(self) -> str:
@@ -28,13 +28,13 @@ class Term(NamedTuple):
 @cache
 def terms() -> dict[str, Term]:
     rows = tomllib.loads((TEXT / "glossary.toml").read_text(encoding="utf-8"))
-    made = [Term(name, (name, *row.get("forms", ())), inline.parse(row["means"], {}))
+    made = [Term(name, (name, *row.get("forms", ())), inline.parse_inline(row["means"], {}))
             for name, row in rows.items()]
     return {term.name: term for term in sorted(made, key=lambda t: t.name.lower())}
 
 
 @cache
-def pattern() -> tuple[re.Pattern, dict[str, str]]:
+def term_pattern() -> tuple[re.Pattern, dict[str, str]]:
     """What finds a term in a text, the longest form first, and form -> term."""
     forms = {form.lower().replace("'", "\u2019"): term.name
              for term in terms().values() for form in term.forms}
@@ -42,40 +42,40 @@ def pattern() -> tuple[re.Pattern, dict[str, str]]:
     return re.compile(rf"(?<![\w-])(?:{words})(?![\w]|-\w)", re.I), forms
 
 
-def found_in(text: str) -> list[str]:
+def terms_in(text: str) -> list[str]:
     """The terms that a text uses, in order, each once."""
-    finder, forms = pattern()
+    finder, forms = term_pattern()
     return list(dict.fromkeys(forms[m[0].lower()] for m in finder.finditer(text)))
 
 
-def linked(opening: tuple[Piece, ...],
-           page: tuple[Block, ...]) -> tuple[tuple[Piece, ...], tuple[Block, ...]]:
+def link_terms(opening: tuple[TextPiece, ...],
+               page: tuple[TextBlock, ...]) -> tuple[tuple[TextPiece, ...], tuple[TextBlock, ...]]:
     """The opening line and the page, with each term as a link where it is first used in running text."""
     seen: set[str] = set()
-    first = link(opening, seen)
-    return first, tuple(blocks.mapped(block, lambda pieces: link(pieces, seen)) for block in page)
+    first = link_pieces(opening, seen)
+    return first, tuple(blocks.map_pieces(block, lambda pieces: link_pieces(pieces, seen)) for block in page)
 
 
-def link(pieces: tuple[Piece, ...], seen: set[str]) -> tuple[Piece, ...]:
-    out: list[Piece] = []
+def link_pieces(pieces: tuple[TextPiece, ...], seen: set[str]) -> tuple[TextPiece, ...]:
+    out: list[TextPiece] = []
     for piece in pieces:
         if piece.kind == "text":
-            out += split(piece.text, seen)
+            out += split_at_terms(piece.text, seen)
         elif piece.kind in ("strong", "em"):
-            out.append(piece._replace(inner=link(piece.inner, seen)))
+            out.append(piece._replace(inner=link_pieces(piece.inner, seen)))
         else:
             out.append(piece)
     return tuple(out)
 
 
-def split(text: str, seen: set[str]) -> list[Piece]:
-    finder, forms = pattern()
+def split_at_terms(text: str, seen: set[str]) -> list[TextPiece]:
+    finder, forms = term_pattern()
     out, at = [], 0
     for match in finder.finditer(text):
         name = forms[match[0].lower()]
         if name in seen:
             continue
         seen.add(name)
-        out += [Piece("text", text[at: match.start()]), Piece("term", match[0], terms()[name].anchor)]
+        out += [TextPiece("text", text[at: match.start()]), TextPiece("term", match[0], terms()[name].anchor)]
         at = match.end()
-    return [piece for piece in (*out, Piece("text", text[at:])) if piece.text]
+    return [piece for piece in (*out, TextPiece("text", text[at:])) if piece.text]

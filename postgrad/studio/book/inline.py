@@ -18,7 +18,7 @@ WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight",
          "twelve")
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """kind: text, value, tex, code, strong, em, link, cite, quoted (a number of a source) or term.
     raw: what was written where values have been put in. inner: the pieces within."""
 
@@ -26,10 +26,10 @@ class Piece(NamedTuple):
     text: str
     target: str = ""
     raw: str = ""
-    inner: tuple[Piece, ...] = ()
+    inner: tuple[TextPiece, ...] = ()
 
 
-def formatted(value: object, how: str = "") -> str:
+def format_value(value: object, how: str = "") -> str:
     """A value in prose: 3 -> "3"; 0.69314 with "4" -> "0.6931"; with "%" a share in percent, with "%1" to one
     decimal; with "word" a small count in letters, with "yes" yes or no, with "+2" a sign always."""
     if how == "yes":
@@ -49,56 +49,57 @@ def formatted(value: object, how: str = "") -> str:
         "-", MINUS)
 
 
-def look_up(name: str, values: Mapping) -> object:
+def look_up_value(name: str, values: Mapping) -> object:
     if name not in values:
         raise LookupError(f"the text names a value {name!r} that is not computed; there are "
                           f"{', '.join(sorted(values)) or 'none'}")
     return values[name]
 
 
-def filled(text: str, values: Mapping) -> str:
+def fill_values(text: str, values: Mapping) -> str:
     """Text with its values put in, and nothing else read in it."""
-    return VALUE.sub(lambda m: formatted(look_up(m[1], values), m[2] or ""), text)
+    return VALUE.sub(lambda m: format_value(look_up_value(m[1], values), m[2] or ""), text)
 
 
-def parse(text: str, values: Mapping) -> tuple[Piece, ...]:
+def parse_inline(text: str, values: Mapping) -> tuple[TextPiece, ...]:
     pieces, at = [], 0
     for match in TOKENS.finditer(text):
         if match.start() > at:
-            pieces.append(words(text[at: match.start()]))
-        pieces.append(piece(match, values))
+            pieces.append(text_piece(text[at: match.start()]))
+        pieces.append(parse_piece(match, values))
         at = match.end()
     if at < len(text):
-        pieces.append(words(text[at:]))
+        pieces.append(text_piece(text[at:]))
     return tuple(pieces)
 
 
-def words(text: str) -> Piece:
+def text_piece(text: str) -> TextPiece:
     """Text as it is printed: with a curved apostrophe."""
-    return Piece("text", text.replace("'", "\u2019"))
+    return TextPiece("text", text.replace("'", "\u2019"))
 
 
-def piece(match: re.Match, values: Mapping) -> Piece:
+def parse_piece(match: re.Match, values: Mapping) -> TextPiece:
     found = match.groupdict()
     if found["value"]:
-        return Piece("value", formatted(look_up(found["value"], values), found["how"] or ""), found["value"])
+        return TextPiece("value", format_value(look_up_value(found["value"], values), found["how"] or ""),
+                         found["value"])
     for kind in ("code", "tex"):
         if found[kind]:
-            return Piece(kind, filled(found[kind], values), raw=found[kind])
+            return TextPiece(kind, fill_values(found[kind], values), raw=found[kind])
     if found["cite"]:
-        return Piece("cite", found["cite"], found["cite"])
+        return TextPiece("cite", found["cite"], found["cite"])
     for kind in ("strong", "em"):
         if found[kind]:
-            return Piece(kind, "", inner=parse(found[kind], values))
+            return TextPiece(kind, "", inner=parse_inline(found[kind], values))
     target = found["target"]
     quoted = target.startswith("cite:")
-    return Piece("quoted" if quoted else "link", "", target.removeprefix("cite:"),
-                 inner=parse(found["label"], values))
+    return TextPiece("quoted" if quoted else "link", "", target.removeprefix("cite:"),
+                     inner=parse_inline(found["label"], values))
 
 
-def plain(pieces: tuple[Piece, ...]) -> str:
+def plain_text(pieces: tuple[TextPiece, ...]) -> str:
     """The words alone, as search and the index see them: without sources, and of equations the short ones."""
-    def word(p: Piece) -> str:
+    def word(p: TextPiece) -> str:
         silent = p.kind == "cite" or (p.kind == "tex" and "\\" in p.text)
-        return plain(p.inner) if p.inner else "" if silent else p.text
+        return plain_text(p.inner) if p.inner else "" if silent else p.text
     return "".join(map(word, pieces))

@@ -18,15 +18,15 @@ FAMILIES = {"supervised": "Imitate", "preference": "Prefer", "policy": "Reinforc
 
 
 @cache
-def bias() -> dict[str, dict]:
+def bias_data() -> dict[str, dict]:
     return json.loads(BIAS.read_text(encoding="utf-8"))
 
 
-def scatter(name: str) -> dict | None:
+def bias_scatter(name: str) -> dict | None:
     """The mean gradient of a row against the exact one, component by component, and the plot they lie in."""
-    if name not in bias():
+    if name not in bias_data():
         return None
-    row = bias()[name]
+    row = bias_data()[name]
     most = 1.1 * max(map(abs, (*row["exact"], *row["mean"])))
     return {**row, "points": list(zip(row["exact"], row["mean"], strict=True)), "most": most,
             "plot": Plot((-most, most), (-most, most), 420, 300, 56, 20, 30, 44)}
@@ -38,7 +38,7 @@ def row_source(name: str) -> dict:
     for path in sorted(ROWS.glob("*.py")):
         lines = path.read_text().splitlines()
         for node in ast.walk(syntax("\n".join(lines))):
-            if isinstance(node, ast.Call) and named(node) == name:
+            if isinstance(node, ast.Call) and row_name(node) == name:
                 begin = node.lineno
                 while lines[begin - 2].strip().startswith("#"):
                     begin -= 1
@@ -47,19 +47,19 @@ def row_source(name: str) -> dict:
     raise LookupError(f"the table has no row {name!r}")
 
 
-def named(call: ast.Call) -> object:
+def row_name(call: ast.Call) -> object:
     """The name that a call gives to a row; None for any other call."""
     value = next((k.value for k in call.keywords if k.arg == "name"), None)
     return value.value if isinstance(value, ast.Constant) else None
 
 
-def table() -> dict[str, list]:
+def methods_by_family() -> dict[str, list]:
     """The rows by family."""
     from postgrad.methods import METHODS
     return {title: [row for row in METHODS.values() if row.kind == kind] for kind, title in FAMILIES.items()}
 
 
-def shown(value: object) -> str:
+def fact_text(value: object) -> str:
     """A constant, a function or a fact of a row, as text."""
     from postgrad.methods.row import format_call
     if isinstance(value, dict):

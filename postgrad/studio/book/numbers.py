@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from postgrad.studio.book import blocks, glossary
-from postgrad.studio.book.chapters import Chapter, book, chapter
-from postgrad.studio.book.inline import VALUE, WORDS, Piece
+from postgrad.studio.book.chapters import Chapter, all_chapters, chapter
+from postgrad.studio.book.inline import VALUE, WORDS, TextPiece
 
 LARGE = "hundreds?|thousands?|millions?|billions?|half|twice|quarter"
 NUMBER = re.compile(rf"\d[\d.,\u202f]*\d|\d|\b(?:{'|'.join(WORDS[3:])}|{LARGE})\b", re.I)
@@ -30,7 +30,7 @@ LONGEST_FIRST = map(re.escape, sorted((*NAMES, *COUNTS), key=len, reverse=True))
 STRUCTURAL = re.compile(rf"(?<!\w)(?:{CHAPTER}|{'|'.join(LONGEST_FIRST)})", re.I)
 
 
-class Found(NamedTuple):
+class NumberUse(NamedTuple):
     """kind: computed, cited, structural or unaccounted."""
 
     where: str
@@ -39,49 +39,49 @@ class Found(NamedTuple):
     source: str
 
 
-def in_text(text: str, where: str) -> Iterator[Found]:
+def numbers_in_text(text: str, where: str) -> Iterator[NumberUse]:
     """The numbers of words that are neither a value nor a citation."""
     for match in STRUCTURAL.finditer(text):
         if NUMBER.search(match[0]):
-            yield Found(where, "structural", match[0], "a name, a chapter or a count in sight")
+            yield NumberUse(where, "structural", match[0], "a name, a chapter or a count in sight")
     text = STRUCTURAL.sub(" ", text)
     for match in NUMBER.finditer(text):
-        yield Found(where, "unaccounted", match[0], text[max(0, match.start() - 25): match.end() + 25])
+        yield NumberUse(where, "unaccounted", match[0], text[max(0, match.start() - 25): match.end() + 25])
 
 
-def in_pieces(pieces: tuple[Piece, ...], where: str) -> Iterator[Found]:
+def numbers_in_pieces(pieces: tuple[TextPiece, ...], where: str) -> Iterator[NumberUse]:
     for piece in pieces:
         if piece.kind == "value":
-            yield Found(where, "computed", piece.text, piece.target)
+            yield NumberUse(where, "computed", piece.text, piece.target)
         elif piece.kind == "quoted":
-            yield from (Found(where, "cited", n.number, piece.target)
-                        for n in in_pieces(piece.inner, where) if n.kind == "unaccounted")
+            yield from (NumberUse(where, "cited", n.number, piece.target)
+                        for n in numbers_in_pieces(piece.inner, where) if n.kind == "unaccounted")
         elif piece.kind == "text":
-            yield from in_text(piece.text, where)
+            yield from numbers_in_text(piece.text, where)
         elif piece.kind in ("tex", "code"):
             for match in VALUE.finditer(piece.raw):
-                yield Found(where, "computed", match[0], match[1])
+                yield NumberUse(where, "computed", match[0], match[1])
             tex, bare = piece.kind == "tex", VALUE.sub(" ", piece.raw)
-            for found in in_text(INDEX.sub("_", bare) if tex else bare, where):
+            for found in numbers_in_text(INDEX.sub("_", bare) if tex else bare, where):
                 sign = tex and found.number in SIGNS
                 yield found._replace(kind="structural", source="a formula's sign") if sign else found
-        yield from in_pieces(piece.inner, where) if piece.kind != "quoted" else ()
+        yield from numbers_in_pieces(piece.inner, where) if piece.kind != "quoted" else ()
 
 
-def of_chapter(found: Chapter) -> Iterator[Found]:
+def numbers_of_chapter(found: Chapter) -> Iterator[NumberUse]:
     for name, pieces in (("claim", found.claim), ("hook", found.hook)):
-        yield from in_pieces(pieces, f"{found.name}/{name}")
+        yield from numbers_in_pieces(pieces, f"{found.name}/{name}")
     for layer, page in found.layers.items():
-        for block in blocks.walk(page):
-            for pieces in blocks.texts(block):
-                yield from in_pieces(pieces, f"{found.name}/{layer}.md:{block.line}")
+        for block in blocks.walk_blocks(page):
+            for pieces in blocks.block_texts(block):
+                yield from numbers_in_pieces(pieces, f"{found.name}/{layer}.md:{block.line}")
     for check in found.checks.values():
         for pieces in (check.ask, *(part for c in check.choices for part in (c.says, c.why))):
-            yield from in_pieces(pieces, f"{found.name}/checks.toml: {check.name}")
+            yield from numbers_in_pieces(pieces, f"{found.name}/checks.toml: {check.name}")
 
 
-def everywhere() -> list[Found]:
+def numbers_of_book() -> list[NumberUse]:
     """The numbers of all chapters, of the first page and of the glossary."""
-    rows = [row for found in (chapter("landing"), *book()) for row in of_chapter(found)]
+    rows = [row for found in (chapter("landing"), *all_chapters()) for row in numbers_of_chapter(found)]
     return rows + [row for term in glossary.terms().values()
-                   for row in in_pieces(term.means, f"glossary.toml: {term.name}")]
+                   for row in numbers_in_pieces(term.means, f"glossary.toml: {term.name}")]

@@ -21,7 +21,7 @@ def comparisons(rewards: list[float], count: int, seed: int) -> Tensor:  # -> [c
     return torch.stack([torch.where(wins, first, second), torch.where(wins, second, first)], 1)
 
 
-def recovered(rewards: list[float], count: int, seed: int = 0) -> list[float]:
+def recovered_rewards(rewards: list[float], count: int, seed: int = 0) -> list[float]:
     """Rewards fitted to comparisons alone, by gradient descent on the pair loss; their mean is 0."""
     winner, loser = comparisons(rewards, count, seed).T
     fitted = torch.zeros(len(rewards), dtype=torch.float64, requires_grad=True)

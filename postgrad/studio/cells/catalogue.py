@@ -18,7 +18,7 @@ HOME = Path(__file__).parent.parent.parent.parent  # the folder that holds the p
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class CodeCell:
     """names: the functions shown, of one module; the last one is what the invariants look at. demo: lines
     that are run after them: what they print, and what they `plot(x, y)`, stands beneath."""
 
@@ -49,12 +49,12 @@ class Cell:
     @property
     def checks(self) -> tuple[tuple[str, str], ...]:
         """(name, sentence) of each invariant."""
-        return sentences()[self.name]
+        return check_sentences()[self.name]
 
 
 RECOVER = """true = [2.0, 1.0, 0.0, -1.0]
 counts = [20, 50, 100, 200, 400, 600]
-found = [recovered(true, count) for count in counts]
+found = [recovered_rewards(true, count) for count in counts]
 for count, rewards in zip(counts, found):
     print(count, [round(r, 2) for r in rewards])
 plot(counts, *zip(*found))"""
@@ -83,52 +83,60 @@ for group in (2, 8, 32):
     plot(range(len(path)), path)"""
 
 CELLS = {cell.name: cell for cell in (
-    Cell(name="bradley-terry", title="Bradley–Terry", module="postgrad.maths.preference",
-         names=("bradley_terry",), claim="Drop the minus sign, or the margin, and see which "
+    CodeCell(name="bradley-terry", title="Bradley–Terry", module="postgrad.maths.preference",
+             names=("bradley_terry",), claim="Drop the minus sign, or the margin, and see which "
                                          "promises go with it."),
-    Cell(name="dpo", title="DPO", module="postgrad.maths.preference", names=("dpo",),
-         claim="One line: Bradley–Terry on log-ratios. Swap the two and watch the gradients turn round."),
-    Cell(name="ipo", title="IPO", module="postgrad.maths.preference", names=("ipo",),
-         claim="A target for the gap. Take the square away and there is no longer a place to stop."),
-    Cell(name="group-zscore", title="Group z-score", module="postgrad.maths.credit", names=("group_zscore",),
-         claim="Leave out the clamp and a group of equals divides by zero; leave out the division and "
+    CodeCell(name="dpo", title="DPO", module="postgrad.maths.preference", names=("dpo",),
+             claim="One line: Bradley–Terry on log-ratios. Swap the two and watch the gradients turn round."),
+    CodeCell(name="ipo", title="IPO", module="postgrad.maths.preference", names=("ipo",),
+             claim="A target for the gap. Take the square away and there is no longer a place to stop."),
+    CodeCell(name="group-zscore", title="Group z-score", module="postgrad.maths.credit",
+             names=("group_zscore",),
+             claim="Leave out the clamp and a group of equals divides by zero; leave out the division and "
                "it is Dr. GRPO."),
-    Cell(name="leave-one-out", title="Leave one out", module="postgrad.maths.credit",
-         names=("leave_one_out",), claim="Without G/(G−1) each answer stands in its own baseline."),
-    Cell(name="gae", title="Generalised advantage estimation", module="postgrad.maths.credit", names=("gae",),
-         claim="One backward walk over the tokens. Forget the mask and a tool’s reply is praised."),
-    Cell(name="clip", title="PPO’s clip", module="postgrad.maths.surrogate", names=("_clip", "clipped_ratio"),
-         claim="Replace the minimum by the clipped term alone: the way back closes."),
-    Cell(name="k3", title="The k3 estimator", module="postgrad.maths.kl", names=("k3",),
-         claim="Turn the sign of d round and the mean is no longer the KL."),
-    Cell(name="logp", title="Log-probability of tokens", module="postgrad.maths.logprob",
-         names=("align", "logp_of_logits"), claim="The one next-token shift of the project. Take it out and "
+    CodeCell(name="leave-one-out", title="Leave one out", module="postgrad.maths.credit",
+             names=("leave_one_out",), claim="Without G/(G−1) each answer stands in its own baseline."),
+    CodeCell(name="gae", title="Generalised advantage estimation", module="postgrad.maths.credit",
+             names=("gae",),
+             claim="One backward walk over the tokens. Forget the mask and a tool’s reply is praised."),
+    CodeCell(name="clip", title="PPO’s clip", module="postgrad.maths.surrogate",
+             names=("_clip", "clipped_ratio"),
+             claim="Replace the minimum by the clipped term alone: the way back closes."),
+    CodeCell(name="k3", title="The k3 estimator", module="postgrad.maths.kl", names=("k3",),
+             claim="Turn the sign of d round and the mean is no longer the KL."),
+    CodeCell(name="logp", title="Log-probability of tokens", module="postgrad.maths.logprob",
+             names=("align", "logp_of_logits"),
+             claim="The one next-token shift of the project. Take it out and "
                                                   "every token predicts itself."),
-    Cell(name="sequence-mean", title="Mean of sequence means", module="postgrad.maths.weights",
-         names=("sequence_mean",), claim="Normalisation as data: make every token count the same, and the "
+    CodeCell(name="sequence-mean", title="Mean of sequence means", module="postgrad.maths.weights",
+             names=("sequence_mean",),
+             claim="Normalisation as data: make every token count the same, and the "
                                          "long row wins."),
-    Cell(name="pass-at-k", title="pass@k", module="postgrad.maths.passk", names=("pass_at_k",),
-         claim="Try 1 − (1 − c/n)^k, as many do: it is biased."),
-    Cell(name="recover", title="Rewards from comparisons", module="postgrad.studio.book.worked",
-         names=("comparisons", "recovered"), claim="Nothing but who beat whom goes in. Change the number of "
+    CodeCell(name="pass-at-k", title="pass@k", module="postgrad.maths.passk", names=("pass_at_k",),
+             claim="Try 1 − (1 − c/n)^k, as many do: it is biased."),
+    CodeCell(name="recover", title="Rewards from comparisons", module="postgrad.studio.book.worked",
+             names=("comparisons", "recovered_rewards"),
+             claim="Nothing but who beat whom goes in. Change the number of "
                                                    "comparisons, or the noise.",
-         demo=RECOVER),
-    Cell(name="clip-plot", title="Clipped against raw", module="postgrad.studio.book.worked",
-         names=("clipped_and_raw",), claim="Change the advantage’s sign, or the clip, and look at where "
+             demo=RECOVER),
+    CodeCell(name="clip-plot", title="Clipped against raw", module="postgrad.studio.book.worked",
+             names=("clipped_and_raw",), claim="Change the advantage’s sign, or the clip, and look at where "
                                            "it is flat.", demo=CLIPPED),
-    Cell(name="token-reward", title="The reward of a token", module="postgrad.studio.book.worked",
-         names=("token_rewards",), claim="Raise beta, or make the last token rarer in the reference: the "
+    CodeCell(name="token-reward", title="The reward of a token", module="postgrad.studio.book.worked",
+             names=("token_rewards",), claim="Raise beta, or make the last token rarer in the reference: the "
                                          "score stays on the last token, the price is paid on each.",
-         demo=TOKENS),
-    Cell(name="ppo-loss", title="PPO’s whole loss", module="postgrad.studio.book.worked",
-         names=("ppo_loss",), claim="Three terms and their sum, as the sampled token becomes likelier. Take "
+             demo=TOKENS),
+    CodeCell(name="ppo-loss", title="PPO’s whole loss", module="postgrad.studio.book.worked",
+             names=("ppo_loss",),
+             claim="Three terms and their sum, as the sampled token becomes likelier. Take "
                                     "the entropy’s weight away, or move the value past its clip.",
-         demo=WHOLE),
-    Cell(name="sharpen", title="The rich get richer", module="postgrad.studio.book.worked",
-         names=("sharpened",), claim="Two answers are equally right, and one of them takes over. Raise beta, "
+             demo=WHOLE),
+    CodeCell(name="sharpen", title="The rich get richer", module="postgrad.studio.book.worked",
+             names=("sharpened",),
+             claim="Two answers are equally right, and one of them takes over. Raise beta, "
                                      "and both stay.", demo=SHARPENED),
-    Cell(name="simplified", title="GRPO with nearly all taken away", module="postgrad.studio.book.worked",
-         names=("simplified",), claim="Sample, reward, centre, one step. Take the centring out, or try a "
+    CodeCell(name="simplified", title="GRPO with nearly all taken away", module="postgrad.studio.book.worked",
+             names=("simplified",), claim="Sample, reward, centre, one step. Take the centring out, or try a "
                                       "rate of 50.", demo=SIMPLIFIED),
 )}
 
@@ -143,7 +151,7 @@ def functions_of(path: str) -> dict[str, tuple[str, int]]:
 
 
 @cache
-def sentences() -> dict[str, tuple[tuple[str, str], ...]]:
+def check_sentences() -> dict[str, tuple[tuple[str, str], ...]]:
     """{cell: ((check, sentence), ...)} from the decorators and docstrings of the files in checks/."""
     found: dict[str, tuple[tuple[str, str], ...]] = {}
     for path in sorted((Path(__file__).parent / "checks").glob("*.py")):

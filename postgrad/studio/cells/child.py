@@ -38,7 +38,7 @@ def cut_network() -> bool:
     return not unshare(NEWNET) or not unshare(NEWNET | NEWUSER)
 
 
-def warm() -> None:
+def import_libraries() -> None:
     """What a run needs is imported, and one small backward pass taken, before any fork:
     no run pays for it."""
     import torch
@@ -54,7 +54,7 @@ def warm() -> None:
     importlib.import_module("postgrad.studio.instruments")
 
 
-def warm_for_exercises() -> None:
+def import_for_exercises() -> None:
     """What answers may use and cells do not: an optimizer's first step imports more than a jail lets in."""
     import torch
     importlib.import_module("postgrad.methods")
@@ -75,7 +75,7 @@ def jail_rules(folders: list[str]) -> tuple[int | None, str]:
         return None, str(fault)
 
 
-def lock(rules: int | None) -> None:
+def enter_limits(rules: int | None) -> None:
     """Limits for good, and the jail where there is one. Addresses are counted from what is mapped already."""
     with open("/proc/self/statm") if sys.platform == "linux" else open(os.devnull) as file:
         mapped = int((file.read().split() or [0])[0]) * resource.getpagesize()
@@ -88,7 +88,7 @@ def lock(rules: int | None) -> None:
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
 
 
-def where(fault: BaseException) -> str:
+def fault_text(fault: BaseException) -> str:
     """The fault in one line, with the last line of the cell that it came through."""
     if isinstance(fault, SyntaxError) and fault.filename == CELL:
         return f"line {fault.lineno}: {type(fault).__name__}: {fault.msg}"
@@ -116,7 +116,7 @@ def plotter(say):
     return plot
 
 
-def load(job: dict, say) -> dict:
+def load_cell(job: dict, say) -> dict:
     """The edited functions by name, executed among the names of the module they come from, and `plot`."""
     space = dict(importlib.import_module(job["module"]).__dict__) | {"plot": plotter(say)}
     for name in job["names"]:
@@ -128,7 +128,7 @@ def load(job: dict, say) -> dict:
     return {name: space[name] for name in job["names"]}
 
 
-def examine(job: dict, edited: dict, say) -> None:
+def run_checks(job: dict, edited: dict, say) -> None:
     """Each invariant of the cell, green or red."""
     from postgrad.studio.cells.checks import CHECKS
     for check in CHECKS[job["cell"]]:
@@ -138,10 +138,10 @@ def examine(job: dict, edited: dict, say) -> None:
         except AssertionError as fault:
             say({"check": check.__name__, "ok": False, "message": str(fault)[:500]})
         except Exception as fault:
-            say({"check": check.__name__, "ok": False, "message": where(fault)})
+            say({"check": check.__name__, "ok": False, "message": fault_text(fault)})
 
 
-def drive(job: dict, edited: dict, say) -> None:
+def drive_instrument(job: dict, edited: dict, say) -> None:
     """An instrument's numbers, computed with the edited functions in place of the library's."""
     for name, function in edited.items():
         setattr(sys.modules[job["module"]], name, function)
@@ -152,7 +152,7 @@ def drive(job: dict, edited: dict, say) -> None:
     say({"numbers": codec.encode(instrument.compute(state)).decode()})
 
 
-def names_in(source: str) -> dict:
+def answer_names(source: str) -> dict:
     """What an answer to an exercise defines."""
     from postgrad.studio.exercises.grading import ANSWER
     space = {"__name__": "answer"}
@@ -160,26 +160,26 @@ def names_in(source: str) -> dict:
     return space
 
 
-def mark(job: dict, say) -> None:
+def grade_answer(job: dict, say) -> None:
     """An answer to an exercise: right, or what is wrong with it."""
-    from postgrad.studio.exercises import get
+    from postgrad.studio.exercises import exercise_named
     from postgrad.studio.exercises.grading import grade
-    say({"verdict": grade(get(job["exercise"]), job["source"], names_in).record()})
+    say({"verdict": grade(exercise_named(job["exercise"]), job["source"], answer_names).record()})
 
 
-def run(job: dict, say) -> None:
+def run_job(job: dict, say) -> None:
     try:
         if "exercise" in job:
-            mark(job, say)
+            grade_answer(job, say)
         else:
-            edited = load(job, say)
-            (drive if "instrument" in job else examine)(job, edited, say)
+            edited = load_cell(job, say)
+            (drive_instrument if "instrument" in job else run_checks)(job, edited, say)
         say({"done": True})
     except BaseException as fault:  # sys.exit too: whatever the cell does is an answer
-        say({"fault": where(fault)})
+        say({"fault": fault_text(fault)})
 
 
-def serve(job: int, output: int, answers: int, rules: int | None, parent: int) -> None:
+def serve_job(job: int, output: int, answers: int, rules: int | None, parent: int) -> None:
     """What a forked process does: keep its three descriptors, lock itself up, run the job.
 
     It never returns.
@@ -199,16 +199,16 @@ def serve(job: int, output: int, answers: int, rules: int | None, parent: int) -
         sys.stdin = open(0, closefd=False)
         sys.stdout = sys.stderr = open(1, "w", buffering=1, closefd=False, encoding="utf-8", errors="replace")
         os.environ.clear()
-        lock(None if rules is None else 5)
+        enter_limits(None if rules is None else 5)
         with open(3, "rb") as file:
             wanted = json.loads(file.read())
-        run(wanted, lambda row: os.write(4, json.dumps(row).encode() + b"\n"))
+        run_job(wanted, lambda row: os.write(4, json.dumps(row).encode() + b"\n"))
         sys.stdout.flush()
     finally:
         os._exit(0)
 
 
-def zygote(control: socket.socket, rules: int | None) -> None:
+def run_zygote(control: socket.socket, rules: int | None) -> None:
     me, child = os.getpid(), None
     while True:
         order, descriptors, _, _ = socket.recv_fds(control, 1, 3)
@@ -223,28 +223,28 @@ def zygote(control: socket.socket, rules: int | None) -> None:
         if order == b"":
             return
         if order == b"W":
-            warm_for_exercises()
+            import_for_exercises()
         if order == b"F":
             child = os.fork()
             if child == 0:
-                serve(*descriptors, rules, me)
+                serve_job(*descriptors, rules, me)
             for number in descriptors:
                 os.close(number)
         control.sendall(order.lower() + struct.pack("<i", status))
 
 
-def main() -> None:
+def start_zygote() -> None:
     home, *folders = sys.argv[1:]
     sys.path.insert(0, home)
     control = socket.socket(fileno=os.dup(0))
     cut = cut_network()
-    warm()
+    import_libraries()
     rules, tier = jail_rules([os.path.join(home, "postgrad"), *folders])
     os.environ.clear()
     control.sendall(json.dumps({"jailed": rules is not None, "tier": tier, "network":
                                 "cut" if cut else "open", "root": os.getuid() == 0}).encode() + b"\n")
-    zygote(control, rules)
+    run_zygote(control, rules)
 
 
 if __name__ == "__main__":
-    main()
+    start_zygote()

@@ -23,8 +23,8 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from postgrad.studio.cells.catalogue import HOME, Cell
-from postgrad.studio.exercises.base import Exercise, Verdict, sentence
+from postgrad.studio.cells.catalogue import HOME, CodeCell
+from postgrad.studio.exercises.base import AnswerVerdict, Exercise, with_full_stop
 
 # seconds for one run; for a zygote to import torch, on a machine that is busy training
 WALL, START = 8.0, 60.0
@@ -33,19 +33,19 @@ ANSWER = 8 << 20            # bytes of an instrument's numbers
 SOURCE = 64 << 10           # bytes of a cell
 
 
-class Refused(ValueError):
+class CellsRefused(ValueError):
     """Cells cannot run here; the message says why and what to do."""
 
 
 @dataclass(kw_only=True)
-class Result:
+class CellResult:
     """What a run came to. checks: {name: (ok, message)} as far as it got; plots: lists of lines, x first;
     verdict: of an answer to an exercise; fault: why it ended early, or ""."""
 
     checks: dict[str, tuple[bool, str]] = field(default_factory=dict)
     numbers: dict | None = None
     plots: list[list[list[float]]] = field(default_factory=list)
-    verdict: Verdict | None = None
+    verdict: AnswerVerdict | None = None
     output: str = ""
     fault: str = ""
     seconds: float = 0.0
@@ -78,26 +78,26 @@ class Runner:
         with self._lock:
             self._hang_up()
 
-    def check(self, cell: Cell, source: str) -> Result:
-        result = self._run(job_of(cell, source))
+    def check(self, cell: CodeCell, source: str) -> CellResult:
+        result = self._run(cell_job(cell, source))
         self._checked = (cell.name, source, result.fault)
         return result
 
-    def drive(self, cell: Cell, source: str, instrument: str, state: dict) -> Result:
+    def drive(self, cell: CodeCell, source: str, instrument: str, state: dict) -> CellResult:
         """The numbers of the instrument in that module, at that state, by the edited functions.
 
         What did not come to its end when it was checked is not run once more.
         """
         name, checked, fault = self._checked
         if fault and (name, checked) == (cell.name, source):
-            return Result(fault=fault)
-        return self._run(job_of(cell, source) | {"instrument": instrument, "state": state})
+            return CellResult(fault=fault)
+        return self._run(cell_job(cell, source) | {"instrument": instrument, "state": state})
 
-    def grade(self, exercise: Exercise, source: str) -> Verdict:
+    def grade(self, exercise: Exercise, source: str) -> AnswerVerdict:
         """What is to be said of an answer; one that ended early is wrong, and its end is what is said."""
-        result = self._run({"exercise": exercise.name, "source": short_enough(source)})
-        early = sentence(f"The answer did not come to its end: {result.fault}")
-        found = result.verdict or Verdict(passed=False, says=early)
+        result = self._run({"exercise": exercise.name, "source": check_length(source)})
+        early = with_full_stop(f"The answer did not come to its end: {result.fault}")
+        found = result.verdict or AnswerVerdict(passed=False, says=early)
         return replace(found, output=result.output)
 
     def _ready(self, for_exercises: bool) -> None:
@@ -135,7 +135,8 @@ class Runner:
                 why = ""
             if not part:
                 self._hang_up()
-                raise Refused(f"the process that runs cells ended{why}: run the cell again to start another.")
+                raise CellsRefused(f"the process that runs cells ended{why}: run the cell again to start "
+                                   "another.")
             got += part
         return got
 
@@ -152,15 +153,15 @@ class Runner:
         self._process = self._control = self.facts = None
         self._for_exercises = False
 
-    def _run(self, job: dict) -> Result:
+    def _run(self, job: dict) -> CellResult:
         with self._lock:
             self._ready("exercise" in job)
             if not self.facts["jailed"] and self.facts["root"]:
-                raise Refused("cells are refused: this server runs as root on a machine without a jail "
-                              f"({self.facts['tier']}). Start it as an ordinary user.")
+                raise CellsRefused("cells are refused: this server runs as root on a machine without a jail "
+                                   f"({self.facts['tier']}). Start it as an ordinary user.")
             return self._follow(json.dumps(job).encode())
 
-    def _follow(self, job: bytes) -> Result:
+    def _follow(self, job: bytes) -> CellResult:
         """Forks, feeds the job, gathers output and answers until they end, the time is up,
         or there is too much of them."""
         began = time.monotonic()
@@ -179,32 +180,33 @@ class Runner:
                 file.write(job)
             os.close(job_end)
             job_end = None
-            why = listen(heard, {output_end: OUTPUT, answer_end: ANSWER}, began + self.wall, self.wall)
+            why = read_until_end(heard, {output_end: OUTPUT, answer_end: ANSWER}, began + self.wall,
+                                 self.wall)
             self._control.sendall(b"K")
             (status,) = struct.unpack("<i", self._hear(5)[1:])
         except OSError as fault:
             self._hang_up()
-            raise Refused(f"the process that runs cells is gone ({fault}): run the cell again to "
-                          "start another.") from fault
+            raise CellsRefused(f"the process that runs cells is gone ({fault}): run the cell again to "
+                               "start another.") from fault
         finally:
             for end in (output_end, answer_end, *([job_end] if job_end is not None else [])):
                 os.close(end)
         text = bytes(heard[output_end][:OUTPUT]).decode(errors="replace")
-        return result_of(bytes(heard[answer_end]), text, why, status, time.monotonic() - began)
+        return parse_result(bytes(heard[answer_end]), text, why, status, time.monotonic() - began)
 
 
-def short_enough(source: str) -> str:
+def check_length(source: str) -> str:
     if len(source.encode()) > SOURCE:
         raise ValueError(f"the cell is {len(source.encode())} bytes long, of at most {SOURCE}: shorten it.")
     return source
 
 
-def job_of(cell: Cell, source: str) -> dict:
+def cell_job(cell: CodeCell, source: str) -> dict:
     return {"cell": cell.name, "module": cell.module, "names": list(cell.names),
-            "source": short_enough(source)}
+            "source": check_length(source)}
 
 
-def listen(heard: dict[int, bytearray], most: dict[int, int], deadline: float, wall: float) -> str:
+def read_until_end(heard: dict[int, bytearray], most: dict[int, int], deadline: float, wall: float) -> str:
     """Reads all ends to their end. Why it stopped before, or ""."""
     with selectors.DefaultSelector() as ready:
         for end in heard:
@@ -224,9 +226,9 @@ def listen(heard: dict[int, bytearray], most: dict[int, int], deadline: float, w
     return ""
 
 
-def result_of(answers: bytes, output: str, why: str, status: int, seconds: float) -> Result:
+def parse_result(answers: bytes, output: str, why: str, status: int, seconds: float) -> CellResult:
     """The answers are only data: a cell that writes on their descriptor itself is told so."""
-    result, done = Result(output=output, fault=why, seconds=seconds), False
+    result, done = CellResult(output=output, fault=why, seconds=seconds), False
     try:
         for line in answers.split(b"\n")[:-1]:
             row = json.loads(line)
@@ -234,21 +236,21 @@ def result_of(answers: bytes, output: str, why: str, status: int, seconds: float
             if "check" in row:
                 result.checks[str(row["check"])] = bool(row["ok"]), str(row["message"])
             if "plot" in row:
-                result.plots.append(chart_of(row["plot"]))
+                result.plots.append(parse_chart(row["plot"]))
             if "numbers" in row:
                 from postgrad.rewards.sandbox import codec
                 result.numbers = codec.decode(row["numbers"].encode())
             if "verdict" in row:
-                result.verdict = Verdict(**row["verdict"])
+                result.verdict = AnswerVerdict(**row["verdict"])
             result.fault = result.fault or str(row.get("fault", ""))
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
         result.fault = f"the cell wrote among the answers of its own examination ({type(fault).__name__})"
     if not done and not result.fault:
-        result.fault = ended(status)
+        result.fault = exit_text(status)
     return result
 
 
-def chart_of(lines: list) -> list[list[float]]:
+def parse_chart(lines: list) -> list[list[float]]:
     """The lines of a chart, x first; raises where they are none."""
     chart = [[float(value) for value in line] for line in lines]
     if len(chart) < 2 or not chart[0] or any(len(line) != len(chart[0]) for line in chart):
@@ -256,7 +258,7 @@ def chart_of(lines: list) -> list[list[float]]:
     return chart
 
 
-def ended(status: int) -> str:
+def exit_text(status: int) -> str:
     """A process that ended without a word, in words."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)

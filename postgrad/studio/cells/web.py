@@ -16,16 +16,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from postgrad.studio.cells.catalogue import CELLS, Cell
+from postgrad.studio.cells.catalogue import CELLS, CodeCell
 from postgrad.studio.cells.runner import WALL, Runner
-from postgrad.studio.instruments import INSTRUMENTS, context
+from postgrad.studio.instruments import INSTRUMENTS, instrument_context
 from postgrad.studio.instruments.base import Instrument
-from postgrad.studio.pages import app_object, form_handler, fragment, page, require_own_machine, why_closed
+from postgrad.studio.pages import (
+    app_object,
+    form_handler,
+    fragment,
+    full_page,
+    require_own_machine,
+    why_closed,
+)
 
 RUNS_CODE = "Cells run code"
 
 
-def cell_of(request: Request) -> Cell:
+def cell_of(request: Request) -> CodeCell:
     name = request.path_params["name"]
     if name not in CELLS:
         raise HTTPException(404, f"There is no cell {name!r}; there are {', '.join(CELLS)}.")
@@ -37,41 +44,41 @@ def runner_of(request: Request) -> Runner:
     return app_object(request, "runner", lambda _: Runner())
 
 
-def instrument_of(cell: Cell) -> Instrument | None:
+def instrument_for_cell(cell: CodeCell) -> Instrument | None:
     """The instrument that is computed by the cell's function, and by as little else as can be."""
     found = [i for i in INSTRUMENTS.values() if cell.function in i.functions and i.shown(i.state())]
     return min(found, key=lambda i: (i.functions.index(cell.function), len(i.functions)), default=None)
 
 
-def module_of(instrument: Instrument) -> str:
+def compute_module(instrument: Instrument) -> str:
     return instrument.compute.__module__
 
 
-def index(request: Request) -> Response:
-    return page(request, "lab/index.html", cells=CELLS.values(),
-                driven={c.name: instrument_of(c) for c in CELLS.values()})
+def lab_page(request: Request) -> Response:
+    return full_page(request, "lab/index.html", cells=CELLS.values(),
+                     driven={c.name: instrument_for_cell(c) for c in CELLS.values()})
 
 
-def whole(request: Request) -> Response:
+def cell_page(request: Request) -> Response:
     cell = cell_of(request)
     why = why_closed(request, RUNS_CODE)
     if not why:
         runner_of(request).warm()
-    instrument = instrument_of(cell)
-    shown = context(instrument, QueryParams(request.url.query)) if instrument else {}
+    instrument = instrument_for_cell(cell)
+    shown = instrument_context(instrument, QueryParams(request.url.query)) if instrument else {}
     others = [other for other in CELLS.values() if other is not cell]
-    return page(request, "lab/cell.html", cell=cell, others=others, closed=why, result=None, wall=WALL,
-                **shown)
+    return full_page(request, "lab/cell.html", cell=cell, others=others, closed=why, result=None, wall=WALL,
+                     **shown)
 
 
-def text_of(fields: ImmutableMultiDict) -> str:
+def source_text(fields: ImmutableMultiDict) -> str:
     """The source as it was typed: a form sends its line ends as CRLF."""
     return fields.get("source", "").replace("\r\n", "\n")
 
 
-def run(request: Request, fields: ImmutableMultiDict) -> Response:
+def run_cell(request: Request, fields: ImmutableMultiDict) -> Response:
     """The edited cell against its invariants; the figure is told to follow."""
-    cell, text = cell_of(request), text_of(fields)
+    cell, text = cell_of(request), source_text(fields)
     result = runner_of(request).check(cell, text)
     answer = fragment(request, "lab/result.html", cell=cell, result=result,
                       edited=text.strip() != cell.source.strip())
@@ -79,20 +86,20 @@ def run(request: Request, fields: ImmutableMultiDict) -> Response:
     return answer
 
 
-def drive(request: Request, fields: ImmutableMultiDict) -> Response:
+def drive_cell(request: Request, fields: ImmutableMultiDict) -> Response:
     """The instrument at the state of its controls, computed by the edited cell;
     the library's own numbers in grey."""
-    cell, text = cell_of(request), text_of(fields)
-    instrument = instrument_of(cell)
+    cell, text = cell_of(request), source_text(fields)
+    instrument = instrument_for_cell(cell)
     if instrument is None:
         raise HTTPException(404, f"No instrument is computed by {cell.function}.")
     query = QueryParams([(k, v) for k, v in fields.multi_items() if k not in ("source", "before")])
-    shown = context(instrument, query)
+    shown = instrument_context(instrument, query)
     if text.strip() != cell.source.strip():
-        result = runner_of(request).drive(cell, text, module_of(instrument), asdict(shown["state"]))
+        result = runner_of(request).drive(cell, text, compute_module(instrument), asdict(shown["state"]))
         if result.fault or result.numbers is None:
             return fragment(request, "lab/undriven.html", instrument=instrument, reason=result.fault,
-                            **links(shown))
+                            **link_fields(shown))
         shown |= {"numbers": result.numbers, "before": shown["numbers"], "yours": True}
         try:
             shown["insight"] = instrument.insight(result.numbers)
@@ -102,17 +109,17 @@ def drive(request: Request, fields: ImmutableMultiDict) -> Response:
             reason = (f"what your version computes cannot be drawn ({type(fault).__name__}: "
                       f"{str(fault)[:200]})")
             return fragment(request, "lab/undriven.html", instrument=instrument, reason=reason,
-                            **links(shown))
+                            **link_fields(shown))
     return fragment(request, "lab/driven.html", swapped=True, **shown)
 
 
-def links(shown: dict) -> dict:
+def link_fields(shown: dict) -> dict:
     return {"query": shown["query"], "held": shown["held"]}
 
 
 routes = [
-    Route("/lab", index, name="lab"),
-    Route("/lab/{name}", whole, name="cell"),
-    Route("/cells/{name}/run", form_handler(run), methods=["POST"]),
-    Route("/cells/{name}/drive", form_handler(drive), methods=["POST"]),
+    Route("/lab", lab_page, name="lab"),
+    Route("/lab/{name}", cell_page, name="cell"),
+    Route("/cells/{name}/run", form_handler(run_cell), methods=["POST"]),
+    Route("/cells/{name}/drive", form_handler(drive_cell), methods=["POST"]),
 ]

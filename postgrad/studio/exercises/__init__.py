@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from postgrad.studio.exercises.base import Exercise, Mistake, Property, Verdict
+from postgrad.studio.exercises.base import AnswerVerdict, Exercise, Mistake, Property
 from postgrad.studio.exercises.coding import EXERCISES
 from postgrad.studio.exercises.questions import QUESTIONS, Question
 
-__all__ = ["EXERCISES", "Exercise", "Mistake", "Property", "QUESTIONS", "Question", "Verdict", "get",
-           "number_of"]
+__all__ = ["EXERCISES", "AnswerVerdict", "Exercise", "Mistake", "Property", "QUESTIONS", "Question",
+           "exercise_named", "exercise_number"]
 
 
-def get(which: str) -> Exercise:
+def exercise_named(which: str) -> Exercise:
     """An exercise by its number, from 1, or by its name."""
     names = list(EXERCISES)
     if which in EXERCISES:
@@ -35,5 +35,5 @@ def get(which: str) -> Exercise:
     raise ValueError(f"there is no exercise {which!r}, only 1 to {len(names)} and their names; {hint}")
 
 
-def number_of(exercise: Exercise) -> int:
+def exercise_number(exercise: Exercise) -> int:
     return list(EXERCISES).index(exercise.name) + 1

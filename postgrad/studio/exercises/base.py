@@ -37,16 +37,16 @@ class Property:
     holds: Callable[..., bool]
 
 
-def call(answer: Callable, *arguments: object) -> object:
+def call_answer(answer: Callable, *arguments: object) -> object:
     return answer(*arguments)
 
 
-def says_it_again(answer: Callable, *arguments: object) -> bool:
+def repeats_itself(answer: Callable, *arguments: object) -> bool:
     return near(answer(*arguments), answer(*arguments), 1e-9)
 
 
 AGAIN = Property(says="Asked twice with the same lists, it says the same: it leaves them as they are.",
-                 holds=says_it_again)
+                 holds=repeats_itself)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Exercise:
     cases: Callable[[Random], Iterable[tuple]]
     right: Callable[..., object]
     properties: tuple[Property, ...] = ()
-    observe: Callable[..., object] = call
+    observe: Callable[..., object] = call_answer
     tolerance: float = 1e-4
     curves: Callable[[], dict[str, dict[str, list[float]]]] | None = None
 
@@ -83,13 +83,13 @@ class Exercise:
             object.__setattr__(self, name, getattr(self, name).strip("\n") + "\n")
 
 
-def sentence(text: str) -> str:
+def with_full_stop(text: str) -> str:
     """With a full stop, where it has no end of its own."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class AnswerVerdict:
     """passed; says: in a sentence or two what is wrong, or that nothing is; example: a call with what came
     and what should have; mistake: the number of the known mistake, from 0, or None; checks: the sentence of
     each property, and whether it holds; output: what the answer printed."""

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from random import Random
 
-from postgrad.studio.exercises.base import Exercise, Verdict, sentence
-from postgrad.studio.exercises.values import near, plain, shape, shown, tame
+from postgrad.studio.exercises.base import AnswerVerdict, Exercise, with_full_stop
+from postgrad.studio.exercises.values import near, plain_value, tame, value_kind, value_text
 
 ANSWER = "<answer>"
 CLOSED = ("an answer has no files, no network and no other processes: it works with its arguments and "
@@ -36,10 +36,10 @@ class Raised:
     """What a call came to, where it raised."""
 
     def __init__(self, fault: BaseException):
-        self.kind, self.says = type(fault).__name__, in_words(fault)
+        self.kind, self.says = type(fault).__name__, fault_in_words(fault)
 
 
-def in_words(fault: BaseException) -> str:
+def fault_in_words(fault: BaseException) -> str:
     """A fault in one line, with the line of the answer that it came through."""
     if isinstance(fault, SyntaxError):
         return f"line {fault.lineno}: {type(fault).__name__}: {fault.msg}"
@@ -54,43 +54,46 @@ def in_words(fault: BaseException) -> str:
     return f"{at}{type(fault).__name__}: {fault}"[:400]
 
 
-def grade(exercise: Exercise, source: str, load: Load) -> Verdict:
+def grade(exercise: Exercise, source: str, load: Load) -> AnswerVerdict:
     """What is to be said of an answer. load executes source text; it may raise whatever that raises."""
     try:
         answer = load(source).get(exercise.function)
     except BaseException as fault:
-        return Verdict(passed=False, says=sentence(f"The answer does not run: {in_words(fault)}"))
+        return AnswerVerdict(passed=False,
+                             says=with_full_stop(f"The answer does not run: {fault_in_words(fault)}"))
     if not callable(answer):
-        return Verdict(passed=False, says=f"The answer defines no function {exercise.function}.")
+        return AnswerVerdict(passed=False, says=f"The answer defines no function {exercise.function}.")
     cases = list(exercise.cases(Random(exercise.name)))
-    outcomes = [observed(exercise, answer, cases[0])]
+    outcomes = [observe_answer(exercise, answer, cases[0])]
     with redirect_stdout(Silence()), redirect_stderr(Silence()):  # what it prints is shown of one case only
-        return compare(exercise, answer, load, cases, outcomes)
+        return compare_outcomes(exercise, answer, load, cases, outcomes)
 
 
-def compare(exercise: Exercise, answer: Callable, load: Load, cases: list[tuple], outcomes: list) -> Verdict:
+def compare_outcomes(exercise: Exercise, answer: Callable, load: Load, cases: list[tuple],
+                     outcomes: list) -> AnswerVerdict:
     """An answer on all cases, the first of which it has answered already."""
-    wanted = [plain(exercise.right(*copy.deepcopy(case))) for case in cases]
-    outcomes = [*outcomes, *(observed(exercise, answer, case) for case in cases[1:])]
+    wanted = [plain_value(exercise.right(*copy.deepcopy(case))) for case in cases]
+    outcomes = [*outcomes, *(observe_answer(exercise, answer, case) for case in cases[1:])]
     wrong = [i for i, (got, right) in enumerate(zip(outcomes, wanted, strict=True))
-             if not same(got, right, exercise.tolerance)]
-    checks = tuple((p.says, keeps(exercise, answer, p, cases)) for p in exercise.properties)
+             if not outcome_is_right(got, right, exercise.tolerance)]
+    checks = tuple((p.says, property_holds(exercise, answer, p, cases)) for p in exercise.properties)
     if not wrong and all(ok for _, ok in checks):
-        return Verdict(passed=True, says=f"Right: {len(cases)} cases agree.", checks=checks)
-    return fault_found(exercise, load, cases, outcomes, wanted, wrong, checks)
+        return AnswerVerdict(passed=True, says=f"Right: {len(cases)} cases agree.", checks=checks)
+    return name_fault(exercise, load, cases, outcomes, wanted, wrong, checks)
 
 
-def fault_found(exercise: Exercise, load: Load, cases: list, outcomes: list, wanted: list, wrong: list[int],
-                checks: tuple) -> Verdict:
+def name_fault(exercise: Exercise, load: Load, cases: list, outcomes: list, wanted: list, wrong: list[int],
+               checks: tuple) -> AnswerVerdict:
     """A wrong answer: the known mistake that gives the same, else the first thing that can be said of it."""
-    example = compared(exercise, cases[wrong[0]], outcomes[wrong[0]], wanted[wrong[0]]) if wrong else ""
+    example = example_text(exercise, cases[wrong[0]], outcomes[wrong[0]], wanted[wrong[0]]) if wrong else ""
     for number, mistake in enumerate(exercise.mistakes if wrong else ()):
         theirs = load(mistake.applied(exercise.solution))[exercise.function]
-        if all(alike(observed(exercise, theirs, case), got, exercise.tolerance)
+        if all(same_outcome(observe_answer(exercise, theirs, case), got, exercise.tolerance)
                for case, got in zip(cases, outcomes, strict=True)):
-            return Verdict(passed=False, says=mistake.says, example=example, mistake=number, checks=checks)
-    return Verdict(passed=False, says=usual_fault(outcomes, wanted, wrong, checks), example=example,
-                   checks=checks)
+            return AnswerVerdict(passed=False, says=mistake.says, example=example, mistake=number,
+                                 checks=checks)
+    return AnswerVerdict(passed=False, says=usual_fault(outcomes, wanted, wrong, checks), example=example,
+                         checks=checks)
 
 
 def usual_fault(outcomes: list, wanted: list, wrong: list[int], checks: tuple) -> str:
@@ -98,31 +101,31 @@ def usual_fault(outcomes: list, wanted: list, wrong: list[int], checks: tuple) -
     shape; a property that fails; how many cases are wrong."""
     raised = [outcomes[i] for i in wrong if isinstance(outcomes[i], Raised)]
     if raised:
-        return sentence(f"It raised an error: {raised[0].says}")
+        return with_full_stop(f"It raised an error: {raised[0].says}")
     for i in wrong:
         if outcomes[i] is None and wanted[i] is not None:
             return "It returned nothing: is a `return` missing?"
-        if shape(outcomes[i]) != shape(wanted[i]):
-            return f"It returned {shape(outcomes[i])} where {shape(wanted[i])} should be."
+        if value_kind(outcomes[i]) != value_kind(wanted[i]):
+            return f"It returned {value_kind(outcomes[i])} where {value_kind(wanted[i])} should be."
     broken = [says for says, ok in checks if not ok]
     if broken:
         return f"This should hold and does not: {broken[0]}"
     return f"{len(wrong)} of {len(outcomes)} cases come out wrong, and by none of the usual mistakes."
 
 
-def observed(exercise: Exercise, answer: Callable, case: tuple) -> object:
+def observe_answer(exercise: Exercise, answer: Callable, case: tuple) -> object:
     """What an answer gives for these arguments, which it may change without harm."""
     try:
-        return plain(exercise.observe(answer, *copy.deepcopy(case)))
+        return plain_value(exercise.observe(answer, *copy.deepcopy(case)))
     except (Exception, SystemExit) as fault:
         return Raised(fault)
 
 
-def same(got: object, right: object, tolerance: float) -> bool:
+def outcome_is_right(got: object, right: object, tolerance: float) -> bool:
     return not isinstance(got, Raised) and near(got, right, tolerance)
 
 
-def alike(one: object, other: object, tolerance: float) -> bool:
+def same_outcome(one: object, other: object, tolerance: float) -> bool:
     """Whether two wrong answers came to the same; what raises in Python is nan or huge in an array."""
     if isinstance(one, Raised) and isinstance(other, Raised):
         return one.kind == other.kind
@@ -130,10 +133,10 @@ def alike(one: object, other: object, tolerance: float) -> bool:
     return all(broken) or not any(broken) and near(one, other, tolerance)
 
 
-def keeps(exercise: Exercise, answer: Callable, rule, cases: list[tuple]) -> bool:
+def property_holds(exercise: Exercise, answer: Callable, rule, cases: list[tuple]) -> bool:
     """Whether a property holds in every case; a call that raises keeps nothing."""
     def look(*arguments):
-        value = plain(exercise.observe(answer, *arguments))
+        value = plain_value(exercise.observe(answer, *arguments))
         if value is None:
             raise TypeError("it returned nothing")
         return value
@@ -143,7 +146,7 @@ def keeps(exercise: Exercise, answer: Callable, rule, cases: list[tuple]) -> boo
         return False
 
 
-def compared(exercise: Exercise, case: tuple, got: object, right: object) -> str:
-    came = f"raised {got.kind}" if isinstance(got, Raised) else f"gave {shown(got)}"
-    return (f"{exercise.function}({', '.join(shown(x, 200) for x in case)}) {came}; "
-            f"right is {shown(right)}")
+def example_text(exercise: Exercise, case: tuple, got: object, right: object) -> str:
+    came = f"raised {got.kind}" if isinstance(got, Raised) else f"gave {value_text(got)}"
+    return (f"{exercise.function}({', '.join(value_text(x, 200) for x in case)}) {came}; "
+            f"right is {value_text(right)}")

@@ -39,14 +39,14 @@ class Progress:
         return {"solved": self.solved, "tries": self.tries, "written": self.written}
 
 
-def place() -> Path:
+def progress_file() -> Path:
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home) / "postgrad" / "exercises.json"
 
 
-def load(path: Path | None = None) -> Progress:
+def load_progress(path: Path | None = None) -> Progress:
     """What is kept, or nothing yet. A file that is no such record is a ValueError: it is not overwritten."""
-    path = path or place()
+    path = path or progress_file()
     try:
         kept = load_json(path)
         if not (isinstance(kept, dict) and kept.keys() <= {"solved", "tries", "written"}
@@ -60,7 +60,7 @@ def load(path: Path | None = None) -> Progress:
     return Progress(**kept)
 
 
-def save(progress: Progress, path: Path | None = None) -> None:
-    path = path or place()
+def save_progress(progress: Progress, path: Path | None = None) -> None:
+    path = path or progress_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(progress.record(), indent=1) + "\n")

@@ -10,7 +10,7 @@ DEEP, LONG = 6, 10_000  # nesting, and items of one list
 HUGE = 1e5  # a number of this size has been divided by next to nothing
 
 
-def plain(value: object, deep: int = DEEP) -> object:
+def plain_value(value: object, deep: int = DEEP) -> object:
     """Numbers, texts, None, and lists and dicts of these; whatever else as its name: "a Module"."""
     if hasattr(value, "tolist"):  # a tensor or an array, of any size
         value = value.tolist()
@@ -19,9 +19,9 @@ def plain(value: object, deep: int = DEEP) -> object:
     if isinstance(value, Fraction | Decimal):
         return float(value)
     if deep and isinstance(value, Mapping):
-        return {plain(key, 0): plain(item, deep - 1) for key, item in value.items()}
+        return {plain_value(key, 0): plain_value(item, deep - 1) for key, item in value.items()}
     if deep and isinstance(value, Iterable) and not isinstance(value, bytes):
-        return [plain(item, deep - 1) for _, item in zip(range(LONG), value, strict=False)]
+        return [plain_value(item, deep - 1) for _, item in zip(range(LONG), value, strict=False)]
     return f"a {type(value).__name__}"
 
 
@@ -44,7 +44,7 @@ def tame(value: object) -> bool:
         not isinstance(value, float) or abs(value) < HUGE)
 
 
-def shown(value: object, most: int = 400) -> str:
+def value_text(value: object, most: int = 400) -> str:
     """For people: four digits of a number, and not too much."""
     text = _shown(value)
     return text if len(text) <= most else text[:most] + " …"
@@ -61,12 +61,12 @@ def _shown(value: object) -> str:
     return getattr(value, "__name__", None) or repr(value)
 
 
-def shape(value: object) -> str:
+def value_kind(value: object) -> str:
     """What kind of value it is, in words: "a number", "3 numbers", "3 values"."""
     if isinstance(value, bool | int | float):
         return "a number"
     if isinstance(value, list):
         if len(value) == 1:
-            return f"a list of {shape(value[0])}"
+            return f"a list of {value_kind(value[0])}"
         return f"{len(value)} {'numbers' if all(isinstance(x, int | float) for x in value) else 'values'}"
     return {str: "a text", dict: "a dict"}.get(type(value), "nothing")

@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 
-from postgrad.studio.instruments.base import Instrument, source
+from postgrad.studio.instruments.base import Instrument, function_source
 
 HELPERS = {"base", "label_dpo", "pipeline_replies", "trial", "web"}
 MODULES = sorted(m.name for m in iter_modules(__path__) if m.name not in HELPERS)
@@ -19,13 +19,13 @@ INSTRUMENTS: dict[str, Instrument] = {i.name: i for i in sorted(
     (import_module(f"{__name__}.{name}").INSTRUMENT for name in MODULES), key=lambda i: i.number)}
 
 
-def find(name: str) -> Instrument:
+def instrument_named(name: str) -> Instrument:
     if name not in INSTRUMENTS:
         raise HTTPException(404, f"There is no instrument {name!r}; there are {', '.join(INSTRUMENTS)}.")
     return INSTRUMENTS[name]
 
 
-def context(instrument: Instrument, query: QueryParams) -> dict:
+def instrument_context(instrument: Instrument, query: QueryParams) -> dict:
     """All that the templates of an instrument receive, on its own page, as a fragment or in a chapter."""
     state = instrument.read(query)
     ghost = (instrument.read(QueryParams(query["before"])) if "before" in query
@@ -37,4 +37,5 @@ def context(instrument: Instrument, query: QueryParams) -> dict:
     return {"instrument": instrument, "state": state, "ghost": ghost, "numbers": numbers, "before": before,
             "insight": instrument.insight(numbers), "controls": controls, "query": address, "held": held,
             "panel": [c for c in controls if not getattr(c, "placed", False)], "yours": False,
-            "stale": sent != len(controls), "sources": [source(name) for name in instrument.functions]}
+            "stale": sent != len(controls),
+            "sources": [function_source(name) for name in instrument.functions]}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from postgrad.studio.instruments.base import Choice, Claim, Instrument, Slider, Toggle, first_true
+from postgrad.studio.instruments.base import ChoiceControl, Instrument, Remark, Slider, Toggle, first_true
 from postgrad.studio.pages import num
 
 NAMES = ("ppo", "dpo", "grpo")
@@ -33,16 +33,16 @@ class State:
 
 
 CONTROLS = (
-    Choice("size", "Model size", ("1B", "7B", "13B", "70B")),
-    Choice("trained", "Trained", (("full", "all weights"), ("lora", f"LoRA, rank {RANK}"))),
-    Choice("bits", "Weights that stand still", ((16, "bf16"), (4, "4-bit"))),
+    ChoiceControl("size", "Model size", ("1B", "7B", "13B", "70B")),
+    ChoiceControl("trained", "Trained", (("full", "all weights"), ("lora", f"LoRA, rank {RANK}"))),
+    ChoiceControl("bits", "Weights that stand still", ((16, "bf16"), (4, "4-bit"))),
     Slider("tokens", "Tokens in a row", 256, 4096, 256),
     Slider("samples", "Replies written at once", 1, 64, 1),
     Toggle("recompute", "Activations", ("recomputed", "kept")),
 )
 
 
-def facts(name: str) -> dict:
+def method_facts(name: str) -> dict:
     """What the table of methods says of a row, in words."""
     from postgrad.methods import METHODS, constants_of
     from postgrad.training.memory import held, samples
@@ -63,7 +63,7 @@ def facts(name: str) -> dict:
     }
 
 
-def estimated(name: str, size: str, rank: int, bits: int, tokens: int, recompute: bool) -> dict:
+def method_memory(name: str, size: str, rank: int, bits: int, tokens: int, recompute: bool) -> dict:
     """The bytes of a method's parts and of each model's weights; of the cache, those of every reply that is
     written at once, and those that are there anyway."""
     from postgrad.methods import METHODS
@@ -76,7 +76,7 @@ def estimated(name: str, size: str, rank: int, bits: int, tokens: int, recompute
             "anyway": 2 * one.cache - two.cache}
 
 
-def counted(size: str, rank: int, bits: int) -> dict:
+def parameter_counts(size: str, rank: int, bits: int) -> dict:
     """Weights of a model, those that are trained, its width, and the bytes that each trained one takes."""
     from postgrad.training.memory import SIZES, Setup, adapter, each_trained, parameters
     shape = SIZES[size]
@@ -84,7 +84,7 @@ def counted(size: str, rank: int, bits: int) -> dict:
             "width": shape.hidden_size, "bytes": each_trained(Setup(lora=rank, bits=bits))}
 
 
-def split(made: dict, share: dict[str, float]) -> dict[str, list[tuple[str, str, float]]]:
+def phase_parts(made: dict, share: dict[str, float]) -> dict[str, list[tuple[str, str, float]]]:
     """The phases of a step, each as (part, model, GB): weights by model, what is trained by the model that is
     trained; activations and cache are nobody's weights."""
     weights = [("weights", role, size / GB) for role, size in made["models"].items() if size]
@@ -102,24 +102,24 @@ def split(made: dict, share: dict[str, float]) -> dict[str, list[tuple[str, str,
     return {"sample": sample, "update": update} if made["cache"] else {"update": update}
 
 
-def of_method(name: str, state: State, rank: int, count: dict) -> dict:
-    made = estimated(name, state.size, rank, state.bits, state.tokens, state.recompute)
+def method_numbers(name: str, state: State, rank: int, count: dict) -> dict:
+    made = method_memory(name, state.size, rank, state.bits, state.tokens, state.recompute)
     made = made | {"cache": made["anyway"] + made["each"] * state.samples}
     trained = {role: count["trained"] + (role == "critic") * count["width"]
                for role in made["models"] if role in ("policy", "critic")}
-    phases = split(made, {role: part / sum(trained.values()) for role, part in trained.items()})
+    phases = phase_parts(made, {role: part / sum(trained.values()) for role, part in trained.items()})
     sizes = {phase: sum(size for _, _, size in parts) for phase, parts in phases.items()}
     peak = max(sizes.values())
     return {"name": name, "phases": phases, "peak": peak, "models": list(made["models"]),
             "steps": STEPS[name], "trained": list(trained), "busiest": max(sizes, key=sizes.__getitem__),
-            "facts": facts(name), "card": next((c for c in CARDS if peak <= c), None),
+            "facts": method_facts(name), "card": next((c for c in CARDS if peak <= c), None),
             "cards": math.ceil(peak / 80)}
 
 
 def compute(state: State) -> dict:
     rank = RANK if state.trained == "lora" else 0
-    count = counted(state.size, rank, state.bits)
-    methods = [of_method(name, state, rank, count) for name in NAMES]
+    count = parameter_counts(state.size, rank, state.bits)
+    methods = [method_numbers(name, state, rank, count) for name in NAMES]
     return {"methods": methods, "size": state.size, "parameters": count["all"] / 1e9, "rank": rank,
             "bits": state.bits, "trainable": count["trained"] / 1e9, "most": max(m["peak"] for m in methods),
             "bytes": count["bytes"]}
@@ -129,14 +129,14 @@ WORDS = {"weights": "weights", "optimizer": "AdamW’s state", "gradients": "gra
          "activations": "activations", "cache": "the cache of keys and values"}
 
 
-def needs(n: dict) -> str:
+def needs_text(n: dict) -> str:
     """What PPO and GRPO need, and what most of it is."""
     ppo, _, grpo = n["methods"]
     return " and ".join(f"{m['name'].upper()} needs {num(m['peak'], 1 if m['peak'] < 100 else 0)} GB, "
-                        f"{largest(m)[1]:.0f} % of it {WORDS[largest(m)[0]]}" for m in (ppo, grpo))
+                        f"{largest_part(m)[1]:.0f} % of it {WORDS[largest_part(m)[0]]}" for m in (ppo, grpo))
 
 
-def largest(method: dict) -> tuple[str, float]:
+def largest_part(method: dict) -> tuple[str, float]:
     """The largest part of a method's peak, and how much of the peak it is, in per cent."""
     total: dict[str, float] = {}
     for part, _, size in method["phases"][method["busiest"]]:
@@ -146,13 +146,13 @@ def largest(method: dict) -> tuple[str, float]:
 
 
 insight = first_true(
-    Claim(lambda n: n["rank"] and all(m["models"][0] == "policy" for m in n["methods"]),
-          lambda n: f"With adapters {100 * n['trainable'] / n['parameters']:.2f} % as many weights have "
-                    f"gradients and optimizer state, and all models share one body: {needs(n)}."),
-    Claim(lambda n: not n["rank"] and "critic" not in n["methods"][2]["models"]
-          and n["methods"][0]["peak"] > n["methods"][2]["peak"],
-          lambda n: f"Trained in full, {needs(n)}. GRPO has no critic to train and no reward model to hold: "
-                    f"{100 * n['methods'][2]['peak'] / n['methods'][0]['peak']:.0f} % of PPO’s peak."),
+    Remark(lambda n: n["rank"] and all(m["models"][0] == "policy" for m in n["methods"]),
+           lambda n: f"With adapters {100 * n['trainable'] / n['parameters']:.2f} % as many weights have "
+                     f"gradients and optimizer state, and all models share one body: {needs_text(n)}."),
+    Remark(lambda n: not n["rank"] and "critic" not in n["methods"][2]["models"]
+           and n["methods"][0]["peak"] > n["methods"][2]["peak"],
+           lambda n: f"Trained in full, {needs_text(n)}. GRPO has no critic to train and no reward model to "
+                     f"hold: {100 * n['methods'][2]['peak'] / n['methods'][0]['peak']:.0f} % of PPO’s peak."),
 )
 
 

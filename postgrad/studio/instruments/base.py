@@ -43,7 +43,7 @@ class Slider:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChoiceControl:
     """One of a few: values, or (value, label) pairs."""
 
     name: str
@@ -63,11 +63,11 @@ class Toggle:
     words: tuple[str, str] = ("on", "off")
 
 
-Control = Slider | Choice | Toggle
+Control = Slider | ChoiceControl | Toggle
 
 
 @dataclass(frozen=True)
-class Claim:
+class Remark:
     """A sentence about a figure: its words, and when they are true of the numbers.
 
     `holds` looks at all that the words say, so that they are true whoever computed the numbers, an edited
@@ -78,7 +78,7 @@ class Claim:
     words: Callable[[dict], str]
 
 
-def first_true(*claims: Claim) -> Callable[[dict], str]:
+def first_true(*claims: Remark) -> Callable[[dict], str]:
     """An insight: the first of the claims that holds; "" where none does."""
     return lambda numbers: next((c.words(numbers) for c in claims if c.holds(numbers)), "")
 
@@ -121,7 +121,8 @@ class Instrument:
         if strange:
             raise ValueError(f"{self.name} has no control {strange[0]!r}; it has {', '.join(known)}.")
         controls = {c.name: c for c in self.shown(start)}
-        values = {name: parse(name, query.getlist(name), known[name], controls.get(name)) for name in query
+        values = {name: parse_field(name, query.getlist(name), known[name], controls.get(name))
+                  for name in query
                   if name in known}
         return self.settle(self.state(**values))
 
@@ -130,7 +131,8 @@ class Instrument:
         start = self.state()
         values = {f.name: getattr(state, f.name) for f in fields(state)}
         changed = [(k, v) for k, v in values.items() if v != getattr(start, k)]
-        return urlencode([(k, text(x)) for k, v in changed for x in (v if isinstance(v, tuple) else (v,))])
+        return urlencode([(k, query_text(x)) for k, v in changed
+                          for x in (v if isinstance(v, tuple) else (v,))])
 
     def numbers(self, state) -> dict:
         return _numbers(self, state)
@@ -146,7 +148,7 @@ def close(a: float, b: float, within: float = 1e-6) -> bool:
     return abs(a - b) <= within
 
 
-def percent(share: float, digits: int = 1) -> str:
+def as_percent(share: float, digits: int = 1) -> str:
     """0.267 -> 26.7 %. What is not all is never 100 %, and what is not nothing never 0 %."""
     edge = 10.0 ** -digits
     if 0 < 100 * share < edge / 2:
@@ -156,21 +158,21 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def text(value) -> str:
+def query_text(value) -> str:
     return (str(int(value)) if isinstance(value, bool) else f"{value:.6g}" if isinstance(value, float)
             else str(value))
 
 
-def parse(name: str, words: Sequence[str], default, control: Control | None):
+def parse_field(name: str, words: Sequence[str], default, control: Control | None):
     """What a query says of a field, in the type of its default."""
     if isinstance(default, tuple):
         if len(words) > 256:
             raise ValueError(f"{name} takes at most 256 values, not {len(words)}.")
         kind = default[0] if default else 0.0
-        return tuple(parse(name, [word], kind, control) for word in words)
+        return tuple(parse_field(name, [word], kind, control) for word in words)
     word = words[-1]
-    if isinstance(control, Choice):
-        allowed = {text(value): value for value, _ in control.pairs()}
+    if isinstance(control, ChoiceControl):
+        allowed = {query_text(value): value for value, _ in control.pairs()}
         if word not in allowed:
             raise ValueError(f"{name} is one of {', '.join(allowed)}, not {word[:40]!r}.")
         return allowed[word]
@@ -194,7 +196,7 @@ def parse(name: str, words: Sequence[str], default, control: Control | None):
 # the source of a function, read without importing it: torch stays out of a page
 
 @cache
-def source(name: str) -> Mapping[str, str | int]:
+def function_source(name: str) -> Mapping[str, str | int]:
     """{"name", "file", "line", "text"} of postgrad.maths.preference.bradley_terry,
     or of a class or a table of a module."""
     module, _, wanted = name.rpartition(".")

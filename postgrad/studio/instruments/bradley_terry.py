@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from postgrad.studio.instruments.base import Claim, Instrument, Slider, close, first_true, percent
+from postgrad.studio.instruments.base import Instrument, Remark, Slider, as_percent, close, first_true
 from postgrad.studio.pages import MINUS
 
 WIDEST = 10.0  # the gaps that are drawn: as wide as the two sliders can make them
@@ -53,32 +53,32 @@ def compute(state: State) -> dict:
     }
 
 
-def pushed(n: dict) -> bool:
+def push_is_consistent(n: dict) -> bool:
     """Whether the loss is -log P, and the push what is left to certainty."""
     return close(n["loss"], -math.log(max(n["probability"], 1e-300))) and close(-n["slope"],
                                                                                 1 - n["probability"])
 
 
 insight = first_true(
-    Claim(lambda n: (abs(n["gap"]) < 1e-9 and close(n["probability"], 0.5, 5e-5)
-                     and close(n["loss"], math.log(2), 5e-5)),
-          lambda n: f"Equal rewards are a coin toss: {percent(n['probability'])}, and the loss is log 2 = "
-                    f"{n['loss']:.4f}."),
-    Claim(lambda n: n["gap"] < 0 and n["probability"] < 0.5 and pushed(n),
-          lambda n: "The model has this pair the wrong way round, "
-                    f"{percent(n['probability'])} for the answer that people chose: it is pushed with "
-                    f"{-n['slope']:.3f} of the full force."),
-    Claim(lambda n: n["gap"] > 0 and -n["slope"] < 0.05 and pushed(n),
-          lambda n: f"The pair is settled ({percent(n['probability'])}): {percent(-n['slope'])} of the full "
-                    "push is left."),
-    Claim(lambda n: (n["gap"] > 0 and abs(n["shift"]) > 1e-9 and close(n["loss"], n["loss_unshifted"])
-                     and n["probability"] > 0.5),
-          lambda n: f"{n['shift']:+.1f} on both rewards changed nothing: the gap is {n['gap']:.1f} with it "
-                    f"and without, and so is the chance of {percent(n['probability'])}.".replace("-",
-                                                                                                 MINUS)),
-    Claim(lambda n: n["gap"] > 0 and n["probability"] > 0.5 and pushed(n),
-          lambda n: f"A gap of {n['gap']:.1f} means {percent(n['probability'])} for the chosen answer; "
-                    f"{-n['slope']:.3f} of the full push is left."),
+    Remark(lambda n: (abs(n["gap"]) < 1e-9 and close(n["probability"], 0.5, 5e-5)
+                      and close(n["loss"], math.log(2), 5e-5)),
+           lambda n: f"Equal rewards are a coin toss: {as_percent(n['probability'])}, and the loss is log 2 "
+                     f"= {n['loss']:.4f}."),
+    Remark(lambda n: n["gap"] < 0 and n["probability"] < 0.5 and push_is_consistent(n),
+           lambda n: "The model has this pair the wrong way round, "
+                     f"{as_percent(n['probability'])} for the answer that people chose: it is pushed with "
+                     f"{-n['slope']:.3f} of the full force."),
+    Remark(lambda n: n["gap"] > 0 and -n["slope"] < 0.05 and push_is_consistent(n),
+           lambda n: f"The pair is settled ({as_percent(n['probability'])}): {as_percent(-n['slope'])} of "
+                     "the full push is left."),
+    Remark(lambda n: (n["gap"] > 0 and abs(n["shift"]) > 1e-9 and close(n["loss"], n["loss_unshifted"])
+                      and n["probability"] > 0.5),
+           lambda n: f"{n['shift']:+.1f} on both rewards changed nothing: the gap is {n['gap']:.1f} with it "
+                     f"and without, and so is the chance of {as_percent(n['probability'])}.".replace("-",
+                                                                                                    MINUS)),
+    Remark(lambda n: n["gap"] > 0 and n["probability"] > 0.5 and push_is_consistent(n),
+           lambda n: f"A gap of {n['gap']:.1f} means {as_percent(n['probability'])} for the chosen answer; "
+                     f"{-n['slope']:.3f} of the full push is left."),
 )
 
 

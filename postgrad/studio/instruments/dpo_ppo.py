@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from itertools import combinations
 
-from postgrad.studio.instruments.base import Choice, Claim, Instrument, Slider, close, first_true
+from postgrad.studio.instruments.base import ChoiceControl, Instrument, Remark, Slider, close, first_true
 from postgrad.studio.pages import num
 
 ANSWERS, REFERENCE = "ABCD", (0.4, 0.3, 0.2, 0.1)
@@ -43,7 +43,7 @@ STAGES = {
 
 
 CONTROLS = (
-    Choice("machine", "Machine", (("ppo", "PPO"), ("dpo", "DPO"))),
+    ChoiceControl("machine", "Machine", (("ppo", "PPO"), ("dpo", "DPO"))),
     Slider("stage", "Stage of one update", 1, 5, 1, stops=tuple(f"{i} of 5" for i in range(1, 6))),
     Slider("beta", "β: the higher, the shorter the leash", 0.2, 3, 0.1),
     Slider("moved", "Training so far: 0 reference, 1 optimum", 0, FARTHEST, 0.05),
@@ -154,31 +154,31 @@ def on_the_way(n: dict) -> str:
     return f"Between the reference and the optimum: {gain}, and {above}."
 
 
-def begun(n: dict) -> bool:
+def has_moved(n: dict) -> bool:
     return not all(close(p, q) for p, q in zip(n["policy"], n["reference"], strict=True))
 
 
 insight = first_true(
-    Claim(lambda n: (max(n["reward"]) - min(n["reward"]) < 1e-9 and not begun(n)
-                     and all(close(pair["label"], 0.5) for pair in n["pairs"])
-                     and all(close(p, q) for p, q in zip(n["optimum"], n["reference"], strict=True))),
-          lambda n: "Four equal rewards: nothing to prefer. The reference is the optimum, and every label "
-                    "is a coin toss."),
-    Claim(lambda n: (not begun(n) and close(n["loss"], math.log(2))
-                     and all(close(x, 0) for x in n["implied"])),
-          lambda n: "At the reference every implied reward is 0, so DPO’s loss is log 2 = "
-                    f"{n['loss']:.4f}: neither machine has begun."),
-    Claim(lambda n: (begun(n) and all(close(x, 0) for x in n["advantage"])
-                     and all(close(pair["label"], pair["says"]) for pair in n["pairs"])
-                     and all(close(x, n["beta"] * n["log_z"]) for x in n["leashed"])),
-          lambda n: "Both machines stop here: PPO’s advantages are all 0, DPO predicts every label as often "
-                    "as it occurs, and β log(π/ref) is the reward less β log Z = "
-                    f"{num(n['beta'] * n['log_z'], 2)}."),
-    Claim(lambda n: (begun(n) and n["moved"] < 1 and n["best_value"] > n["value"]
-                     and n["loss"] > n["best_loss"]), on_the_way),
-    Claim(lambda n: (n["moved"] > 1 and n["best_value"] > n["value"]
-                     and n["beta"] * (n["kl"] - n["best_kl"]) > n["mean_reward"] - n["best_reward"]
-                     and n["pairs"][0]["says"] > n["pairs"][0]["label"] > 0.5), too_far),
+    Remark(lambda n: (max(n["reward"]) - min(n["reward"]) < 1e-9 and not has_moved(n)
+                      and all(close(pair["label"], 0.5) for pair in n["pairs"])
+                      and all(close(p, q) for p, q in zip(n["optimum"], n["reference"], strict=True))),
+           lambda n: "Four equal rewards: nothing to prefer. The reference is the optimum, and every label "
+                     "is a coin toss."),
+    Remark(lambda n: (not has_moved(n) and close(n["loss"], math.log(2))
+                      and all(close(x, 0) for x in n["implied"])),
+           lambda n: "At the reference every implied reward is 0, so DPO’s loss is log 2 = "
+                     f"{n['loss']:.4f}: neither machine has begun."),
+    Remark(lambda n: (has_moved(n) and all(close(x, 0) for x in n["advantage"])
+                      and all(close(pair["label"], pair["says"]) for pair in n["pairs"])
+                      and all(close(x, n["beta"] * n["log_z"]) for x in n["leashed"])),
+           lambda n: "Both machines stop here: PPO’s advantages are all 0, DPO predicts every label as often "
+                     "as it occurs, and β log(π/ref) is the reward less β log Z = "
+                     f"{num(n['beta'] * n['log_z'], 2)}."),
+    Remark(lambda n: (has_moved(n) and n["moved"] < 1 and n["best_value"] > n["value"]
+                      and n["loss"] > n["best_loss"]), on_the_way),
+    Remark(lambda n: (n["moved"] > 1 and n["best_value"] > n["value"]
+                      and n["beta"] * (n["kl"] - n["best_kl"]) > n["mean_reward"] - n["best_reward"]
+                      and n["pairs"][0]["says"] > n["pairs"][0]["label"] > 0.5), too_far),
 )
 
 

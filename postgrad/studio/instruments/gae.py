@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from postgrad.studio.instruments.base import Choice, Instrument, Slider
+from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider
 from postgrad.studio.pages import num
 
 LENGTH, NEEDED = 8, 5
@@ -33,13 +33,13 @@ class State:
 CONTROLS = (
     Slider("lam", "λ: how far beyond the critic", 0, 1, 0.05),
     Slider("wrong", "How wrong the critic is", 0, 1, 0.05),
-    Choice("samples", "Replies in a mean", (1, 4, 16, 64, 256, 1024)),
-    Choice("path", "The reply that is shown", tuple(PATHS.items())),
+    ChoiceControl("samples", "Replies in a mean", (1, 4, 16, 64, 256, 1024)),
+    ChoiceControl("path", "The reply that is shown", tuple(PATHS.items())),
 )
 
 
 @cache
-def values() -> list[list[float]]:
+def true_values() -> list[list[float]]:
     """values()[t][s]: the chance to be paid after t choices of which s were good."""
     rows = [[float(s >= NEEDED) for s in range(LENGTH + 1)]]
     for _ in range(LENGTH):
@@ -48,7 +48,7 @@ def values() -> list[list[float]]:
 
 
 @cache
-def replies() -> dict:
+def all_replies() -> dict:
     """All 256 replies: their choices, the true values before each and the true advantages, the rewards, and
     which replies have as many good choices before each, with how many these are."""
     import torch
@@ -56,7 +56,7 @@ def replies() -> dict:
     choices = torch.tensor([[i >> (LENGTH - 1 - t) & 1 for t in range(LENGTH)] for i in range(2**LENGTH)])
     after = choices.cumsum(1)
     before = after - choices
-    table = torch.tensor(values(), dtype=torch.float64)  # [T + 1, s]
+    table = torch.tensor(true_values(), dtype=torch.float64)  # [T + 1, s]
     steps = torch.arange(LENGTH)
     value, then = table[steps, before], table[steps + 1, after]
     reward = torch.zeros_like(value)
@@ -66,15 +66,16 @@ def replies() -> dict:
             "reward": reward, "member": member, "size": member.sum(1).clamp(min=1)[:, :, None]}
 
 
-def errors(lam: float, wrong: float) -> tuple:
+def push_errors(lam: float, wrong: float) -> tuple:
     """(advantages [256, T], bias [T], noise [T]) of the push A * (1 for good, -1 for bad), which is what an
     advantage does to the logit of a choice: a number that is added to both cancels. Root mean squares."""
     import torch
 
     from postgrad.maths.credit import gae
 
-    known = replies()
-    found = gae(known["reward"], torch.ones_like(known["reward"], dtype=torch.bool), 1, value=critic(wrong),
+    known = all_replies()
+    found = gae(known["reward"], torch.ones_like(known["reward"], dtype=torch.bool), 1,
+                value=wrong_critic(wrong),
                 gamma=1.0, lam=lam)
     push, exact, member = found * known["sign"], known["true"] * known["sign"], known["member"]
     means = member.transpose(1, 2) @ push.T[:, :, None] / known["size"]
@@ -83,13 +84,13 @@ def errors(lam: float, wrong: float) -> tuple:
     return found, bias, noise
 
 
-def critic(wrong: float):
+def wrong_critic(wrong: float):
     """The true values, moved by a share towards that of the empty reply: at 1 it says the same everywhere."""
-    value = replies()["value"]
+    value = all_replies()["value"]
     return (1 - wrong) * value + wrong * value[0, 0]
 
 
-def whole(bias: list[float], noise: list[float], samples: int) -> dict[str, float]:
+def total_error(bias: list[float], noise: list[float], samples: int) -> dict[str, float]:
     """Over all choices of a reply; the mean of several replies has as much bias, and less noise."""
     apart = [math.sqrt(math.fsum(x * x for x in part) / LENGTH) for part in (bias, noise)]
     found = {"bias": apart[0], "noise": apart[1] / math.sqrt(samples)}
@@ -97,21 +98,22 @@ def whole(bias: list[float], noise: list[float], samples: int) -> dict[str, floa
 
 
 @lru_cache(maxsize=256)
-def curve(wrong: float, samples: int) -> list[dict]:
-    return [{"lam": lam, **whole(*errors(lam, wrong)[1:], samples)} for lam in GRID]
+def lambda_curve(wrong: float, samples: int) -> list[dict]:
+    return [{"lam": lam, **total_error(*push_errors(lam, wrong)[1:], samples)} for lam in GRID]
 
 
 def compute(state: State) -> dict:
-    found, bias, noise = errors(state.lam, state.wrong)
-    known, rows = replies(), curve(state.wrong, state.samples)
+    found, bias, noise = push_errors(state.lam, state.wrong)
+    known, rows = all_replies(), lambda_curve(state.wrong, state.samples)
     shown = int("".join(map(str, CHOICES[state.path])), 2)
     return {
-        "lam": state.lam, "wrong": state.wrong, "samples": state.samples, **whole(bias, noise, state.samples),
+        "lam": state.lam, "wrong": state.wrong, "samples": state.samples,
+        **total_error(bias, noise, state.samples),
         "best": min(rows, key=lambda row: row["error"]), "curve": rows,
         "along": {"bias": bias, "noise": [x / math.sqrt(state.samples) for x in noise]},
         "choices": known["choices"][shown].tolist(), "advantages": (0 + found[shown]).tolist(),
         "true": known["true"][shown].tolist(), "values": known["value"][shown].tolist(),
-        "critic": critic(state.wrong)[shown].tolist(), "paid": sum(CHOICES[state.path]) >= NEEDED,
+        "critic": wrong_critic(state.wrong)[shown].tolist(), "paid": sum(CHOICES[state.path]) >= NEEDED,
         "weights": [state.lam**k for k in range(LENGTH)],
     }
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from postgrad.studio.instruments.base import Choice, Claim, Instrument, Slider, Toggle, close, first_true
+from postgrad.studio.instruments.base import (
+    ChoiceControl,
+    Instrument,
+    Remark,
+    Slider,
+    Toggle,
+    close,
+    first_true,
+)
 from postgrad.studio.pages import num
-from postgrad.studio.recordings import recorded
+from postgrad.studio.recordings import recording
 
 SIZES = (4, 8, 16, 32)
 STAGES = ("Sample", "Score", "Advantage", "Update")
 
 
-def verdicts(size: int) -> tuple[float, ...]:
+def recorded_verdicts(size: int) -> tuple[float, ...]:
     """What the task's verifier said of the first so many answers."""
-    return tuple(c["score"] for c in recorded("group")["completions"][:size])
+    return tuple(c["score"] for c in recording("group")["completions"][:size])
 
 
 @dataclass(frozen=True)
@@ -24,17 +32,17 @@ class State:
     std: bool = True
     step: float = 8.0
     stage: int = 4
-    rewards: tuple[float, ...] = verdicts(8)
+    rewards: tuple[float, ...] = recorded_verdicts(8)
 
 
 def settle(state: State) -> State:
     """As many rewards as answers: what is missing is the verifier's."""
-    return replace(state, rewards=(*state.rewards, *verdicts(32)[len(state.rewards):])[: state.size])
+    return replace(state, rewards=(*state.rewards, *recorded_verdicts(32)[len(state.rewards):])[: state.size])
 
 
 def controls(state: State) -> tuple:
     return (
-        Choice("size", "Answers in the group, G", SIZES),
+        ChoiceControl("size", "Answers in the group, G", SIZES),
         Toggle("std", "Divide by the standard deviation", ("GRPO", "no: Dr. GRPO")),
         Slider("step", "Step size", 0.5, 32, 0.5),
         Slider("stage", "One step of training", 1, 4, 1, stops=STAGES),
@@ -42,7 +50,7 @@ def controls(state: State) -> tuple:
     )
 
 
-def step(adv, method, rate: float):
+def gradient_step(adv, method, rate: float):
     """One step of gradient descent on the logits of a uniform softmax over the answers -> the
     new probabilities."""
     import torch
@@ -63,8 +71,8 @@ def compute(state: State) -> dict:
     mask = torch.ones_like(reward, dtype=torch.bool)
     centred = group_centre(reward, mask, state.size)
     adv = method.credit(reward, mask, state.size)
-    after, gradient = step(adv, method, state.step)
-    data = recorded("group")
+    after, gradient = gradient_step(adv, method, state.step)
+    data = recording("group")
     return {
         "size": state.size, "std_on": state.std, "question": data["question"], "gold": data["gold"],
         "model": data["model"], "texts": [c["text"] for c in data["completions"][: state.size]],
@@ -73,21 +81,21 @@ def compute(state: State) -> dict:
         "advantages": adv[:, 0].tolist(), "after": after.tolist(), "start": 1 / state.size,
         "total": float(after.sum()), "gradient": gradient.tolist(),
         "flat": bool(flat_groups(reward[:, 0], state.size)), "method": method.name, "rate": state.step,
-        "stage": state.stage, "right": verdicts(state.size),
+        "stage": state.stage, "right": recorded_verdicts(state.size),
     }
 
 
-def best_of(n: dict) -> int:
+def best_answer(n: dict) -> int:
     return max(range(n["size"]), key=n["advantages"].__getitem__)
 
 
-def gained(n: dict) -> str:
+def gained_text(n: dict) -> str:
     """What the step did to the answer with the largest advantage."""
-    best = best_of(n)
+    best = best_answer(n)
     return f"answer {best + 1} goes from {num(100 * n['start'], 1)} % to {num(100 * n['after'][best], 1)} %"
 
 
-def credited(n: dict) -> bool:
+def advantages_hold(n: dict) -> bool:
     """Whether the advantages are the distances from the mean (in standard deviations), and sum to 0."""
     unit = n["std"] if n["std_on"] else 1.0
     return (close(sum(n["advantages"]), 0)
@@ -95,38 +103,38 @@ def credited(n: dict) -> bool:
                     for a, r in zip(n["advantages"], n["rewards"], strict=True)))
 
 
-def standing(n: dict) -> str:
+def above_mean_text(n: dict) -> str:
     paid = sum(r > n["mean"] + 1e-9 for r in n["rewards"])
     return f"{paid} of {n['size']} {'is' if paid == 1 else 'are'} above the mean of {num(n['mean'], 2)}"
 
 
-def stepped(n: dict) -> bool:
+def step_holds(n: dict) -> bool:
     """Whether the step made the best answer likelier, and left a distribution."""
-    return close(sum(n["after"]), 1) and n["after"][best_of(n)] > n["start"]
+    return close(sum(n["after"]), 1) and n["after"][best_answer(n)] > n["start"]
 
 
 insight = first_true(
-    Claim(lambda n: n["stage"] == 1 and close(n["start"] * n["size"], 1),
-          lambda n: f"{n['size']} answers to one problem, drawn by the same model. Nobody has judged them "
-                    f"yet; let each be as likely as the others, {num(100 * n['start'], 1)} %."),
-    Claim(lambda n: n["stage"] == 2 and close(n["mean"], sum(n["rewards"]) / n["size"]),
-          lambda n: f"A reward for each, from {num(min(n['rewards']), 2)} to {num(max(n['rewards']), 2)}; "
-                    f"the mean is {num(n['mean'], 2)}. Only the distance from it will count."),
-    Claim(lambda n: (n["flat"] and len(set(n["rewards"])) == 1 and not any(n["advantages"])
-                     and not any(n["gradient"]) and all(close(p, n["start"]) for p in n["after"])),
-          lambda n: f"No signal: all {n['size']} rewards are {num(n['rewards'][0], 2)}, so every advantage "
-                    "is 0, the gradient is 0, and the probabilities stay as they were. DAPO draws such a "
-                    "group again."),
-    Claim(lambda n: not n["flat"] and n["stage"] == 3 and credited(n),
-          lambda n: f"An answer is judged against its own group: {standing(n)}. The advantages sum to 0: "
-                    "what one gains, the others lose together."),
-    Claim(lambda n: not n["flat"] and not n["std_on"] and credited(n) and stepped(n),
-          lambda n: f"Without the std an advantage is the plain distance from the mean: answer "
-                    f"{best_of(n) + 1} has {num(n['advantages'][best_of(n)], 2)}, with it "
-                    f"{num(n['advantages'][best_of(n)] / n['std'], 2)}; {gained(n)}."),
-    Claim(lambda n: not n["flat"] and n["std_on"] and credited(n) and stepped(n),
-          lambda n: f"An answer is judged against its own group: {standing(n)}, and {gained(n)}. The "
-                    "advantages sum to 0: what one gains, the others lose together."),
+    Remark(lambda n: n["stage"] == 1 and close(n["start"] * n["size"], 1),
+           lambda n: f"{n['size']} answers to one problem, drawn by the same model. Nobody has judged them "
+                     f"yet; let each be as likely as the others, {num(100 * n['start'], 1)} %."),
+    Remark(lambda n: n["stage"] == 2 and close(n["mean"], sum(n["rewards"]) / n["size"]),
+           lambda n: f"A reward for each, from {num(min(n['rewards']), 2)} to {num(max(n['rewards']), 2)}; "
+                     f"the mean is {num(n['mean'], 2)}. Only the distance from it will count."),
+    Remark(lambda n: (n["flat"] and len(set(n["rewards"])) == 1 and not any(n["advantages"])
+                      and not any(n["gradient"]) and all(close(p, n["start"]) for p in n["after"])),
+           lambda n: f"No signal: all {n['size']} rewards are {num(n['rewards'][0], 2)}, so every advantage "
+                     "is 0, the gradient is 0, and the probabilities stay as they were. DAPO draws such a "
+                     "group again."),
+    Remark(lambda n: not n["flat"] and n["stage"] == 3 and advantages_hold(n),
+           lambda n: f"An answer is judged against its own group: {above_mean_text(n)}. The advantages sum "
+                     "to 0: what one gains, the others lose together."),
+    Remark(lambda n: not n["flat"] and not n["std_on"] and advantages_hold(n) and step_holds(n),
+           lambda n: f"Without the std an advantage is the plain distance from the mean: answer "
+                     f"{best_answer(n) + 1} has {num(n['advantages'][best_answer(n)], 2)}, with it "
+                     f"{num(n['advantages'][best_answer(n)] / n['std'], 2)}; {gained_text(n)}."),
+    Remark(lambda n: not n["flat"] and n["std_on"] and advantages_hold(n) and step_holds(n),
+           lambda n: f"An answer is judged against its own group: {above_mean_text(n)}, and "
+                     f"{gained_text(n)}. The advantages sum to 0: what one gains, the others lose together."),
 )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from postgrad.studio.instruments.base import Choice, Instrument, Slider
+from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider
 from postgrad.studio.pages import num
 
 REFERENCE = (0.4, 0.25, 0.2, 0.1, 0.05)  # the reference's probabilities of the five answers
@@ -25,10 +25,10 @@ class State:
 
 
 CONTROLS = (
-    Choice("estimator", "Estimator", NAMES),
+    ChoiceControl("estimator", "Estimator", NAMES),
     Slider("likeliest", "Added to the logit of the likeliest answer", -2, 2, 0.1),
     Slider("rarest", "Added to the logit of the rarest answer", -2, 4, 0.1),
-    Choice("samples", "Samples in a mean", (1, 4, 16, 64, 256)),
+    ChoiceControl("samples", "Samples in a mean", (1, 4, 16, 64, 256)),
 )
 
 

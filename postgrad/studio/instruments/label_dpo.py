@@ -22,30 +22,30 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.studio.instruments.preference_labeller import ENOUGH, State, settle
-from postgrad.studio.label.workers import python
+from postgrad.studio.label.workers import python_process
 from postgrad.studio.pages import app_object, form_handler, fragment
-from postgrad.studio.recordings import recorded
+from postgrad.studio.recordings import recording
 
 MODEL, STEPS, PER_STEP, RATE = "tiny-chat", 16, 16, 1e-4
 SAMPLES, SHOWN = 4, 4    # of each question; questions whose answers are shown
 
 
-def pairs_of(labels: str) -> list[dict]:
+def labelled_pairs(labels: str) -> list[dict]:
     """The labels as DPO reads them; a tie or a skipped pair prefers nothing."""
     out = []
-    for item, label in zip(recorded("pairs")["to_label"], labels, strict=False):
+    for item, label in zip(recording("pairs")["to_label"], labels, strict=False):
         if label in "ab":
             better, worse = item["answers"] if label == "a" else item["answers"][::-1]
             out.append({"prompt": item["question"], "chosen": better, "rejected": worse})
     return out
 
 
-def look(model: str) -> dict:
+def measure_replies(model: str) -> dict:
     """The model on the questions of the unseen pairs: its mean true quality, its plain answers to a few."""
     from postgrad.data.tasks import load_task
     from postgrad.resolve.models import open_model
     from postgrad.sampling import LocalSampler, Sampling
-    asked = {item["question"] for item in recorded("pairs")["unseen"]}
+    asked = {item["question"] for item in recording("pairs")["unseen"]}
     task, sampler = load_task("questions"), LocalSampler(*open_model(model))
     prompts = [p for split in ("validation", "test") for p in task.prompts(split, 100, 0)
                if p.question in asked]
@@ -57,16 +57,17 @@ def look(model: str) -> dict:
                         for p, (r,) in zip(prompts, plain, strict=False)]}
 
 
-def train(labels: str) -> dict:
+def train_on_labels(labels: str) -> dict:
     from postgrad.recipes.fit import fit
-    pairs = pairs_of(labels)
+    pairs = labelled_pairs(labels)
     with tempfile.TemporaryDirectory() as folder:
         run = fit(MODEL, "dpo", data=pairs, run=Path(folder) / "dpo", watch=None, steps=STEPS, lr=RATE,
                   pairs={"per_step": PER_STEP}, seed=0, evaluation={"every": 0})
-        return {"pairs": len(pairs), "steps": STEPS, "before": look(MODEL), "after": look(str(run.folder))}
+        return {"pairs": len(pairs), "steps": STEPS, "before": measure_replies(MODEL),
+                "after": measure_replies(str(run.folder))}
 
 
-class Trainings:
+class LabelTrainings:
     """One training at a time; `found` keeps what came of each text of labels."""
 
     def __init__(self):
@@ -86,8 +87,9 @@ class Trainings:
             self.thread.start()
 
     def _train(self, labels: str) -> None:
-        process = python("postgrad.studio.instruments.label_dpo", labels, stdout=subprocess.PIPE,
-                         stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, preexec_fn=lambda: os.nice(10))
+        process = python_process("postgrad.studio.instruments.label_dpo", labels, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                                 preexec_fn=lambda: os.nice(10))
         out, wrong = process.communicate()
         last = (wrong.strip().splitlines() or ["it ended without a word"])[-1]
         result = json.loads(out) if process.returncode == 0 else {"error": last[-300:]}
@@ -95,29 +97,29 @@ class Trainings:
             self.found[labels], self.busy = result, ""
 
 
-def shown(request: Request, labels: str) -> Response:
-    trainings = app_object(request, "label_dpo", lambda _: Trainings())
+def trainings_fragment(request: Request, labels: str) -> Response:
+    trainings = app_object(request, "label_dpo", lambda _: LabelTrainings())
     return fragment(request, "instruments/label_dpo_found.html", labels=labels,
                     found=trainings.found.get(labels), busy=bool(labels) and trainings.busy == labels)
 
 
-def start(request: Request, fields: ImmutableMultiDict) -> Response:
+def start_training(request: Request, fields: ImmutableMultiDict) -> Response:
     labels = settle(State(labels=fields.get("labels", ""))).labels
-    if len(pairs_of(labels)) < ENOUGH:
+    if len(labelled_pairs(labels)) < ENOUGH:
         raise ValueError(f"DPO is trained on {ENOUGH} labels that prefer one answer; these are "
-                         f"{len(pairs_of(labels))}.")
-    app_object(request, "label_dpo", lambda _: Trainings()).start(labels)
-    return shown(request, labels)
+                         f"{len(labelled_pairs(labels))}.")
+    app_object(request, "label_dpo", lambda _: LabelTrainings()).start(labels)
+    return trainings_fragment(request, labels)
 
 
-def ask(request: Request) -> Response:
-    return shown(request, settle(State(labels=request.query_params.get("labels", ""))).labels)
+def training_status(request: Request) -> Response:
+    return trainings_fragment(request, settle(State(labels=request.query_params.get("labels", ""))).labels)
 
 
 routes = [
-    Route("/instruments/preference-labeller/dpo", form_handler(start), methods=["POST"]),
-    Route("/instruments/preference-labeller/dpo", ask),
+    Route("/instruments/preference-labeller/dpo", form_handler(start_training), methods=["POST"]),
+    Route("/instruments/preference-labeller/dpo", training_status),
 ]
 
 if __name__ == "__main__":
-    print(json.dumps(train(sys.argv[1])))
+    print(json.dumps(train_on_labels(sys.argv[1])))

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from postgrad.studio.instruments.base import RUNS, Choice, Instrument, Slider
-from postgrad.studio.recordings import recorded
+from postgrad.studio.instruments.base import RUNS, ChoiceControl, Instrument, Slider
+from postgrad.studio.recordings import recording
 
 LANGUAGES = {"words": "English", "words-es": "Spanish"}  # the parts of the task that are asked in words
 RECORDED = {  # the package's, and what is said of each
@@ -31,7 +31,7 @@ class State:
 
 
 @cache
-def read(path: Path, changed: int) -> list[dict]:
+def read_examinations(path: Path, changed: int) -> list[dict]:
     """The examinations of a run that was asked in two languages; of any other, none."""
     try:
         rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
@@ -42,42 +42,43 @@ def read(path: Path, changed: int) -> list[dict]:
     return whole if len(whole) > 1 else []
 
 
-def sources() -> dict[str, dict]:
+def language_runs() -> dict[str, dict]:
     """The package's recordings, then the runs that were examined in both languages: stages too."""
-    found = {run["name"]: run for run in recorded("languages")["runs"]}
+    found = {run["name"]: run for run in recording("languages")["runs"]}
     root = RUNS.get()
     for path in sorted([*root.glob("*/evals.jsonl"), *root.glob("*/rl/evals.jsonl")]) if root else ():
-        if rows := read(path, path.stat().st_mtime_ns):
+        if rows := read_examinations(path, path.stat().st_mtime_ns):
             name = path.parent.relative_to(root).as_posix()
             found[f"run/{name}"] = {"name": name, "command": "", "reward": "", "examinations": rows}
     return found
 
 
 def controls(state: State) -> tuple:
-    names = [(key, RECORDED[key][0] if key in RECORDED else key.removeprefix("run/")) for key in sources()]
+    names = [(key, RECORDED[key][0] if key in RECORDED else key.removeprefix("run/"))
+             for key in language_runs()]
     return (
-        Choice("part", "Problems asked in", tuple(LANGUAGES.items())),
+        ChoiceControl("part", "Problems asked in", tuple(LANGUAGES.items())),
         Slider("progress", "Training done, %", 0, 100, 10),
-        *[Choice("source", "Run", tuple(names)) for _ in names[1:2]],
+        *[ChoiceControl("source", "Run", tuple(names)) for _ in names[1:2]],
     )
 
 
 def settle(state: State) -> State:
-    if state.source not in sources():
-        raise ValueError(f"source is one of {', '.join(sources())}, not {state.source[:40]!r}.")
+    if state.source not in language_runs():
+        raise ValueError(f"source is one of {', '.join(language_runs())}, not {state.source[:40]!r}.")
     return state
 
 
-def shares(row: dict, part: str) -> dict[str, float]:
+def language_shares(row: dict, part: str) -> dict[str, float]:
     """What the replies to one part do, as the examination has it; of languages, among those with words."""
     return {name: row[f"{part}/{name}"] for name in MEASURES if f"{part}/{name}" in row}
 
 
 def compute(state: State) -> dict:
-    run = sources()[state.source]
+    run = language_runs()[state.source]
     rows = run["examinations"]
     at = min(range(len(rows)), key=lambda i: abs(rows[i]["step"] - state.progress / 100 * rows[-1]["step"]))
-    found = [shares(row, state.part) for row in rows]
+    found = [language_shares(row, state.part) for row in rows]
     here = rows[at]
     return {
         "language": LANGUAGES[state.part], "index": at, "here": found[at], "start": found[0],
@@ -95,15 +96,15 @@ def compute(state: State) -> dict:
 def insight(numbers: dict) -> str:
     here, start = numbers["here"], numbers["start"]
     when = f"After {numbers['step']} steps" if numbers["index"] else "Before training"
-    was = f" (before, {percent(start['worded'])})" if numbers["index"] else ""
-    of = (f", {percent(here['wrong_language'])} of these mostly in another language and "
-          f"{percent(here['mixed_languages'])} in two" if "wrong_language" in here else "")
+    was = f" (before, {whole_percent(start['worded'])})" if numbers["index"] else ""
+    of = (f", {whole_percent(here['wrong_language'])} of these mostly in another language and "
+          f"{whole_percent(here['mixed_languages'])} in two" if "wrong_language" in here else "")
     asked = f"the replies to {numbers['language']} problems"
-    return (f"{when} {percent(here['worded'])} of {asked} think in words{was}{of}; "
-            f"{percent(numbers['right'])} of all samples are right.")
+    return (f"{when} {whole_percent(here['worded'])} of {asked} think in words{was}{of}; "
+            f"{whole_percent(numbers['right'])} of all samples are right.")
 
 
-def percent(share: float) -> str:
+def whole_percent(share: float) -> str:
     """Never 100 % of what is not all, nor 0 % of what is not nothing."""
     return f"{100 * share:.{1 if 0.99 < share < 1 or 0 < share < 0.01 else 0}f} %"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from postgrad.studio.instruments.base import RUNS, Choice, Instrument, Slider
-from postgrad.studio.recordings import recorded
+from postgrad.studio.instruments.base import RUNS, ChoiceControl, Instrument, Slider
+from postgrad.studio.recordings import recording
 
 MEASURES = {"pass@1": "one try", "pass@4": "several tries", "different_replies": "different replies"}
 MOST = 40  # problems of each task that were recorded
@@ -26,7 +26,7 @@ class State:
 
 
 @cache
-def read(path: Path, changed: int) -> dict | None:
+def read_ledger(path: Path, changed: int) -> dict | None:
     """A run's ledger with two entries or more; None where it cannot be read."""
     from postgrad.runs import ledger
     try:
@@ -36,32 +36,32 @@ def read(path: Path, changed: int) -> dict | None:
     return found if found and len(found["entries"]) > 1 else None
 
 
-def books() -> dict[str, dict]:
-    kept = recorded("ledger")
+def ledger_books() -> dict[str, dict]:
+    kept = recording("ledger")
     found = {"zero": {"ledger": kept["ledger"], "command": kept["command"], "base": kept["base"]}}
     root = RUNS.get()
     for path in sorted(root.glob("*/ledger.json")) if root else ():
-        if book := read(path.parent, path.stat().st_mtime_ns):
+        if book := read_ledger(path.parent, path.stat().st_mtime_ns):
             found[f"run/{path.parent.name}"] = {"ledger": book, "command": "", "base": ""}
     return found
 
 
 def controls(state: State) -> tuple:
-    names = [(key, key.partition("/")[2] or "recorded") for key in books()]
+    names = [(key, key.partition("/")[2] or "recorded") for key in ledger_books()]
     return (
-        Choice("measure", "Measured by", tuple(MEASURES.items())),
+        ChoiceControl("measure", "Measured by", tuple(MEASURES.items())),
         Slider("problems", "Problems of each task", 4, MOST, 1),
-        *[Choice("source", "Run", tuple(names)) for _ in names[1:2]],
+        *[ChoiceControl("source", "Run", tuple(names)) for _ in names[1:2]],
     )
 
 
 def settle(state: State) -> State:
-    if state.source not in books():
-        raise ValueError(f"source is one of {', '.join(books())}, not {state.source[:40]!r}.")
+    if state.source not in ledger_books():
+        raise ValueError(f"source is one of {', '.join(ledger_books())}, not {state.source[:40]!r}.")
     return state
 
 
-def cut(entry: dict, count: int) -> dict:
+def first_problems(entry: dict, count: int) -> dict:
     """The entry as if so many problems had been asked."""
     return {**entry, "figures": {task: {name: values[:count] for name, values in figures.items()}
                                  for task, figures in entry["figures"].items()}}
@@ -70,9 +70,9 @@ def cut(entry: dict, count: int) -> dict:
 def compute(state: State) -> dict:
     from postgrad.runs import ledger
 
-    book = books()[state.source]
+    book = ledger_books()[state.source]
     entries = book["ledger"]["entries"]
-    first, last = (cut(entry, state.problems) for entry in (entries[0], entries[-1]))
+    first, last = (first_problems(entry, state.problems) for entry in (entries[0], entries[-1]))
     measures = {state.measure.replace("4", str(book["ledger"]["samples"])), "nats"}
     lines = [line for line in ledger.lines(first, last) if line.measure in measures]
     rows = [{"task": line.task, "first": line.first[0], "last": line.last[0], "gain": line.gain[0],

@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-from postgrad.studio.instruments.base import Choice, Instrument, Slider
+from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider
 from postgrad.studio.pages import num
-from postgrad.studio.recordings import recorded
+from postgrad.studio.recordings import recording
 
 RULES = {"none": "none", "truncated": "truncated", "banded": "banded", "sequence": "whole reply"}
 WIDEST, DRAWN = 6.0, 250  # ratios and tokens that are drawn
@@ -25,19 +25,19 @@ class State:
 
 
 CONTROLS = (
-    Choice("sampler", "Sampler", tuple(SAMPLERS.items())),
-    Choice("rule", "Correction", tuple(RULES.items())),
+    ChoiceControl("sampler", "Sampler", tuple(SAMPLERS.items())),
+    ChoiceControl("rule", "Correction", tuple(RULES.items())),
     Slider("cap", "Limit C of a weight", 1, 5, 0.1),
 )
 
 
 @cache
-def tokens(sampler: str) -> tuple:
+def paired_logps(sampler: str) -> tuple:
     """(the sampler's log-probabilities, the trainer's, mask), each [replies, tokens], in float64."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
-    data = recorded("samplers")
+    data = recording("samplers")
     rows = next(s["replies"] for s in data["samplers"] if s["name"] == sampler)
     old, more, mask = (pad_sequence([torch.tensor(x, dtype=torch.float64) for x in part], batch_first=True)
                        for part in ([r["logp"] for r in rows], [r["more"] for r in rows],
@@ -46,7 +46,7 @@ def tokens(sampler: str) -> tuple:
     return old + more * data["fine"], old, mask.bool()
 
 
-def weights(rule: str, cap: float, said, old, mask):
+def correction_weights(rule: str, cap: float, said, old, mask):
     """What each token counts: the library's correction, with C for its upper limit; of a band, 1/C below."""
     import torch
 
@@ -61,9 +61,9 @@ def weights(rule: str, cap: float, said, old, mask):
 def compute(state: State) -> dict:
     from postgrad.maths.kl import k3
 
-    data, (said, old, mask) = recorded("samplers"), tokens(state.sampler)
+    data, (said, old, mask) = recording("samplers"), paired_logps(state.sampler)
     apart = old - said
-    weight = weights(state.rule, state.cap, said, old, mask)
+    weight = correction_weights(state.rule, state.cap, said, old, mask)
     whole = (apart * mask).sum(1).exp()
     ratio, counts = apart[mask].exp(), weight[mask]
     chosen = ratio if state.rule != "sequence" else whole[:, None].expand_as(old)[mask]
@@ -77,13 +77,14 @@ def compute(state: State) -> dict:
         "whole_above": int((whole > state.cap).sum()), "whole": whole.tolist(),
         "touched": int(touched.sum()), "mean_weight": counts.mean().item(),
         "worth": (counts.sum() ** 2 / (counts.square().sum() * len(counts))).item() if counts.any() else 0.0,
-        "points": picture(said[mask], old[mask], touched), **drawn(state, chosen, counts, touched),
+        "points": furthest_tokens(said[mask], old[mask], touched),
+        **rule_drawing(state, chosen, counts, touched),
         "bars": histogram(apart[mask].tolist()), "command": data["command"], "step": data["step"],
         "prompts": data["prompts"], "each": data["each"],
     }
 
 
-def picture(said, old, touched) -> list[tuple]:
+def furthest_tokens(said, old, touched) -> list[tuple]:
     """The tokens on which the two are furthest apart: (sampler's probability, trainer's, whether a limit has
     changed what it counts)."""
     order = (old - said).abs().argsort(descending=True, stable=True)[:DRAWN]
@@ -91,7 +92,7 @@ def picture(said, old, touched) -> list[tuple]:
     return list(zip(*(column[order].tolist() for column in columns), strict=True))
 
 
-def drawn(state: State, ratio, counts, touched) -> dict:
+def rule_drawing(state: State, ratio, counts, touched) -> dict:
     """The rule as a line over all ratios, and where these tokens are on it."""
     limit, edge = state.cap, 1 / state.cap
     shape = {"none": [(0, 1), (WIDEST, 1)], "truncated": [(0, 0), (limit, limit), (WIDEST, limit)],

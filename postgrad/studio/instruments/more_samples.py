@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
-from postgrad.studio.instruments.base import Choice, Instrument, Slider
-from postgrad.studio.recordings import recorded
+from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider
+from postgrad.studio.recordings import recording
 
 SHARE = (0.0, 1.0)
 SPENT = 32  # samples of a problem that were recorded
@@ -28,17 +28,17 @@ class State:
 
 CONTROLS = (
     Slider("spent", "Samples spent on a problem", 1, SPENT, 1),
-    Choice("chooser", "Who chooses", tuple(CHOOSERS.items())),
-    Choice("kind", "Problems, by their samples", tuple(KINDS.items())),
+    ChoiceControl("chooser", "Who chooses", tuple(CHOOSERS.items())),
+    ChoiceControl("kind", "Problems, by their samples", tuple(KINDS.items())),
 )
 
 
 @cache
-def solved() -> dict[str, list[list[float]]]:
+def solved_by_chooser() -> dict[str, list[list[float]]]:
     """solved()[chooser][i][n - 1]: the chance that the chooser's one of n samples of problem i is right."""
     from postgrad.maths.passk import best_of_n, majority_at_k, pass_at_k
 
-    sizes, rows = range(1, SPENT + 1), recorded("choosing")["rows"]
+    sizes, rows = range(1, SPENT + 1), recording("choosing")["rows"]
     return {
         "verifier": [[pass_at_k(SPENT, sum(row["right"]), n) for n in sizes] for row in rows],
         "judge": [[best_of_n(row["scores"], row["right"], n) for n in sizes] for row in rows],
@@ -48,39 +48,39 @@ def solved() -> dict[str, list[list[float]]]:
 
 
 @cache
-def members(kind: str) -> list[int]:
+def problems_of_kind(kind: str) -> list[int]:
     """The problems of a kind: right in at least a quarter of the samples, in fewer, or all."""
-    shares = [sum(row["right"]) / SPENT for row in recorded("choosing")["rows"]]
+    shares = [sum(row["right"]) / SPENT for row in recording("choosing")["rows"]]
     return [i for i, share in enumerate(shares) if kind == "all" or (share >= 0.25) == (kind == "often")]
 
 
 @cache
-def curve(chooser: str, kind: str) -> list[float]:
-    rows = [solved()[chooser][i] for i in members(kind)]
+def solved_curve(chooser: str, kind: str) -> list[float]:
+    rows = [solved_by_chooser()[chooser][i] for i in problems_of_kind(kind)]
     return [math.fsum(row[n] for row in rows) / len(rows) for n in range(SPENT)]
 
 
 def compute(state: State) -> dict:
     from postgrad.maths.intervals import mean_interval
 
-    data, at = recorded("choosing"), state.spent - 1
-    curves = {chooser: curve(chooser, state.kind) for chooser in CHOOSERS}
+    data, at = recording("choosing"), state.spent - 1
+    curves = {chooser: solved_curve(chooser, state.kind) for chooser in CHOOSERS}
     mine = curves[state.chooser]
     best = max(range(SPENT), key=lambda n: (mine[n], -n))
-    values = [solved()[state.chooser][i][at] for i in members(state.kind)]
+    values = [solved_by_chooser()[state.chooser][i][at] for i in problems_of_kind(state.kind)]
     return {
         "spent": state.spent, "chooser": state.chooser, "name": CHOOSERS[state.chooser], "kind": state.kind,
         "curves": {name: [(math.log2(n), y) for n, y in enumerate(ys, start=1)]
                    for name, ys in curves.items()},
         "here": {name: ys[at] for name, ys in curves.items()}, "one": curves["verifier"][0],
         "interval": mean_interval(values, SHARE), "best": best + 1, "best_share": mine[best],
-        "last_share": mine[-1], "at": math.log2(state.spent), "problems": len(members(state.kind)),
+        "last_share": mine[-1], "at": math.log2(state.spent), "problems": len(problems_of_kind(state.kind)),
         "samples": SPENT, "tokens": state.spent * data["length"], "model": data["model"],
-        "judge": data["judge"], "labels": labels(curves),
+        "judge": data["judge"], "labels": curve_labels(curves),
     }
 
 
-def labels(curves: dict[str, list[float]]) -> list[tuple]:
+def curve_labels(curves: dict[str, list[float]]) -> list[tuple]:
     """(chooser, colour, name, height) for the ends of the curves, kept apart from each other."""
     kinds, placed = {"verifier": "up", "judge": "reward", "vote": "policy"}, []
     for name in sorted(CHOOSERS, key=lambda name: -curves[name][-1]):
@@ -92,21 +92,22 @@ def labels(curves: dict[str, list[float]]) -> list[tuple]:
 def insight(numbers: dict) -> str:
     here, name = numbers["here"], numbers["name"]
     if numbers["spent"] == 1:
-        return f"One sample leaves nothing to choose: {percent(numbers['one'])} of the problems are solved."
-    first = (f"With {numbers['spent']} samples the {name} solves {percent(here[numbers['chooser']])}, one "
-             f"sample {percent(numbers['one'])}")
+        return (f"One sample leaves nothing to choose: {percent_of(numbers['one'])} of the problems are "
+                "solved.")
+    first = (f"With {numbers['spent']} samples the {name} solves {percent_of(here[numbers['chooser']])}, one "
+             f"sample {percent_of(numbers['one'])}")
     if numbers["chooser"] == "verifier":
         return f"{first}: whoever knows a right answer when it is there sets the ceiling."
     lost = here["verifier"] - here[numbers["chooser"]]
-    missed = (f"a right one was there in {percent(lost)} more" if lost >= 5e-4
+    missed = (f"a right one was there in {percent_of(lost)} more" if lost >= 5e-4
               else "it misses none that was there")
     if numbers["best"] < numbers["samples"] and numbers["best_share"] - numbers["last_share"] >= FALL:
-        return (f"{first}; {missed}. It is best with {numbers['best']}, {percent(numbers['best_share'])}, "
-                f"and with {numbers['samples']} down to {percent(numbers['last_share'])}.")
+        return (f"{first}; {missed}. It is best with {numbers['best']}, {percent_of(numbers['best_share'])}, "
+                f"and with {numbers['samples']} down to {percent_of(numbers['last_share'])}.")
     return f"{first}; {missed}."
 
 
-def percent(share: float) -> str:
+def percent_of(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 

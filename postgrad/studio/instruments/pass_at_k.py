@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass, replace
 from functools import cache
 
-from postgrad.studio.instruments.base import Choice, Instrument, Slider
+from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider
 from postgrad.studio.pages import MINUS
-from postgrad.studio.recordings import recorded
+from postgrad.studio.recordings import recording
 
 SHARE = (0.0, 1.0)
 TITLES = {"words": "word problems", "words-es": "the same in Spanish", "countdown": "countdown",
@@ -23,9 +23,9 @@ class State:
 
 
 @cache
-def pairs() -> dict[str, dict]:
+def right_counts() -> dict[str, dict]:
     """Right samples of each problem before and after RL, and of how many."""
-    tries, pipeline = recorded("tries"), recorded("pipeline")
+    tries, pipeline = recording("tries"), recording("pipeline")
     found = {name: {"base": counts["base"], "rl": counts["rl"], "samples": tries["samples"],
                     "model": tries["base"], "command": tries["command"]}
              for name, counts in tries["tasks"].items()}
@@ -36,30 +36,30 @@ def pairs() -> dict[str, dict]:
 
 
 def settle(state: State) -> State:
-    return replace(state, k=min(state.k, pairs()[state.task]["samples"]))
+    return replace(state, k=min(state.k, right_counts()[state.task]["samples"]))
 
 
 def controls(state: State) -> tuple:
     return (
-        Slider("k", "Tries, k", 1, pairs()[state.task]["samples"], 1),
-        Choice("task", "Problems", tuple(TITLES.items())),
+        Slider("k", "Tries, k", 1, right_counts()[state.task]["samples"], 1),
+        ChoiceControl("task", "Problems", tuple(TITLES.items())),
     )
 
 
 @cache
-def passes(task: str, who: str) -> list[list[float]]:
+def pass_chances(task: str, who: str) -> list[list[float]]:
     """passes(...)[k - 1][i]: the chance that k tries solve problem i."""
     from postgrad.maths.passk import pass_at_k
 
-    data = pairs()[task]
+    data = right_counts()[task]
     return [[pass_at_k(data["samples"], c, k) for c in data[who]] for k in range(1, data["samples"] + 1)]
 
 
 def compute(state: State) -> dict:
     from postgrad.maths.intervals import gain_interval, mean_interval
 
-    data = pairs()[state.task]
-    values = {who: passes(state.task, who) for who in ("base", "rl")}
+    data = right_counts()[state.task]
+    values = {who: pass_chances(state.task, who) for who in ("base", "rl")}
     curves = {who: [(math.log2(k), sum(row) / len(row)) for k, row in enumerate(rows, start=1)]
               for who, rows in values.items()}
     here = {who: rows[state.k - 1] for who, rows in values.items()}
@@ -83,18 +83,18 @@ def compute(state: State) -> dict:
 
 def insight(numbers: dict) -> str:
     tries = "one try" if numbers["k"] == 1 else f"{numbers['k']} tries"
-    gain, low, high = (points(x) for x in numbers["gain"])
+    gain, low, high = (as_points(x) for x in numbers["gain"])
     ahead = (f"RL is ahead by {gain} points ({low} to {high})" if numbers["gain"][1] > 0
              else f"RL is behind by {gain} points ({low} to {high})" if numbers["gain"][2] < 0
              else f"a gain of {gain} points ({low} to {high}), which may be chance")
     known = (f"Of the {numbers['never']} that the model before never solved in {numbers['samples']} tries, "
              f"RL solves {numbers['found']}." if numbers["never"]
              else f"The model before solves every one of them at least once in {numbers['samples']} tries.")
-    return (f"With {tries} RL solves {points(numbers['rl'][0])} % of the problems, the model before it "
-            f"{points(numbers['base'][0])} %: {ahead}. {known}")
+    return (f"With {tries} RL solves {as_points(numbers['rl'][0])} % of the problems, the model before it "
+            f"{as_points(numbers['base'][0])} %: {ahead}. {known}")
 
 
-def points(share: float) -> str:
+def as_points(share: float) -> str:
     return f"{round(100 * share, 1) + 0.0:.1f}".replace("-", MINUS)
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
-from postgrad.studio.instruments.base import Choice, Claim, Instrument, Slider, first_true, percent
-from postgrad.studio.recordings import recorded
+from postgrad.studio.instruments.base import ChoiceControl, Instrument, Remark, Slider, as_percent, first_true
+from postgrad.studio.recordings import recording
 
 STAGES = ("base", "sft", "rl")
 TITLES = {"base": "Pretrained", "sft": "SFT", "rl": "RL"}
@@ -35,22 +35,22 @@ class State:
 
 
 def controls(state: State) -> tuple:
-    prompts = recorded("pipeline")["prompts"]
+    prompts = recording("pipeline")["prompts"]
     return (
-        Choice("stage", "Stage", tuple(TITLES.items())),
-        Choice("prompt", "Prompt", tuple((i + 1, p["question"]) for i, p in enumerate(prompts))),
-        Choice("sample", "Answer: greedy, or a sample",
-               ((0, "greedy"), *range(1, len(prompts[0]["answers"]["base"])))),
+        ChoiceControl("stage", "Stage", tuple(TITLES.items())),
+        ChoiceControl("prompt", "Prompt", tuple((i + 1, p["question"]) for i, p in enumerate(prompts))),
+        ChoiceControl("sample", "Answer: greedy, or a sample",
+                      ((0, "greedy"), *range(1, len(prompts[0]["answers"]["base"])))),
         Slider("k", "Tries allowed on a word problem, k", 1, 8, 1),
     )
 
 
 @cache
-def figures(name: str, k: int) -> list[dict]:
+def stage_figures(name: str, k: int) -> list[dict]:
     """The four figures of a stage, each with its interval over problems."""
     from postgrad.maths.intervals import mean_interval
     from postgrad.maths.passk import pass_at_k
-    stage = next(s for s in recorded("pipeline")["stages"] if s["name"] == name)
+    stage = next(s for s in recording("pipeline")["stages"] if s["name"] == name)
     words, questions = stage["measured"]["words"], stage["measured"]["questions"]
 
     def row(name: str, about: str, values: list[float]) -> dict:
@@ -69,7 +69,7 @@ def figures(name: str, k: int) -> list[dict]:
     ]
 
 
-def verdict(said: dict, gold: str) -> str:
+def answer_verdict(said: dict, gold: str) -> str:
     """right, wrong, or the right number in a form that the verifier does not pay."""
     numbers = re.findall(r"-?\d+", said["text"])
     if said["right"]:
@@ -77,7 +77,7 @@ def verdict(said: dict, gold: str) -> str:
     return "right number, wrong form" if numbers and numbers[-1] == gold else "wrong"
 
 
-def changes(rows: dict[str, list[dict]]) -> list[list[dict]]:
+def changed_figures(rows: dict[str, list[dict]]) -> list[list[dict]]:
     """For each step between stages, the figures that changed by more than their intervals."""
     out = []
     for before, after in pairwise(STAGES):
@@ -89,7 +89,7 @@ def changes(rows: dict[str, list[dict]]) -> list[list[dict]]:
 
 def compute(state: State) -> dict:
     from postgrad.maths.passk import pass_at_k
-    data, at = recorded("pipeline"), STAGES.index(state.stage)
+    data, at = recording("pipeline"), STAGES.index(state.stage)
     stages = {s["name"]: s for s in data["stages"]}
     prompt = data["prompts"][state.prompt - 1]
     earlier = STAGES[at - 1] if at else None
@@ -97,59 +97,60 @@ def compute(state: State) -> dict:
     place = [p["task"] for p in data["prompts"][: state.prompt - 1]].count(prompt["task"])
     measured = stages[state.stage]["measured"][prompt["task"]]
     right, tries = measured["right"][place], measured["samples"]
-    rows = {name: figures(name, state.k) for name in STAGES}
+    rows = {name: stage_figures(name, state.k) for name in STAGES}
     said = {name: prompt["answers"][name][state.sample] for name in STAGES}
     return {
         "stage": state.stage, "stages": [(name, TITLES[name], LEARNED[name]) for name in STAGES],
         "earlier": earlier, "k": state.k, "question": prompt["question"], "gold": prompt["gold"],
         "task": TASKS[prompt["task"]],
-        "answers": {name: said[name] | {"verdict": verdict(said[name], prompt["gold"])} for name in STAGES},
-        "figures": rows, "changes": changes(rows), "right": right, "tries": tries,
+        "answers": {name: said[name] | {"verdict": answer_verdict(said[name], prompt["gold"])}
+                    for name in STAGES},
+        "figures": rows, "changes": changed_figures(rows), "right": right, "tries": tries,
         "chance": pass_at_k(tries, right, state.k),
         "length": {name: stages[name]["measured"]["words"]["mean_length"] for name in STAGES},
         "made_by": stages[state.stage]["made_by"], "objective": OBJECTIVES[state.stage],
     }
 
 
-def went(n: dict, row: int, digits: int = 0) -> str:
+def went_to(n: dict, row: int, digits: int = 0) -> str:
     """How a figure went from the stage before to this one."""
-    return " to ".join(percent(n["figures"][stage][row]["mean"], digits)
+    return " to ".join(as_percent(n["figures"][stage][row]["mean"], digits)
                        for stage in (n["earlier"], n["stage"]))
 
 
-def rose(n: dict, row: int) -> bool:
+def has_risen(n: dict, row: int) -> bool:
     """Whether a figure rose by more than its intervals."""
     return n["figures"][n["stage"]][row]["low"] > n["figures"][n["earlier"]][row]["high"]
 
 
-def met(n: dict, row: int) -> bool:
+def intervals_overlap(n: dict, row: int) -> bool:
     """Whether the intervals of a figure, now and before, overlap."""
     now, then = n["figures"][n["stage"]][row], n["figures"][n["earlier"]][row]
     return now["low"] <= then["high"] and then["low"] <= now["high"]
 
 
-def tries(n: dict) -> str:
+def tries_of(n: dict) -> str:
     return "one try" if n["k"] == 1 else f"{n['k']} tries"
 
 
 insight = first_true(
-    Claim(lambda n: n["stage"] == "base" and n["figures"]["base"][0]["mean"] > 0,
-          lambda n: f"The pretrained model solves {percent(n['figures']['base'][0]['mean'], 0)} of the word "
-                    f"problems in {tries(n)}, but writes whatever might follow: "
-                    f"{percent(n['figures']['base'][1]['mean'], 0)} of its replies are in form."),
-    Claim(lambda n: (n["stage"] == "sft" and rose(n, 1)
-                     and n["length"]["sft"] < n["length"]["base"]),
-          lambda n: f"Imitation fixes the form, {went(n, 1)}; word problems solved in {tries(n)} go from "
-                    f"{went(n, 0)}. Replies get shorter, {n['length']['base']:.0f} to "
-                    f"{n['length']['sft']:.0f} tokens."),
-    Claim(lambda n: (n["stage"] == "rl" and rose(n, 0) and n["length"]["rl"] > n["length"]["sft"]
-                     and met(n, 2) and met(n, 3)),
-          lambda n: f"Paid for right answers alone, pass@{n['k']} goes from {went(n, 0)} and replies from "
-                    f"{n['length']['sft']:.0f} to {n['length']['rl']:.0f} tokens: it writes the steps. "
-                    "Helpfulness and manners, which nobody paid for, stay where they were, within their "
-                    "intervals."),
-    Claim(lambda n: n["stage"] == "rl",
-          lambda n: f"Paid for right answers alone, pass@{n['k']} goes from {went(n, 0)}."),
+    Remark(lambda n: n["stage"] == "base" and n["figures"]["base"][0]["mean"] > 0,
+           lambda n: f"The pretrained model solves {as_percent(n['figures']['base'][0]['mean'], 0)} of the "
+                     f"word problems in {tries_of(n)}, but writes whatever might follow: "
+                     f"{as_percent(n['figures']['base'][1]['mean'], 0)} of its replies are in form."),
+    Remark(lambda n: (n["stage"] == "sft" and has_risen(n, 1)
+                      and n["length"]["sft"] < n["length"]["base"]),
+           lambda n: f"Imitation fixes the form, {went_to(n, 1)}; word problems solved in {tries_of(n)} go "
+                     f"from {went_to(n, 0)}. Replies get shorter, {n['length']['base']:.0f} to "
+                     f"{n['length']['sft']:.0f} tokens."),
+    Remark(lambda n: (n["stage"] == "rl" and has_risen(n, 0) and n["length"]["rl"] > n["length"]["sft"]
+                      and intervals_overlap(n, 2) and intervals_overlap(n, 3)),
+           lambda n: f"Paid for right answers alone, pass@{n['k']} goes from {went_to(n, 0)} and replies "
+                     f"from {n['length']['sft']:.0f} to {n['length']['rl']:.0f} tokens: it writes the steps. "
+                     "Helpfulness and manners, which nobody paid for, stay where they were, within their "
+                     "intervals."),
+    Remark(lambda n: n["stage"] == "rl",
+           lambda n: f"Paid for right answers alone, pass@{n['k']} goes from {went_to(n, 0)}."),
 )
 
 

@@ -42,7 +42,7 @@ def sampler_of(model: str, changed: int):
     return LocalSampler(*open_model(model))
 
 
-def reply(model: str, question: str, changed: int = 0) -> dict:
+def greedy_reply(model: str, question: str, changed: int = 0) -> dict:
     """The model's greedy reply, and whether it is in the form that the verifier asks for."""
     from postgrad.data.tasks import load_task
     from postgrad.records import Prompt
@@ -53,16 +53,16 @@ def reply(model: str, question: str, changed: int = 0) -> dict:
     return {"text": rollout.text, "formed": verdict.parts["format"] == 1}
 
 
-def ask(request: Request, fields: ImmutableMultiDict) -> Response:
+def replies_fragment(request: Request, fields: ImmutableMultiDict) -> Response:
     question = " ".join(fields.get("question", "").split())
     if not question or len(question) > LONGEST:
         raise ValueError(f"A problem has 1 to {LONGEST} characters; this has {len(question)}.")
-    replies = [(title, model, reply(model, question)) for title, model in EMBEDDED.items()]
+    replies = [(title, model, greedy_reply(model, question)) for title, model in EMBEDDED.items()]
     run = trained_by_rl(request.app.state.runs)
     if run:
         changed = (run / "run.json").stat().st_mtime_ns
-        replies.append(("RL", f"run {run.name}", reply(str(run), question, changed)))
+        replies.append(("RL", f"run {run.name}", greedy_reply(str(run), question, changed)))
     return fragment(request, "instruments/pipeline_replies.html", question=question, replies=replies)
 
 
-routes = [Route("/instruments/pipeline/ask", form_handler(ask), methods=["POST"])]
+routes = [Route("/instruments/pipeline/ask", form_handler(replies_fragment), methods=["POST"])]

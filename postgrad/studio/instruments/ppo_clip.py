@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from postgrad.studio.instruments.base import Claim, Instrument, Slider, close, first_true
+from postgrad.studio.instruments.base import Instrument, Remark, Slider, close, first_true
 from postgrad.studio.pages import MINUS
 
 LOWEST, HIGHEST = 0.02, 4.0  # the ratios that are drawn
@@ -30,7 +30,7 @@ CONTROLS = (
 )
 
 
-def surrogate(ratios: list[float], advantage: float, low: float, high: float) -> list[dict]:
+def surrogate_at(ratios: list[float], advantage: float, low: float, high: float) -> list[dict]:
     """The trainer's surrogate at each ratio, its sign turned so that more is better,
     and its gradient on log pi by autograd."""
     import torch
@@ -53,7 +53,7 @@ def corners(edges: list[float]) -> list[float]:
     return sorted({LOWEST, 1.0, *(x for x in inner if LOWEST < x < HIGHEST), HIGHEST})
 
 
-def drawn(points: list[dict], name: str) -> list[tuple[float, float]]:
+def ratio_curve(points: list[dict], name: str) -> list[tuple[float, float]]:
     return [(p["ratio"], p[name]) for p in points]
 
 
@@ -62,18 +62,19 @@ def compute(state: State) -> dict:
     the same function with the clip opened wide."""
     edges = [1 - state.low, 1 + state.high]
     grid = corners(edges)
-    *held, here = surrogate([*grid, state.ratio], state.advantage, state.low, state.high)
-    *free, raw = surrogate([*grid, state.ratio], state.advantage, 1.0, math.inf)
+    *held, here = surrogate_at([*grid, state.ratio], state.advantage, state.low, state.high)
+    *free, raw = surrogate_at([*grid, state.ratio], state.advantage, 1.0, math.inf)
     flat = [edges[1], HIGHEST] if state.advantage > 0 else [LOWEST, edges[0]] if state.advantage < 0 else None
     return {
         **here, "raw": raw["objective"], "raw_gradient": raw["gradient"], "advantage": state.advantage,
-        "edges": edges, "bounded": min(max(state.ratio, edges[0]), edges[1]), "flat": flat, "rows": rows(),
-        "curve": drawn(held, "objective"), "free": drawn(free, "objective"),
-        "gradients": drawn(held, "gradient"), "free_gradients": drawn(free, "gradient"),
+        "edges": edges, "bounded": min(max(state.ratio, edges[0]), edges[1]), "flat": flat,
+        "rows": clips_of_rows(),
+        "curve": ratio_curve(held, "objective"), "free": ratio_curve(free, "objective"),
+        "gradients": ratio_curve(held, "gradient"), "free_gradients": ratio_curve(free, "gradient"),
     }
 
 
-def rows() -> list[dict]:
+def clips_of_rows() -> list[dict]:
     """The clips of the table's rows that use this surrogate; rows with the same clip together."""
     from postgrad.maths.surrogate import clipped_ratio
     from postgrad.methods import METHODS, constants_of
@@ -86,43 +87,43 @@ def rows() -> list[dict]:
     return [{"names": found, "low": low, "high": high} for (low, high), found in names.items()]
 
 
-def wrong_way(n: dict) -> bool:
+def went_wrong_way(n: dict) -> bool:
     """Outside the clip on the side that the advantage wants to leave."""
     low, high = n["edges"]
     return n["ratio"] < low if n["advantage"] > 0 else n["ratio"] > high
 
 
-def whole(n: dict) -> bool:
+def is_unclipped(n: dict) -> bool:
     """Whether the gradient and the objective are those without a clip."""
     return close(n["gradient"], n["ratio"] * n["advantage"]) and close(n["objective"], n["raw"])
 
 
-def signed(value: float) -> str:
+def signed_text(value: float) -> str:
     return f"{value:+.3f}".replace("-", MINUS)
 
 
-def counts_as(n: dict) -> float:
+def clipped_edge(n: dict) -> float:
     """The edge that a clipped ratio counts as."""
     return n["edges"][1] if n["advantage"] > 0 else n["edges"][0]
 
 
 insight = first_true(
-    Claim(lambda n: n["advantage"] == n["objective"] == n["raw"] == n["gradient"] == 0,
-          lambda n: "An advantage of 0 says nothing: the objective is 0 with the clip and without, and so is "
-                    "the gradient."),
-    Claim(lambda n: (n["gradient"] == 0 and close(n["objective"], counts_as(n) * n["advantage"])
-                     and (n["ratio"] > n["edges"][1] if n["advantage"] > 0 else n["ratio"] < n["edges"][0])),
-          lambda n: f"This token has been made {'likelier' if n['advantage'] > 0 else 'rarer'} by enough: "
-                    f"its ratio of {n['ratio']:.2f} counts as {counts_as(n):.2f}, and the gradient, which "
-                    f"would be {signed(n['ratio'] * n['advantage'])}, is exactly 0."),
-    Claim(lambda n: n["advantage"] != 0 and wrong_way(n) and whole(n),
-          lambda n: f"The ratio of {n['ratio']:.2f} is outside the clip, and yet the gradient is whole, "
-                    f"{signed(n['gradient'])}: it has gone the wrong way, and the minimum lets a mistake "
-                    "be undone."),
-    Claim(lambda n: whole(n) and n["edges"][0] - CLOSE <= n["ratio"] <= n["edges"][1] + CLOSE,
-          lambda n: f"Within {n['edges'][0]:.2f} and {n['edges'][1]:.2f} the clip does nothing: both "
-                    "objectives are the ratio times the advantage, and so is the gradient on log π, "
-                    f"{signed(n['gradient'])}."),
+    Remark(lambda n: n["advantage"] == n["objective"] == n["raw"] == n["gradient"] == 0,
+           lambda n: "An advantage of 0 says nothing: the objective is 0 with the clip and without, and so "
+                     "is the gradient."),
+    Remark(lambda n: (n["gradient"] == 0 and close(n["objective"], clipped_edge(n) * n["advantage"])
+                      and (n["ratio"] > n["edges"][1] if n["advantage"] > 0 else n["ratio"] < n["edges"][0])),
+           lambda n: f"This token has been made {'likelier' if n['advantage'] > 0 else 'rarer'} by enough: "
+                     f"its ratio of {n['ratio']:.2f} counts as {clipped_edge(n):.2f}, and the gradient, "
+                     f"which would be {signed_text(n['ratio'] * n['advantage'])}, is exactly 0."),
+    Remark(lambda n: n["advantage"] != 0 and went_wrong_way(n) and is_unclipped(n),
+           lambda n: f"The ratio of {n['ratio']:.2f} is outside the clip, and yet the gradient is whole, "
+                     f"{signed_text(n['gradient'])}: it has gone the wrong way, and the minimum lets a "
+                     "mistake be undone."),
+    Remark(lambda n: is_unclipped(n) and n["edges"][0] - CLOSE <= n["ratio"] <= n["edges"][1] + CLOSE,
+           lambda n: f"Within {n['edges'][0]:.2f} and {n['edges'][1]:.2f} the clip does nothing: both "
+                     "objectives are the ratio times the advantage, and so is the gradient on log π, "
+                     f"{signed_text(n['gradient'])}."),
 )
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from postgrad.studio.instruments import trial
-from postgrad.studio.instruments.base import Claim, Instrument, first_true, percent
+from postgrad.studio.instruments.base import Instrument, Remark, as_percent, first_true
 from postgrad.studio.pages import num
-from postgrad.studio.recordings import FOLDER, recorded
+from postgrad.studio.recordings import FOLDER, recording
 
 KEYS = {"a": "First is better", "b": "Second is better", "t": "Tie", "s": "Skip"}
 SHOWN = 5       # unseen pairs whose scores are shown, each of another question
@@ -37,12 +37,12 @@ def settle(state: State) -> State:
     if strange:
         raise ValueError("labels has a letter for each pair: a or b (better), t (tie) or s (skip); not "
                          f"{min(strange)!r}.")
-    done = trial.joined(state.trial, state.answer, state.seconds)
-    return State(state.labels[: len(recorded("pairs")["to_label"])], done)
+    done = trial.with_answer(state.trial, state.answer, state.seconds)
+    return State(state.labels[: len(recording("pairs")["to_label"])], done)
 
 
 @lru_cache(maxsize=1)
-def vectors() -> tuple:
+def answer_vectors() -> tuple:
     """The features of both answers of each pair, as reward_head.features made them: to label [N, 2, D],
     unseen [M, 2, D]."""
     from safetensors.torch import load_file
@@ -53,33 +53,34 @@ def vectors() -> tuple:
     return standardised(found["to_label"], like), standardised(found["unseen"], like)
 
 
-def used(labels: str) -> list[int]:
+def trained_items(labels: str) -> list[int]:
     """The items that are trained on: labelled and not skipped."""
     return [i for i, label in enumerate(labels) if label != "s"]
 
 
 @lru_cache(maxsize=512)
-def trained(labels: str):
+def head_after(labels: str):
     """The head after these labels."""
-    from postgrad.studio.label.reward_head import fit, share
-    x, _ = vectors()
-    return fit(x[used(labels), 0], x[used(labels), 1], share([labels[i] for i in used(labels)]))
+    from postgrad.studio.label.reward_head import fit_head, win_share
+    x, _ = answer_vectors()
+    return fit_head(x[trained_items(labels), 0], x[trained_items(labels), 1],
+                    win_share([labels[i] for i in trained_items(labels)]))
 
 
 @lru_cache(maxsize=512)
-def on_unseen(labels: str) -> float:
+def unseen_accuracy(labels: str) -> float:
     """How often the head ranks an unseen pair as the true quality does."""
-    if labels and len(labels) - 1 not in used(labels):
-        return on_unseen(labels[:-1])  # the last label changed nothing
+    if labels and len(labels) - 1 not in trained_items(labels):
+        return unseen_accuracy(labels[:-1])  # the last label changed nothing
     import torch
 
-    from postgrad.studio.label.reward_head import accuracy
-    _, y = vectors()
-    quality = torch.tensor([item["quality"] for item in recorded("pairs")["unseen"]])
-    return accuracy((y[:, 0] - y[:, 1]) @ trained(labels), quality[:, 0] - quality[:, 1])
+    from postgrad.studio.label.reward_head import ranking_accuracy
+    _, y = answer_vectors()
+    quality = torch.tensor([item["quality"] for item in recording("pairs")["unseen"]])
+    return ranking_accuracy((y[:, 0] - y[:, 1]) @ head_after(labels), quality[:, 0] - quality[:, 1])
 
 
-def annotator(items: list[dict], *, noise: float, length_bias: float) -> str:
+def simulated_labels(items: list[dict], *, noise: float, length_bias: float) -> str:
     """The labels of the task's own simulated annotator: quality, a liking for long replies, and errors."""
     rng, out = random.Random("annotator"), ""
     for item in items:
@@ -95,15 +96,15 @@ def labelled_by() -> dict[str, str]:
     """The labels of somebody else: one who knows the true quality, the task's annotator, one who looks at the
     length."""
     from postgrad.data.tasks.questions import ANNOTATORS
-    items = recorded("pairs")["to_label"]
+    items = recording("pairs")["to_label"]
     longer = "".join("a" if len(item["answers"][0]) > len(item["answers"][1]) else "b" for item in items)
     truth = "".join("a" if item["quality"][0] > item["quality"][1] else "b" for item in items)
-    erring = annotator(items, **ANNOTATORS["questions"])
+    erring = simulated_labels(items, **ANNOTATORS["questions"])
     return {"by the true quality": truth, "by the task’s annotator, who errs": erring,
             "by length, the longer wins": longer}
 
 
-def others(labels: str) -> dict[str, str]:
+def others_labels(labels: str) -> dict[str, str]:
     """Somebody else labels what is left."""
     return {who: labels + given[len(labels):] for who, given in labelled_by().items()}
 
@@ -127,36 +128,36 @@ def last_pair(labels: str) -> dict | None:
     import torch
 
     from postgrad.maths.preference import bradley_terry
-    if not used(labels):
+    if not trained_items(labels):
         return None
-    i, zero = used(labels)[-1], torch.zeros((), dtype=torch.float64)
-    a, b = (vectors()[0][i] @ trained(labels)).unbind()
+    i, zero = trained_items(labels)[-1], torch.zeros((), dtype=torch.float64)
+    a, b = (answer_vectors()[0][i] @ head_after(labels)).unbind()
     first, second = bradley_terry(a, b, zero), bradley_terry(b, a, zero)
     loss = {"a": first, "b": second, "t": (first + second) / 2}[labels[i]]
     return {"number": i + 1, "label": labels[i], "a": float(a), "b": float(b), "p": float((-first).exp()),
             "loss": float(loss)}
 
 
-def judged(item: dict, scores: list[float]) -> dict:
+def judged_pair(item: dict, scores: list[float]) -> dict:
     alike = (scores[0] > scores[1]) == (item["quality"][0] > item["quality"][1])
     return {**item, "scores": scores, "alike": alike}
 
 
-def gaps_of(labels: str) -> list[float]:
+def label_gaps(labels: str) -> list[float]:
     """How much better the head that came of the labels finds the first answer of each pair to label."""
-    x, _ = vectors()
-    return ((x[:, 0] - x[:, 1]) @ trained(labels)).tolist()
+    x, _ = answer_vectors()
+    return ((x[:, 0] - x[:, 1]) @ head_after(labels)).tolist()
 
 
-def scores_of(labels: str, unseen: int) -> list[float]:
+def unseen_scores(labels: str, unseen: int) -> list[float]:
     """What the head says of both answers of an unseen pair."""
-    return (vectors()[1][unseen] @ trained(labels)).tolist()
+    return (answer_vectors()[1][unseen] @ head_after(labels)).tolist()
 
 
-def table(items: list[dict], labels: str) -> list[dict]:
+def label_table(items: list[dict], labels: str) -> list[dict]:
     """What was labelled, the newest first: the answer that won and the one that lost, and what the head that
     came of it says of the pair."""
-    gaps, rows = gaps_of(labels), []
+    gaps, rows = label_gaps(labels), []
     for i, label in enumerate(labels):
         win, lose = items[i]["answers"] if label != "b" else items[i]["answers"][::-1]
         says = 1 / (1 + math.exp(-gaps[i] if label != "b" else gaps[i]))
@@ -166,53 +167,54 @@ def table(items: list[dict], labels: str) -> list[dict]:
 
 
 def compute(state: State) -> dict:
-    data, labels = recorded("pairs"), state.labels
+    data, labels = recording("pairs"), state.labels
     items, at = data["to_label"], len(labels)
-    left, given = at < len(items), len(used(labels))
+    left, given = at < len(items), len(trained_items(labels))
     numbers = {
         "labels": labels, "at": at, "count": len(items), "item": items[at] if left else None,
         "says": KEYS, "next": {key: labels + key for key in KEYS} if left else {},
-        "undo": labels[:-1] if labels else None, "others": others(labels) if left else {},
+        "undo": labels[:-1] if labels else None, "others": others_labels(labels) if left else {},
         "given": given, "curve": [], "accuracy": None, "unseen": [], "unseen_pairs": len(data["unseen"]),
         "worked": None, "quality": quality_in_words(), "table": [], "enough": ENOUGH,
-        "trial": trial.stand(state.trial, items),
+        "trial": trial.trial_state(state.trial, items),
     }
     if not given:
         return numbers
     first = list({item["question"]: i for i, item in reversed(list(enumerate(data["unseen"])))}.values())[
         -SHOWN:]
     return numbers | {
-        "curve": [(n, on_unseen(labels[:n])) for n in range(at + 1)], "accuracy": on_unseen(labels),
-        "worked": last_pair(labels), "table": table(items, labels),
-        "unseen": [judged(data["unseen"][i], scores_of(labels, i)) for i in sorted(first)],
+        "curve": [(n, unseen_accuracy(labels[:n])) for n in range(at + 1)],
+        "accuracy": unseen_accuracy(labels),
+        "worked": last_pair(labels), "table": label_table(items, labels),
+        "unseen": [judged_pair(data["unseen"][i], unseen_scores(labels, i)) for i in sorted(first)],
     }
 
 
-def found(n: dict) -> str:
+def accuracy_text(n: dict) -> str:
     labels = "label" if n["given"] == 1 else "labels"
-    return (f"After {n['given']} {labels} the model ranks {percent(n['accuracy'])} of "
+    return (f"After {n['given']} {labels} the model ranks {as_percent(n['accuracy'])} of "
             f"{n['unseen_pairs']} unseen pairs as their true quality does")
 
 
 insight = first_true(
-    Claim(lambda n: not n["given"],
-          lambda n: "Which of the two is better? Press a, b or t: a reward model is trained after each "
-                    "label."),
-    Claim(lambda n: n["given"] < 8,
-          lambda n: f"{found(n)}: so few are a first guess, and a coin is right in 50 %."),
-    Claim(lambda n: n["accuracy"] < 0.55,
-          lambda n: f"{found(n)}, and a coin 50 %: what it has learned of these labels is hardly that "
-                    "quality."),
-    Claim(lambda n: n["accuracy"] >= 0.55,
-          lambda n: f"{found(n)}, against 50 % of a coin: the labels carry over to questions that nobody "
-                    "labelled."),
+    Remark(lambda n: not n["given"],
+           lambda n: "Which of the two is better? Press a, b or t: a reward model is trained after each "
+                     "label."),
+    Remark(lambda n: n["given"] < 8,
+           lambda n: f"{accuracy_text(n)}: so few are a first guess, and a coin is right in 50 %."),
+    Remark(lambda n: n["accuracy"] < 0.55,
+           lambda n: f"{accuracy_text(n)}, and a coin 50 %: what it has learned of these labels is hardly "
+                     "that quality."),
+    Remark(lambda n: n["accuracy"] >= 0.55,
+           lambda n: f"{accuracy_text(n)}, against 50 % of a coin: the labels carry over to questions that "
+                     "nobody labelled."),
 )
 
 
 INSTRUMENT = Instrument(
     name="preference-labeller", number=2, title="Which is better? A few dozen answers make a reward model",
-    functions=("postgrad.maths.preference.bradley_terry", "postgrad.studio.label.reward_head.fit",
-               "postgrad.studio.label.reward_head.features"),
+    functions=("postgrad.maths.preference.bradley_terry", "postgrad.studio.label.reward_head.fit_head",
+               "postgrad.studio.label.reward_head.answer_features"),
     state=State, controls=(), compute=compute, insight=insight, settle=settle,
     about="Real answers of the package’s model to simple questions; the reward model trains as you label.",
 )

@@ -17,9 +17,9 @@ from pathlib import Path
 from postgrad.studio.instruments.base import (
     PACKAGE,
     RUNS,
-    Choice,
-    Claim,
+    ChoiceControl,
     Instrument,
+    Remark,
     Slider,
     Toggle,
     first_true,
@@ -44,7 +44,7 @@ class State:
 
 
 @cache
-def read(path: Path, changed: int) -> dict:
+def read_curves(path: Path, changed: int) -> dict:
     """A lab's curves. Of a file that was damaged, a lab without policies:
     it is listed, and says so when it is chosen."""
     try:
@@ -53,12 +53,12 @@ def read(path: Path, changed: int) -> dict:
         return {"recipe": "overoptimise", "policies": []}
 
 
-def labs() -> dict[str, dict]:
+def available_labs() -> dict[str, dict]:
     """The labs that can be shown, by the name that the control gives them:
     the package's, then those of the runs folder."""
-    found = {f"seed-{run['seed']}": run for run in read(EMBEDDED, 0)["runs"]}
+    found = {f"seed-{run['seed']}": run for run in read_curves(EMBEDDED, 0)["runs"]}
     for path in sorted(RUNS.get().glob("*/curves.json")) if RUNS.get() else ():
-        lab = read(path, path.stat().st_mtime_ns)
+        lab = read_curves(path, path.stat().st_mtime_ns)
         if lab.get("recipe") == "overoptimise":
             found[f"run/{path.parent.name}"] = lab
     return found
@@ -66,20 +66,20 @@ def labs() -> dict[str, dict]:
 
 def controls(state: State) -> tuple:
     """The penalties go as far as any lab's."""
-    here = labs()
+    here = available_labs()
     most = max(p["kl_weight"] for lab in here.values() for p in lab["policies"])
     names = [(key, key.partition("/")[2] or key.replace("-", " ")) for key in here]
     return (
         Slider("beta", "KL penalty in training, β", 0, most, 0.01),
         Toggle("ensemble", "Judged by", ("the most sceptical of three", "one reward model")),
         Slider("progress", "Training done", 0, 100, 10, stops=tuple(f"{i} %" for i in range(0, 101, 10))),
-        Choice("best_of", "Best of n", SIZES),
-        Choice("axis", "Against", tuple(AXES.items())),
-        Choice("source", "Logged run", tuple(names)),
+        ChoiceControl("best_of", "Best of n", SIZES),
+        ChoiceControl("axis", "Against", tuple(AXES.items())),
+        ChoiceControl("source", "Logged run", tuple(names)),
     )
 
 
-def between(low: dict, high: dict, beta: float) -> dict:
+def interpolated_policy(low: dict, high: dict, beta: float) -> dict:
     """A policy that was not trained: each point on the straight line between two that were, at the same step.
     Where the turn would be is read off as the recipe does."""
     from postgrad.recipes.pipelines.overoptimise import turning
@@ -101,11 +101,11 @@ def policy_at(policies: list[dict], beta: float) -> tuple[dict, tuple[float, ...
     if low is high or [p["step"] for p in low["points"]] != [p["step"] for p in high["points"]]:
         nearest = min((low, high), key=lambda p: abs(p["kl_weight"] - beta))
         return nearest, (nearest["kl_weight"],)
-    return between(low, high, beta), (low["kl_weight"], high["kl_weight"])
+    return interpolated_policy(low, high, beta), (low["kl_weight"], high["kl_weight"])
 
 
 @cache
-def chances(n: int, samples: int = SIZES[-1]) -> list[float]:
+def rank_chances(n: int, samples: int = SIZES[-1]) -> list[float]:
     """The chance of each sample, the worst first, to be the one that best-of-n keeps."""
     from postgrad.maths.passk import best_of_n
 
@@ -113,7 +113,7 @@ def chances(n: int, samples: int = SIZES[-1]) -> list[float]:
     return [best_of_n(ranks, [float(i == rank) for i in ranks], n) for rank in ranks]
 
 
-def missing(state: State, lab: dict) -> str:
+def why_missing(state: State, lab: dict) -> str:
     """Why there is nothing to show, or ""."""
     name = state.source.partition("/")[2]
     if not lab["policies"]:
@@ -127,8 +127,8 @@ def compute(state: State) -> dict:
     """The policy of that penalty, where its training stands, its highest point, and best-of-n beside it."""
     from postgrad.maths.select import best_of_n_kl
 
-    lab = labs()[state.source]
-    if why := missing(state, lab):
+    lab = available_labs()[state.source]
+    if why := why_missing(state, lab):
         return {"missing": why}
     policy, logged = policy_at([p for p in lab["policies"] if p["ensemble"] == state.ensemble], state.beta)
     points, x = policy["points"], state.axis
@@ -146,13 +146,13 @@ def compute(state: State) -> dict:
         "turn": policy["turning"] | {"turned": policy["turning"]["fall"] >= WORTH_SAYING},
         "span": last if x == "step"
                 else max(6.2, *(p["distance"] for other in lab["policies"] for p in other["points"])),
-        "best": best, "best_kl": best_of_n_kl(best["n"]), "chances": chances(best["n"]),
+        "best": best, "best_kl": best_of_n_kl(best["n"]), "chances": rank_chances(best["n"]),
         "best_true": [(p["distance"], p["true"], p["n"]) for p in lab["best_of_n"]],
         "accuracy": lab["reward_accuracy"][0], "command": lab["command"], "minutes": policy["minutes"],
     }
 
 
-def where(n: dict) -> str:
+def source_note(n: dict) -> str:
     """Which runs the numbers are of, where that is not plain from the control."""
     if len(n["logged"]) == 2:
         low, high = n["logged"]
@@ -162,12 +162,12 @@ def where(n: dict) -> str:
     return ""
 
 
-def sentence(n: dict, words: str) -> str:
-    begin = where(n)
+def sourced(n: dict, words: str) -> str:
+    begin = source_note(n)
     return begin + (words[0].lower() + words[1:] if begin else words)
 
 
-def since(n: dict) -> str:
+def since_peak(n: dict) -> str:
     """What has happened since the highest point of the true quality."""
     top, here = n["peak"], n["here"]
     who = "the most sceptical of three reward models" if n["ensemble"] else "the reward model"
@@ -186,23 +186,23 @@ def gone_up(n: dict) -> str:
 
 
 insight = first_true(
-    Claim(lambda n: bool(n["missing"]), lambda n: n["missing"]),
-    Claim(lambda n: n["here"]["index"] == 0,
-          lambda n: sentence(n, f"Before training the reward model gives {num(n['here']['proxy'], 2)}, and "
+    Remark(lambda n: bool(n["missing"]), lambda n: n["missing"]),
+    Remark(lambda n: n["here"]["index"] == 0,
+           lambda n: sourced(n, f"Before training the reward model gives {num(n['here']['proxy'], 2)}, and "
                                 f"true quality is {num(n['here']['true'], 2)}.")),
-    Claim(lambda n: (n["here"]["index"] <= n["peak"]["index"] and n["here"]["true"] > n["start"]["true"]
-                     and n["here"]["proxy"] > n["start"]["proxy"]),
-          lambda n: sentence(n, gone_up(n))),
-    Claim(lambda n: n["here"]["true"] < n["peak"]["true"] and n["turn"]["turned"],
-          lambda n: sentence(n, since(n))),
-    Claim(lambda n: n["here"]["true"] < n["peak"]["true"] and not n["turn"]["turned"],
-          lambda n: sentence(n, f"True quality is {num(n['here']['true'], 2)}, below its highest of "
+    Remark(lambda n: (n["here"]["index"] <= n["peak"]["index"] and n["here"]["true"] > n["start"]["true"]
+                      and n["here"]["proxy"] > n["start"]["proxy"]),
+           lambda n: sourced(n, gone_up(n))),
+    Remark(lambda n: n["here"]["true"] < n["peak"]["true"] and n["turn"]["turned"],
+           lambda n: sourced(n, since_peak(n))),
+    Remark(lambda n: n["here"]["true"] < n["peak"]["true"] and not n["turn"]["turned"],
+           lambda n: sourced(n, f"True quality is {num(n['here']['true'], 2)}, below its highest of "
                                 f"{num(n['peak']['true'], 2)} at step {n['peak']['step']}; but in the mean "
                                 f"of neighbouring examinations {100 * n['turn']['fall']:.1f} % of what was "
                                 f"gained are lost by the end, less than the {100 * WORTH_SAYING:.0f} % that "
                                 "count as turning over.")),
-    Claim(lambda n: True,
-          lambda n: sentence(n, f"At step {n['here']['step']} the proxy is {num(n['here']['proxy'], 2)} and "
+    Remark(lambda n: True,
+           lambda n: sourced(n, f"At step {n['here']['step']} the proxy is {num(n['here']['proxy'], 2)} and "
                                 f"true quality {num(n['here']['true'], 2)}.")),
 )
 

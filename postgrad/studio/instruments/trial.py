@@ -11,13 +11,13 @@ from __future__ import annotations
 from itertools import pairwise
 from statistics import median
 
-from postgrad.studio.instruments.base import Claim, first_true
+from postgrad.studio.instruments.base import Remark, first_true
 
 PAIRS = 4
 RANKS, RATES = "abt", "12345"
 
 
-def order() -> list[tuple[str, int, int]]:
+def question_order() -> list[tuple[str, int, int]]:
     """What is asked, in order: (rank or rate, pair, side). In the second round the sides are swapped and the
     answers come the other way round."""
     ranked = [("rank", pair, 0) for pair in range(PAIRS)]
@@ -26,10 +26,10 @@ def order() -> list[tuple[str, int, int]]:
     return [*ranked, *rated, *again, *reversed(rated)]
 
 
-ORDER = order()
+ORDER = question_order()
 
 
-def answers(text: str) -> list[str]:
+def trial_answers(text: str) -> list[str]:
     """The answers of a trial; raises on what is none."""
     begun, _, rest = text.partition(".")
     given = rest.split(".") if rest else []
@@ -48,15 +48,15 @@ def is_answer(word: str, letters: str) -> bool:
     return 2 <= len(word) <= 4 and word[0] in letters and tenths.isascii() and tenths.isdecimal()
 
 
-def joined(text: str, answer: str, seconds: float) -> str:
+def with_answer(text: str, answer: str, seconds: float) -> str:
     """The trial with one answer more."""
-    answers(text)
+    trial_answers(text)
     if not answer:
         return text
     if answer == "0":
         return "0"
     longer = f"{text}.{answer}{round(10 * min(max(seconds, 0.0), 99.9))}"
-    answers(longer)
+    trial_answers(longer)
     return longer
 
 
@@ -65,7 +65,7 @@ def first_wins(ratings: list[int]) -> int:
     return (ratings[0] > ratings[1]) - (ratings[0] < ratings[1])
 
 
-def measured(given: list[str]) -> dict:
+def trial_result(given: list[str]) -> dict:
     """Of a trial that is over: seconds for a pair, and the pairs judged alike both times, by either way."""
     rank, rate, took = {}, {}, {"rank": [], "rate": []}
     for word, (kind, pair, side) in zip(given, ORDER, strict=True):
@@ -83,14 +83,14 @@ def measured(given: list[str]) -> dict:
                         "rate": median(a + b for a, b in list(pairwise(took["rate"]))[::2])}}
 
 
-def stand(text: str, items: list[dict]) -> dict:
+def trial_state(text: str, items: list[dict]) -> dict:
     """How far a trial is: what is asked next, or what came of it. The pairs are the last that there are to
     label, so that few have met them."""
-    given, shown = answers(text), items[-PAIRS:]
+    given, shown = trial_answers(text), items[-PAIRS:]
     if not text:
         return {"state": "open", "of": len(ORDER)}
     if len(given) == len(ORDER):
-        result = measured(given)
+        result = trial_result(given)
         return {"state": "done", **result, "says": says(result)}
     kind, pair, side = ORDER[len(given)]
     item, sides = shown[pair], shown[pair]["answers"][::-1] if side else shown[pair]["answers"]
@@ -98,7 +98,7 @@ def stand(text: str, items: list[dict]) -> dict:
             "of": len(ORDER), "answers": sides if kind == "rank" else [item["answers"][side]]}
 
 
-def figures(n: dict) -> str:
+def trial_figures(n: dict) -> str:
     times, alike = n["seconds"], n["alike"]
     return (f"Ranking took you {times['rank']:.1f} s a pair and rating {times['rate']:.1f} s; you agreed "
             f"with yourself on {alike['rank']} of {n['pairs']} pairs by ranking, on {alike['rate']} by "
@@ -106,11 +106,11 @@ def figures(n: dict) -> str:
 
 
 says = first_true(
-    Claim(lambda n: (n["seconds"]["rank"] < n["seconds"]["rate"]
-                     and n["alike"]["rank"] >= n["alike"]["rate"]),
-          lambda n: f"{figures(n)} For you, on these, ranking was the easier way."),
-    Claim(lambda n: (n["seconds"]["rank"] > n["seconds"]["rate"]
-                     and n["alike"]["rank"] <= n["alike"]["rate"]),
-          lambda n: f"{figures(n)} For you, on these, rating was the easier way."),
-    Claim(lambda n: True, lambda n: f"{figures(n)} Neither way was plainly easier."),
+    Remark(lambda n: (n["seconds"]["rank"] < n["seconds"]["rate"]
+                      and n["alike"]["rank"] >= n["alike"]["rate"]),
+           lambda n: f"{trial_figures(n)} For you, on these, ranking was the easier way."),
+    Remark(lambda n: (n["seconds"]["rank"] > n["seconds"]["rate"]
+                      and n["alike"]["rank"] <= n["alike"]["rate"]),
+           lambda n: f"{trial_figures(n)} For you, on these, rating was the easier way."),
+    Remark(lambda n: True, lambda n: f"{trial_figures(n)} Neither way was plainly easier."),
 )

@@ -6,56 +6,58 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from postgrad.studio.instruments import INSTRUMENTS, context, find
+from postgrad.studio.instruments import INSTRUMENTS, instrument_context, instrument_named
 from postgrad.studio.instruments.base import RUNS, Instrument
-from postgrad.studio.pages import fragment, page
+from postgrad.studio.pages import fragment, full_page
 
 
-def first(instrument: Instrument) -> dict:
+def first_numbers(instrument: Instrument) -> dict:
     """The numbers of the state that an instrument begins with."""
     return instrument.numbers(instrument.settle(instrument.state()))
 
 
-def index(request: Request) -> Response:
+def gallery_page(request: Request) -> Response:
     """The gallery. Its small figures are fetched one by one, so that the page need not wait for torch; an
     export holds them."""
-    figures = ({i.name: first(i) for i in INSTRUMENTS.values()}
+    figures = ({i.name: first_numbers(i) for i in INSTRUMENTS.values()}
                if request.headers.get("x-postgrad-export") == "1" else {})
-    return page(request, "instruments/index.html", instruments=INSTRUMENTS.values(), figures=figures)
+    return full_page(request, "instruments/index.html", instruments=INSTRUMENTS.values(), figures=figures)
 
 
-def small(request: Request) -> Response:
-    instrument = find(request.path_params["name"])
-    return fragment(request, "instruments/small.html", instrument=instrument, numbers=first(instrument))
+def small_figure(request: Request) -> Response:
+    instrument = instrument_named(request.path_params["name"])
+    return fragment(request, "instruments/small.html", instrument=instrument,
+                    numbers=first_numbers(instrument))
 
 
-def whole(request: Request) -> Response:
+def instrument_page(request: Request) -> Response:
     RUNS.set(request.app.state.runs)
-    instrument = find(request.path_params["name"])
+    instrument = instrument_named(request.path_params["name"])
     rest = list(INSTRUMENTS.values())
-    return page(request, "instrument.html", others=rest, **context(instrument, request.query_params))
+    return full_page(request, "instrument.html", others=rest,
+                     **instrument_context(instrument, request.query_params))
 
 
-def frame(request: Request) -> Response:
+def instrument_frame(request: Request) -> Response:
     """The whole instrument as a figure, for the running text of a chapter."""
     RUNS.set(request.app.state.runs)
-    instrument = find(request.path_params["name"])
-    return fragment(request, "instrument_frame.html", **context(instrument, request.query_params))
+    instrument = instrument_named(request.path_params["name"])
+    return fragment(request, "instrument_frame.html", **instrument_context(instrument, request.query_params))
 
 
-def figure(request: Request) -> Response:
+def instrument_figure(request: Request) -> Response:
     """The picture alone, for a control that has moved;
     the controls too where the state has changed which there are."""
     RUNS.set(request.app.state.runs)
-    instrument = find(request.path_params["name"])
+    instrument = instrument_named(request.path_params["name"])
     return fragment(request, "instrument_figure.html", swapped=True,
-                    **context(instrument, request.query_params))
+                    **instrument_context(instrument, request.query_params))
 
 
 routes = [
-    Route("/instruments", index, name="instruments"),
-    Route("/instruments/{name}", whole, name="instrument"),
-    Route("/instruments/{name}/frame", frame, name="frame"),
-    Route("/instruments/{name}/figure", figure, name="figure"),
-    Route("/instruments/{name}/small", small, name="small"),
+    Route("/instruments", gallery_page, name="instruments"),
+    Route("/instruments/{name}", instrument_page, name="instrument"),
+    Route("/instruments/{name}/frame", instrument_frame, name="frame"),
+    Route("/instruments/{name}/figure", instrument_figure, name="figure"),
+    Route("/instruments/{name}/small", small_figure, name="small"),
 ]

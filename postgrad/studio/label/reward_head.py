@@ -25,7 +25,7 @@ STEPS = 12    # of Newton's method, at most; the gradient is 0 to rounding after
 MODEL = "tiny-chat"
 
 
-class Reader:
+class FeatureReader:
     """What the embedded model makes of an answer. It stands still, so an answer is read once."""
 
     def __init__(self, model: str = MODEL):
@@ -41,9 +41,9 @@ class Reader:
         return torch.stack([self.model.hidden(torch.tensor([row]))[0, -1] for row in rows]).double()
 
 
-def features(answers: Sequence[tuple[str, str]]) -> Tensor:  # (question, answer) x N -> [N, D]
+def answer_features(answers: Sequence[tuple[str, str]]) -> Tensor:  # (question, answer) x N -> [N, D]
     """The hidden state at the end of each answer."""
-    reader = Reader()
+    reader = FeatureReader()
     return torch.cat([reader.read(Prompt.ask(question).messages, [answer]) for question, answer in answers])
 
 
@@ -52,14 +52,14 @@ def standardised(x: Tensor, like: Tensor) -> Tensor:  # [..., D], [M, D] -> [...
     return (x - like.mean(0)) / like.std(0).clamp(min=1e-6) / like.shape[1] ** 0.5
 
 
-def share(labels: Sequence[str]) -> Tensor:  # "abt..." -> [N]
+def win_share(labels: Sequence[str]) -> Tensor:  # "abt..." -> [N]
     """How much of each pair the first answer has won: a all, b nothing, t (a tie) half."""
     if set(labels) - {"a", "b", "t"}:
         raise ValueError(f"labels are {''.join(labels)!r}: expected one of a, b and t for each pair.")
     return torch.tensor([{"a": 1.0, "b": 0.0, "t": 0.5}[label] for label in labels], dtype=torch.float64)
 
 
-def fit(a: Tensor, b: Tensor, first: Tensor) -> Tensor:  # [N, D], [N, D], [N] -> w [D]
+def fit_head(a: Tensor, b: Tensor, first: Tensor) -> Tensor:  # [N, D], [N, D], [N] -> w [D]
     """The head that minimises the mean of -log sigmoid(w.winner - w.loser) + PRIOR |w|^2 / 2,
     by Newton's method.
 
@@ -85,7 +85,7 @@ def fit(a: Tensor, b: Tensor, first: Tensor) -> Tensor:  # [N, D], [N, D], [N] -
     return span @ w
 
 
-def accuracy(gap: Tensor, label: Tensor) -> float:  # [N], [N]
+def ranking_accuracy(gap: Tensor, label: Tensor) -> float:  # [N], [N]
     """The share of pairs ranked as labelled: above 0 the first is better.
 
     A gap of exactly 0 or a tie (0) counts half.

@@ -27,13 +27,13 @@ from postgrad.data.items import Item
 from postgrad.data.preferences import ask_of
 from postgrad.data.store import Store
 from postgrad.maths.intervals import grouped_interval
-from postgrad.studio.label.reward_head import MODEL, Reader, fit, share, standardised
+from postgrad.studio.label.reward_head import MODEL, FeatureReader, fit_head, standardised, win_share
 
 FOLDS = 5
 AHEAD = 200  # items not judged yet that are scored too
 
 
-class Remembering(Reader):
+class CachedReader(FeatureReader):
     """A reader that keeps what it has read of an item."""
 
     def __init__(self, model: str = MODEL):
@@ -51,7 +51,7 @@ def fold_of(item: Item) -> int:
     return int(hashlib.sha256(ask_of(item.messages).encode()).hexdigest(), 16) % FOLDS
 
 
-def train(judged: Sequence[tuple[Item, str]], ahead: Sequence[Item], reader: Remembering) -> dict:
+def cross_validate(judged: Sequence[tuple[Item, str]], ahead: Sequence[Item], reader: CachedReader) -> dict:
     """Held-out accuracy with its interval, and the chance that a wins for every item:
     each by a head that has not seen it."""
     began = time.perf_counter()
@@ -62,39 +62,40 @@ def train(judged: Sequence[tuple[Item, str]], ahead: Sequence[Item], reader: Rem
              "too_long": len(judged) - len(rows), "accuracy": None, "low": None, "high": None, "held_out": 0,
              "longer": None, "chance": {}}
     if won:
-        found["chance"] = chance = chances(rows, coming, reader)
+        found["chance"] = chance = win_chances(rows, coming, reader)
         tested = [(item, choice) for item, choice in won if item.uid in chance]
         if tested:
-            hits = [half((chance[item.uid] - 0.5) * (1 if choice == "a" else -1)) for item, choice in tested]
+            hits = [hit_or_half((chance[item.uid] - 0.5) * (1 if choice == "a" else -1)) for item,
+                    choice in tested]
             held = grouped_interval(hits, [ask_of(item.messages) for item, _ in tested], (0.0, 1.0))
             found |= dict(zip(("accuracy", "low", "high"), held, strict=True))
         found["held_out"] = len(tested)
-        found["longer"] = sum(half((len(item.a) - len(item.b)) * (1 if choice == "a" else -1))
+        found["longer"] = sum(hit_or_half((len(item.a) - len(item.b)) * (1 if choice == "a" else -1))
                               for item, choice in won) / len(won)
     return found | {"seconds": time.perf_counter() - began}
 
 
-def half(gap: float) -> float:
+def hit_or_half(gap: float) -> float:
     """1 above 0, 0 below; a gap that is exactly 0 counts half."""
     return 0.5 if gap == 0 else float(gap > 0)
 
 
-def chances(rows: Sequence[tuple[Item, str]], coming: Sequence[Item],
-            reader: Remembering) -> dict[str, float]:
+def win_chances(rows: Sequence[tuple[Item, str]], coming: Sequence[Item],
+                reader: CachedReader) -> dict[str, float]:
     """P(a > b) of each item: a judged one by a head trained on the other folds (left out where there is none
     to train on), one that is still to come by a head trained on all."""
     items, n = [*(item for item, _ in rows), *coming], len(rows)
     states = torch.stack([reader.pair(item) for item in items])
     states = standardised(states, states.flatten(0, 1))
-    won = share([choice[0] for _, choice in rows])
+    won = win_share([choice[0] for _, choice in rows])
     fold = torch.tensor([fold_of(item) for item, _ in rows])
     chance = torch.full((len(items),), float("nan"), dtype=torch.float64)
     for number in fold.unique().tolist():
         out, rest = (fold == number).nonzero().flatten(), (fold != number).nonzero().flatten()
         if len(rest):
-            chance[out] = chance_of(fit(*states[rest].unbind(1), won[rest]), states[out])
+            chance[out] = chance_of(fit_head(*states[rest].unbind(1), won[rest]), states[out])
     if coming:
-        chance[n:] = chance_of(fit(*states[:n].unbind(1), won), states[n:])
+        chance[n:] = chance_of(fit_head(*states[:n].unbind(1), won), states[n:])
     return {item.uid: p for item, p in zip(items, chance.tolist(), strict=True) if p == p}
 
 
@@ -104,26 +105,26 @@ def chance_of(head: Tensor, states: Tensor) -> Tensor:  # [D], [N, 2, D] -> [N]
     return torch.sigmoid(a - b)
 
 
-def from_store(path: str, reader: Remembering) -> dict:
+def train_on_store(path: str, reader: CachedReader) -> dict:
     """A training on what the store holds now: one judgement an item, by the majority of its labellers."""
     with Store.open(path, create=False) as store:
         judged = [(item, choice) for item, choice, _ in store.judged()]
         seen = {item.uid for item, _ in judged}
         ahead = [item for item, _ in store.items() if item.uid not in seen][:AHEAD]
-    return train(judged, ahead, reader)
+    return cross_validate(judged, ahead, reader)
 
 
-def main() -> None:
+def serve_trainings() -> None:
     os.nice(10)
     torch.set_num_threads(1)
-    reader = Remembering()
+    reader = CachedReader()
     for _ in sys.stdin:
         try:
-            said = from_store(sys.argv[1], reader)
+            said = train_on_store(sys.argv[1], reader)
         except ValueError as error:
             said = {"error": str(error)}
         print(json.dumps(said), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    serve_trainings()

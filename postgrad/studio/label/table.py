@@ -16,7 +16,7 @@ from starlette.routing import Route
 from postgrad.data.items import CHOICES, Item, check_labeller
 from postgrad.data.store import Store
 from postgrad.studio.label.workers import RewardTrainer
-from postgrad.studio.pages import app_object, form_handler, fragment, open_store, page
+from postgrad.studio.pages import app_object, form_handler, fragment, full_page, open_store
 
 ROWS = 25
 LARGEST = 20_000_000  # bytes of a file that is imported
@@ -27,7 +27,7 @@ FORMATS = {"pairs": "for reward and dpo", "singles": "for kto"}
 
 
 @dataclass(frozen=True)
-class Row:
+class LabelRow:
     """A line of the table.
 
     chance: the reward model's P(a > b), by a model that has not seen the pair; None if unknown.
@@ -53,21 +53,21 @@ class Row:
                 and kinds.get(shown, shown in choices))
 
 
-def rows_of(request: Request, store: Store | None, removed: bool = False) -> list[Row]:
+def label_rows(request: Request, store: Store | None, removed: bool = False) -> list[LabelRow]:
     result = app_object(request, "reward_trainer", RewardTrainer).result
     chance = result["chance"] if result else {}
     items = store.items(removed=removed) if store else []
-    return [Row(item, choices, chance.get(item.uid), removed) for item, choices in items]
+    return [LabelRow(item, choices, chance.get(item.uid), removed) for item, choices in items]
 
 
-def table(request: Request) -> Response:
+def table_page(request: Request) -> Response:
     query = request.query_params
     shown, text, labeller, start = (query.get(name, "") for name in ("shown", "text", "labeller", "start"))
     if shown not in SHOWN or not (start or "0").isdecimal():
         raise ValueError(f"nothing can be shown by {shown[:40]!r} from {start[:20]!r} on: choose one of "
                          f"{', '.join(SHOWN)}.")
     with open_store(request) as store:
-        rows = rows_of(request, store, shown == "removed")
+        rows = label_rows(request, store, shown == "removed")
         labellers = sorted({who for row in rows for who in row.choices})
         total, begin = len(rows), int(start or 0)
     rows = [row for row in rows if row.fits(shown, text, labeller)]
@@ -75,15 +75,16 @@ def table(request: Request) -> Response:
     turns = ([("Earlier", max(0, begin - ROWS))] * (begin > 0)
              + [("Later", begin + ROWS)] * (begin + ROWS < len(rows)))
     turn = {word: f"/label/data?{urlencode(at | {'start': place})}" for word, place in turns}
-    return page(request, "label/data.html", rows=rows[begin: begin + ROWS], matching=len(rows), begin=begin,
-                total=total, at=at, turn=turn, kinds=SHOWN, labellers=labellers, choices=CHOICES,
-                formats=FORMATS)
+    return full_page(request, "label/data.html", rows=rows[begin: begin + ROWS], matching=len(rows),
+                     begin=begin,
+                     total=total, at=at, turn=turn, kinds=SHOWN, labellers=labellers, choices=CHOICES,
+                     formats=FORMATS)
 
 
-def row(request: Request, item: str, message: str = "", back: dict | None = None) -> Response:
+def row_fragment(request: Request, item: str, message: str = "", back: dict | None = None) -> Response:
     """One line of the table as it stands now; `back`: the fields of a form that undoes what was just done."""
     with open_store(request) as store:
-        both = [*rows_of(request, store), *rows_of(request, store, removed=True)]
+        both = [*label_rows(request, store), *label_rows(request, store, removed=True)]
         found = next((row for row in both if row.item.uid == item), None)
         if found is None:
             raise ValueError(f"the store has no item {item[:40]!r}.")
@@ -91,7 +92,7 @@ def row(request: Request, item: str, message: str = "", back: dict | None = None
     return fragment(request, "label/row.html", row=found, message=message, back=back, choices=CHOICES)
 
 
-def edit(request: Request, fields: Mapping[str, str]) -> Response:
+def edit_choice(request: Request, fields: Mapping[str, str]) -> Response:
     """One labeller's judgement of one item, changed, given or (choice "") taken back,
     if it is still what the page showed."""
     item, labeller, choice, was = (fields.get(name, "") for name in ("item", "labeller", "choice", "was"))
@@ -102,23 +103,24 @@ def edit(request: Request, fields: Mapping[str, str]) -> Response:
         store.asked(item, labeller)  # it exists
         stands = store.revise(item, labeller, choice or None, was or None)
     if stands != (choice or None):
-        return row(request, item, f"Not changed: meanwhile {labeller} has said {stands or 'nothing'}.")
+        return row_fragment(request, item,
+                            f"Not changed: meanwhile {labeller} has said {stands or 'nothing'}.")
     words = f"{labeller}: {was or 'nothing'} → {choice or 'nothing'}."
-    return row(request, item, words,
-               {"act": "edit", "item": item, "labeller": labeller, "choice": was, "was": choice})
+    return row_fragment(request, item, words,
+                        {"act": "edit", "item": item, "labeller": labeller, "choice": was, "was": choice})
 
 
-def remove(request: Request, fields: Mapping[str, str]) -> Response:
+def remove_item(request: Request, fields: Mapping[str, str]) -> Response:
     item, gone = fields.get("item", ""), fields.get("removed", "1") == "1"
     with open_store(request) as store:
         if store is None:
             raise ValueError("there is no store any more.")
         store.remove(item, gone)
-    return row(request, item, "Removed." if gone else "Brought back.",
-               {"act": "remove", "item": item, "removed": "0"} if gone else None)
+    return row_fragment(request, item, "Removed." if gone else "Brought back.",
+                        {"act": "remove", "item": item, "removed": "0"} if gone else None)
 
 
-def bring_in(request: Request, fields: Mapping[str, str]) -> Response:
+def import_pairs(request: Request, fields: Mapping[str, str]) -> Response:
     """A JSONL text into the store, all or nothing; the sentence that the command says."""
     from postgrad.data.exchange import read_items
     name = Path(fields.get("name", "")).name.replace("\x00", "")[:80] or "pasted.jsonl"
@@ -136,7 +138,7 @@ def bring_in(request: Request, fields: Mapping[str, str]) -> Response:
     return fragment(request, "label/imported.html", stored=found, file=seen, name=name)
 
 
-def take_out(request: Request) -> Response:
+def export_labels(request: Request) -> Response:
     """The judgements as a JSONL file that `postgrad train` reads."""
     from postgrad.data.exchange import export
     query = request.query_params
@@ -153,9 +155,9 @@ def take_out(request: Request) -> Response:
 
 
 routes = [
-    Route("/label/data", table, name="label-data"),
-    Route("/label/data/edit", form_handler(edit), methods=["POST"]),
-    Route("/label/data/remove", form_handler(remove), methods=["POST"]),
-    Route("/label/data/import", form_handler(bring_in, limit=LARGEST), methods=["POST"]),
-    Route("/label/data/export", take_out),
+    Route("/label/data", table_page, name="label-data"),
+    Route("/label/data/edit", form_handler(edit_choice), methods=["POST"]),
+    Route("/label/data/remove", form_handler(remove_item), methods=["POST"]),
+    Route("/label/data/import", form_handler(import_pairs, limit=LARGEST), methods=["POST"]),
+    Route("/label/data/export", export_labels),
 ]

@@ -23,7 +23,7 @@ from postgrad.data.items import agreement, check_labeller, counts
 from postgrad.data.store import Store
 from postgrad.studio.label import table as label_data
 from postgrad.studio.label.workers import FIRST, PairMaker, RewardTrainer
-from postgrad.studio.pages import app_object, form_handler, fragment, open_store, page
+from postgrad.studio.pages import app_object, form_handler, fragment, full_page, open_store
 from postgrad.system.plugins import declared_names
 
 MODELS = ("tiny-chat", "tiny")
@@ -40,7 +40,7 @@ def labeller_of(request: Request) -> str:
 
 # what the page shows
 
-def place(store: Store | None, labeller: str, item: str = "", message: str = "") -> dict:
+def next_pair(store: Store | None, labeller: str, item: str = "", message: str = "") -> dict:
     """The pair that comes next for this labeller, or the item that was asked for, and how far they are."""
     asked, was = ((None, None) if store is None else store.asked(item, labeller) if item
                   else (store.next(labeller), None))
@@ -50,7 +50,7 @@ def place(store: Store | None, labeller: str, item: str = "", message: str = "")
             "message": message}
 
 
-def live(request: Request, store: Store | None) -> dict:
+def reward_model_status(request: Request, store: Store | None) -> dict:
     """The reward model as it stands, and how far labellers agree. Starts a training where one is due."""
     trainer = app_object(request, "reward_trainer", RewardTrainer)
     choices = [(None, by) for by in store.choices()] if store else []
@@ -62,14 +62,14 @@ def live(request: Request, store: Store | None) -> dict:
             "to_go": max(0, FIRST - found["judged"])}
 
 
-def making(request: Request, store: Store | None) -> dict:
+def making_form(request: Request, store: Store | None) -> dict:
     """What the form that makes pairs offers, and what has become of the last one."""
     return {"maker": app_object(request, "pair_maker", PairMaker),
-            "models": models_of(request.app.state.runs), "tasks": tasks(),
+            "models": sampling_models(request.app.state.runs), "tasks": task_names(),
             "seed": store.size() if store else 0}
 
 
-def models_of(runs: Path) -> list[str]:
+def sampling_models(runs: Path) -> list[str]:
     """The embedded models, and the runs of the folder that have a checkpoint of a model that writes."""
     found = sorted(path.parent for path in [*runs.glob("*/checkpoints"), *runs.glob("*/*/checkpoints")]
                    if any(path.iterdir()))
@@ -77,7 +77,7 @@ def models_of(runs: Path) -> list[str]:
 
 
 @cache
-def tasks() -> tuple[str, ...]:
+def task_names() -> tuple[str, ...]:
     """The names of the built-in tasks. `postgrad.data.tasks` is not imported: it imports torch."""
     declared = declared_names(Path(postgrad.__file__).parent / "data" / "tasks")
     return tuple(name for name in declared if ":" not in name)
@@ -85,18 +85,19 @@ def tasks() -> tuple[str, ...]:
 
 # handlers
 
-def whole(request: Request) -> Response:
+def label_page(request: Request) -> Response:
     labeller, item = labeller_of(request), request.query_params.get("item", "")
     with open_store(request) as store:
-        what = (place(store, labeller, item) if labeller
+        what = (next_pair(store, labeller, item) if labeller
                 else {"labeller": "", "total": store.size() if store else 0})
-        answer = page(request, "label/page.html", **what, **live(request, store), **making(request, store))
+        answer = full_page(request, "label/page.html", **what, **reward_model_status(request, store),
+                           **making_form(request, store))
     if labeller:
         answer.set_cookie("labeller", quote(labeller), max_age=31536000, samesite="strict")
     return answer
 
 
-def choose(request: Request, fields: Mapping[str, str]) -> Response:
+def record_choice(request: Request, fields: Mapping[str, str]) -> Response:
     """One judgement. What it meets on the disk decides, not what the page believes."""
     labeller, item, choice, was = (fields.get(name, "") for name in ("labeller", "item", "choice", "was"))
     with open_store(request) as store:
@@ -106,27 +107,28 @@ def choose(request: Request, fields: Mapping[str, str]) -> Response:
         try:
             asked, _ = store.asked(item, labeller)
         except ValueError:
-            return shown(request, store, labeller, "That pair has been removed meanwhile; here is another.")
+            return pair_fragment(request, store, labeller,
+                                 "That pair has been removed meanwhile; here is another.")
         stands = store.revise(item, labeller, choice, was or None)
         words = {asked.sides[0]: "A", asked.sides[1]: "B", "tie": "tie", "skip": "skipped",
                  None: "taken back"}
         message = (f"You had judged that pair already ({words[stands]}), in another tab perhaps: "
                    "nothing was changed." if stands != choice
-                   else f"{words[choice]}{guess(request, item, asked.sides, choice)}")
-        return shown(request, store, labeller, message, changed=stands == choice)
+                   else f"{words[choice]}{guess_text(request, item, asked.sides, choice)}")
+        return pair_fragment(request, store, labeller, message, changed=stands == choice)
 
 
-def shown(request: Request, store: Store | None, labeller: str, message: str, item: str = "",
-          changed: bool = False) -> Response:
+def pair_fragment(request: Request, store: Store | None, labeller: str, message: str, item: str = "",
+                  changed: bool = False) -> Response:
     """The pair that comes next; and word to the rest of the page, which asks for itself,
     that something was said."""
     app_object(request, "reward_trainer", RewardTrainer).changed(int(changed))
-    answer = fragment(request, "label/pair.html", **place(store, labeller, item, message))
+    answer = fragment(request, "label/pair.html", **next_pair(store, labeller, item, message))
     answer.headers["HX-Trigger"] = "judged"
     return answer
 
 
-def guess(request: Request, item: str, sides: tuple[str, str], choice: str) -> str:
+def guess_text(request: Request, item: str, sides: tuple[str, str], choice: str) -> str:
     """What the reward model had expected of a pair it was not trained on."""
     result = app_object(request, "reward_trainer", RewardTrainer).result
     chance = result and result["chance"].get(item)
@@ -137,26 +139,26 @@ def guess(request: Request, item: str, sides: tuple[str, str], choice: str) -> s
     return f". The reward model had guessed {side}, at {100 * sure:.0f} %"
 
 
-def undo(request: Request, fields: Mapping[str, str]) -> Response:
+def undo_choice(request: Request, fields: Mapping[str, str]) -> Response:
     labeller = fields.get("labeller", "")
     with open_store(request) as store:
         back = store.undo(labeller) if store else None
         message = ("The last judgement is taken back: here is its pair." if back
                    else "There is nothing to undo.")
-        return shown(request, store, labeller, message, back.item.uid if back else "",
-                     changed=back is not None)
+        return pair_fragment(request, store, labeller, message, back.item.uid if back else "",
+                             changed=back is not None)
 
 
-def panel(request: Request) -> Response:
+def status_fragment(request: Request) -> Response:
     """The reward model and the agreement alone: what a page asks for while the model trains."""
     with open_store(request) as store:
-        return fragment(request, "label/live.html", **live(request, store))
+        return fragment(request, "label/live.html", **reward_model_status(request, store))
 
 
-def make(request: Request, fields: Mapping[str, str]) -> Response:
+def make_pairs(request: Request, fields: Mapping[str, str]) -> Response:
     """Starts `postgrad label make` in a process of its own."""
     with open_store(request) as store:
-        known = making(request, store)
+        known = making_form(request, store)
     model, task, count = fields.get("model", ""), fields.get("task", ""), fields.get("prompts", "")
     if model not in known["models"] or task not in known["tasks"]:
         raise ValueError(f"no pairs can be made by {model[:60]!r} on {task[:60]!r}: choose a model and a "
@@ -171,17 +173,17 @@ def make(request: Request, fields: Mapping[str, str]) -> Response:
     return fragment(request, "label/making.html", **known)
 
 
-def made(request: Request) -> Response:
+def making_fragment(request: Request) -> Response:
     with open_store(request) as store:
-        return fragment(request, "label/making.html", **making(request, store))
+        return fragment(request, "label/making.html", **making_form(request, store))
 
 
 routes = [
-    Route("/label", whole, name="label"),
-    Route("/label/choose", form_handler(choose), methods=["POST"]),
-    Route("/label/undo", form_handler(undo), methods=["POST"]),
-    Route("/label/live", panel),
-    Route("/label/make", form_handler(make), methods=["POST"]),
-    Route("/label/made", made),
+    Route("/label", label_page, name="label"),
+    Route("/label/choose", form_handler(record_choice), methods=["POST"]),
+    Route("/label/undo", form_handler(undo_choice), methods=["POST"]),
+    Route("/label/live", status_fragment),
+    Route("/label/make", form_handler(make_pairs), methods=["POST"]),
+    Route("/label/made", making_fragment),
     *label_data.routes,
 ]

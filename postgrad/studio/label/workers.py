@@ -19,7 +19,7 @@ HOME = Path(__file__).parents[3]  # the folder that holds the package
 FIRST, STEP = 10, 5
 
 
-def python(*words: str, **more) -> subprocess.Popen:
+def python_process(*words: str, **more) -> subprocess.Popen:
     """A process of this very package, whatever folder the server was started in."""
     path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen([sys.executable, "-m", *words], env=os.environ | {"PYTHONPATH": path}, text=True,
@@ -84,9 +84,10 @@ class RewardTrainer:
     def _ask(self) -> dict:
         """One training, in the process that has the model in memory; a process that has died is replaced."""
         if self._process is None or self._process.poll() is not None:
-            self._process = python("postgrad.studio.label.reward_process", str(self.store),
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                   start_new_session=True)
+            self._process = python_process("postgrad.studio.label.reward_process", str(self.store),
+                                           stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                           stderr=subprocess.DEVNULL,
+                                           start_new_session=True)
         try:
             self._process.stdin.write("train\n")
             self._process.stdin.flush()
@@ -118,9 +119,9 @@ class PairMaker:
                 raise ValueError(f"{self.busy}: wait until it is done.")
             self.busy, self.message, self.failed = about, "", False
         command = ("postgrad", "label", "make", "--store", str(self.store), "--json", *words)
-        self._process = python(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               stdin=subprocess.DEVNULL, start_new_session=True,
-                               preexec_fn=lambda: os.nice(10))
+        self._process = python_process(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       stdin=subprocess.DEVNULL, start_new_session=True,
+                                       preexec_fn=lambda: os.nice(10))
         self.thread = threading.Thread(target=self._wait, daemon=True)
         self.thread.start()
 
@@ -129,7 +130,7 @@ class PairMaker:
         with self._lock:
             self.failed = self._process.returncode != 0
             self.message = (wrong.strip().removeprefix("postgrad: ")[-400:] if self.failed
-                            else made(json.loads(out)))
+                            else pairs_made_text(json.loads(out)))
             self.busy = ""
 
     def close(self) -> None:
@@ -137,7 +138,7 @@ class PairMaker:
             self._process.terminate()
 
 
-def made(found: dict) -> str:
+def pairs_made_text(found: dict) -> str:
     known = f", {found['known']} were known" if found["known"] else ""
     skipped = f", {found['skipped']} prompts skipped, for the answers were equal" if found["skipped"] else ""
     return f"{found['added']} new pairs{known}{skipped}."

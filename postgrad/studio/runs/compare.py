@@ -5,61 +5,64 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from postgrad.studio.pages import fragment, page
+from postgrad.studio.pages import fragment, full_page
 from postgrad.studio.runs import curves, samples
-from postgrad.studio.runs.listing import listed
-from postgrad.studio.runs.shared import asked, data, flat, trace_of, watch
-from postgrad.studio.runs.traces import Trace, address, text_of
+from postgrad.studio.runs.listing import run_list
+from postgrad.studio.runs.shared import chart_data, flat_config, log_cursor, query_number, trace_of
+from postgrad.studio.runs.traces import Trace, optional_text, run_address
 
 MOST = 6  # runs side by side
 
 
-def compare(request: Request) -> Response:
+def compare_page(request: Request) -> Response:
     names = list(dict.fromkeys(n for text in request.query_params.getlist("ids") for n in text.split(",")
                                if n))
     if len(names) > MOST:
         raise ValueError(f"{len(names)} runs can't be shown side by side: choose at most {MOST}.")
     found = {name: trace_of(request, name) for name in names}
     if len(found) < 2:
-        return page(request, "runs/choose.html", **listed(request), chosen=names)
-    cursors = {name: watch(trace) for name, trace in found.items()}
-    first, more = curves.chosen(list(found.values()))
-    summaries = [trace.summary(name) | {"address": address(name), "number": i}
+        return full_page(request, "runs/choose.html", **run_list(request), chosen=names)
+    cursors = {name: log_cursor(trace) for name, trace in found.items()}
+    first, more = curves.chosen_metrics(list(found.values()))
+    summaries = [trace.summary(name) | {"address": run_address(name), "number": i}
                  for i, (name, trace) in enumerate(found.items())]
-    return page(request, "runs/compare.html", runs=summaries, ids=",".join(names), differ=differing(found),
-                first=[curves.described(n) for n in first], more=[curves.described(n) for n in more],
-                data=data(request, found, first, more, cursors), **paired(request, found))
+    return full_page(request, "runs/compare.html", runs=summaries, ids=",".join(names),
+                     differ=differing_settings(found),
+                     first=[curves.metric_description(n) for n in first],
+                     more=[curves.metric_description(n) for n in more],
+                     data=chart_data(request, found, first, more, cursors), **paired_samples(request, found))
 
 
-def differing(found: dict[str, Trace]) -> list[tuple[str, list[str]]]:
+def differing_settings(found: dict[str, Trace]) -> list[tuple[str, list[str]]]:
     """The config keys whose values are not the same in all runs, the recipe and method among them."""
-    configs = [{"recipe": text_of(trace.run.info.get("recipe")), **flat(trace.run.config), **constants(trace)}
+    configs = [{"recipe": optional_text(trace.run.info.get("recipe")), **flat_config(trace.run.config),
+                **row_constants(trace)}
                for trace in found.values()]
     keys = list(dict.fromkeys(key for config in configs for key in config))
     rows = [(key, [config.get(key, "–") for config in configs]) for key in keys]
     return [(key, values) for key, values in rows if any(v != values[0] for v in values)]
 
 
-def constants(trace: Trace) -> dict[str, str]:
+def row_constants(trace: Trace) -> dict[str, str]:
     """The constants of the row that a run was made with: {"method.high": "0.3", ...}"""
     row = trace.run.info.get("row")
     kept = row.get("constants") if isinstance(row, dict) else None
-    return flat(kept, "method.") if isinstance(kept, dict) else {}
+    return flat_config(kept, "method.") if isinstance(kept, dict) else {}
 
 
-def paired(request: Request, found: dict[str, Trace]) -> dict:
+def paired_samples(request: Request, found: dict[str, Trace]) -> dict:
     """Samples of all runs on one prompt: the pair-th, from 1,
     of those prompts that every run has samples of."""
     shared = shared_prompts({name: trace.prompts.refresh() for name, trace in found.items()})
     cut = {name: trace.prompts.cut for name, trace in found.items()}
     if not shared:
         return {"pairs": None}
-    at = min(asked(request, "pair", 1, least=1), len(shared)) - 1
+    at = min(query_number(request, "pair", 1, least=1), len(shared)) - 1
     prompt, steps = shared[at]
     columns = []
     for (name, trace), step in zip(found.items(), steps, strict=True):
         rows, _, _ = trace.run.at("samples", step)
-        group = next((g for g in samples.groups(rows) if g["prompt"] == prompt), None)
+        group = next((g for g in samples.prompt_groups(rows) if g["prompt"] == prompt), None)
         columns.append({"id": name, "step": step, "group": group})
     return {"pairs": {"at": at, "count": len(shared), "prompt": prompt, "columns": columns,
                       "ids": ",".join(found),
@@ -84,4 +87,4 @@ def shared_prompts(prompts: dict[str, dict[str, list[int]]]) -> list[tuple[str, 
 def part_pairs(request: Request) -> Response:
     names = [n for n in request.query_params.get("ids", "").split(",") if n][:MOST]
     return fragment(request, "runs/pairs.html",
-                    **paired(request, {name: trace_of(request, name) for name in names}))
+                    **paired_samples(request, {name: trace_of(request, name) for name in names}))

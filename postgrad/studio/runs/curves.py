@@ -37,7 +37,7 @@ SHARE = re.compile(r"pass@\d+|greedy|lenient|accuracy|format|finished")
 HELD_OUT = {"reward": "The mean score of samples on held-out problems."}
 
 
-def chosen(traces: list[Trace]) -> tuple[list[str], list[str]]:
+def chosen_metrics(traces: list[Trace]) -> tuple[list[str], list[str]]:
     """The metrics that any of the runs has: those always looked at, and the rest.
 
     A policy's loss says nothing, and its held-out reward is pass@1 again unless a reward model stands
@@ -51,7 +51,7 @@ def chosen(traces: list[Trace]) -> tuple[list[str], list[str]]:
     return first, sorted(n for n in names if n not in first)
 
 
-def described(name: str) -> dict:
+def metric_description(name: str) -> dict:
     """Label, unit and colour of a metric, and the sentences that `postgrad explain` has."""
     log, metric = ("evals", name.removeprefix(EVALS)) if name.startswith(EVALS) else ("metrics", name)
     label, unit, role = SHOWN.get(name, (metric if log == "metrics" else f"{metric}, held out", "", "policy"))
@@ -65,36 +65,38 @@ def described(name: str) -> dict:
     return found | {"meaning": meaning, "healthy": entry.healthy}
 
 
-def short(value: float) -> float | None:
+def six_digits(value: float) -> float | None:
     """Six digits are more than a picture shows; what is not finite is a gap."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def series(name: str, trace: Trace, most: int = POINTS, between: tuple[float, float] | None = None) -> dict:
+def curve_points(name: str, trace: Trace, most: int = POINTS, between: tuple[float, float]
+                 | None = None) -> dict:
     """One run's curve: steps, values, and the intervals of examinations."""
     steps, values = trace.column(name)
     if between:
         start, end = bisect_left(steps, between[0]), bisect_right(steps, between[1])
         steps, values = steps[start:end], values[start:end]
     kept = extremes(values, most)
-    found = {"steps": [steps[i] for i in kept], "values": [short(values[i]) for i in kept],
+    found = {"steps": [steps[i] for i in kept], "values": [six_digits(values[i]) for i in kept],
              "whole": len(kept) == len(values)}
     bars = {row["step"]: row.get(f"{name.removeprefix(EVALS)}_interval") for row in trace.evals}
     if name.startswith(EVALS) and any(isinstance(b, list) and len(b) == 2 for b in bars.values()):
         ends = [bars.get(step) for step in found["steps"]]
         ends = [b if isinstance(b, list) and len(b) == 2 else (math.nan, math.nan) for b in ends]
-        found |= {"low": [short(number(b[0])) for b in ends], "high": [short(number(b[1])) for b in ends]}
+        found |= {"low": [six_digits(number(b[0])) for b in ends],
+                  "high": [six_digits(number(b[1])) for b in ends]}
     return found
 
 
-def charts(traces: dict[str, Trace], names: list[str], later: Sequence[str] = ()) -> dict[str, dict]:
+def chart_curves(traces: dict[str, Trace], names: list[str], later: Sequence[str] = ()) -> dict[str, dict]:
     """What the page's charts are drawn from: {"reward": {"label", ..., "series":
     [{"run", "steps", "values"}]}}
 
     later: metrics whose points the page fetches when somebody opens their drawer.
     """
-    drawn = {name: described(name)
-             | {"series": [{"run": run, **series(name, trace)} for run, trace in traces.items()]}
+    drawn = {name: metric_description(name)
+             | {"series": [{"run": run, **curve_points(name, trace)} for run, trace in traces.items()]}
              for name in names}
     empty = [{"run": run, "steps": [], "values": [], "late": True} for run in traces]
-    return drawn | {name: described(name) | {"series": empty} for name in later}
+    return drawn | {name: metric_description(name) | {"series": empty} for name in later}

@@ -23,7 +23,7 @@ OWN = "mytask.py"  # stands where a task of one's own is to be named
 
 
 @cache
-def menu() -> list[dict]:
+def recipe_menu() -> list[dict]:
     """Everything that can be trained, with its named settings: {"name": "grpo", "about", "settings":
     [("words", ...)], ...}"""
     from postgrad.methods import METHODS
@@ -31,57 +31,60 @@ def menu() -> list[dict]:
     for name in recipes.names():
         recipe, row = recipes.recipe_of(name)
         home = recipes.module(recipe)
-        settings = [(key, first_words(made)) for key, made in home.SETTINGS.items()]
-        found.append({"name": name, "about": row.about if row else first_words(home), "settings": settings,
+        settings = [(key, first_paragraph(made)) for key, made in home.SETTINGS.items()]
+        found.append({"name": name, "about": row.about if row else first_paragraph(home),
+                      "settings": settings,
                       "own": name in METHODS, "pipeline": name in recipes.PIPELINES})
     order = ["grpo", "ppo", "dpo", "sft", "reward"]
     return sorted(found,
                   key=lambda row: (row["pipeline"], order.index(row["name"]) if row["name"] in order else 9))
 
 
-def first_words(thing) -> str:
+def first_paragraph(thing) -> str:
     """The first paragraph of its docstring, on one line."""
     return " ".join((inspect.getdoc(thing) or "").strip().partition("\n\n")[0].split())
 
 
-def start_of(spec: str):
+def starting_config(spec: str):
     """The config that a form begins with: a named setting's, or the defaults with a task of one's own."""
     name, setting = recipes.divided(spec)
     return recipes.config_for(spec, {} if setting or name in recipes.PIPELINES else {"task": OWN})[1]
 
 
-def written(value) -> str:
+def setting_text(value) -> str:
     """A value as the command line takes it."""
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def sections(spec: str, given: Mapping[str, str]) -> list[dict]:
+def form_sections(spec: str, given: Mapping[str, str]) -> list[dict]:
     """The form: its groups of settings, the recipe's own first, then the row's constants. given: what was
     typed, by dotted key."""
-    config = start_of(spec)
-    groups = list(grouped(config))
+    config = starting_config(spec)
+    groups = list(config_groups(config))
     for group in groups:
-        group["fields"] = [entry(group["config"], f, group["prefix"], given) for f in fields(group["config"])
+        group["fields"] = [form_field(group["config"], f, group["prefix"], given)
+                           for f in fields(group["config"])
                            if not isinstance(getattr(group["config"], f.name), Settings | Configurable)]
     if isinstance(row := getattr(config, "method", None), Configurable):
         groups.insert(1, {"name": "method", "about": f"The constants of the row {row}: {row.about}.",
-                          "fields": [constant(row, name, x, given) for name, x in row.settings().items()]})
+                          "fields": [constant_field(row, name, x, given) for name,
+                                     x in row.settings().items()]})
     return groups
 
 
-def grouped(config, name: str = "") -> Iterator[dict]:
+def config_groups(config, name: str = "") -> Iterator[dict]:
     """A config and the groups of settings in it, each followed by those inside it:
     "", optim, optim.adapter ..."""
     prefix = f"{name}." if name else ""
-    yield {"name": name, "about": first_words(type(config)) if name else "", "config": config,
+    yield {"name": name, "about": first_paragraph(type(config)) if name else "", "config": config,
            "prefix": prefix}
     for f in fields(config):
         if isinstance(value := getattr(config, f.name), Settings):
-            yield from grouped(value, prefix + f.name)
+            yield from config_groups(value, prefix + f.name)
 
 
-def entry(config, f, prefix: str, given: Mapping[str, str]) -> dict:
-    kind, now = typing.get_type_hints(type(config))[f.name], written(getattr(config, f.name))
+def form_field(config, f, prefix: str, given: Mapping[str, str]) -> dict:
+    kind, now = typing.get_type_hints(type(config))[f.name], setting_text(getattr(config, f.name))
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     key = prefix + f.name
     about, when = (f.metadata.get(part, "") for part in ("about", "when"))
@@ -91,9 +94,9 @@ def entry(config, f, prefix: str, given: Mapping[str, str]) -> dict:
             "optional": type(None) in options or f.default is None}
 
 
-def constant(row: Configurable, name: str, value, given: Mapping[str, str]) -> dict:
+def constant_field(row: Configurable, name: str, value, given: Mapping[str, str]) -> dict:
     """A constant of the row as a field of the form."""
-    key, now = f"method.{name}", written(value)
+    key, now = f"method.{name}", setting_text(value)
     about, when = row.words(name)
     return {"key": key, "name": name, "about": about, "when": when, "default": now,
             "value": given.get(key, now), "changed": given.get(key, now) != now,
@@ -101,7 +104,7 @@ def constant(row: Configurable, name: str, value, given: Mapping[str, str]) -> d
             "number": isinstance(value, int | float) and not isinstance(value, bool), "optional": False}
 
 
-def fit(config) -> tuple:
+def fitted_memory(config) -> tuple:
     """(the config with what is open chosen, the sentence about it, its bytes by part and at the peak).
 
     As it is where that cannot be known here: a form fetches nothing, and a task may still be unwritten.
@@ -134,7 +137,7 @@ def check_models(config) -> None:
             open_folder(name)
 
 
-def plan(spec: str, given: Mapping[str, str], folder: str) -> dict:
+def plan_command(spec: str, given: Mapping[str, str], folder: str) -> dict:
     """What would be started: {"words", "command", "changes", "error", "memory", "chosen"}.
 
     A value that is the setting's own is left out.
@@ -145,23 +148,23 @@ def plan(spec: str, given: Mapping[str, str], folder: str) -> dict:
     """
     name, _, setting = spec.partition(":")
     try:
-        start = flat_settings(start_of(spec))
+        start = flat_settings(starting_config(spec))
     except ValueError as error:
         return {"words": [], "command": "", "changes": {}, "error": str(error), "memory": None,
                 "chosen": ""}
     # then the task has to be said, unless there is data instead
     bare = not setting and name not in recipes.PIPELINES
     changes = {key: text for key, text in given.items() if key in start and (
-        text.lower() not in ("", "none") if bare and key == "task" else text != written(start[key]))}
+        text.lower() not in ("", "none") if bare and key == "task" else text != setting_text(start[key]))}
     error, needs, chosen = None, None, ""
     try:
-        base = start_of(spec)
+        base = starting_config(spec)
         typed = parse_settings(type(base), [f"{key}={text}" for key, text in changes.items()],
                                configurables_of(base), recipes.known_elsewhere)
         made = recipes.config_for(spec, typed)[1]
         config = flat_settings(made)
         check_models(made)
-        _, chosen, needs = fit(made)
+        _, chosen, needs = fitted_memory(made)
         changes = {key: text for key, text in changes.items()
                    if config[key] != start[key] or bare and key == "task"}
     except ValueError as fault:

@@ -16,9 +16,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.runs import Run
-from postgrad.studio.pages import form, fragment, page, require_own_machine, why_closed
+from postgrad.studio.pages import form_fields, fragment, full_page, require_own_machine, why_closed
 from postgrad.studio.runs import processes
-from postgrad.studio.runs.traces import address, find, locate, parts_of, place
+from postgrad.studio.runs.traces import existing_run_folder, find_runs, run_address, run_folder, run_id_parts
 
 FIRST = "grpo:words"
 RUNS_CODE = "A run can be given a task of one's own, which is code"
@@ -28,10 +28,10 @@ def free_name(root: Path, spec: str) -> str:
     """grpo-words-1, or the next number that is free."""
     stem = spec.replace(":", "-")
     return next(name for n in range(1, 100_000) if not (root / (name := f"{stem}-{n}")).exists()
-                and not processes.output(root, name).exists())
+                and not processes.output_file(root, name).exists())
 
 
-def shown(folder: Path) -> str:
+def shell_path(folder: Path) -> str:
     """A folder as it is typed in the terminal the studio was started from."""
     return os.path.relpath(folder) if folder.resolve().is_relative_to(Path.cwd()) else str(folder)
 
@@ -41,126 +41,127 @@ def settings_in(given: Mapping[str, str]) -> dict[str, str]:
     return {key.removeprefix("set."): value for key, value in given.items() if key.startswith("set.")}
 
 
-def planned(root: Path, given: Mapping[str, str]) -> dict:
+def plan_run(root: Path, given: Mapping[str, str]) -> dict:
     """What a form asks for; what is wrong with the name is told like what is wrong with a value."""
     from postgrad.studio.runs import forms
     spec = given.get("recipe") or FIRST
     name = given.get("name") or free_name(root,
                                           spec if spec.replace(":", "").replace("_", "").isalnum() else "run")
     try:
-        folder = place(root, name)
+        folder = run_folder(root, name)
         error = (f"{name} is taken: give the run another name."
-                 if folder.exists() or processes.at_work(root, name) else None)
+                 if folder.exists() or processes.process_alive(root, name) else None)
         if "/" in name:
             error = f"{name!r} cannot name a run that is started here: leave the '/' out."
     except ValueError as fault:
         folder, error = root / "NAME", str(fault)
-    plan = forms.plan(spec, settings_in(given), shown(folder))
+    plan = forms.plan_command(spec, settings_in(given), shell_path(folder))
     typed = {"name": name} if given.get("name") else {}
     query = urlencode({"recipe": spec, **typed, **{f"set.{k}": v for k, v in plan["changes"].items()}})
     return plan | {"spec": spec, "name": name, "error": error or plan["error"], "query": query}
 
 
-def new(request: Request) -> Response:
+def new_run_page(request: Request) -> Response:
     """The form. The address holds all that was typed."""
     from postgrad.data.tasks import SOURCED, TASKS
     from postgrad.models.load import EMBEDDED
     from postgrad.studio.runs import forms
     root, given = request.app.state.runs, dict(request.query_params)
-    plan = planned(root, given)
-    known = {row["name"] for row in forms.menu()}
+    plan = plan_run(root, given)
+    known = {row["name"] for row in forms.recipe_menu()}
     spec = plan["spec"] if plan["spec"].partition(":")[0] in known else FIRST
     try:
-        sections = forms.sections(spec, settings_in(given))
+        sections = forms.form_sections(spec, settings_in(given))
     except ValueError:
-        sections = forms.sections(spec := FIRST, settings_in(given))
-    models = [*EMBEDDED, *(shown(root / name) for name in find(root))]
+        sections = forms.form_sections(spec := FIRST, settings_in(given))
+    models = [*EMBEDDED, *(shell_path(root / name) for name in find_runs(root))]
     tasks = [*TASKS, *(f"{name}:" for name in SOURCED)]  # of the second kind the source is still to be said
-    return page(request, "runs/new.html", menu=forms.menu(), spec=spec, sections=sections, plan=plan,
-                tasks=tasks, models=models[:200], closed=why_closed(request, RUNS_CODE))
+    return full_page(request, "runs/new.html", menu=forms.recipe_menu(), spec=spec, sections=sections,
+                     plan=plan,
+                     tasks=tasks, models=models[:200], closed=why_closed(request, RUNS_CODE))
 
 
-def plan(request: Request) -> Response:
+def plan_fragment(request: Request) -> Response:
     """The command line of a form as it stands, or the sentence about what is wrong with it."""
-    made = planned(request.app.state.runs, request.query_params)
+    made = plan_run(request.app.state.runs, request.query_params)
     return fragment(request, "runs/plan.html", plan=made)
 
 
-async def start(request: Request) -> Response:
+async def start_run(request: Request) -> Response:
     require_own_machine(request, RUNS_CODE)
-    given, root = await form(request), request.app.state.runs
-    return await run_in_threadpool(begin, request, root, given)
+    given, root = await form_fields(request), request.app.state.runs
+    return await run_in_threadpool(start_response, request, root, given)
 
 
-def begin(request: Request, root: Path, given: Mapping[str, str]) -> Response:
-    made = begun(root, given)
+def start_response(request: Request, root: Path, given: Mapping[str, str]) -> Response:
+    made = start_planned(root, given)
     if made["error"]:
         return fragment(request, "runs/plan.html", plan=made, status=400)
-    return moved(address(made["name"]))
+    return redirect_to(run_address(made["name"]))
 
 
-def begun(root: Path, given: Mapping[str, str], **note) -> dict:
+def start_planned(root: Path, given: Mapping[str, str], **note) -> dict:
     """The plan of a form, and its run started unless something is wrong with it. note: kept with the
     process."""
-    made = planned(root, given)
+    made = plan_run(root, given)
     if not made["error"]:
-        processes.start(root, made["name"], made["words"], anew=True, note=note)
+        processes.start_process(root, made["name"], made["words"], anew=True, note=note)
     return made
 
 
-def moved(address: str) -> Response:
+def redirect_to(address: str) -> Response:
     """htmx goes there; a script that follows redirects does too."""
     return Response(status_code=200, headers={"HX-Redirect": address, "Location": address})
 
 
-async def stop(request: Request) -> Response:
+async def stop_run(request: Request) -> Response:
     """SIGTERM: the run saves and leaves within a step."""
-    name, root = (await form(request)).get("run", ""), request.app.state.runs
-    folder = place(root, name)
+    name, root = (await form_fields(request)).get("run", ""), request.app.state.runs
+    folder = run_folder(root, name)
     if (folder / "run.json").is_file():
         pid = await run_in_threadpool(Run.open(folder).stop)
     else:
-        pid = processes.end(root, name)
+        pid = processes.end_process(root, name)
     return fragment(request, "runs/message.html",
                     sentence=f"Process {pid} was asked to save and leave; it does so within a step.")
 
 
-async def resume(request: Request) -> Response:
+async def resume_run(request: Request) -> Response:
     require_own_machine(request, RUNS_CODE)
-    name, root = (await form(request)).get("run", ""), request.app.state.runs
-    await run_in_threadpool(go_on, root, name)
-    return moved(address(name))
+    name, root = (await form_fields(request)).get("run", ""), request.app.state.runs
+    await run_in_threadpool(resume_in_process, root, name)
+    return redirect_to(run_address(name))
 
 
-def go_on(root: Path, name: str) -> None:
+def resume_in_process(root: Path, name: str) -> None:
     """Goes on with a run; a stage of a pipeline goes on with its pipeline."""
     from postgrad import recipes
-    folder = locate(root, name)
+    folder = existing_run_folder(root, name)
     run = Run.open(folder)
     if run.alive():
         raise ValueError(f"{name} is being trained: there is nothing to resume.")
     if run.state()["state"] == "done":
         raise ValueError(f"{name} is done: there is nothing left to do.")
-    up = "/".join(parts_of(name)[:-1])
+    up = "/".join(run_id_parts(name)[:-1])
     target = up if up and recipes.pipeline_in(folder.parent) else name
     # the last one may be leaving
-    processes.start(root, target, ["resume", shown(root / target)], anew=False, patience=20.0)
+    processes.start_process(root, target, ["resume", shell_path(root / target)], anew=False, patience=20.0)
 
 
-async def forget(request: Request) -> Response:
+async def forget_run(request: Request) -> Response:
     """Clears away what a process said that left no run."""
-    name, root = (await form(request)).get("run", ""), request.app.state.runs
-    if (place(root, name) / "run.json").exists():
+    name, root = (await form_fields(request)).get("run", ""), request.app.state.runs
+    if (run_folder(root, name) / "run.json").exists():
         raise ValueError(f"{name} is a run: it stays. Remove its folder where you want it gone.")
-    processes.forget(root, name)
-    return moved("/runs")
+    processes.forget_process(root, name)
+    return redirect_to("/runs")
 
 
 routes = [
-    Route("/runs/new", new, name="new"),
-    Route("/runs/-/plan", plan),
-    Route("/runs/-/start", start, methods=["POST"]),
-    Route("/runs/-/stop", stop, methods=["POST"]),
-    Route("/runs/-/resume", resume, methods=["POST"]),
-    Route("/runs/-/forget", forget, methods=["POST"]),
+    Route("/runs/new", new_run_page, name="new"),
+    Route("/runs/-/plan", plan_fragment),
+    Route("/runs/-/start", start_run, methods=["POST"]),
+    Route("/runs/-/stop", stop_run, methods=["POST"]),
+    Route("/runs/-/resume", resume_run, methods=["POST"]),
+    Route("/runs/-/forget", forget_run, methods=["POST"]),
 ]

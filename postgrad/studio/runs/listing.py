@@ -7,50 +7,51 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from postgrad.studio.pages import fragment, page
+from postgrad.studio.pages import fragment, full_page
 from postgrad.studio.runs import live, pipelines, processes
-from postgrad.studio.runs.shared import traces
-from postgrad.studio.runs.traces import ROW, address
+from postgrad.studio.runs.shared import traces_of
+from postgrad.studio.runs.traces import ROW, run_address
 from postgrad.studio.svg import spark
 
 SORTS = {"created": "created", "id": "run", "state": "state", "method": "method", "model": "model",
          "step": "step", "reward": "reward", "pass@1": "pass@1", "kl": "KL", "seconds": "time"}
 
 
-def listed(request: Request) -> dict:
+def run_list(request: Request) -> dict:
     root, given = request.app.state.runs, request.query_params
-    rows = traces(request).summaries()
+    rows = traces_of(request).summaries()
     taken = {row["id"] for row in rows}
-    begun = [ROW | {"id": name, "state": "starting" if processes.at_work(root, name) else "did not start"}
-             for name in processes.waiting(root, taken)]
+    begun = [ROW
+             | {"id": name, "state": "starting" if processes.process_alive(root, name) else "did not start"}
+             for name in processes.without_run_folder(root, taken)]
     words = given.get("q", "").lower().split()
-    found = [row for row in begun + rows if all(w in sought(row) for w in words)]
+    found = [row for row in begun + rows if all(w in searchable_text(row) for w in words)]
     sort = given.get("sort", "created")
     if sort not in SORTS:
         raise ValueError(f"runs can't be sorted by {sort!r:.40}: choose one of {', '.join(SORTS)}.")
     down = given.get("order", "down" if sort not in ("id", "state", "method", "model") else "up") == "down"
     if "sort" in given:
         known = [row for row in found if row[sort] is not None]
-        found = sorted(known, key=ordered(sort), reverse=down) + [row for row in found if row[sort] is None]
+        found = sorted(known, key=sort_key(sort), reverse=down) + [row for row in found if row[sort] is None]
     for row in found:
-        row["spark"], row["address"] = spark(row["series"], width=96), address(row["id"])
+        row["spark"], row["address"] = spark(row["series"], width=96), run_address(row["id"])
         row["begins"] = "/".join((row["model"] or "").split("/")[-2:])  # the end of a path says most
     return {"rows": found, "all": len(taken) + len(begun), "sort": sort, "down": down, "sorts": SORTS,
-            "q": given.get("q", ""), "signature": live.signature(root), "folder": root,
-            "pipelines": [(name, address(name)) for name in pipelines.names(root)]}
+            "q": given.get("q", ""), "signature": live.runs_signature(root), "folder": root,
+            "pipelines": [(name, run_address(name)) for name in pipelines.pipeline_names(root)]}
 
 
-def sought(row: dict) -> str:
+def searchable_text(row: dict) -> str:
     return " ".join(str(row[k] or "") for k in ("id", "state", "method", "recipe", "model", "task")).lower()
 
 
-def ordered(key: str) -> Callable[[dict], object]:
+def sort_key(key: str) -> Callable[[dict], object]:
     return lambda row: str(row[key]) if key in ("id", "state", "method", "model") else row[key]
 
 
-def index(request: Request) -> Response:
-    return page(request, "runs/index.html", **listed(request))
+def runs_index(request: Request) -> Response:
+    return full_page(request, "runs/index.html", **run_list(request))
 
 
 def part_list(request: Request) -> Response:
-    return fragment(request, "runs/list.html", **listed(request))
+    return fragment(request, "runs/list.html", **run_list(request))

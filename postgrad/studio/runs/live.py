@@ -23,10 +23,10 @@ from starlette.routing import Route
 from postgrad.runs import dumps, number
 from postgrad.runs.disk import is_held
 from postgrad.studio.runs import progress as pace
-from postgrad.studio.runs.progress import standing
-from postgrad.studio.runs.samples import clean
-from postgrad.studio.runs.shared import traces
-from postgrad.studio.runs.traces import Tail, Trace, find, locate
+from postgrad.studio.runs.progress import current_state
+from postgrad.studio.runs.samples import safe_text
+from postgrad.studio.runs.shared import traces_of
+from postgrad.studio.runs.traces import LogTail, Trace, existing_run_folder, find_runs
 
 LOGS = ("metrics", "evals", "events")
 EVERY = 0.5         # seconds between two looks
@@ -34,7 +34,7 @@ MOST = 2000         # rows in one message; a page that lacks more reads its curv
 WATCHED = 12        # runs on one page
 
 
-def figures(row: dict) -> dict:
+def row_numbers(row: dict) -> dict:
     """A row for the page: its step and numbers. What is not finite becomes null, a gap in the curve."""
     found = {k: number(v) for k, v in row.items() if k != "step" and not isinstance(v, list)}
     lists = {k: [number(x) for x in v] for k, v in row.items() if isinstance(v, list) and len(v) == 2}
@@ -42,18 +42,19 @@ def figures(row: dict) -> dict:
             **{k: v for k, v in lists.items() if all(map(math.isfinite, v))}}
 
 
-def told(row: dict) -> dict:
+def event_view(row: dict) -> dict:
     """An event for the page."""
-    return {"step": row.get("step"), "kind": clean(row.get("kind", "")), "text": clean(row.get("text", ""))}
+    return {"step": row.get("step"), "kind": safe_text(row.get("kind", "")),
+            "text": safe_text(row.get("text", ""))}
 
 
-class Watched:
+class WatchedRun:
     """One run of a stream: what is new since the last look."""
 
     def __init__(self, root: Path, name: str, cursor: list[int], trace: Trace | None = None):
-        self.trace = trace or Trace(locate(root, name))
+        self.trace = trace or Trace(existing_run_folder(root, name))
         self.root, self.run, self.name, self.state = root, self.trace.run, name, None
-        self.tails = [Tail(self.run, log, at) for log, at in zip(LOGS, cursor, strict=True)]
+        self.tails = [LogTail(self.run, log, at) for log, at in zip(LOGS, cursor, strict=True)]
 
     @property
     def cursor(self) -> list[int]:
@@ -61,9 +62,9 @@ class Watched:
 
     def news(self) -> dict | None:
         new = {tail.log: tail.new()[0] for tail in self.tails}
-        state = standing(self.root, self.name, self.run.state())
+        state = current_state(self.root, self.name, self.run.state())
         now = {"state": state.get("state"), "step": self.trace.refresh().step, "steps": state.get("steps"),
-               "error": clean(state.get("error") or "")}
+               "error": safe_text(state.get("error") or "")}
         if not any(new.values()) and now == self.state:
             return None
         self.state = now
@@ -71,21 +72,21 @@ class Watched:
         said = {"run": self.name, "state": now, "samples": rows[0]["step"] if rows else None}
         if len(new["metrics"]) > MOST:
             return said | {"reload": True}
-        return said | {"metrics": [figures(r) for r in new["metrics"] if r["step"] is not None],
-                       "evals": [figures(r) for r in new["evals"] if r["step"] is not None],
-                       "events": [told(r) for r in new["events"]]}
+        return said | {"metrics": [row_numbers(r) for r in new["metrics"] if r["step"] is not None],
+                       "evals": [row_numbers(r) for r in new["evals"] if r["step"] is not None],
+                       "events": [event_view(r) for r in new["events"]]}
 
 
     def progress(self) -> str | None:
         """How far it is and how fast, in words that change with time; None of a run that stands still."""
         running = self.state is not None and self.state["state"] == "running"
-        return pace.progress(self.trace, "running") if running else None
+        return pace.progress_text(self.trace, "running") if running else None
 
 
-def signature(root: Path) -> str:
+def runs_signature(root: Path) -> str:
     """A hash that changes when a run or a pipeline comes, goes, or goes on."""
     digest, above = hashlib.sha256(), ""
-    for name in find(root):
+    for name in find_runs(root):
         digest.update(name.encode(errors="surrogateescape"))
         files = [f"{name}/{file}" for file in ("metrics.jsonl", "evals.jsonl", "status.json")]
         if "/" in name and name.rpartition("/")[0] != above:  # the first run of a pipeline
@@ -104,7 +105,7 @@ def signature(root: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def cursors(watch: list[str]) -> dict[str, list[int]]:
+def parse_cursors(watch: list[str]) -> dict[str, list[int]]:
     """["demo/rl:512:88:0"] -> {"demo/rl": [512, 88, 0]}"""
     if len(watch) > WATCHED:
         raise ValueError(f"{len(watch)} runs cannot be watched at once: at most {WATCHED}.")
@@ -118,13 +119,14 @@ def cursors(watch: list[str]) -> dict[str, list[int]]:
     return found
 
 
-def message(kind: str, data: object, last: str = "") -> bytes:
+def sse_message(kind: str, data: object, last: str = "") -> bytes:
     """last: where a browser that loses its connection goes on; none: where it was."""
     where = f"id: {last}\n" if last else ""
     return f"event: {kind}\n{where}data: {dumps(data)}\n\n".encode()
 
 
-async def stream(root: Path, watched: dict[str, Watched], listing: str | None) -> AsyncIterator[bytes]:
+async def event_stream(root: Path, watched: dict[str, WatchedRun], listing: str
+                       | None) -> AsyncIterator[bytes]:
     """Events without end; listing: the signature of the list that the page shows,
     or None where it shows none."""
     yield b": the studio's runs, by cursor\n\n"
@@ -134,13 +136,13 @@ async def stream(root: Path, watched: dict[str, Watched], listing: str | None) -
         for one in watched.values():
             if (news := await run_in_threadpool(one.news)) is not None:
                 last = " ".join(":".join([w.name, *map(str, w.cursor)]) for w in watched.values())
-                yield message("rows", news, last)
+                yield sse_message("rows", news, last)
                 quiet = 0
             if (words := await run_in_threadpool(one.progress)) not in (None, said.get(one.name)):
                 said[one.name] = words
-                yield message("progress", {"run": one.name, "words": words})
-        if listing is not None and (now := await run_in_threadpool(signature, root)) != listing:
-            yield message("list", {"signature": now}, "-")
+                yield sse_message("progress", {"run": one.name, "words": words})
+        if listing is not None and (now := await run_in_threadpool(runs_signature, root)) != listing:
+            yield sse_message("list", {"signature": now}, "-")
             listing, quiet = now, 0
         if quiet >= 30:  # so that a connection whose other end has gone is noticed
             yield b": still here\n\n"
@@ -148,15 +150,15 @@ async def stream(root: Path, watched: dict[str, Watched], listing: str | None) -
         await asyncio.sleep(EVERY)
 
 
-def live(request: Request) -> Response:
+def live_events(request: Request) -> Response:
     root, again = request.app.state.runs, request.headers.get("last-event-id", "")
-    watch = cursors(request.query_params.getlist("watch"))
+    watch = parse_cursors(request.query_params.getlist("watch"))
     if again and again != "-":
-        watch |= {name: at for name, at in cursors(again.split(" ")).items() if name in watch}
-    watched = {name: Watched(root, name, at, traces(request).get(name)) for name, at in watch.items()}
-    return StreamingResponse(stream(root, watched, request.query_params.get("list")),
+        watch |= {name: at for name, at in parse_cursors(again.split(" ")).items() if name in watch}
+    watched = {name: WatchedRun(root, name, at, traces_of(request).get(name)) for name, at in watch.items()}
+    return StreamingResponse(event_stream(root, watched, request.query_params.get("list")),
                              media_type="text/event-stream",
                              headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
 
-routes = [Route("/runs/-/live", live, name="live")]
+routes = [Route("/runs/-/live", live_events, name="live")]

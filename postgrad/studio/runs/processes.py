@@ -23,31 +23,31 @@ from pathlib import Path
 from types import MappingProxyType
 
 from postgrad.runs.disk import is_held
-from postgrad.studio.runs.traces import parts_of, place
+from postgrad.studio.runs.traces import run_folder, run_id_parts
 
 OUTPUT = ".output"
 NICE = 10
 
 
-def output(root: Path, name: str) -> Path:
+def output_file(root: Path, name: str) -> Path:
     """The file with what the processes of a run said."""
-    place(root, name)
-    parts = parts_of(name)
+    run_folder(root, name)
+    parts = run_id_parts(name)
     return root.joinpath(OUTPUT, *parts[:-1], f"{parts[-1]}.log")
 
 
-def start(root: Path, name: str, words: Sequence[str], *, anew: bool, patience: float = 0.0,
-          note: Mapping = MappingProxyType({})) -> int:
+def start_process(root: Path, name: str, words: Sequence[str], *, anew: bool, patience: float = 0.0,
+                  note: Mapping = MappingProxyType({})) -> int:
     """Starts `python -m postgrad WORDS`; -> its process id.
 
     anew: what an earlier one said is cleared away. patience: seconds that are given to an earlier one to
     leave. note: what is kept beside the process id.
     """
-    path = output(root, name)
+    path = output_file(root, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
-        lock(file, time.monotonic() + patience)
+        lock_output(file, time.monotonic() + patience)
         if anew:
             os.ftruncate(file, 0)
         os.write(file, f"$ {shlex.join(['postgrad', *words])}\n".encode(errors="replace"))
@@ -64,7 +64,7 @@ def start(root: Path, name: str, words: Sequence[str], *, anew: bool, patience: 
     return process.pid
 
 
-def lock(file: int, until: float) -> None:
+def lock_output(file: int, until: float) -> None:
     while True:
         try:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,27 +74,27 @@ def lock(file: int, until: float) -> None:
             time.sleep(0.05)
 
 
-def at_work(root: Path, name: str) -> bool:
+def process_alive(root: Path, name: str) -> bool:
     """Is a process that was started here for this run alive, whichever server started it?"""
-    return is_held(output(root, name))
+    return is_held(output_file(root, name))
 
 
-def noted(root: Path, name: str) -> dict:
+def process_note(root: Path, name: str) -> dict:
     """What was kept of the process that was started here last for a run; {}: none was."""
-    path = output(root, name).with_suffix(".json")
+    path = output_file(root, name).with_suffix(".json")
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
-def started_as(root: Path, name: str) -> int | None:
+def last_pid(root: Path, name: str) -> int | None:
     """The id of the process that was started here last for a run."""
-    return noted(root, name).get("pid")
+    return process_note(root, name).get("pid")
 
 
-def end(root: Path, name: str) -> int:
+def end_process(root: Path, name: str) -> int:
     """Ends a process that has not made its run folder yet; -> its id."""
-    if not at_work(root, name):
+    if not process_alive(root, name):
         raise ValueError(f"no process is starting {name}: there is nothing to stop.")
-    pid = int(noted(root, name)["pid"])
+    pid = int(process_note(root, name)["pid"])
     # its session has this number, which nobody else can get while one of its processes lives
     os.killpg(pid, signal.SIGTERM)
     return pid
@@ -103,7 +103,7 @@ def end(root: Path, name: str) -> int:
 def last_output(root: Path, name: str, most: int = 20_000) -> str | None:
     """The end of what the processes of a run said; None: it was not started from here."""
     try:
-        file = os.open(output(root, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        file = os.open(output_file(root, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return None
     with os.fdopen(file, "rb") as log:
@@ -113,16 +113,16 @@ def last_output(root: Path, name: str, most: int = 20_000) -> str | None:
     return text.partition("\n")[2] if start else text
 
 
-def waiting(root: Path, taken: set[str]) -> list[str]:
+def without_run_folder(root: Path, taken: set[str]) -> list[str]:
     """The ids of what was started here and has no run folder: still starting, or never come to be."""
     home = root / OUTPUT
     names = (path.relative_to(home).with_suffix("").as_posix() for path in sorted(home.rglob("*.log")))
     return [name for name in names if name not in taken and not any(t.startswith(f"{name}/") for t in taken)]
 
 
-def forget(root: Path, name: str) -> None:
+def forget_process(root: Path, name: str) -> None:
     """Removes what a process said that is over and left no run."""
-    if at_work(root, name):
+    if process_alive(root, name):
         raise ValueError(f"a process for {name} is still at work: stop it first.")
-    output(root, name).unlink(missing_ok=True)
-    output(root, name).with_suffix(".json").unlink(missing_ok=True)
+    output_file(root, name).unlink(missing_ok=True)
+    output_file(root, name).with_suffix(".json").unlink(missing_ok=True)

@@ -9,34 +9,34 @@ from pathlib import Path
 
 from postgrad.studio.pages import dur, num
 from postgrad.studio.runs import processes
-from postgrad.studio.runs.traces import Trace, figure
+from postgrad.studio.runs.traces import Trace, finite_or_none
 from postgrad.system.throughput import RECENT, told
 
 ENDED = ("stopped", "interrupted", "failed")
 
 
-def standing(root: Path, name: str, state: dict) -> dict:
+def current_state(root: Path, name: str, state: dict) -> dict:
     """The state of a run; "resuming" where it stands still and a process is on its way to go on with it.
 
     The process that left it there may live a moment longer, and has another id.
     """
     above = name.rpartition("/")[0]
     if state.get("state") in ENDED and any(
-            processes.at_work(root, place) and processes.started_as(root, place) != state.get("pid")
+            processes.process_alive(root, place) and processes.last_pid(root, place) != state.get("pid")
             for place in filter(None, (name, above))):
         return state | {"state": "resuming", "error": None}
     return state
 
 
-def progress(trace: Trace, state: str | None, now: float | None = None) -> str:
+def progress_text(trace: Trace, state: str | None, now: float | None = None) -> str:
     """"step 12 of 40, 31 s so far, about 1 min 10 s to go, 412 tokens/s"; of a run that stands, how far it
     came and how long that took."""
-    steps = figure(trace.run.info.get("steps"))
+    steps = finite_or_none(trace.run.info.get("steps"))
     far = f"step {num(trace.step)}" + (f" of {num(int(steps))}" if steps else "")
     spent = [x for x in trace.column("time/step")[1] if math.isfinite(x)]
     if state != "running":
         return ", ".join([far, *([dur(sum(spent))] if spent else [])])
-    since = max(0.0, (time.time() if now is None else now) - last_written(trace))
+    since = max(0.0, (time.time() if now is None else now) - last_log_time(trace))
     if not spent:
         return f"{far}, {dur(int(since))} in the first step"
     pace = sum(spent[-RECENT:]) / len(spent[-RECENT:])
@@ -49,12 +49,13 @@ def progress(trace: Trace, state: str | None, now: float | None = None) -> str:
     return ", ".join(words)
 
 
-def speed(trace: Trace) -> str:
+def speed_text(trace: Trace) -> str:
     """Tokens a second, the parts of the time, the memory."""
     return told(lambda name: trace.column(name)[1])
 
 
-def last_written(trace: Trace) -> float:
+def last_log_time(trace: Trace) -> float:
     """When the last row came, or when the run was begun or resumed if that was later."""
-    begun = figure(trace.run.state().get("updated")) or figure(trace.run.info.get("created")) or time.time()
+    times = trace.run.state().get("updated"), trace.run.info.get("created")
+    begun = next(filter(None, map(finite_or_none, times)), time.time())
     return max(begun, os.stat(trace.run.folder / "metrics.jsonl").st_mtime) if trace.step else begun

@@ -30,123 +30,128 @@ NUMBERS = {"mask": "mask", "adv": "advantage", "ratio": "ratio", "moved": "moved
            "entropy": "entropy", "logp": "log-probability"}
 
 
-def clean(text: object) -> str:
+def safe_text(text: object) -> str:
     """Text that cannot steer a page: control characters,
     direction marks and half characters become a sign."""
     return CONTROLS.sub("\ufffd", str(text).replace("\r\n", "\n"))
 
 
-def listed(value) -> list:
+def as_list(value) -> list:
     return value if isinstance(value, list) else []
 
 
-def plain(value) -> float | None:
+def finite_number(value) -> float | None:
     return found if math.isfinite(found := number(value)) else None
 
 
-def groups(rows: list[dict]) -> list[dict]:
+def prompt_groups(rows: list[dict]) -> list[dict]:
     """The samples by prompt, in the order of their numbers;
     mean and population std of the scores as GRPO takes them."""
     found: dict[str, list[dict]] = {}
     for row in rows:
-        found.setdefault(clean(row.get("prompt", "")), []).append(row)
-    return [group(prompt, sorted(members, key=place)) for prompt, members in found.items()]
+        found.setdefault(safe_text(row.get("prompt", "")), []).append(row)
+    return [prompt_group(prompt, sorted(members, key=sample_order)) for prompt, members in found.items()]
 
 
-def place(row: dict) -> tuple[int, str]:
+def sample_order(row: dict) -> tuple[int, str]:
     """words/35*2+16/10 comes after words/35*2+16/9."""
     tail = str(row.get("id", "")).rsplit("/", 1)[-1]
     return (int(tail), "") if tail.isascii() and tail.isdecimal() and len(tail) < 9 else (0, tail)
 
 
-def group(prompt: str, rows: list[dict]) -> dict:
-    scores = [s for row in rows if (s := plain(row.get("score"))) is not None]
+def prompt_group(prompt: str, rows: list[dict]) -> dict:
+    scores = [s for row in rows if (s := finite_number(row.get("score"))) is not None]
     mean = sum(scores) / len(scores) if scores else None
     std = math.sqrt(sum((s - mean) ** 2 for s in scores) / len(scores)) if scores else None
-    best = max((abs(a) for row in rows if (a := plain(row.get("adv"))) is not None), default=0.0)
-    return {"prompt": prompt, "rows": [sample(row, best) for row in rows], "mean": mean, "std": std,
+    best = max((abs(a) for row in rows if (a := finite_number(row.get("adv"))) is not None), default=0.0)
+    return {"prompt": prompt, "rows": [sample_view(row, best) for row in rows], "mean": mean, "std": std,
             "flat": bool(scores) and max(scores) - min(scores) <= 1e-6}
 
 
-def sample(row: dict, best: float) -> dict:
+def sample_view(row: dict, best: float) -> dict:
     """One completion. share: its advantage as a part of the group's largest, in -1 .. 1."""
-    adv, parts = plain(row.get("adv")), row.get("parts")
+    adv, parts = finite_number(row.get("adv")), row.get("parts")
     return {
-        "id": clean(row.get("id", "")), "text": clean(row.get("text", "")), "score": plain(row.get("score")),
-        "adv": adv, "reason": clean(row.get("reason") or ""), "finished": row.get("finished") is not False,
-        "parts": {clean(k): plain(v) for k, v in parts.items()} if isinstance(parts, dict) else {},
-        "length": len(listed(row.get("tokens"))), "share": adv / best if adv is not None and best else 0.0,
+        "id": safe_text(row.get("id", "")), "text": safe_text(row.get("text", "")),
+        "score": finite_number(row.get("score")),
+        "adv": adv, "reason": safe_text(row.get("reason") or ""),
+        "finished": row.get("finished") is not False,
+        "parts": {safe_text(k): finite_number(v) for k, v in parts.items()} if isinstance(parts, dict)
+        else {},
+        "length": len(as_list(row.get("tokens"))), "share": adv / best if adv is not None and best else 0.0,
         "raw": row,
     }
 
 
-def value(name: str, x) -> float | None:
+def colour_value(name: str, x) -> float | None:
     """The number that colours a token: ratios by their logarithm, so that half and double weigh the same."""
-    x = plain(x)
+    x = finite_number(x)
     if x is None or name == "ratio" and x <= 0:
         return None
     return math.log(x) if name == "ratio" else -x if name == "logp" else x
 
 
-def scale(rows: list[dict], name: str) -> float:
+def colour_scale(rows: list[dict], name: str) -> float:
     """The largest size over the samples shown, so that strips can be compared."""
-    sizes = (abs(v) for row in rows for x in listed(columns(row).get(name))
-             if (v := value(name, x)) is not None)
+    sizes = (abs(v) for row in rows for x in as_list(token_columns(row).get(name))
+             if (v := colour_value(name, x)) is not None)
     return max(sizes, default=0.0)
 
 
-def columns(row: dict) -> dict:
+def token_columns(row: dict) -> dict:
     return row["columns"] if isinstance(row.get("columns"), dict) else {}
 
 
-def known(rows: list[dict]) -> list[str]:
+def available_colours(rows: list[dict]) -> list[str]:
     """What these samples can be coloured by."""
-    return [name for name in COLOURS if any(name in columns(row) for row in rows)]
+    return [name for name in COLOURS if any(name in token_columns(row) for row in rows)]
 
 
-def strip(row: dict, name: str, largest: float) -> list[dict]:
+def token_strip(row: dict, name: str, largest: float) -> list[dict]:
     """The tokens of a sample, its prompt's first: text, class, and the numbers known of it."""
-    table, turns = columns(row), turns_of(row)
-    tokens = [{"text": shown(t), "turn": "", "look": "given", "numbers": [("mask", 0.0)]}
-              for t in listed(row.get("prompt_tokens"))]
-    for i, text in enumerate(listed(row.get("tokens"))):
-        numbers = {key: plain(x[i]) for key in NUMBERS if i < len(x := listed(table.get(key)))}
+    table, turns = token_columns(row), turn_spans(row)
+    tokens = [{"text": visible_token(t), "turn": "", "look": "given", "numbers": [("mask", 0.0)]}
+              for t in as_list(row.get("prompt_tokens"))]
+    for i, text in enumerate(as_list(row.get("tokens"))):
+        numbers = {key: finite_number(x[i]) for key in NUMBERS if i < len(x := as_list(table.get(key)))}
         by = next((role for start, end, role in turns if start <= i < end), "assistant")
         begins = any(start == i for start, _, _ in turns)
-        tokens.append({"text": shown(text), "turn": by if begins else "",
-                       "look": look(name, numbers.get(name), largest) if by == "assistant" else "given",
+        tokens.append({"text": visible_token(text), "turn": by if begins else "",
+                       "look": token_class(name, numbers.get(name), largest) if by == "assistant"
+                       else "given",
                        "numbers": [(NUMBERS[k], v) for k, v in numbers.items()]})
     return tokens
 
 
-def episode(row: dict) -> list[dict]:
+def episode_turns(row: dict) -> list[dict]:
     """An episode turn by turn: who wrote it, what, how many tokens, of them trained, and what it was paid."""
-    tokens, mask = listed(row.get("tokens")), listed(columns(row).get("mask"))
-    spans = [t for t in listed(row.get("turns")) if isinstance(t, dict)]
-    first = listed(row.get("prompt_tokens"))
-    made = [{"who": "prompt", "text": clean("".join(map(str, first))), "tokens": len(first), "trained": 0,
+    tokens, mask = as_list(row.get("tokens")), as_list(token_columns(row).get("mask"))
+    spans = [t for t in as_list(row.get("turns")) if isinstance(t, dict)]
+    first = as_list(row.get("prompt_tokens"))
+    made = [{"who": "prompt", "text": safe_text("".join(map(str, first))), "tokens": len(first), "trained": 0,
              "reward": None}] if spans else []
-    for (start, end, who), span in zip(turns_of(row), spans, strict=True):
+    for (start, end, who), span in zip(turn_spans(row), spans, strict=True):
         if not 0 <= start <= end <= len(tokens):
             continue  # a file that somebody has changed
         wrote, trained = tokens[int(start):int(end)], mask[int(start):int(end)]
-        made.append({"who": who, "text": clean("".join(map(str, wrote))), "tokens": len(wrote),
-                     "trained": sum(bool(plain(x)) for x in trained), "reward": plain(span.get("reward"))})
+        made.append({"who": who, "text": safe_text("".join(map(str, wrote))), "tokens": len(wrote),
+                     "trained": sum(bool(finite_number(x)) for x in trained),
+                     "reward": finite_number(span.get("reward"))})
     return made
 
 
-def turns_of(row: dict) -> list[tuple[float, float, str]]:
+def turn_spans(row: dict) -> list[tuple[float, float, str]]:
     """Where the turns of an episode begin and end among its tokens, and who wrote them."""
-    spans = [t for t in listed(row.get("turns")) if isinstance(t, dict)]
-    return [(number(t.get("start")), number(t.get("end")), clean(t.get("role", ""))) for t in spans]
+    spans = [t for t in as_list(row.get("turns")) if isinstance(t, dict)]
+    return [(number(t.get("start")), number(t.get("end")), safe_text(t.get("role", ""))) for t in spans]
 
 
-def look(name: str, x: float | None, largest: float) -> str:
+def token_class(name: str, x: float | None, largest: float) -> str:
     """The class of a token: its kind and a level from 0 to LEVELS.
 
     'up-6' has the largest advantage of the group.
     """
-    v = value(name, x)
+    v = colour_value(name, x)
     if v is None:
         return "unknown"
     if COLOURS[name][1] == "mask":
@@ -155,40 +160,40 @@ def look(name: str, x: float | None, largest: float) -> str:
     return f"size-{level}" if COLOURS[name][1] == "size" else f"{'up' if v >= 0 else 'down'}-{level}"
 
 
-def shown(text: object) -> str:
+def visible_token(text: object) -> str:
     """A token as it is printed in the strip: a line's end has a sign."""
-    return clean(text).replace("\n", "↵\n").replace("\t", "⇥")
+    return safe_text(text).replace("\n", "↵\n").replace("\t", "⇥")
 
 
-def panel(rows: list[dict], neighbours: tuple[int | None, int | None], ends: tuple[int, int], at: int,
-          picked: int, colour: str) -> dict:
+def step_panel(rows: list[dict], neighbours: tuple[int | None, int | None], ends: tuple[int, int], at: int,
+               picked: int, colour: str) -> dict:
     """What the page shows of one step: a group, and the tokens of one of its samples.
 
     neighbours: the logged steps before and after it. ends: the first and the last that there are.
     """
-    found = groups(rows)
+    found = prompt_groups(rows)
     at = min(at, len(found) - 1)
     shown_group = found[at]
     picked = min(picked, len(shown_group["rows"]) - 1)
-    ways = known(rows)
+    ways = available_colours(rows)
     colour = colour if colour in ways or not ways else ways[0]
-    largest, one = scale(rows, colour), shown_group["rows"][picked]
+    largest, one = colour_scale(rows, colour), shown_group["rows"][picked]
     return {"step": rows[0]["step"], "before": neighbours[0], "after": neighbours[1], "first": ends[0],
             "last": ends[1], "groups": found, "group": shown_group, "at": at, "picked": picked, "sample": one,
             "colour": colour, "ways": [(key, COLOURS[key][0]) for key in ways], "says": COLOURS[colour][2],
-            "kind": COLOURS[colour][1], "largest": largest, "strip": strip(one["raw"], colour, largest),
-            "episode": episode(one["raw"])}
+            "kind": COLOURS[colour][1], "largest": largest, "strip": token_strip(one["raw"], colour, largest),
+            "episode": episode_turns(one["raw"])}
 
 
-def cleaned(value):
+def safe_row(value):
     """A logged row with texts that cannot steer a page, and without what JSON has no word for."""
     if isinstance(value, dict):
-        return {clean(key): cleaned(x) for key, x in value.items()}
+        return {safe_text(key): safe_row(x) for key, x in value.items()}
     if isinstance(value, list):
-        return [cleaned(x) for x in value]
+        return [safe_row(x) for x in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return clean(value) if isinstance(value, str) else value
+    return safe_text(value) if isinstance(value, str) else value
 
 
 WORKED = {
@@ -202,7 +207,7 @@ WORKED = {
 BY_SCORES = ("raw", "group_zscore", "group_centre", "leave_one_out", "over_mean")
 
 
-def worked(group: dict, method: str, config: dict, row: dict | None = None) -> dict:
+def worked_advantages(group: dict, method: str, config: dict, row: dict | None = None) -> dict:
     """The group's advantages once more, by the function that trained: {"function", "adv", "gap"}; or {"why"}
     where they hang on what is not logged. row: as the run keeps it."""
     import torch
@@ -227,11 +232,11 @@ def worked(group: dict, method: str, config: dict, row: dict | None = None) -> d
         return {"why": f"{method} has its KL inside the reward, token by token; the advantages that came out "
                        "are in the strip."}
     rows = [s["raw"] for s in group["rows"]]
-    scores = torch.tensor([plain(r.get("score")) or 0.0 for r in rows], dtype=torch.float32)
+    scores = torch.tensor([finite_number(r.get("score")) or 0.0 for r in rows], dtype=torch.float32)
     if kept.get("overlong"):
         budget = int(config["rollouts"]["max_new_tokens"])
         scores += credit.overlong(torch.tensor([len(r["tokens"]) for r in rows]), budget, max(1, budget // 5))
-    mask = torch.tensor([[any(listed(columns(r).get("mask", [1])))] for r in rows], dtype=torch.bool)
+    mask = torch.tensor([[any(as_list(token_columns(r).get("mask", [1])))] for r in rows], dtype=torch.bool)
     adv = getattr(credit, name)(credit.place_reward(scores, mask), mask, len(rows))[:, 0].tolist()
     gap = max((abs(a - s["adv"]) for a, s in zip(adv, group["rows"], strict=True) if s["adv"] is not None),
               default=0.0)

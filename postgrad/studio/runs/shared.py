@@ -11,10 +11,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from postgrad.studio.runs import curves, samples
-from postgrad.studio.runs.traces import NoRun, Trace, Traces
+from postgrad.studio.runs.traces import NoSuchRun, Trace, Traces
 
 
-def traces(request: Request) -> Traces:
+def traces_of(request: Request) -> Traces:
     state = request.app.state
     if getattr(state, "traces", None) is None or state.traces.root != state.runs:
         state.traces = Traces(Path(state.runs))
@@ -23,12 +23,12 @@ def traces(request: Request) -> Traces:
 
 def trace_of(request: Request, name: str) -> Trace:
     try:
-        return traces(request).get(name)
-    except NoRun as error:
+        return traces_of(request).get(name)
+    except NoSuchRun as error:
         raise HTTPException(404, str(error)) from None
 
 
-def asked(request: Request, name: str, otherwise: int, least: int = 0) -> int:
+def query_number(request: Request, name: str, otherwise: int, least: int = 0) -> int:
     """A whole number in the query; what is none is refused with a sentence."""
     text = request.query_params.get(name, "")
     if not re.fullmatch(r"\d{0,15}", text, re.ASCII):
@@ -36,29 +36,30 @@ def asked(request: Request, name: str, otherwise: int, least: int = 0) -> int:
     return max(least, int(text)) if text else otherwise
 
 
-def watch(trace: Trace) -> list[int]:
+def log_cursor(trace: Trace) -> list[int]:
     """The bytes that a page made now has: of metrics, evals and events."""
     return [*trace.cursor, trace.run.rows("events")[1]]
 
 
-def data(request: Request, found: dict[str, Trace], first: list[str], more: list[str],
-         cursors: dict[str, list[int]]) -> Markup:
+def chart_data(request: Request, found: dict[str, Trace], first: list[str], more: list[str],
+               cursors: dict[str, list[int]]) -> Markup:
     """What the page's script draws."""
     exported = request.headers.get("x-postgrad-export") == "1"  # then there is no server to ask later
-    charts = curves.charts(found, [*first, *more]) if exported else curves.charts(found, first, more)
-    return block({"charts": charts, "runs": cursors})
+    charts = curves.chart_curves(found, [*first, *more]) if exported else curves.chart_curves(found, first,
+                                                                                              more)
+    return json_block({"charts": charts, "runs": cursors})
 
 
-def block(found: dict) -> Markup:
+def json_block(found: dict) -> Markup:
     """JSON for a data block of a page: no character in it can end the block."""
     text = dumps(found, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def flat(config: dict, prefix: str = "") -> dict[str, str]:
+def flat_config(config: dict, prefix: str = "") -> dict[str, str]:
     """Dotted keys and values of a saved config, as text."""
     out: dict[str, str] = {}
     for key, value in config.items():
-        out |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {
-            samples.clean(prefix + key): "none" if value is None else samples.clean(value)}
+        out |= flat_config(value, f"{prefix}{key}.") if isinstance(value, dict) else {
+            samples.safe_text(prefix + key): "none" if value is None else samples.safe_text(value)}
     return out

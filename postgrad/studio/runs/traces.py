@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from postgrad.runs import Run, check_name, number
 from postgrad.runs.report import extremes
-from postgrad.studio.runs.samples import clean
+from postgrad.studio.runs.samples import safe_text
 
 DEEPEST = 3             # folders down: runs/pipeline/stage, and one more
 HELD = 10_000_000       # points kept in memory, of all traces together
@@ -31,43 +31,43 @@ LARGEST = 2**53 - 1     # a step that a browser can count
 SEARCHED = 16 << 20     # bytes of a log of samples that are searched for prompts
 
 
-class NoRun(ValueError):
+class NoSuchRun(ValueError):
     """There is no such run in the runs folder."""
 
 
-def parts_of(name: str) -> list[str]:
+def run_id_parts(name: str) -> list[str]:
     """The parts of a run's id; what could lead out of the runs folder is refused."""
     parts = name.split("/")
     if len(parts) > DEEPEST:
-        raise NoRun(f"no run has an id of {len(parts)} parts: at most {DEEPEST}, e.g. demo/rl.")
+        raise NoSuchRun(f"no run has an id of {len(parts)} parts: at most {DEEPEST}, e.g. demo/rl.")
     try:
         return [check_name(part) for part in parts]
     except ValueError as error:
-        raise NoRun(str(error)) from None
+        raise NoSuchRun(str(error)) from None
 
 
-def place(root: Path, name: str) -> Path:
+def run_folder(root: Path, name: str) -> Path:
     """Where the run of this id is, or would be: always inside the runs folder, links followed."""
-    folder = root.joinpath(*parts_of(name))
+    folder = root.joinpath(*run_id_parts(name))
     if not folder.resolve().is_relative_to(root.resolve()):
-        raise NoRun(f"{name} leads out of the runs folder.")
+        raise NoSuchRun(f"{name} leads out of the runs folder.")
     return folder
 
 
-def locate(root: Path, name: str) -> Path:
+def existing_run_folder(root: Path, name: str) -> Path:
     """The folder of a run that exists."""
-    folder = place(root, name)
+    folder = run_folder(root, name)
     if not (folder / "run.json").is_file():
-        raise NoRun(f"there is no run {name} in {root}.")
+        raise NoSuchRun(f"there is no run {name} in {root}.")
     return folder
 
 
-def address(name: str) -> str:
+def run_address(name: str) -> str:
     """The page of a run. Two names are taken by pages of the studio."""
     return quote(f"/runs/-/at/{name}" if name in ("new", "compare") else f"/runs/{name}", errors="replace")
 
 
-def find(root: Path, prefix: str = "", depth: int = DEEPEST) -> Iterator[str]:
+def find_runs(root: Path, prefix: str = "", depth: int = DEEPEST) -> Iterator[str]:
     """The ids of all runs under a folder.
 
     Links are not followed; what cannot name a run is listed too, and reads as broken.
@@ -82,15 +82,15 @@ def find(root: Path, prefix: str = "", depth: int = DEEPEST) -> Iterator[str]:
         if os.path.exists(os.path.join(entry.path, "run.json")):
             yield prefix + entry.name
         elif depth > 1:
-            yield from find(Path(entry.path), f"{prefix}{entry.name}/", depth - 1)
+            yield from find_runs(Path(entry.path), f"{prefix}{entry.name}/", depth - 1)
 
 
-def figure(value) -> float | None:
+def finite_or_none(value) -> float | None:
     """A number from a file that somebody else may have written, or None."""
     return found if math.isfinite(found := number(value)) else None
 
 
-class Tail:
+class LogTail:
     """The rows that are appended to a log.
 
     A resume that went back puts another file in its place: all of it is new then.
@@ -111,12 +111,12 @@ class Tail:
         return rows, again or self.at < before
 
 
-def text_of(value) -> str | None:
+def optional_text(value) -> str | None:
     """A text from such a file, or None."""
-    return None if value is None else clean(value)
+    return None if value is None else safe_text(value)
 
 
-class Prompts:
+class SampledPrompts:
     """prompt -> the steps at which a run sampled it."""
 
     def __init__(self, run: Run):
@@ -130,7 +130,7 @@ class Prompts:
                     self.steps = {}
                 self.at = at
                 for row in rows:
-                    steps = self.steps.setdefault(clean(row.get("prompt", "")), [])
+                    steps = self.steps.setdefault(safe_text(row.get("prompt", "")), [])
                     if row["step"] not in steps[-1:] and isinstance(row["step"], int):
                         steps.append(row["step"])
             return self.steps
@@ -155,10 +155,10 @@ class Trace:
 
     def __init__(self, folder: Path):
         self.run, self.lock = Run.open(folder), threading.RLock()
-        self.tails = {log: Tail(self.run, log) for log in ("metrics", "evals")}
+        self.tails = {log: LogTail(self.run, log) for log in ("metrics", "evals")}
         self.columns: dict[str, tuple[array, array]] = {}
         self.evals: list[dict] = []
-        self.prompts = Prompts(self.run)
+        self.prompts = SampledPrompts(self.run)
 
     @property
     def cursor(self) -> list[int]:
@@ -227,11 +227,11 @@ class Trace:
         shown = next((n for n in ("reward", "accuracy", "loss") if n in self.columns), None)
         spent, values = self.column("time/step")[1], self.column(shown or "")[1]
         return ROW | {
-            "id": name, **{k: text_of(info.get(k)) for k in ("recipe", "method", "model", "task")},
-            "samples_text": text_of(info.get("recipe")) == "rollouts",
-            "state": text_of(state.get("state")), "error": text_of(state.get("error")),
-            "created": figure(info.get("created")), "steps": figure(info.get("steps")),
-            "updated": figure(state.get("updated")), "step": self.step,
+            "id": name, **{k: optional_text(info.get(k)) for k in ("recipe", "method", "model", "task")},
+            "samples_text": optional_text(info.get("recipe")) == "rollouts",
+            "state": optional_text(state.get("state")), "error": optional_text(state.get("error")),
+            "created": finite_or_none(info.get("created")), "steps": finite_or_none(info.get("steps")),
+            "updated": finite_or_none(state.get("updated")), "step": self.step,
             "seconds": sum(x for x in spent if math.isfinite(x)),
             "reward": self.last("reward" if "reward" in self.columns else "evals/reward"),
             "kl": self.last("kl"), "pass@1": self.last("evals/pass@1"),
@@ -247,7 +247,7 @@ class Traces:
 
     def get(self, name: str) -> Trace:
         """The run's trace, up to date. A folder that was made anew under an old name is another run."""
-        folder = locate(self.root, name)
+        folder = existing_run_folder(self.root, name)
         seen = (folder / "run.json").stat()
         key = (seen.st_ino, seen.st_mtime_ns)
         with self.lock:
@@ -264,9 +264,9 @@ class Traces:
         A run that can't be read is listed as "broken" with the reason.
         """
         found = []
-        for name in find(self.root):
+        for name in find_runs(self.root):
             try:
                 found.append(self.get(name).summary(name))
             except Exception as error:  # whatever is wrong with one run, the others are listed
-                found.append(ROW | {"id": clean(name), "state": "broken", "error": clean(error)})
+                found.append(ROW | {"id": safe_text(name), "state": "broken", "error": safe_text(error)})
         return sorted(found, key=lambda run: (-(run["created"] or 0), run["id"]))

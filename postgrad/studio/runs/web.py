@@ -18,18 +18,32 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from postgrad.runs import ledger
-from postgrad.studio.pages import fragment, page
+from postgrad.studio.pages import fragment, full_page
 from postgrad.studio.runs import curves, live, pipelines, processes, samples
 from postgrad.studio.runs import progress as pace
-from postgrad.studio.runs.compare import compare, part_pairs
-from postgrad.studio.runs.listing import index, part_list
-from postgrad.studio.runs.shared import asked, block, data, flat, trace_of, watch
-from postgrad.studio.runs.traces import NoRun, Trace, address, find, locate, text_of
+from postgrad.studio.runs.compare import compare_page, part_pairs
+from postgrad.studio.runs.listing import part_list, runs_index
+from postgrad.studio.runs.shared import (
+    chart_data,
+    flat_config,
+    json_block,
+    log_cursor,
+    query_number,
+    trace_of,
+)
+from postgrad.studio.runs.traces import (
+    NoSuchRun,
+    Trace,
+    existing_run_folder,
+    find_runs,
+    optional_text,
+    run_address,
+)
 
 MOST = 12  # models of one ledger that are shown
 
 
-class RunId(Convertor[str]):
+class RunIdConvertor(Convertor[str]):
     """A run's id in an address: not `new` or `compare`, which are pages,
     and nothing that begins with a dash."""
 
@@ -42,68 +56,76 @@ class RunId(Convertor[str]):
         return value
 
 
-register_url_convertor("run", RunId())
+register_url_convertor("run", RunIdConvertor())
 
 
-def one(request: Request) -> Response:
+def run_page(request: Request) -> Response:
     name, root = request.path_params["id"], request.app.state.runs
-    if pipelines.holds(root, name):
-        return pipelines.one(request, name)
+    if pipelines.is_pipeline(root, name):
+        return pipelines.pipeline_page(request, name)
     try:
-        locate(root, name)
-    except NoRun as error:
-        return starting(request, name, str(error))
+        existing_run_folder(root, name)
+    except NoSuchRun as error:
+        return starting_page(request, name, str(error))
     trace = trace_of(request, name)
-    cursor = watch(trace)
-    first, more = curves.chosen([trace])
+    cursor = log_cursor(trace)
+    first, more = curves.chosen_metrics([trace])
     above = name.rpartition("/")[0]
-    return page(request, "runs/run.html", run=told(request, name, trace), address=address(name),
-                pipeline=(above, address(above)) if above and pipelines.holds(root, above) else None,
-                command=text_of(trace.run.info.get("command")),
-                first=[curves.described(n) for n in first], more=[curves.described(n) for n in more],
-                data=data(request, {name: trace}, first, more, {name: cursor}), config=flat(trace.run.config),
-                events=events(trace), checkpoints=list(trace.run.checkpoints()),
-                ledgers=ledgers(trace.run.folder, request.app.state.runs),
-                output=output_of(request, name), again=again(trace), kept=kept(request, name, trace),
-                **panel(request, name, trace))
+    return full_page(request, "runs/run.html", run=run_header(request, name, trace),
+                     address=run_address(name),
+                     pipeline=(above, run_address(above)) if above and pipelines.is_pipeline(root, above)
+                     else None,
+                     command=optional_text(trace.run.info.get("command")),
+                     first=[curves.metric_description(n) for n in first],
+                     more=[curves.metric_description(n) for n in more],
+                     data=chart_data(request, {name: trace}, first, more, {name: cursor}),
+                     config=flat_config(trace.run.config),
+                     events=run_events(trace), checkpoints=list(trace.run.checkpoints()),
+                     ledgers=run_ledgers(trace.run.folder, request.app.state.runs),
+                     output=output_text(request, name), again=restart_query(trace),
+                     kept=exported_samples(request, name, trace),
+                     **samples_panel(request, name, trace))
 
 
 def part_head(request: Request) -> Response:
     name = request.query_params.get("run", "")
     trace = trace_of(request, name)
-    return fragment(request, "runs/head.html", run=told(request, name, trace), again=again(trace))
+    return fragment(request, "runs/head.html", run=run_header(request, name, trace),
+                    again=restart_query(trace))
 
 
-def told(request: Request, name: str, trace: Trace) -> dict:
+def run_header(request: Request, name: str, trace: Trace) -> dict:
     """What the head of a run's page says: the row of the list, how the run stands and how far it is."""
-    state = pace.standing(request.app.state.runs, name, trace.run.state())
-    return trace.summary(name) | {"state": text_of(state.get("state")), "error": text_of(state.get("error")),
-                                  "progress": pace.progress(trace, state.get("state")),
-                                  "speed": pace.speed(trace)}
+    state = pace.current_state(request.app.state.runs, name, trace.run.state())
+    return trace.summary(name) | {"state": optional_text(state.get("state")),
+                                  "error": optional_text(state.get("error")),
+                                  "progress": pace.progress_text(trace, state.get("state")),
+                                  "speed": pace.speed_text(trace)}
 
 
-def starting(request: Request, name: str, otherwise: str) -> Response:
+def starting_page(request: Request, name: str, otherwise: str) -> Response:
     """A run that was started from here and has no folder yet, or never will; a folder of runs is a list."""
     root = request.app.state.runs
-    output = output_of(request, name)
+    output = output_text(request, name)
     if output is None:
-        if any(run.startswith(f"{name}/") for run in find(root)):
+        if any(run.startswith(f"{name}/") for run in find_runs(root)):
             return RedirectResponse(f"/runs?{urlencode({'q': f'{name}/'})}", status_code=303)
         raise HTTPException(404, otherwise)
     said = [line for line in output.splitlines() if line.strip()]
-    return page(request, "runs/starting.html", name=name, at_work=processes.at_work(root, name),
-                output=output, last=said[-1] if len(said) > 1 else "", signature=live.signature(root))
+    return full_page(request, "runs/starting.html", name=name, at_work=processes.process_alive(root, name),
+                     output=output, last=said[-1] if len(said) > 1 else "",
+                     signature=live.runs_signature(root))
 
 
-def events(trace: Trace) -> list[dict]:
+def run_events(trace: Trace) -> list[dict]:
     rows, _ = trace.run.rows("events")
-    return [live.told(row) for row in rows[-200:]]
+    return [live.event_view(row) for row in rows[-200:]]
 
 
-def again(trace: Trace) -> dict[str, str]:
+def restart_query(trace: Trace) -> dict[str, str]:
     """The query of the form that starts such a run again."""
-    name = text_of(trace.run.info.get("method")) or text_of(trace.run.info.get("recipe")) or ""
-    return {"recipe": name, **{f"set.{k}": v for k, v in flat(trace.run.config).items()
+    name = optional_text(trace.run.info.get("method")) or optional_text(trace.run.info.get("recipe")) or ""
+    return {"recipe": name, **{f"set.{k}": v for k, v in flat_config(trace.run.config).items()
                                 if k not in ("method", "method.name")}}
 
 
@@ -112,21 +134,21 @@ def part_curves(request: Request) -> Response:
     name = request.query_params.get("run", "")
     trace = trace_of(request, name)
     if "from" in request.query_params:
-        between = (asked(request, "from", 0), asked(request, "to", 2**53))
+        between = (query_number(request, "from", 0), query_number(request, "to", 2**53))
         wanted = request.query_params.get("name", "")
-        return json({wanted: curves.series(wanted, trace, between=between)})
-    return json(curves.charts({name: trace}, sum(curves.chosen([trace]), [])))
+        return json_response({wanted: curves.curve_points(wanted, trace, between=between)})
+    return json_response(curves.chart_curves({name: trace}, sum(curves.chosen_metrics([trace]), [])))
 
 
-def json(value: object) -> Response:
+def json_response(value: object) -> Response:
     return Response(dumps(value, allow_nan=False), media_type="application/json")
 
 
 # samples
 
-def panel(request: Request, name: str, trace: Trace) -> dict:
+def samples_panel(request: Request, name: str, trace: Trace) -> dict:
     """One step's samples: the group that is looked at, and the strip of one of its completions."""
-    rows, before, after = trace.run.at("samples", asked(request, "step", 2**53))
+    rows, before, after = trace.run.at("samples", query_number(request, "step", 2**53))
     if not rows:
         return {"name": name, "samples": None}
     colour = request.query_params.get("colour", "adv")
@@ -135,48 +157,48 @@ def panel(request: Request, name: str, trace: Trace) -> dict:
                          f"{', '.join(samples.COLOURS)}.")
     (opening, *_), *_ = trace.run.at("samples", 0)
     (latest, *_), *_ = trace.run.at("samples", 2**53)
-    return {"name": name, "samples": samples.panel(
-        rows, (before, after), (opening["step"], latest["step"]), asked(request, "group", 0),
-        asked(request, "sample", 0), colour)}
+    return {"name": name, "samples": samples.step_panel(
+        rows, (before, after), (opening["step"], latest["step"]), query_number(request, "group", 0),
+        query_number(request, "sample", 0), colour)}
 
 
-def kept(request: Request, name: str, trace: Trace) -> Markup | None:
+def exported_samples(request: Request, name: str, trace: Trace) -> Markup | None:
     """Every step's samples as data, for a page that has no server to ask."""
     if request.headers.get("x-postgrad-export") != "1":
         return None
     steps: dict[int, list] = {}
     for row in trace.run.rows("samples")[0]:
-        steps.setdefault(row["step"], []).append(samples.cleaned(row))
-    return block({"run": name, "steps": list(steps), "rows": list(steps.values())})
+        steps.setdefault(row["step"], []).append(samples.safe_row(row))
+    return json_block({"run": name, "steps": list(steps), "rows": list(steps.values())})
 
 
 def part_samples(request: Request) -> Response:
     name = request.query_params.get("run", "")
-    return fragment(request, "runs/samples.html", **panel(request, name, trace_of(request, name)))
+    return fragment(request, "runs/samples.html", **samples_panel(request, name, trace_of(request, name)))
 
 
 def part_worked(request: Request) -> Response:
     """The group's advantages, worked out by the function that trained."""
     name = request.query_params.get("run", "")
     trace = trace_of(request, name)
-    shown = panel(request, name, trace)["samples"]
+    shown = samples_panel(request, name, trace)["samples"]
     if shown is None:
         raise HTTPException(404, f"{name} has logged no samples.")
     method = str(trace.run.info.get("method") or "")
     return fragment(request, "runs/worked.html", shown=shown, group=shown["group"], tex=samples.WORKED,
-                    worked=samples.worked(shown["group"], method, trace.run.config,
-                                          trace.run.info.get("row")))
+                    worked=samples.worked_advantages(shown["group"], method, trace.run.config,
+                                                     trace.run.info.get("row")))
 
 
-def output_of(request: Request, name: str) -> str | None:
+def output_text(request: Request, name: str) -> str | None:
     try:
-        return text_of(processes.last_output(request.app.state.runs, name))
-    except NoRun as error:
+        return optional_text(processes.last_output(request.app.state.runs, name))
+    except NoSuchRun as error:
         raise HTTPException(404, str(error)) from None
 
 
 def part_output(request: Request) -> Response:
-    output = output_of(request, request.query_params.get("run", ""))
+    output = output_text(request, request.query_params.get("run", ""))
     if output is None:
         raise HTTPException(404, "This run was not started from here: its output is in the terminal "
                             "that started it.")
@@ -185,7 +207,7 @@ def part_output(request: Request) -> Response:
 
 # what was gained and lost
 
-def ledgers(folder: Path, root: Path) -> list[dict]:
+def run_ledgers(folder: Path, root: Path) -> list[dict]:
     """The run's own, then its pipeline's, each with a table for every model against the first; one that
     cannot be read is a sentence."""
     above = [("the pipeline", folder.parent)] if folder.parent.resolve() != root.resolve() else []
@@ -195,25 +217,25 @@ def ledgers(folder: Path, root: Path) -> list[dict]:
             book = ledger.read(place)
             if book and len(book["entries"]) > 1:
                 found.append({"of": what, "fault": "", "problems": book["problems"],
-                              "samples": book["samples"], "tables": tables(book)})
+                              "samples": book["samples"], "tables": ledger_tables(book)})
         except (ValueError, OSError) as error:
-            found.append({"of": what, "fault": samples.clean(str(error)), "tables": []})
+            found.append({"of": what, "fault": samples.safe_text(str(error)), "tables": []})
     return found
 
 
-def tables(book: dict) -> list[dict]:
+def ledger_tables(book: dict) -> list[dict]:
     """Newest first."""
     first, *others = book["entries"]
-    return [{"first": samples.clean(first["name"]), "name": samples.clean(entry["name"]),
-             "says": [samples.clean(text) for text in ledger.sentences(lines)],
-             "rows": [{key or "verdict": samples.clean(text) for key, text in ledger.shown(line).items()}
+    return [{"first": samples.safe_text(first["name"]), "name": samples.safe_text(entry["name"]),
+             "says": [samples.safe_text(text) for text in ledger.sentences(lines)],
+             "rows": [{key or "verdict": samples.safe_text(text) for key, text in ledger.shown(line).items()}
                       for line in lines]}
             for entry in others[::-1][:MOST] for lines in [ledger.lines(first, entry)]]
 
 
 routes = [
-    Route("/runs", index, name="runs"),
-    Route("/runs/compare", compare, name="compare"),
+    Route("/runs", runs_index, name="runs"),
+    Route("/runs/compare", compare_page, name="compare"),
     Route("/runs/-/list", part_list),
     Route("/runs/-/head", part_head),
     Route("/runs/-/curves", part_curves),
@@ -222,7 +244,7 @@ routes = [
     Route("/runs/-/output", part_output),
     Route("/runs/-/pairs", part_pairs),
     Route("/runs/-/pipeline", pipelines.part_steps),
-    Route("/runs/-/report", pipelines.report),
-    Route("/runs/-/at/{id:path}", one, name="run-at"),
-    Route("/runs/{id:run}", one, name="run"),
+    Route("/runs/-/report", pipelines.report_page),
+    Route("/runs/-/at/{id:path}", run_page, name="run-at"),
+    Route("/runs/{id:run}", run_page, name="run"),
 ]

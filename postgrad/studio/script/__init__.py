@@ -4,11 +4,11 @@ templates that the server uses, so that both say the same."""
 from __future__ import annotations
 
 from postgrad.studio.instruments import INSTRUMENTS
-from postgrad.studio.script.instruments import script_of
-from postgrad.studio.script.samples import script_of_samples
+from postgrad.studio.script.instruments import instrument_script
+from postgrad.studio.script.samples import samples_script
 
 
-def scripts() -> dict[str, str]:
+def export_scripts() -> dict[str, str]:
     """File below static/alive/ -> script."""
-    return {f"{name}.js": script_of(one) for name, one in INSTRUMENTS.items()} | {
-        "samples.js": script_of_samples()}
+    return {f"{name}.js": instrument_script(one) for name, one in INSTRUMENTS.items()} | {
+        "samples.js": samples_script()}

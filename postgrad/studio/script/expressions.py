@@ -26,12 +26,12 @@ RESERVED = {"default", "new", "this", "var", "let", "const", "function", "switch
             "false", "instanceof"}
 
 
-def literal(value: Any) -> str:
+def js_literal(value: Any) -> str:
     """A value as script. What is not finite has no place in JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
 
 
-def variable(name: str) -> str:
+def js_name(name: str) -> str:
     return f"{name}_" if name in RESERVED else name
 
 
@@ -49,14 +49,14 @@ class Expressions:
         defaults = dict(zip([a.arg for a in args.args][::-1], args.defaults[::-1], strict=False))
         defaults |= {a.arg: d for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d}
         self.locals |= {a.arg for a in names} | ({args.vararg.arg} if args.vararg else set())
-        parts = [variable(a.arg) + (f" = {self(defaults[a.arg])}" if a.arg in defaults else "")
+        parts = [js_name(a.arg) + (f" = {self(defaults[a.arg])}" if a.arg in defaults else "")
                  for a in names[skip:]]
-        return ", ".join([*parts, *([f"...{variable(args.vararg.arg)}"] if args.vararg else [])])
+        return ", ".join([*parts, *([f"...{js_name(args.vararg.arg)}"] if args.vararg else [])])
 
     def target(self, node: ast.expr) -> str:
         match node:
             case ast.Name():
-                return variable(node.id)
+                return js_name(node.id)
             case ast.Tuple() | ast.List():
                 return f"[{', '.join(self.target(n) for n in node.elts)}]"
             case ast.Starred():
@@ -75,11 +75,11 @@ class Expressions:
         return found(node)
 
     def expr_constant(self, node: ast.Constant) -> str:
-        return literal(node.value)
+        return js_literal(node.value)
 
     def expr_name(self, node: ast.Name) -> str:
         if node.id in self.locals:
-            return variable(node.id)
+            return js_name(node.id)
         found = self.lookup(node.id)
         if found is None:
             raise self.refuse(node)
@@ -107,7 +107,7 @@ class Expressions:
                     else self.script.use(getattr(home, node.attr), home, node.attr))
         if node.attr == "__getitem__":
             return f"py.item({self(node.value)})"
-        return f"py.get({self(node.value)}, {literal(node.attr)})"
+        return f"py.get({self(node.value)}, {js_literal(node.attr)})"
 
     def expr_call(self, node: ast.Call) -> str:
         args = [self.argument(a) for a in node.args]
@@ -115,7 +115,7 @@ class Expressions:
         if isinstance(node.func, ast.Attribute) and self.value(node.func) is None:
             if named:
                 raise self.refuse(node)
-            return f"py.call({', '.join([self(node.func.value), literal(node.func.attr), *args])})"
+            return f"py.call({', '.join([self(node.func.value), js_literal(node.func.attr), *args])})"
         callee, function = self.value(node.func), self(node.func)
         if named and function.startswith("py."):
             pairs = ", ".join(f"{name}: {value}" for name, value in named.items())
@@ -187,7 +187,7 @@ class Expressions:
         return f"py.at({self(node.value)}, {self(node.slice)})"
 
     def expr_namedexpr(self, node: ast.NamedExpr) -> str:
-        return f"({variable(node.target.id)} = {self(node.value)})"
+        return f"({js_name(node.target.id)} = {self(node.value)})"
 
     def each(self, node: ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp, element: str) -> str:
         """A generator over the clauses of a comprehension."""
@@ -201,7 +201,7 @@ class Expressions:
             tests = "".join(f"if (!{inner.truth(t)}) continue; " for t in clause.ifs)
             opened += f"for ({inner.target(clause.target)} of py.iter({over})) {{ {tests}"
             closed += " }"
-        names = ", ".join(map(variable, sorted(stores)))
+        names = ", ".join(map(js_name, sorted(stores)))
         parts = [inner(getattr(node, name)) for name in element.split()]
         made = parts[0] if len(parts) == 1 else f"[{', '.join(parts)}]"
         return f"(function* (first) {{ let {names}; {opened}yield {made};{closed} }})({first})"

@@ -24,99 +24,100 @@ from postgrad.studio.instruments import (
     reward_hacking,
 )
 from postgrad.studio.instruments import preference_labeller as labeller
-from postgrad.studio.instruments.base import Choice, Control, Instrument, Slider
-from postgrad.studio.recordings import FOLDER, recorded
-from postgrad.studio.script.expressions import literal
+from postgrad.studio.instruments.base import ChoiceControl, Control, Instrument, Slider
+from postgrad.studio.recordings import FOLDER, recording
+from postgrad.studio.script.expressions import js_literal
 
 
-def tables(instrument: Instrument) -> dict[Any, list[tuple]]:
+def call_tables(instrument: Instrument) -> dict[Any, list[tuple]]:
     """Functions that the script of an instrument calls -> the arguments that it may call them with."""
     sizes, ranks, bits = ("1B", "7B", "13B", "70B"), (0, algorithms.RANK), (16, 4)
-    tokens = next(places(c) for c in algorithms.CONTROLS if c.name == "tokens")
+    tokens = next(control_values(c) for c in algorithms.CONTROLS if c.name == "tokens")
     return {
-        algorithms.facts: [(name,) for name in algorithms.NAMES],
-        algorithms.counted: list(product(sizes, ranks, bits)),
-        algorithms.estimated: list(product(algorithms.NAMES, sizes, ranks, bits, tokens, (True, False))),
-        grpo.verdicts: [(size,) for size in grpo.SIZES],
-        language_mixing.sources: [()],
-        ledger.books: [()],
-        pass_at_k.pairs.__wrapped__: [()],
+        algorithms.method_facts: [(name,) for name in algorithms.NAMES],
+        algorithms.parameter_counts: list(product(sizes, ranks, bits)),
+        algorithms.method_memory: list(product(algorithms.NAMES, sizes, ranks, bits, tokens, (True, False))),
+        grpo.recorded_verdicts: [(size,) for size in grpo.SIZES],
+        language_mixing.language_runs: [()],
+        ledger.ledger_books: [()],
+        pass_at_k.right_counts.__wrapped__: [()],
         labeller.labelled_by.__wrapped__: [()],
         labeller.quality_in_words.__wrapped__: [()],
-        recorded.__wrapped__: [("pairs" if instrument.state is labeller.State else "pipeline",)],
-        reward_hacking.labs: [()],
-        reward_hacking.chances.__wrapped__: [(n,) for n in reward_hacking.SIZES],
+        recording.__wrapped__: [("pairs" if instrument.state is labeller.State else "pipeline",)],
+        reward_hacking.available_labs: [()],
+        reward_hacking.rank_chances.__wrapped__: [(n,) for n in reward_hacking.SIZES],
     }
 
 
-def constants() -> dict[str, dict]:
+def formula_constants() -> dict[str, dict]:
     """What the formulas of static/formulas.js are given, by instrument."""
     from postgrad.maths.credit import FLAT
     return {
         "bradley-terry": {"widest": bradley_terry.WIDEST, "count": bradley_terry.GRID},
         "ppo-clip": {"lowest": ppo_clip.LOWEST, "highest": ppo_clip.HIGHEST, "close": ppo_clip.CLOSE,
-                     "rounding": ppo_clip.ROUNDING, "rows": ppo_clip.rows()},
-        "grpo": {"group": recorded("group"), "flat": FLAT, "methods": ["grpo", "dr_grpo"]},
+                     "rounding": ppo_clip.ROUNDING, "rows": ppo_clip.clips_of_rows()},
+        "grpo": {"group": recording("group"), "flat": FLAT, "methods": ["grpo", "dr_grpo"]},
         "dpo-ppo": {"reference": dpo_ppo.REFERENCE, "pairs": dpo_ppo.PAIRS, "farthest": dpo_ppo.FARTHEST,
                     "count": dpo_ppo.GRID, "length": dpo_ppo.STEP, "machines": dpo_ppo.machines(),
                     "answers": list(dpo_ppo.ANSWERS)},
         "kl-estimators": {"reference": kl_estimators.REFERENCE, "widest": kl_estimators.WIDEST,
                           "count": kl_estimators.GRID, "close": kl_estimators.CLOSE},
-        "gae": {"values": gae.values(), "needed": gae.NEEDED, "lambdas": gae.GRID, "paths": gae.CHOICES},
-        "mismatch": {"data": recorded("samplers"), "widest": mismatch.WIDEST, "drawn": mismatch.DRAWN},
+        "gae": {"values": gae.true_values(), "needed": gae.NEEDED, "lambdas": gae.GRID, "paths": gae.CHOICES},
+        "mismatch": {"data": recording("samplers"), "widest": mismatch.WIDEST, "drawn": mismatch.DRAWN},
     }
 
 
-def twins() -> dict[Any, str]:
+def script_twins() -> dict[Any, str]:
     """Functions on tensors that what is translated calls -> the same in static/formulas.js."""
-    return {labeller.on_unseen.__wrapped__: "head.onUnseen", labeller.last_pair: "head.lastPair",
-            labeller.gaps_of: "head.gaps", labeller.scores_of: "head.scores"}
+    return {labeller.unseen_accuracy.__wrapped__: "head.onUnseen", labeller.last_pair: "head.lastPair",
+            labeller.label_gaps: "head.gaps", labeller.unseen_scores: "head.scores"}
 
 
-def features() -> dict:
+def head_features() -> dict:
     """What the labeller's head is trained on: the features of both answers of each pair, float32 in base64,
     and the constants of `reward_head.fit`."""
     from safetensors.torch import load_file
 
     from postgrad.studio.label import reward_head
     found = load_file(FOLDER / "features.safetensors")
-    quality = [item["quality"] for item in recorded("pairs")["unseen"]]
+    quality = [item["quality"] for item in recording("pairs")["unseen"]]
     return {name: b64encode(x.float().numpy().tobytes()).decode() for name, x in found.items()} | {
         "width": found["unseen"].shape[-1], "prior": reward_head.PRIOR, "steps": reward_head.STEPS,
         "better": [(a > b) - (a < b) for a, b in quality]}
 
 
-def places(control: Control) -> list:
+def control_values(control: Control) -> list:
     """The values that a control can take."""
     if isinstance(control, Slider):
         steps = round((control.high - control.low) / control.step)
         found = [round(control.low + i * control.step, 10) for i in range(steps + 1)]
         return [int(x) for x in found] if isinstance(control.step, int) else found
-    return [value for value, _ in control.pairs()] if isinstance(control, Choice) else [True, False]
+    return [value for value, _ in control.pairs()] if isinstance(control, ChoiceControl) else [True, False]
 
 
-def states(instrument: Instrument) -> Iterator[Any]:
+def all_states(instrument: Instrument) -> Iterator[Any]:
     """Every state that its controls can make."""
     controls = instrument.shown(instrument.state())
     names = [control.name for control in controls]
-    for values in product(*map(places, controls)):
+    for values in product(*map(control_values, controls)):
         yield instrument.settle(instrument.state(**dict(zip(names, values, strict=True))))
 
 
-def table(instrument: Instrument) -> dict:
+def state_table(instrument: Instrument) -> dict:
     """The numbers of every state: {"fields", "pool", "rows"}, a row the places of its fields' values in the
     pool, by the state's query. Most values are shared by many states, and stand there once."""
     names: list[str] = []
     pool: dict[str, int] = {}
     rows = {}
-    for state in states(instrument):
+    for state in all_states(instrument):
         numbers = instrument.compute(state)
         names = names or list(numbers)
-        rows[instrument.query(state)] = [pool.setdefault(literal(numbers[name]), len(pool)) for name in names]
+        rows[instrument.query(state)] = [pool.setdefault(js_literal(numbers[name]), len(pool))
+                                         for name in names]
     return {"fields": names, "pool": list(pool), "rows": rows}
 
 
-def kinds(instrument: Instrument) -> dict[str, str]:
+def field_kinds(instrument: Instrument) -> dict[str, str]:
     """The type of each field of the state; of a tuple, of its members."""
     start = instrument.state()
     values = {f.name: getattr(start, f.name) for f in fields(start)}

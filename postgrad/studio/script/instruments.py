@@ -13,44 +13,46 @@ from dataclasses import asdict
 
 from postgrad.studio.instruments.base import Instrument
 from postgrad.studio.script import given
-from postgrad.studio.script.expressions import literal
+from postgrad.studio.script.expressions import js_literal
 from postgrad.studio.script.python import Script
 from postgrad.studio.script.template import Templates
 
 TRANSLATED = ("algorithms", "preference-labeller", "reward-hacking")  # their compute is plain Python
 
 
-def numbers(instrument: Instrument, script: Script) -> str:
+def numbers_script(instrument: Instrument, script: Script) -> str:
     """The numbers of a state, as a function in script."""
     module = sys.modules[instrument.compute.__module__]
     if instrument.name in TRANSLATED:
         return script.name(module, "compute")
-    constants = given.constants().get(instrument.name)
+    constants = given.formula_constants().get(instrument.name)
     if constants:
-        return f"(state) => formulas[{literal(instrument.name)}](state, {literal(constants)})"
-    found = given.table(instrument)
+        return f"(state) => formulas[{js_literal(instrument.name)}](state, {js_literal(constants)})"
+    found = given.state_table(instrument)
     pool = f"[{','.join(found['pool'])}]"
-    return f"alive.table({literal(found['fields'])}, {pool}, {literal(found['rows'])})"
+    return f"alive.table({js_literal(found['fields'])}, {pool}, {js_literal(found['rows'])})"
 
 
-def script_of(instrument: Instrument) -> str:
+def instrument_script(instrument: Instrument) -> str:
     """The whole script of an instrument."""
     module = sys.modules[instrument.compute.__module__]
-    script = Script(given.tables(instrument), given.twins())
+    script = Script(given.call_tables(instrument), given.script_twins())
     templates = Templates(script)
     figure = templates.use("instrument_figure.html",
                            {"exported": True, "yours": False, "instrument": instrument})
     named = "controls" if callable(instrument.controls) else "CONTROLS"
     controls = script.name(module, named) if instrument.controls else "[]"
     settle = script.name(module, "settle") if hasattr(module, "settle") else "(state) => state"
-    parts = {"start": literal(asdict(instrument.settle(instrument.state()))),
-             "fresh": literal(asdict(instrument.state())), "kinds": literal(given.kinds(instrument)),
+    parts = {"start": js_literal(asdict(instrument.settle(instrument.state()))),
+             "fresh": js_literal(asdict(instrument.state())),
+             "kinds": js_literal(given.field_kinds(instrument)),
              "settle": settle, "controls": controls if callable(instrument.controls) else f"() => {controls}",
-             "numbers": numbers(instrument, script), "insight": script.name(module, "insight"),
+             "numbers": numbers_script(instrument, script), "insight": script.name(module, "insight"),
              "figure": figure, "macros": templates.use("controls.html"),
-             "instrument": literal({"name": instrument.name})}
-    head = (f"const head = formulas.head({literal(given.features())});\n" if "head." in script.text() else "")
+             "instrument": js_literal({"name": instrument.name})}
+    head = (f"const head = formulas.head({js_literal(given.head_features())});\n" if "head." in script.text()
+            else "")
     body = ",\n".join(f"{name}: {text}" for name, text in parts.items())
     return (f'"use strict";\n(() => {{\n{head}{script.text()}\n{templates.text()}\n'
-            f"alive.instruments[{literal(instrument.name)}] = {{\n{body}\n}};\n}})();\n")
+            f"alive.instruments[{js_literal(instrument.name)}] = {{\n{body}\n}};\n}})();\n")
 

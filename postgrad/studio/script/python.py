@@ -20,14 +20,14 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from postgrad.studio.pages import num
-from postgrad.studio.script.expressions import BINARY, Expressions, literal, variable
+from postgrad.studio.script.expressions import BINARY, Expressions, js_literal, js_name
 from postgrad.system.user_code import syntax
 
 KNOWN = {num: "py.num", math: "py.math", dataclasses.replace: "py.replace", median: "py.median",
          pairwise: "py.pairwise"}
 
 @cache
-def tree(module: ModuleType) -> ast.Module:
+def module_tree(module: ModuleType) -> ast.Module:
     return syntax(inspect.getsource(module))
 
 
@@ -66,11 +66,11 @@ class Script:
 
     def definition(self, value: Any, module: ModuleType, name: str) -> str:
         if callable(value) and value in self.given:
-            answers = {literal(list(args)): value(*args) for args in self.given[value]}
-            return f"py.table({literal(answers)})"
+            answers = {js_literal(list(args)): value(*args) for args in self.given[value]}
+            return f"py.table({js_literal(answers)})"
         if not callable(value) and not holds_records(value):
-            return literal(value)
-        found = [n for n in tree(module).body if getattr(n, "name", None) == name
+            return js_literal(value)
+        found = [n for n in module_tree(module).body if getattr(n, "name", None) == name
                  or name in [getattr(t, "id", None) for t in getattr(n, "targets", [])]]
         if not found:
             raise LookupError(f"{module.__name__}.{name} has no source that could become script")
@@ -102,8 +102,8 @@ class Function(Expressions):
         """A dataclass: its fields in order, its methods and properties."""
         fields = [n for n in node.body if isinstance(n, ast.AnnAssign)]
         names = [f.target.id for f in fields]
-        head = ", ".join(variable(f.target.id) + (f" = {self(f.value)}" if f.value else "") for f in fields)
-        kept = " ".join(f"this.{name} = {variable(name)};" for name in names)
+        head = ", ".join(js_name(f.target.id) + (f" = {self(f.value)}" if f.value else "") for f in fields)
+        kept = " ".join(f"this.{name} = {js_name(name)};" for name in names)
         parts = [f"constructor({head}) {{ {kept} }}"]
         for method in (n for n in node.body if isinstance(n, ast.FunctionDef)):
             inner = Function(self.script, self.module, self)
@@ -116,11 +116,11 @@ class Function(Expressions):
 
     def block(self, body: list[ast.stmt]) -> str:
         """The statements of a function, its own names declared first."""
-        stores = (n for part in body for n in own(part) if isinstance(n, ast.Name)
+        stores = (n for part in body for n in own_nodes(part) if isinstance(n, ast.Name)
                   and isinstance(n.ctx, ast.Store))
         fresh = sorted({n.id for n in stores} - self.locals)
         self.locals |= set(fresh) | {n.name for n in body if isinstance(n, ast.FunctionDef)}
-        declared = f"let {', '.join(map(variable, fresh))}; " if fresh else ""
+        declared = f"let {', '.join(map(js_name, fresh))}; " if fresh else ""
         return declared + " ".join(self.statement(n) for n in body)
 
     def statement(self, node: ast.stmt) -> str:
@@ -149,7 +149,7 @@ class Function(Expressions):
             case ast.Raise():
                 return f"throw new Error({self(node.exc.args[0])});"
             case ast.FunctionDef():
-                return f"const {variable(node.name)} = {self.define(node)};"
+                return f"const {js_name(node.name)} = {self.define(node)};"
             case ast.ImportFrom() | ast.Import():
                 return self.imported(node)
         raise self.refuse(node)
@@ -170,14 +170,14 @@ def holds_records(value: Any) -> bool:
     return isinstance(value, tuple) and any(map(dataclasses.is_dataclass, value))
 
 
-def own(node: ast.AST):
+def own_nodes(node: ast.AST):
     """A statement and its parts, but nothing of the functions and comprehensions in it."""
     yield node
     if isinstance(node, ast.FunctionDef | ast.Lambda | ast.GeneratorExp | ast.ListComp | ast.SetComp
                   | ast.DictComp):
         return
     for child in ast.iter_child_nodes(node):
-        yield from own(child)
+        yield from own_nodes(child)
 
 
 def as_load(node: ast.expr) -> ast.expr:

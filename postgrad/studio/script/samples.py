@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from postgrad.runs import number
 from postgrad.studio.runs import samples
-from postgrad.studio.script.expressions import literal
+from postgrad.studio.script.expressions import js_literal
 from postgrad.studio.script.python import Script
 from postgrad.studio.script.template import Templates
 
 
-def script_of_samples() -> str:
+def samples_script() -> str:
     # the texts were cleaned when the page was made
-    script = Script(twins={samples.clean: "py.str", number: "py.number"})
+    script = Script(twins={samples.safe_text: "py.str", number: "py.number"})
     templates = Templates(script)
-    panel, figure = script.name(samples, "panel"), templates.use("runs/samples.html", {"exported": True})
+    panel, figure = script.name(samples, "step_panel"), templates.use("runs/samples.html", {"exported": True})
     return (f'"use strict";\n(() => {{\n{script.text()}\n{templates.text()}\n'
-            f"alive.samples({panel}, {figure}, {literal(list(samples.COLOURS))});\n}})();\n")
+            f"alive.samples({panel}, {figure}, {js_literal(list(samples.COLOURS))});\n}})();\n")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from jinja2 import nodes
 
 from postgrad.studio import pages, svg
-from postgrad.studio.script.expressions import literal, variable
+from postgrad.studio.script.expressions import js_literal, js_name
 from postgrad.studio.script.python import Script
 
 BINARY = {"Add": "py.add({}, {})", "Sub": "({} - {})", "Mul": "({} * {})", "Div": "({} / {})",
@@ -21,6 +21,7 @@ BINARY = {"Add": "py.add({}, {})", "Sub": "({} - {})", "Mul": "({} * {})", "Div"
 COMPARE = {"eq": "py.eq({}, {})", "ne": "!py.eq({}, {})", "lt": "({} < {})", "lteq": "({} <= {})",
            "gt": "({} > {})", "gteq": "({} >= {})", "in": "py.has({1}, {0})", "notin": "!py.has({1}, {0})"}
 TESTS = {"none": "({} === null)", "defined": "({} !== undefined)", "mapping": "py.isMapping({})"}
+DRAWING = {"plot": "Plot", "spread": "spread", "ticks": "axis_ticks"}  # names in templates -> in svg
 GLOBALS = {"range": "py.range", "zip": "py.zip", "namespace": "py.namespace"}
 
 
@@ -43,16 +44,16 @@ class Templates:
         name = "t_" + "".join(c if c.isalnum() else "_" for c in file.removesuffix(".html"))
         if name not in self.made:
             self.made[name] = ""
-            jinja = pages.environment()
+            jinja = pages.jinja_environment()
             tree = jinja.parse(jinja.loader.get_source(jinja, file)[0])
             self.macros[file] = {m.name: m for m in tree.body if isinstance(m, nodes.Macro)}
-            body = Writer(self, constants or {}).root(tree)
+            body = TemplateWriter(self, constants or {}).root(tree)
             del self.made[name]
             self.made[name] = f"const {name} = {body};"
         return name
 
 
-class Writer:
+class TemplateWriter:
     """One template."""
 
     def __init__(self, templates: Templates, constants: dict):
@@ -80,11 +81,11 @@ class Writer:
 
     def block(self, body: list[nodes.Node]) -> str:
         """The statements of one scope, the names that are set in it declared first."""
-        fresh = sorted(set_in(body) - self.scopes[-1])
+        fresh = sorted(names_set_in(body) - self.scopes[-1])
         self.scopes[-1] |= set(fresh)
         for macro in (n for n in body if isinstance(n, nodes.Macro)):
             self.signatures[macro.name] = macro
-        declared = f"let {', '.join(map(variable, fresh))}; " if fresh else ""
+        declared = f"let {', '.join(map(js_name, fresh))}; " if fresh else ""
         return declared + self.statements(body)
 
     def statements(self, body: list[nodes.Node]) -> str:
@@ -101,7 +102,7 @@ class Writer:
             case nodes.For():
                 return self.loop(node)
             case nodes.Macro():
-                return f"{variable(node.name)} = {self.macro(node)};"
+                return f"{js_name(node.name)} = {self.macro(node)};"
             case nodes.CallBlock():
                 inner = self.macro(node)
                 return f"out += py.out({self.expr_call(node.call, inner)});"
@@ -112,7 +113,7 @@ class Writer:
         raise self.refuse(node)
 
     def shown(self, node: nodes.Node) -> str:
-        return literal(node.data) if isinstance(node, nodes.TemplateData) else f"py.out({self(node)})"
+        return js_literal(node.data) if isinstance(node, nodes.TemplateData) else f"py.out({self(node)})"
 
     def branches(self, node: nodes.If) -> str:
         decided = self.decided(node.test)
@@ -138,7 +139,7 @@ class Writer:
         return None
 
     def loop(self, node: nodes.For) -> str:
-        with self.scope([*names(node.target), "loop"]):
+        with self.scope([*target_names(node.target), "loop"]):
             target = self.target(node.target)
             wanted = f".filter(({target}) => py.truth({self(node.test)}))" if node.test else ""
             body = self.block(node.body)
@@ -151,7 +152,7 @@ class Writer:
         args = [a.name for a in node.args]
         given = dict(zip(args[::-1], node.defaults[::-1], strict=False))
         with self.scope([*args, "caller"]):
-            head = [variable(a) + (f" = {self(given[a])}" if a in given else "") for a in args]
+            head = [js_name(a) + (f" = {self(given[a])}" if a in given else "") for a in args]
             body = self.block(node.body)
         return f"({', '.join([*head, 'caller'])}) => {{ let out = ''; {body} return new py.Markup(out); }}"
 
@@ -164,10 +165,10 @@ class Writer:
 
     def included(self, node: nodes.Include) -> str:
         file = self.fixed(node.template)
-        if node.ignore_missing and file not in pages.environment().list_templates():
+        if node.ignore_missing and file not in pages.jinja_environment().list_templates():
             return ""
         name = self.templates.use(file, self.constants)
-        seen = ", ".join(sorted({variable(n) for scope in self.scopes for n in scope} - {"caller"}))
+        seen = ", ".join(sorted({js_name(n) for scope in self.scopes for n in scope} - {"caller"}))
         return f"out += {name}({{ ...ctx, {seen} }});" if seen else f"out += {name}(ctx);"
 
     def fixed(self, node: nodes.Node) -> str:
@@ -186,11 +187,11 @@ class Writer:
     def target(self, node: nodes.Node) -> str:
         match node:
             case nodes.Name():
-                return variable(node.name)
+                return js_name(node.name)
             case nodes.Tuple():
                 return f"[{', '.join(self.target(n) for n in node.items)}]"
             case nodes.NSRef():
-                return f"{variable(node.name)}.{node.attr}"
+                return f"{js_name(node.name)}.{node.attr}"
         raise self.refuse(node)
 
     def __call__(self, node: nodes.Node) -> str:
@@ -203,24 +204,24 @@ class Writer:
         return found(node)
 
     def expr_const(self, node: nodes.Const) -> str:
-        return literal(node.value)
+        return js_literal(node.value)
 
     def expr_name(self, node: nodes.Name) -> str:
         if self.known(node.name):
-            return variable(node.name)
+            return js_name(node.name)
         if node.name in self.constants and isinstance(self.constants[node.name], bool):
-            return literal(self.constants[node.name])
+            return js_literal(self.constants[node.name])
         if node.name in GLOBALS:
             return GLOBALS[node.name]
-        if node.name in ("plot", "spread", "ticks"):
-            return self.templates.script.name(svg, "Plot" if node.name == "plot" else node.name)
+        if node.name in DRAWING:
+            return self.templates.script.name(svg, DRAWING[node.name])
         return f"ctx.{node.name}"
 
     def expr_call(self, node: nodes.Call, caller: str = "") -> str:
         args = [self(a) for a in node.args]
         named = {k.key: self(k.value) for k in node.kwargs}
         if isinstance(node.node, nodes.Getattr):
-            return f"py.call({', '.join([self(node.node.node), literal(node.node.attr), *args])})"
+            return f"py.call({', '.join([self(node.node.node), js_literal(node.node.attr), *args])})"
         function = self(node.node)
         if function == "py.namespace":
             return "({" + ", ".join(f"{k}: {v}" for k, v in named.items()) + "})"
@@ -239,7 +240,7 @@ class Writer:
         return TESTS[node.name].format(self(node.node))
 
     def expr_getattr(self, node: nodes.Getattr) -> str:
-        return f"py.get({self(node.node)}, {literal(node.attr)})"
+        return f"py.get({self(node.node)}, {js_literal(node.attr)})"
 
     def expr_getitem(self, node: nodes.Getitem) -> str:
         if isinstance(node.arg, nodes.Slice):
@@ -278,21 +279,21 @@ class Writer:
                                    f"{type(node).__name__}")
 
 
-def names(target: nodes.Node) -> list[str]:
+def target_names(target: nodes.Node) -> list[str]:
     return [n.name for n in ([target] if isinstance(target, nodes.Name) else target.find_all(nodes.Name))]
 
 
-def set_in(body: list[nodes.Node]) -> set[str]:
+def names_set_in(body: list[nodes.Node]) -> set[str]:
     """The names that are set in a scope: under ifs too, but not in loops and macros, which are their own."""
     found: set[str] = set()
     for node in body:
         match node:
             case nodes.Assign() if not isinstance(node.target, nodes.NSRef):
-                found |= set(names(node.target))
+                found |= set(target_names(node.target))
             case nodes.Macro():
                 found.add(node.name)
             case nodes.FromImport():
                 found |= set(node.names)
             case nodes.If():
-                found |= set_in([*node.body, *node.elif_, *node.else_])
+                found |= names_set_in([*node.body, *node.elif_, *node.else_])
     return found

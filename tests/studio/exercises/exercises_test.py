@@ -11,7 +11,7 @@ from exercises_students import STUDENTS
 
 from postgrad.cli import main
 from postgrad.studio.cells.runner import Runner
-from postgrad.studio.exercises import EXERCISES, QUESTIONS, get, progress
+from postgrad.studio.exercises import EXERCISES, QUESTIONS, exercise_named, progress
 
 PLANTED = planted()
 
@@ -214,11 +214,11 @@ def test_what_an_answer_prints_is_shown_once(runner):
 
 
 def test_an_exercise_is_found_by_number_and_by_name():
-    assert get("1") is get(next(iter(EXERCISES)))
+    assert exercise_named("1") is exercise_named(next(iter(EXERCISES)))
     with pytest.raises(ValueError, match="there is no exercise 'gea'.*did you mean gae"):
-        get("gea")
+        exercise_named("gea")
     with pytest.raises(ValueError, match="only 1 to 14"):
-        get("0")
+        exercise_named("0")
 
 
 def test_from_the_start_to_the_model_solution_by_command(state, capsys, runner, monkeypatch):
@@ -255,7 +255,7 @@ def test_hints_questions_and_export_by_command(state, capsys):
 @pytest.mark.parametrize("text", ["nonsense", "[]", '{"solved": []}', '{"other": {}}',
                                   '{"solved": {"x": 1}}'])
 def test_a_record_that_is_none_is_not_overwritten(state, text, capsys):
-    progress.place().parent.mkdir(parents=True)
-    progress.place().write_text(text)
+    progress.progress_file().parent.mkdir(parents=True)
+    progress.progress_file().write_text(text)
     assert main(["exercise", "list"]) == 2
-    assert "move it away" in capsys.readouterr().err and progress.place().read_text() == text
+    assert "move it away" in capsys.readouterr().err and progress.progress_file().read_text() == text

@@ -21,17 +21,17 @@ CHAPTERS: dict[str, Callable[[Path], dict]] = {
 }
 
 
-def rounded(value: object) -> object:
+def ten_digits(value: object) -> object:
     """A float to ten digits: what is left is the processor's."""
     return float(f"{value:.10g}") if isinstance(value, float) else value
 
 
-def all_values(repository: Path) -> dict[str, dict]:
+def compute_values(repository: Path) -> dict[str, dict]:
     """name of a chapter -> its values, those of the five threads among them; the first page may name those of
     every chapter."""
     shared = threads.values()
     made = {
-        name: {key: rounded(value) for key, value in {**shared, **values(repository)}.items()}
+        name: {key: ten_digits(value) for key, value in {**shared, **values(repository)}.items()}
         for name, values in CHAPTERS.items()
     }
     return {

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 from postgrad.studio.book.computed import pairwise
-from postgrad.studio.book.inline import formatted
+from postgrad.studio.book.inline import format_value
 
 NAMES = ("ppo", "dpo", "grpo")
 CLIP = 0.2
@@ -18,19 +18,19 @@ BETAS = (0.1, 0.3, 1.0, 3.0, 10.0)
 def values(repository: Path) -> dict:
     results = json.loads((repository / "docs" / "results" / "rlhf.json").read_text())["tables"]
     return {
-        **clip(),
-        **per_token(),
-        **optimum(),
-        **pairwise.pairs(),
-        **pairwise.displaced(),
-        **pairwise.estimators(),
-        **memory(),
-        **measured(results),
-        **best_of(),
+        **clip_values(),
+        **token_values(),
+        **optimum_values(),
+        **pairwise.pair_values(),
+        **pairwise.displacement_values(),
+        **pairwise.estimator_values(),
+        **memory_values(),
+        **measured_values(results),
+        **best_of_n_values(),
     }
 
 
-def clip() -> dict:
+def clip_values() -> dict:
     """What a ratio counts for, and how far one step can go in spite of the clip."""
     import torch
 
@@ -68,11 +68,11 @@ def clip() -> dict:
     }
 
 
-def listed(numbers, digits: int) -> list[str]:
-    return [formatted(x, str(digits)) for x in numbers.tolist()]
+def number_texts(numbers, digits: int) -> list[str]:
+    return [format_value(x, str(digits)) for x in numbers.tolist()]
 
 
-def per_token() -> dict:
+def token_values() -> dict:
     """Rewards with a KL in them and advantages of an answer of three tokens."""
     import torch
 
@@ -84,13 +84,13 @@ def per_token() -> dict:
     logp, ref = (torch.tensor([row], dtype=torch.float64) for row in ((-0.5, -1.0, -0.2), (-0.9, -0.8, -0.2)))
     paid = kl_penalty(score, logp, ref, mask, beta=0.1)
     rows = [
-        [f"λ = {lam:g}", *listed(gae(score, mask, 1, value=value, gamma=1.0, lam=lam)[0], 3)]
+        [f"λ = {lam:g}", *number_texts(gae(score, mask, 1, value=value, gamma=1.0, lam=lam)[0], 3)]
         for lam in (0.0, 0.5, 0.95, 1.0)
     ]
     kept = [
-        ["log π", *listed(logp[0], 1)],
-        ["log π_ref", *listed(ref[0], 1)],
-        ["reward", *listed(paid[0], 2)],
+        ["log π", *number_texts(logp[0], 1)],
+        ["log π_ref", *number_texts(ref[0], 1)],
+        ["reward", *number_texts(paid[0], 2)],
     ]
     columns = ["", "first token", "second", "last"]
     return {
@@ -107,7 +107,7 @@ def per_token() -> dict:
     }
 
 
-def optimum() -> dict:
+def optimum_values() -> dict:
     """ref exp(r / beta) / Z on the four answers of the instrument, for several betas."""
     from postgrad.studio.instruments.dpo_ppo import State, compute
 
@@ -117,9 +117,9 @@ def optimum() -> dict:
         rows.append(
             [
                 f"{beta:g}",
-                *(formatted(p, "3") for p in made["optimum"]),
-                formatted(made["mean_reward"], "2"),
-                formatted(made["kl"], "3"),
+                *(format_value(p, "3") for p in made["optimum"]),
+                format_value(made["mean_reward"], "2"),
+                format_value(made["kl"], "3"),
             ]
         )
     here = compute(State(beta=1.0, moved=1.0))
@@ -138,12 +138,12 @@ def optimum() -> dict:
     }
 
 
-def memory() -> dict:
+def memory_values() -> dict:
     from postgrad.methods import METHODS
-    from postgrad.studio.instruments.algorithms import facts
+    from postgrad.studio.instruments.algorithms import method_facts
     from postgrad.training.memory import GB, SIZES, Setup, each_trained, estimate, held, samples
 
-    told = {name: facts(name) for name in NAMES}
+    told = {name: method_facts(name) for name in NAMES}
     out: dict = {f"{name}_models": len(held(METHODS[name], name == "ppo")) for name in NAMES}
     out |= {
         f"{name}_peak": estimate(SIZES["7B"], METHODS[name], Setup(reward_model=name == "ppo")).peak / GB
@@ -166,7 +166,7 @@ def memory() -> dict:
     }
 
 
-def measured(results: dict) -> dict:
+def measured_values(results: dict) -> dict:
     """The optimum by training, and the alignment of the embedded model, as docs/results has them."""
     found = [r for r in results["The closed-form optimum"] if r["beta"] == 0.3]
     far = {r["method"]: r["tv_end"] for r in found}
@@ -197,7 +197,7 @@ def measured(results: dict) -> dict:
     }
 
 
-def best_of() -> dict:
+def best_of_n_values() -> dict:
     from postgrad.maths.select import best_of_n_kl
 
     return {"best_n": 16, "best_n_kl": best_of_n_kl(16), "best_small": 4, "best_small_kl": best_of_n_kl(4)}

@@ -11,7 +11,7 @@ from statistics import NormalDist, fmean
 
 from postgrad.studio.book.computed import narrowed, oversight
 from postgrad.studio.book.computed.why import PRODUCT
-from postgrad.studio.book.inline import formatted
+from postgrad.studio.book.inline import format_value
 
 LOOSE, LEASH = 0.05, 0.3
 LEASHES = {"ppo-kl-0": "none", f"ppo-kl-{LOOSE}": f"β = {LOOSE}", f"ppo-kl-{LEASH}": f"β = {LEASH}",
@@ -27,28 +27,30 @@ def values(repository: Path) -> dict:
 
     rlhf, real = results("rlhf"), results("real-models")
     return {
-        **pushed(rlhf["tables"]), **searched(rlhf["tables"]), **noisy(rlhf["tables"]), **peaks(),
-        **holes(results("mend"), real), **paid_for_nothing(),
+        **overoptimisation_values(rlhf["tables"]), **search_values(rlhf["tables"]),
+        **noisy_judge_values(rlhf["tables"]), **peak_values(),
+        **hole_values(results("mend"), real), **checker_values(),
         **narrowed.values(rlhf["tables"], real["tables"]),
         **oversight.values(results("oversight")["tables"]),
     }
 
 
-def bar(found: dict, name: str) -> str:
+def bar_text(found: dict, name: str) -> str:
     """What was measured under a name that begins so."""
     return next(row["measured"] for row in found["bars"] if row["name"].startswith(name))
 
 
 # proxies under pressure
 
-def pushed(tables: dict) -> dict:
+def overoptimisation_values(tables: dict) -> dict:
     """How much of what had been gained the true quality lost, seed by seed."""
     runs = tables["Over-optimisation: turning points"]
     seeds = sorted({run["seed"] for run in runs})
     by = {name: [run for run in runs if run["policy"] == name] for name in LEASHES}
     free, loose, held = (by[f"ppo-kl-{weight}"] for weight in (0, LOOSE, LEASH))
-    rows = [[words, *(f"{formatted(run['peak'], '2')} → {formatted(run['end'], '2')}" for run in by[name]),
-             formatted(fmean(run["kl"] for run in by[name]), "1")] for name, words in LEASHES.items()]
+    rows = [[words,
+             *(f"{format_value(run['peak'], '2')} → {format_value(run['end'], '2')}" for run in by[name]),
+             format_value(fmean(run["kl"] for run in by[name]), "1")] for name, words in LEASHES.items()]
     return {
         "lab_seeds": len(seeds), "leash": LEASH, "loose": LOOSE,
         "free_low": min(run["fall"] for run in free), "free_high": max(run["fall"] for run in free),
@@ -63,7 +65,7 @@ def pushed(tables: dict) -> dict:
     }
 
 
-def searched(tables: dict) -> dict:
+def search_values(tables: dict) -> dict:
     """Best-of-n against the same reward models."""
     runs = tables["Best of n against the same proxy"]
 
@@ -71,7 +73,7 @@ def searched(tables: dict) -> dict:
         return fmean(run[what] for run in runs if run["n"] == n)
 
     sizes = sorted({run["n"] for run in runs})
-    rows = [[str(n), *(formatted(mean(n, what), "2") for what in ("kl", "proxy", "true"))] for n in sizes]
+    rows = [[str(n), *(format_value(mean(n, what), "2") for what in ("kl", "proxy", "true"))] for n in sizes]
     return {
         "most": sizes[-1], "most_kl": mean(sizes[-1], "kl"), "most_true": mean(sizes[-1], "true"),
         "less": sizes[-2], "less_true": mean(sizes[-2], "true"),
@@ -82,25 +84,25 @@ def searched(tables: dict) -> dict:
     }
 
 
-def highest(n: int) -> float:
+def mean_of_highest(n: int) -> float:
     """The mean of the highest of n standard normal numbers."""
     normal, step = NormalDist(), 0.001
     grid = (step * i for i in range(-8000, 8001))
     return math.fsum(x * n * normal.cdf(x) ** (n - 1) * normal.pdf(x) for x in grid) * step
 
 
-def noisy(tables: dict) -> dict:
+def noisy_judge_values(tables: dict) -> dict:
     """A judge of our reward models' accuracy, if all that is wrong with it were Gaussian noise."""
     accuracy = fmean(model["accuracy"] for model in tables["Its reward models"])
     agrees = math.sin(math.pi * (accuracy - 0.5))
     return {
-        "accuracy": accuracy, "agrees": agrees, "noisy_n": MANY, "noisy_proxy": highest(MANY),
-        "noisy_true": agrees * highest(MANY), "noisy_more": 4 * MANY,
-        "noisy_more_true": agrees * highest(4 * MANY),
+        "accuracy": accuracy, "agrees": agrees, "noisy_n": MANY, "noisy_proxy": mean_of_highest(MANY),
+        "noisy_true": agrees * mean_of_highest(MANY), "noisy_more": 4 * MANY,
+        "noisy_more_true": agrees * mean_of_highest(4 * MANY),
     }
 
 
-def peaks() -> dict:
+def peak_values() -> dict:
     """Where d (a - b d) and d (a - b log d) turn, on a grid."""
     a, b = 1.0, 0.25
     grid = [0.001 * i for i in range(1, 60_000)]
@@ -112,18 +114,18 @@ def peaks() -> dict:
 
 # checkers with holes
 
-def holes(mended: dict, real: dict) -> dict:
+def hole_values(mended: dict, real: dict) -> dict:
     """Scorers that pay for nothing, and what was thrown at the sandbox."""
-    said = bar(mended, "reasoning-gym")
+    said = bar_text(mended, "reasoning-gym")
     paying = re.search(r"(\d+) of them as they pay for what solves nothing: (.+)$", said)
     assert paying is not None
-    programs, cheats = map(int, re.findall(r"\d+", bar(real, "sandbox: hostile programs"))[:2])
+    programs, cheats = map(int, re.findall(r"\d+", bar_text(real, "sandbox: hostile programs"))[:2])
     scorers = int(said.partition(" ")[0])
     return {"scorers": scorers, "paying": int(paying[1]), "paying_names": paying[2].replace("_", " "),
             "hostile": programs, "cheats": cheats}
 
 
-def paid_for_nothing() -> dict:
+def checker_values() -> dict:
     """Replies to one product under a check that looks for the number anywhere, and under the library's."""
     from postgrad.data.tasks import load_task
     from postgrad.records import Prompt
@@ -140,7 +142,7 @@ def paid_for_nothing() -> dict:
     rows = [[reply, "1" if gold in reply else "0", f"{task.verify(prompt, reply).score:g}"]
             for reply in replies]
     return {
-        "left": a, "right": b, **trick(),
+        "left": a, "right": b, **trick_values(),
         "hole_table": {
             "caption": f"Two checkers on replies to {a} × {b}",
             "columns": ["reply", "“the number is in it”", "the library's checker"], "rows": rows,
@@ -148,7 +150,7 @@ def paid_for_nothing() -> dict:
     }
 
 
-def trick() -> dict:
+def trick_values() -> dict:
     """The share of a trick that always pays, at the optimum: where honest work cannot improve, and where it
     can."""
     def after(factor: float) -> float:

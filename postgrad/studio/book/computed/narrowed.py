@@ -6,7 +6,7 @@ import math
 import re
 from statistics import fmean
 
-from postgrad.studio.book.inline import formatted
+from postgrad.studio.book.inline import format_value
 
 HIDDEN = (0.3, 0.2, 0.5)  # two right answers and a wrong one, before training
 LEASH = 0.1
@@ -15,21 +15,22 @@ FEW, MANY = 8, 16
 
 def values(rlhf: dict, real: dict) -> dict:
     """rlhf, real: the tables of docs/results."""
-    return {**flat_groups(), **varied(), **undecided(), **sharper(), **reached(real), **picked(rlhf),
-            **stepwise(rlhf), **tax(rlhf), **rules(rlhf)}
+    return {**flat_group_values(), **variety_values(), **entropy_values(), **sharpening_values(),
+            **reach_values(real), **picking_values(rlhf),
+            **process_values(rlhf), **tax_values(rlhf), **constitution_values(rlhf)}
 
 
-def share(text: str) -> float:
+def leading_share(text: str) -> float:
     """0.643 of "64.3% (62.4% to 66.1%)"."""
     return float(text.partition("%")[0]) / 100
 
 
-def flat_groups() -> dict:
+def flat_group_values() -> dict:
     """Groups of the recorded stages whose samples all have the same verdict, and what RL solves of what SFT
     did not."""
-    from postgrad.studio.recordings import recorded
+    from postgrad.studio.recordings import recording
 
-    found = {s["name"]: s["measured"]["words"] for s in recorded("pipeline")["stages"]}
+    found = {s["name"]: s["measured"]["words"] for s in recording("pipeline")["stages"]}
     before, after = found["sft"], found["rl"]
 
     def flat(part: dict) -> float:
@@ -43,31 +44,31 @@ def flat_groups() -> dict:
     }
 
 
-def varied() -> dict:
+def variety_values() -> dict:
     """How much the recorded samples of a prompt differ, trained for and not; the first reply is greedy."""
     from postgrad.maths.diversity import distinct, words
-    from postgrad.studio.recordings import recorded
+    from postgrad.studio.recordings import recording
 
     tasks = {"words": "word problems, trained for", "questions": "other questions"}
     rows = []
     for stage, title in {"sft": "SFT", "rl": "RL"}.items():
         for task, kind in tasks.items():
             groups = [[reply["text"] for reply in prompt["answers"][stage][1:]]
-                      for prompt in recorded("pipeline")["prompts"] if prompt["task"] == task]
+                      for prompt in recording("pipeline")["prompts"] if prompt["task"] == task]
             pairs = fmean(distinct([words(text) for text in group], 2) for group in groups)
             different = sum(len(set(group)) for group in groups)
-            rows.append([title, kind, f"{different} of {sum(map(len, groups))}", formatted(pairs, "%")])
+            rows.append([title, kind, f"{different} of {sum(map(len, groups))}", format_value(pairs, "%")])
     return {"varied": {
         "caption": "Samples to the same prompt: how many differ, and the share of different word pairs",
         "columns": ["stage", "prompts", "different replies", "different word pairs"], "rows": rows,
     }}
 
 
-def undecided() -> dict:
+def entropy_values() -> dict:
     """The entropy of a token while a run is trained, beside what the run is paid."""
-    from postgrad.studio.recordings import recorded
+    from postgrad.studio.recordings import recording
 
-    data = recorded("threads")
+    data = recording("threads")
     (_, first, begins), (steps, last, ends) = data["entropy"][0], data["entropy"][-1]
     return {
         "entropy_first": first, "entropy_last": last, "entropy_steps": steps, "entropy_paid_first": begins,
@@ -75,13 +76,13 @@ def undecided() -> dict:
         "entropy_table": {
             "caption": "A run of GRPO, as it logged itself: grpo:big-numbers, one seed",
             "columns": ["step", "entropy, nats a token", "reward"],
-            "rows": [[str(step), formatted(nats, "2"), formatted(paid, "2")]
+            "rows": [[str(step), format_value(nats, "2"), format_value(paid, "2")]
                      for step, nats, paid in data["entropy"]],
         },
     }
 
 
-def sharper() -> dict:
+def sharpening_values() -> dict:
     """Two right answers under the exact gradient without a leash, until almost every sample is right, and at
     the optimum with one."""
     from postgrad.studio.book.worked import sharpened
@@ -98,30 +99,32 @@ def sharper() -> dict:
     }
 
 
-def reached(tables: dict) -> dict:
+def reach_values(tables: dict) -> dict:
     """pass@1 and pass@8 of a real model before and after GRPO."""
     out: dict = {"sums_tries": FEW}
     for name, begins, start in (("sums", "(a) Sums", "before"), ("gsm", "(b) GSM8K", "SFT")):
         rows = next(rows for title, rows in tables.items() if title.startswith(begins))
         for end, stage in (("before", start), ("after", "GRPO")):
             for many, key in (("", "pass@1 (95 % interval)"), ("_many", f"pass@{FEW}")):
-                out[f"{name}_{end}{many}"] = fmean(share(row[key]) for row in rows if row["stage"] == stage)
+                out[f"{name}_{end}{many}"] = fmean(leading_share(row[key]) for row in rows
+                                                   if row["stage"] == stage)
     return out
 
 
-def picked(tables: dict) -> dict:
+def picking_values(tables: dict) -> dict:
     """Which of n answers a judge, a vote or the truth picks."""
     title = next(name for name in tables if name.startswith("Picking one of n"))
     by = {row["picked by"]: row for row in tables[title]}
     names = {"chance (pass@1)": "chance", "majority vote": "majority vote", "outcome model": "outcome model",
              "process model, min": "process model", "the truth (pass@n)": "one who knows"}
     sizes = [key for key in by["majority vote"] if key.startswith("n = ")]
-    rows = [[words, *(f"{100 * share(by[name][n]):.0f} %" for n in sizes)] for name, words in names.items()]
+    rows = [[words, *(f"{100 * leading_share(by[name][n]):.0f} %" for n in sizes)] for name,
+            words in names.items()]
     short = {"vote": "majority vote", "outcome": "outcome model", "process": "process model, min",
              "truth": "the truth (pass@n)", "chance": "chance (pass@1)"}
     low, high = (float(x) / 100 for x in re.findall(r"[\d.]+", by["process model, min"][f"n = {MANY}"])[1:])
     return {
-        **{f"{key}_{end}": share(by[name][f"n = {n}"]) for key, name in short.items()
+        **{f"{key}_{end}": leading_share(by[name][f"n = {n}"]) for key, name in short.items()
            for end, n in (("few", FEW), ("many", MANY))},
         "few": FEW, "many": MANY, "process_low": low, "process_high": high,
         "picked": {
@@ -131,15 +134,16 @@ def picked(tables: dict) -> dict:
     }
 
 
-def stepwise(tables: dict) -> dict:
+def process_values(tables: dict) -> dict:
     """The three rewards of the same short training."""
     title = next(name for name in tables if name.startswith("As the reward of"))
-    after = {row["reward"]: share(row["after"]) for row in tables[title]}
+    after = {row["reward"]: leading_share(row["after"]) for row in tables[title]}
     return {"by_verifier": after["the verifier"], "by_outcome": after["outcome model"],
-            "by_process": after["process model, dense"], "by_start": share(tables[title][0]["pass@1 before"])}
+            "by_process": after["process model, dense"],
+            "by_start": leading_share(tables[title][0]["pass@1 before"])}
 
 
-def tax(tables: dict) -> dict:
+def tax_values(tables: dict) -> dict:
     """Right answers and true quality of the alignment runs, mean over seeds."""
     from postgrad.data.tasks.questions import GREETS, RIGHT, WRONG
 
@@ -152,8 +156,8 @@ def tax(tables: dict) -> dict:
         return (mean(policy, "correct") - WRONG) / (RIGHT - WRONG)
 
     policies = {"start": "before", "dpo": "DPO", "ppo": "PPO", "grpo": "GRPO"}
-    rows = [[words, formatted(mean(name, "true quality"), "+2"), formatted(right(name), "%"),
-             formatted(mean(name, "greets") / GREETS, "%"), formatted(mean(name, "length"), "0")]
+    rows = [[words, format_value(mean(name, "true quality"), "+2"), format_value(right(name), "%"),
+             format_value(mean(name, "greets") / GREETS, "%"), format_value(mean(name, "length"), "0")]
             for name, words in policies.items()]
     return {
         **{f"right_{end}": right(policy) for end, policy in
@@ -166,7 +170,7 @@ def tax(tables: dict) -> dict:
     }
 
 
-def rules(tables: dict) -> dict:
+def constitution_values(tables: dict) -> dict:
     """The constitution's trade, mean over seeds."""
     runs = tables["RLAIF"]
 
@@ -175,8 +179,8 @@ def rules(tables: dict) -> dict:
 
     stages = ("tiny-chat", "SFT on its revisions", "then DPO on the judge's pairs",
               "DPO on the judge's pairs alone")
-    rows = [[stage, *(formatted(mean(stage, what), "%") for what in ("keeps all rules", "rude", "right")),
-             formatted(mean(stage, "true quality"), "+2")] for stage in stages]
+    rows = [[stage, *(format_value(mean(stage, what), "%") for what in ("keeps all rules", "rude", "right")),
+             format_value(mean(stage, "true quality"), "+2")] for stage in stages]
     return {
         **{f"rules_{end}": mean(stage, "keeps all rules")
            for end, stage in (("before", stages[0]), ("after", stages[1]))},

@@ -7,27 +7,27 @@ from statistics import fmean
 
 
 def values(tables: dict) -> dict:
-    return {**judge(tables), **teacher(tables["Weak to strong, fresh problems"])}
+    return {**judge_values(tables), **teacher_values(tables["Weak to strong, fresh problems"])}
 
 
-def parts(text: str) -> list[float]:
+def percent_parts(text: str) -> list[float]:
     """[0.04, -0.113, 0.172] of "4.0% (-11.3% to 17.2%)"."""
     return [float(x) / 100 for x in re.findall(r"-?[\d.]+(?=%)", text)]
 
 
-def judge(tables: dict) -> dict:
+def judge_values(tables: dict) -> dict:
     """How often the judge is right, by protocol, and the lies that he can bear."""
     by = {row["judge"]: row for row in tables["Which of two answers is right"]}
     pairs = tables["The pairs, and the critic"]
 
     def believing(name: str) -> float:
-        return parts(by[name]["believing, mean over seeds"])[0]
+        return percent_parts(by[name]["believing, mean over seeds"])[0]
 
     def doubting(name: str) -> float:
-        return parts(by[name]["doubting, mean over seeds"])[0]
+        return percent_parts(by[name]["doubting, mean over seeds"])[0]
 
     def finds(who: str) -> float:
-        return fmean(parts(row["finds a mistake"])[0] for row in pairs if row["who points"] == who)
+        return fmean(percent_parts(row["finds a mistake"])[0] for row in pairs if row["who points"] == who)
 
     shown = {"alone, any step": "alone", "critic: strong model": "an honest adviser",
              "lying critic: strong model": "a lying adviser", "two opponents: strong model": "two opponents",
@@ -51,14 +51,14 @@ def judge(tables: dict) -> dict:
     }
 
 
-def teacher(runs: list[dict]) -> dict:
+def teacher_values(runs: list[dict]) -> dict:
     """Weak teacher, its student, and what the truth would have taught, of the first seed."""
     first = runs[0]
-    weak, student, strong = (parts(first[name])[0] for name in ("weak", "student", "strong"))
-    _, low, high = parts(first["recovered"])
+    weak, student, strong = (percent_parts(first[name])[0] for name in ("weak", "student", "strong"))
+    _, low, high = percent_parts(first["recovered"])
     return {
         "weak": weak, "student": student, "strong": strong, "recovered": (student - weak) / (strong - weak),
-        "recovered_low": low, "recovered_high": high, "mended": parts(first["mended"])[0],
-        "copied": parts(first["copied"])[0], "learned": student - weak, "possible": strong - weak,
+        "recovered_low": low, "recovered_high": high, "mended": percent_parts(first["mended"])[0],
+        "copied": percent_parts(first["copied"])[0], "learned": student - weak, "possible": strong - weak,
         "of_ceiling": student / strong, "weak_of_ceiling": weak / strong, "above": (student - weak) / weak,
     }

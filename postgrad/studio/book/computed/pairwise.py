@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-def pairs() -> dict:
+def pair_values() -> dict:
     """DPO on the worked pairs."""
     import torch
 
@@ -43,7 +43,7 @@ def pairs() -> dict:
     }
 
 
-def displaced() -> dict:
+def displacement_values() -> dict:
     """One step of DPO where answers share features: both of the pair fall, a third answer rises."""
     import torch
 
@@ -73,7 +73,7 @@ def displaced() -> dict:
     }
 
 
-def estimators() -> dict:
+def estimator_values() -> dict:
     """k1, k2, k3 on a policy that can be listed: means, and gradients when they stand in a loss."""
     import torch
 

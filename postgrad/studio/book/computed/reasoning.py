@@ -13,10 +13,10 @@ def values(repository: Path) -> dict:
     kept = json.loads((repository / "docs" / "methods" / "bias.json").read_text())
     results = json.loads((repository / "docs" / "results" / "rlhf.json").read_text())["tables"]
     bias = {"bias_grpo": kept["grpo"]["bias"], "bias_dr": kept["dr_grpo"]["bias"]}
-    return {**groups(), **passes(), **picked(results), **bias, **recordings()}
+    return {**group_values(), **pass_values(), **picked_values(results), **bias, **recording_values()}
 
 
-def groups() -> dict:
+def group_values() -> dict:
     """Advantages of small groups by the functions of the rows."""
     import torch
 
@@ -39,13 +39,13 @@ def groups() -> dict:
     }
 
 
-def passes() -> dict:
+def pass_values() -> dict:
     """pass@k of the recorded stages on word problems."""
     from postgrad.data.tasks.word_problems import WRITER
     from postgrad.maths.passk import pass_at_k
-    from postgrad.studio.recordings import recorded
+    from postgrad.studio.recordings import recording
 
-    stages = {s["name"]: s["measured"]["words"] for s in recorded("pipeline")["stages"]}
+    stages = {s["name"]: s["measured"]["words"] for s in recording("pipeline")["stages"]}
 
     def share(name: str, k: int) -> float:
         found = stages[name]
@@ -68,7 +68,7 @@ def passes() -> dict:
     }
 
 
-def picked(results: dict) -> dict:
+def picked_values(results: dict) -> dict:
     """Which of n answers a judge, a vote or chance picks, as docs/results has it."""
     title = next(name for name in results if name.startswith("Picking one of n"))
     by = {row["picked by"]: row[PICKED].partition(" ")[0].replace("%", "\u00a0%") for row in results[title]}
@@ -76,13 +76,13 @@ def picked(results: dict) -> dict:
             "pick_chance": by["chance (pass@1)"], "vote_n": 16, "vote_right": by["majority vote"]}
 
 
-def recordings() -> dict:
+def recording_values() -> dict:
     """What the figures of the chapter were recorded from: a short R1-Zero, tries, samples to choose from."""
-    from postgrad.studio.recordings import recorded
+    from postgrad.studio.recordings import recording
 
-    zero, paid, r1 = (run["examinations"] for run in recorded("languages")["runs"])
+    zero, paid, r1 = (run["examinations"] for run in recording("languages")["runs"])
     first, last = zero[0], zero[-1]
     return {"wrong_paid": paid[-1]["words-es/wrong_language"], "wrong_r1": r1[-1]["words-es/wrong_language"],
             "zero_steps": last["step"], "worded_before": first["words-es/worded"],
             "worded_after": last["words-es/worded"], "wrong_after": last["words-es/wrong_language"],
-            "most_tries": recorded("tries")["samples"], "spent_most": recorded("choosing")["samples"]}
+            "most_tries": recording("tries")["samples"], "spent_most": recording("choosing")["samples"]}

@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from statistics import NormalDist
 
-from postgrad.studio.book.inline import formatted
+from postgrad.studio.book.inline import format_value
 
 TRUE = (2.0, 1.0, 0.0, -1.0)
 COMPARISONS = 600
@@ -18,10 +18,11 @@ MISJUDGED, SCALES = 1.0, 2.0  # the spread of one judgement, and of people's sca
 
 def values(repository: Path) -> dict:
     results = json.loads((repository / "docs" / "results" / "rlhf.json").read_text())["tables"]
-    return {**pair(), **recovery(), **asking(), **labelling(), **agreement(), **trained(results), **pushed()}
+    return {**pair_loss_values(), **recovery_values(), **asking_values(), **labelling_values(),
+            **agreement_values(), **reward_model_values(results), **turning_values()}
 
 
-def pair() -> dict:
+def pair_loss_values() -> dict:
     """Loss, probability and slope of a pair at some gaps."""
     import torch
 
@@ -62,13 +63,13 @@ def pair() -> dict:
     }
 
 
-def recovery() -> dict:
-    from postgrad.studio.book.worked import recovered
+def recovery_values() -> dict:
+    from postgrad.studio.book.worked import recovered_rewards
 
-    found, middle = recovered(list(TRUE), COMPARISONS), sum(TRUE) / len(TRUE)
+    found, middle = recovered_rewards(list(TRUE), COMPARISONS), sum(TRUE) / len(TRUE)
     places = ("first", "second", "third", "fourth")
     rows = [
-        [f"item {i}", formatted(t, "0"), formatted(t - middle, "+2"), formatted(f, "+2")]
+        [f"item {i}", format_value(t, "0"), format_value(t - middle, "+2"), format_value(f, "+2")]
         for i, (t, f) in enumerate(zip(TRUE, found, strict=True), start=1)
     ]
     return {
@@ -83,7 +84,7 @@ def recovery() -> dict:
     }
 
 
-def asking() -> dict:
+def asking_values() -> dict:
     """How often a gap of 1 is seen the right way round: by two judgements of one person, or by two people's
     ratings, whose scales differ as well."""
     compared = NormalDist(1.0, math.sqrt(2) * MISJUDGED)
@@ -95,15 +96,15 @@ def asking() -> dict:
     }
 
 
-def labelling() -> dict:
+def labelling_values() -> dict:
     """The labeller's reward model on unseen pairs, after labels by the true quality."""
     import torch
 
-    from postgrad.studio.instruments.preference_labeller import vectors
-    from postgrad.studio.label.reward_head import accuracy, fit
-    from postgrad.studio.recordings import recorded
+    from postgrad.studio.instruments.preference_labeller import answer_vectors
+    from postgrad.studio.label.reward_head import fit_head, ranking_accuracy
+    from postgrad.studio.recordings import recording
 
-    data, (x, y) = recorded("pairs"), vectors()
+    data, (x, y) = recording("pairs"), answer_vectors()
 
     def better(items: list[dict]) -> torch.Tensor:
         return torch.tensor([a["quality"][0] - a["quality"][1] for a in items], dtype=torch.float64)
@@ -111,13 +112,14 @@ def labelling() -> dict:
     label, true = (better(data["to_label"]).sign() + 1) / 2, better(data["unseen"])
 
     def right(count: int) -> float:
-        return accuracy((y[:, 0] - y[:, 1]) @ fit(x[:count, 0], x[:count, 1], label[:count]), true)
+        return ranking_accuracy((y[:, 0] - y[:, 1]) @ fit_head(x[:count, 0], x[:count, 1], label[:count]),
+                                true)
 
     most = len(data["to_label"])
     return {"unseen": len(true), "few": 10, "few_right": right(10), "many": most, "many_right": right(most)}
 
 
-def agreement() -> dict:
+def agreement_values() -> dict:
     from postgrad.maths.agreement import cohen_kappa
 
     even = cohen_kappa("a" * 50 + "b" * 50, "a" * 40 + "b" * 10 + "b" * 40 + "a" * 10)
@@ -131,7 +133,7 @@ def agreement() -> dict:
     }
 
 
-def trained(results: dict) -> dict:
+def reward_model_values(results: dict) -> dict:
     """Our reward models and audits, as docs/results has them."""
     models, audits = results["Its reward models"], results["The audit"]
     right, ece = [m["accuracy"] for m in models], [m["ece"] for m in models]
@@ -153,12 +155,12 @@ def trained(results: dict) -> dict:
     }
 
 
-def pushed() -> dict:
+def turning_values() -> dict:
     """Where the true quality turned over in the logged runs against a reward model, without a KL."""
     from postgrad.recipes.pipelines.overoptimise import turning
-    from postgrad.studio.instruments.reward_hacking import labs
+    from postgrad.studio.instruments.reward_hacking import available_labs
 
-    runs = [{p["name"]: turning(p["points"]) for p in lab["policies"]} for lab in labs().values()]
+    runs = [{p["name"]: turning(p["points"]) for p in lab["policies"]} for lab in available_labs().values()]
     free, held = [r["ppo-kl-0"] for r in runs], [r["ppo-ensemble"]["fall"] for r in runs]
     return {
         "peak_first": free[0]["peak"],

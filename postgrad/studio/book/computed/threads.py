@@ -13,14 +13,14 @@ MARK = "####"  # before the answer to a school problem
 
 def values() -> dict:
     from postgrad.data.tasks import load_task
-    from postgrad.studio.recordings import recorded
+    from postgrad.studio.recordings import recording
 
-    data, (played,) = recorded("threads"), load_task("big-numbers").prompts("train", 1, 0)
+    data, (played,) = recording("threads"), load_task("big-numbers").prompts("train", 1, 0)
     said = {(row["thread"], row["model"]): row for row in data["replies"]}
     entropy = data["entropy"]
     return {
-        **helpful(recorded("pairs")), **{f"refusal_{key}": n for key, n in data["refused"].items()},
-        **programs([row for row in data["replies"] if row["thread"] == "code"]),
+        **helpful_values(recording("pairs")), **{f"refusal_{key}": n for key, n in data["refused"].items()},
+        **program_values([row for row in data["replies"] if row["thread"] == "code"]),
         "asked_product": said["product", "tiny-chat"]["asked"],
         "product_small": said["product", "tiny-chat"]["reply"],
         "product_real": said["product", "models/smollm2"]["reply"],
@@ -28,43 +28,43 @@ def values() -> dict:
         "asked_harm": said["refusal", "tiny-chat"]["asked"],
         "refusal_before": said["refusal", "tiny-chat"]["reply"],
         "refusal_after": said["refusal", "refuses"]["reply"],
-        "school_end": ending(said["gsm8k", "models/smollm2"]["reply"]),
+        "school_end": answer_line(said["gsm8k", "models/smollm2"]["reply"]),
         "school_gold": said["gsm8k", "models/smollm2"]["gold"],
         "tool_digits": len(played.question.removeprefix("What is ").partition("*")[0]),
         "tool_steps": entropy[-1][0], "tool_paid_first": entropy[0][2], "tool_paid_last": entropy[-1][2],
-        "threads": table(data["replies"], recorded("pairs")),
+        "threads": threads_table(data["replies"], recording("pairs")),
     }
 
 
-def goat(pairs: dict) -> list[tuple[str, float]]:
+def goat_answers(pairs: dict) -> list[tuple[str, float]]:
     """The two recorded answers to one question with their true quality, the longer one first."""
     pair = next(p for part in ("to_label", "unseen") for p in pairs[part] if p["question"] == GOAT)
     return sorted(zip(pair["answers"], pair["quality"], strict=True), key=lambda answer: -len(answer[0]))
 
 
-def helpful(pairs: dict) -> dict:
-    (long, worth_long), (terse, worth_terse) = goat(pairs)
+def helpful_values(pairs: dict) -> dict:
+    (long, worth_long), (terse, worth_terse) = goat_answers(pairs)
     return {"asked_helpful": GOAT, "helpful_long": long, "helpful_terse": terse, "worth_long": worth_long,
             "worth_terse": worth_terse}
 
 
-def programs(rows: list[dict]) -> dict:
+def program_values(rows: list[dict]) -> dict:
     """One that passes its tests and one that does not, each as the line that decides."""
     passed, failed = (next(row for row in rows if row["right"] is right) for right in (True, False))
-    return {"code_passed": deciding(passed["reply"]), "code_failed": deciding(failed["reply"]),
+    return {"code_passed": deciding_line(passed["reply"]), "code_failed": deciding_line(failed["reply"]),
             "code_says": failed["says"]}
 
 
-def deciding(reply: str) -> str:
+def deciding_line(reply: str) -> str:
     return next(line.strip() for line in reply.splitlines() if line.strip().startswith("return "))
 
 
-def ending(reply: str) -> str:
+def answer_line(reply: str) -> str:
     """The line with the answer, as it first stands there."""
     return next((line.strip() for line in reply.splitlines() if MARK in line), reply.splitlines()[-1])
 
 
-def shown(reply: str) -> str:
+def shortened_reply(reply: str) -> str:
     """A reply up to its answer, and the code of a program."""
     if MARK in reply:
         whole = reply.split("\n")
@@ -73,13 +73,13 @@ def shown(reply: str) -> str:
     return reply.split("```")[1].removeprefix("python\n").strip() + " …" if reply.count("```") > 1 else reply
 
 
-def table(replies: list[dict], pairs: dict) -> dict:
-    from postgrad.studio.book.inline import formatted
+def threads_table(replies: list[dict], pairs: dict) -> dict:
+    from postgrad.studio.book.inline import format_value
 
-    by = {thread: [[row["asked"], NAMES[row["model"]], shown(row["reply"]), row["says"]]
+    by = {thread: [[row["asked"], NAMES[row["model"]], shortened_reply(row["reply"]), row["says"]]
                    for row in replies if row["thread"] == thread] for thread in THREADS}
-    by["helpful"] = [[GOAT, NAMES["tiny-chat"], text, f"true quality {formatted(worth, '+1')}"]
-                     for text, worth in goat(pairs)]
+    by["helpful"] = [[GOAT, NAMES["tiny-chat"], text, f"true quality {format_value(worth, '+1')}"]
+                     for text, worth in goat_answers(pairs)]
     rows = [[words, *row] for thread, words in THREADS.items() for row in by[thread]]
     return {"caption": "What our models replied, word for word (… : it goes on)",
             "columns": ["thread", "asked", "model", "reply", "judged"], "rows": rows}

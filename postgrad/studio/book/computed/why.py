@@ -12,28 +12,28 @@ STAGES = {"base": "Pretrained", "sft": "SFT", "rl": "RL"}
 
 
 def values(repository: Path) -> dict:
-    from postgrad.studio.recordings import recorded
+    from postgrad.studio.recordings import recording
 
-    data, (a, b), judged = recorded("pipeline"), PRODUCT, verdicts()
+    data, (a, b), judged = recording("pipeline"), PRODUCT, verdict_table()
     stages = {stage["name"]: stage["measured"] for stage in data["stages"]}
     prompt = data["prompts"][SHOWN]
     return {
         "question": prompt["question"],
         "gold": prompt["gold"],
         "base_answer": prompt["answers"]["base"][0]["text"],
-        "one_problem": one_problem(prompt),
+        "one_problem": problem_table(prompt),
         "left": a,
         "right": b,
         "product": a * b,
         "verdicts": judged,
         "replies": len(judged["rows"]),
-        **measured(stages),
-        **episode(prompt["answers"]["rl"][0]["text"]),
-        **gradients(repository),
+        **stage_values(stages),
+        **episode_values(prompt["answers"]["rl"][0]["text"]),
+        **gradient_values(repository),
     }
 
 
-def one_problem(prompt: dict) -> dict:
+def problem_table(prompt: dict) -> dict:
     rows = [
         [title, prompt["answers"][name][0]["text"], prompt["answers"][name][0]["reason"]]
         for name, title in STAGES.items()
@@ -45,7 +45,7 @@ def one_problem(prompt: dict) -> dict:
     }
 
 
-def verdicts() -> dict:
+def verdict_table() -> dict:
     """The checker of the task `arithmetic` on replies to 23 * 17."""
     from postgrad.data.tasks import load_task
     from postgrad.records import Prompt
@@ -64,7 +64,7 @@ def verdicts() -> dict:
     return {"caption": f"What is {a} × {b}?", "columns": ["reply", "reward", "reason"], "rows": rows}
 
 
-def measured(stages: dict) -> dict:
+def stage_values(stages: dict) -> dict:
     """Shares of right and well-formed replies, and how long they are."""
     from postgrad.maths.intervals import mean_interval
     from postgrad.maths.passk import pass_at_k
@@ -86,7 +86,7 @@ def measured(stages: dict) -> dict:
     return out
 
 
-def episode(reply: str) -> dict:
+def episode_values(reply: str) -> dict:
     """One recorded reply as an episode: its tokens, the size of the space it lies in, its advantages."""
     import torch
 
@@ -112,7 +112,7 @@ def episode(reply: str) -> dict:
     }
 
 
-def gradients(repository: Path) -> dict:
+def gradient_values(repository: Path) -> dict:
     """Noise and bias of two rows by enumeration (tools/bias.py)."""
     kept = json.loads((repository / "docs" / "methods" / "bias.json").read_text())
     return {

@@ -14,16 +14,17 @@ def values(repository: Path) -> dict:
     kept = json.loads((repository / "docs" / "methods" / "bias.json").read_text())
     real = json.loads((repository / "docs" / "results" / "real-models.json").read_text())["tables"]
     bias = {"bias_grpo": kept["grpo"]["bias"], "bias_nano": kept["nano"]["bias"]}
-    return {**runs(), **groups(), **normalisers(), **cut(), **rows(), **bias, **smollm(real)}
+    return {**run_values(), **workshop_group_values(), **normaliser_values(), **truncation_values(),
+            **row_table_values(), **bias, **smollm_values(real)}
 
 
-def runs() -> dict:
+def run_values() -> dict:
     """The recorded runs: right before and after, with the interval, what was paid, how long replies were."""
     from postgrad.studio.book.experiments import EXPERIMENTS, FIRST, SMALL, VARIANTS
-    from postgrad.studio.book.workshop import facts
-    from postgrad.studio.recordings import recorded
+    from postgrad.studio.book.workshop import line_facts
+    from postgrad.studio.recordings import recording
 
-    found = recorded("workshop")["runs"]
+    found = recording("workshop")["runs"]
     out: dict = {"steps": int(SMALL["steps"]), "asked": int(SMALL["evaluation.problems"]),
                  "rate": float(SMALL["optim.lr"]), "look": int(SMALL["evaluation.every"])}
     for name, run in found.items():
@@ -39,7 +40,7 @@ def runs() -> dict:
     table = []
     for experiment in EXPERIMENTS.values():
         for variant in experiment.variants:
-            line = facts({**found[variant.name]})
+            line = line_facts({**found[variant.name]})
             table.append([variant.name, variant.differs or "as it is", line["before"],
                           f"{line['after']} ({line['within']})", line["paid"], line["length"]])
     return out | {"recorded": {
@@ -49,12 +50,12 @@ def runs() -> dict:
         "rows": table}}
 
 
-def groups() -> dict:
+def workshop_group_values() -> dict:
     """Advantages of a small group by both rows, and how often a group is flat."""
     import torch
 
     from postgrad.maths.credit import group_centre, group_zscore
-    from postgrad.studio.recordings import recorded
+    from postgrad.studio.recordings import recording
 
     row = torch.tensor(RIGHT, dtype=torch.float64)[:, None]
     mask = torch.ones_like(row, dtype=torch.bool)
@@ -62,13 +63,13 @@ def groups() -> dict:
     one = torch.tensor([1.0] + [0.0] * 7, dtype=torch.float64)[:, None]
     rare = [f(one, torch.ones_like(one, dtype=torch.bool), 8)[0, 0].item()
             for f in (group_centre, group_zscore)]
-    p = recorded("workshop")["runs"]["nano"]["evals"][0][1]
+    p = recording("workshop")["runs"]["nano"]["evals"][0][1]
     return {"group_of": len(RIGHT), "centre_right": centred[0], "centre_wrong": centred[1],
             "score_right": scored[0], "score_wrong": scored[1], "rare_of": len(one), "rare_centre": rare[0],
             "rare_score": rare[1], "in_all": 64, **{f"flat_{g}": p**g + (1 - p) ** g for g in (2, 8, 32)}}
 
 
-def normalisers() -> dict:
+def normaliser_values() -> dict:
     """What a token weighs: by all tokens of a step, and by those of its own pass."""
     import torch
 
@@ -81,14 +82,14 @@ def normalisers() -> dict:
             "sequence_short": row[0, 0].item(), "sequence_long": row[1, 0].item()}
 
 
-def cut() -> dict:
+def truncation_values() -> dict:
     """What a sampler that cuts a tail off does to the log-probability of what it draws."""
     import math
 
     return {"mass": KEPT, "mass_gap": -math.log(KEPT)}
 
 
-def rows() -> dict:
+def row_table_values() -> dict:
     """The rows nano and grpo side by side, as the table of methods has them."""
     from postgrad.methods import METHODS, describe_row
 
@@ -105,7 +106,7 @@ def rows() -> dict:
             "grpo_kl": METHODS["grpo"].kl_in_loss}
 
 
-def smollm(tables: dict) -> dict:
+def smollm_values(tables: dict) -> dict:
     """SmolLM2 on GSM8K, seed by seed, as docs/results has it."""
     title = next(name for name in tables if name.startswith("(b) GSM8K"))
     shown = [[f"{row['seed']}", row["stage"], row["pass@1 (95 % interval)"].replace("%", "\u00a0%"),

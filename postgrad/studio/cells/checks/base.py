@@ -12,7 +12,7 @@ CHECKS: dict[str, list[Callable]] = defaultdict(list)
 D = torch.float64
 
 
-def of(cell: str) -> Callable:
+def invariant_of(cell: str) -> Callable:
     """Says which cell an invariant belongs to."""
     def place(check: Callable) -> Callable:
         CHECKS[cell].append(check)
@@ -24,23 +24,23 @@ def vector(*numbers: float) -> Tensor:
     return torch.tensor(numbers, dtype=D)
 
 
-def shown(x) -> str:
+def number_text(x) -> str:
     if isinstance(x, Tensor):
-        return shown(x.tolist())
+        return number_text(x.tolist())
     if isinstance(x, list | tuple):
-        return f"({', '.join(map(shown, x))})"
+        return f"({', '.join(map(number_text, x))})"
     return f"{x:.4g}" if isinstance(x, float) else str(x)
 
 
-def same(got, wanted, tolerance: float = 1e-6) -> None:
+def assert_close(got, wanted, tolerance: float = 1e-6) -> None:
     """Equal to rounding, or a sentence with both."""
     a, b = (torch.as_tensor(x, dtype=D) for x in (got, wanted))
     b = b.expand_as(a) if b.dim() == 0 else b
-    assert a.shape == b.shape and torch.allclose(a, b, 0.0,
-                                                 tolerance), f"{shown(got)} instead of {shown(wanted)}"
+    equal = a.shape == b.shape and torch.allclose(a, b, 0.0, tolerance)
+    assert equal, f"{number_text(got)} instead of {number_text(wanted)}"
 
 
-def slope(f: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+def gradient_at(f: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
     x = at.clone().requires_grad_()
     value = f(x).sum()
     return torch.autograd.grad(value, x)[0] if value.requires_grad else torch.zeros_like(x)

@@ -2,12 +2,12 @@
 
 import math
 
-from postgrad.studio.cells.checks.base import of, same
+from postgrad.studio.cells.checks.base import assert_close, invariant_of
 
 TRUE = [2.0, 1.0, 0.0, -1.0]
 
 
-@of("recover")
+@invariant_of("recover")
 def the_ranking_comes_back(f):
     """600 noisy comparisons give the four items their order back."""
     found = f(TRUE, 600)
@@ -15,112 +15,113 @@ def the_ranking_comes_back(f):
     assert order == [0, 1, 2, 3], f"the order is {order}"
 
 
-@of("recover")
+@invariant_of("recover")
 def so_do_the_distances(f):
     """Centred, each reward is within 0.5 of the true one."""
-    same(f(TRUE, 600), [x - 0.5 for x in TRUE], 0.5)
+    assert_close(f(TRUE, 600), [x - 0.5 for x in TRUE], 0.5)
 
 
-@of("recover")
+@invariant_of("recover")
 def a_shift_cannot_be_seen(f):
     """Add 3 to all true rewards: the comparisons, and so the result, are the same."""
-    same(f([x + 3 for x in TRUE], 200), f(TRUE, 200))
+    assert_close(f([x + 3 for x in TRUE], 200), f(TRUE, 200))
 
 
-@of("clip-plot")
+@invariant_of("clip-plot")
 def the_raw_objective_is_a_line(f):
     """The raw objective is ratio times advantage."""
-    same(f([0.5, 2.0], 1.5, 0.2)[1], [0.75, 3.0])
+    assert_close(f([0.5, 2.0], 1.5, 0.2)[1], [0.75, 3.0])
 
 
-@of("clip-plot")
+@invariant_of("clip-plot")
 def flat_past_the_edge_of_a_good_token(f):
     """A > 0: past 1 + clip the clipped objective no longer rises."""
-    same(f([1.0, 1.2, 2.0, 4.0], 1.0, 0.2)[0], [1.0, 1.2, 1.2, 1.2])
+    assert_close(f([1.0, 1.2, 2.0, 4.0], 1.0, 0.2)[0], [1.0, 1.2, 1.2, 1.2])
 
 
-@of("clip-plot")
+@invariant_of("clip-plot")
 def the_way_back_is_open(f):
     """A < 0 and a ratio above 1: nothing is held, the token can be pushed down."""
-    same(f([2.0, 0.1], -1.0, 0.2)[0], [-2.0, -0.8])
+    assert_close(f([2.0, 0.1], -1.0, 0.2)[0], [-2.0, -0.8])
 
 
-@of("token-reward")
+@invariant_of("token-reward")
 def the_score_stands_on_the_last_token(f):
     """Without a KL, or where policy and reference agree, the last token has the score, the others nothing."""
-    same(f([-0.5, -1.0, -0.2], [-0.9, -0.8, -0.2], 1.0, 0.0), [0.0, 0.0, 1.0])
-    same(f([-0.5, -1.0], [-0.5, -1.0], 2.0, 0.7), [0.0, 2.0])
+    assert_close(f([-0.5, -1.0, -0.2], [-0.9, -0.8, -0.2], 1.0, 0.0), [0.0, 0.0, 1.0])
+    assert_close(f([-0.5, -1.0], [-0.5, -1.0], 2.0, 0.7), [0.0, 2.0])
 
 
-@of("token-reward")
+@invariant_of("token-reward")
 def each_token_pays_for_itself(f):
     """Beta times the log-ratio: (0.4, -0.2, 0) at 0.1 cost 0.04, bring 0.02, and cost nothing."""
-    same(f([-0.5, -1.0, -0.2], [-0.9, -0.8, -0.2], 1.0, 0.1), [-0.04, 0.02, 1.0])
+    assert_close(f([-0.5, -1.0, -0.2], [-0.9, -0.8, -0.2], 1.0, 0.1), [-0.04, 0.02, 1.0])
 
 
-@of("token-reward")
+@invariant_of("token-reward")
 def the_sum_is_the_answers(f):
     """Summed over the tokens: the score less beta times the log-ratio of the whole answer."""
-    same(sum(f([-0.5, -1.0, -0.2, -0.4], [-0.9, -0.8, -0.2, -2.4], 3.0, 0.5)), 3.0 - 0.5 * 2.2)
+    assert_close(sum(f([-0.5, -1.0, -0.2, -0.4], [-0.9, -0.8, -0.2, -2.4], 3.0, 0.5)), 3.0 - 0.5 * 2.2)
 
 
-@of("ppo-loss")
+@invariant_of("ppo-loss")
 def the_policy_s_term_is_the_clipped_surrogate(f):
     """A ratio of 1 costs minus the advantage; past 1 + clip a good token gains no more."""
     for p, wanted in ((0.5, -2.0), (0.55, -2.2), (0.6, -2.4), (0.9, -2.4)):
-        same(f([p, 1 - p], [0.5, 0.5], 2.0, 0.0, 0.0, 0.0)[0], wanted)
+        assert_close(f([p, 1 - p], [0.5, 0.5], 2.0, 0.0, 0.0, 0.0)[0], wanted)
 
 
-@of("ppo-loss")
+@invariant_of("ppo-loss")
 def a_value_past_its_clip_gains_nothing(f):
     """A value that leaps from 0 to its goal of 1 costs what it costs at the clip, half of (1 - 0.2)²."""
     for value, error in ((0.1, 0.9), (0.2, 0.8), (0.6, 0.8), (1.0, 0.8)):
-        same(f([0.5, 0.5], [0.5, 0.5], 0.0, value, 0.0, 1.0, value_weight=1.0)[1], 0.5 * error**2)
+        assert_close(f([0.5, 0.5], [0.5, 0.5], 0.0, value, 0.0, 1.0, value_weight=1.0)[1], 0.5 * error**2)
 
 
-@of("ppo-loss")
+@invariant_of("ppo-loss")
 def the_bonus_is_largest_where_nothing_is_decided(f):
     """Even chances of n tokens lower the loss by the weight times log n, a certain token by nothing."""
-    same(f([0.25] * 4, [0.25] * 4, 0.0, 0.0, 0.0, 0.0, entropy_weight=0.1)[2], -0.1 * math.log(4))
-    same(f([1.0, 0.0], [0.5, 0.5], 0.0, 0.0, 0.0, 0.0, entropy_weight=0.1)[2], 0.0)
+    assert_close(f([0.25] * 4, [0.25] * 4, 0.0, 0.0, 0.0, 0.0, entropy_weight=0.1)[2], -0.1 * math.log(4))
+    assert_close(f([1.0, 0.0], [0.5, 0.5], 0.0, 0.0, 0.0, 0.0, entropy_weight=0.1)[2], 0.0)
 
 
-@of("sharpen")
+@invariant_of("sharpen")
 def the_likelier_of_two_right_answers_gains(f):
     """Without a KL, of two answers that are equally right the likelier one grows faster."""
     first, second, _ = f([0.3, 0.2, 0.5], [1.0, 1.0, 0.0], 0.0, 600)[-1]
     assert first / second > 2, f"their ratio went from 1.5 to {first / second:.3g}"
 
 
-@of("sharpen")
+@invariant_of("sharpen")
 def equals_stay_equal(f):
     """Two right answers that begin alike end alike."""
     first, second, _ = f([0.2, 0.2, 0.6], [1.0, 1.0, 0.0], 0.0, 300)[-1]
-    same(first, second)
+    assert_close(first, second)
 
 
-@of("sharpen")
+@invariant_of("sharpen")
 def with_a_kl_it_ends_at_the_closed_form(f):
     """With beta 0.5 the end is the start times exp(reward / beta), rescaled to sum to one."""
     weights = [0.3 * math.exp(2), 0.2 * math.exp(2), 0.5]
-    same(f([0.3, 0.2, 0.5], [1.0, 1.0, 0.0], 0.5, 2000)[-1], [w / sum(weights) for w in weights], 1e-3)
+    assert_close(f([0.3, 0.2, 0.5], [1.0, 1.0, 0.0], 0.5, 2000)[-1], [w / sum(weights) for w in weights],
+                 1e-3)
 
 
-@of("simplified")
+@invariant_of("simplified")
 def what_is_paid_becomes_likely(f):
     """A right answer with a chance of 0.2 is nearly certain after 200 steps with groups of 8."""
     path = f([0.2, 0.5, 0.3], [1.0, 0.0, 0.0], 8, 200, 0.5)
     assert abs(path[0] - 0.2) < 1e-9 and path[-1] > 0.9, f"it went from {path[0]:.3g} to {path[-1]:.3g}"
 
 
-@of("simplified")
+@invariant_of("simplified")
 def a_group_of_one_teaches_nothing(f):
     """Alone, an answer is its own mean: nothing moves."""
-    same(f([0.2, 0.8], [1.0, 0.0], 1, 20, 0.5), [0.2] * 20)
+    assert_close(f([0.2, 0.8], [1.0, 0.0], 1, 20, 0.5), [0.2] * 20)
 
 
-@of("simplified")
+@invariant_of("simplified")
 def a_bonus_for_everybody_changes_nothing(f):
     """Add 3 to every reward: the policy takes the same way, 3 higher."""
     plain, raised = (f([0.2, 0.8], [1.0 + more, more], 8, 40, 0.5) for more in (0.0, 3.0))
-    same([x - 3 for x in raised], plain, 1e-9)
+    assert_close([x - 3 for x in raised], plain, 1e-9)

@@ -9,88 +9,91 @@ import torch
 from torch import Tensor
 
 from postgrad.maths import credit
-from postgrad.studio.cells.checks.base import of, same, vector
+from postgrad.studio.cells.checks.base import assert_close, invariant_of, vector
 
 
-def group(f: Callable, *scores: float) -> Tensor:
+def advantages_of_group(f: Callable, *scores: float) -> Tensor:
     """The advantages of one group, a row of two sampled tokens for each score."""
     mask = torch.tensor([[False, True, True]]).expand(len(scores), 3)
     return f(credit.place_reward(vector(*scores), mask), mask, len(scores))[:, 1]
 
 
-@of("group-zscore")
+@invariant_of("group-zscore")
 def half_right(f):
     """Rewards (1, 0, 0, 1): advantages (+1, -1, -1, +1)."""
-    same(group(f, 1, 0, 0, 1), vector(1, -1, -1, 1))
+    assert_close(advantages_of_group(f, 1, 0, 0, 1), vector(1, -1, -1, 1))
 
 
-@of("group-zscore")
+@invariant_of("group-zscore")
 def one_of_eight(f):
     """One of eight right: it gets +sqrt(7) = 2.6458, the others -0.3780."""
-    same(group(f, 1, *[0] * 7), vector(math.sqrt(7), *[-1 / math.sqrt(7)] * 7))
+    assert_close(advantages_of_group(f, 1, *[0] * 7), vector(math.sqrt(7), *[-1 / math.sqrt(7)] * 7))
 
 
-@of("group-zscore")
+@invariant_of("group-zscore")
 def no_signal_from_equals(f):
     """All equal: all zero, and never a NaN."""
-    same(group(f, 0.3, 0.3, 0.3, 0.3), 0.0)
+    assert_close(advantages_of_group(f, 0.3, 0.3, 0.3, 0.3), 0.0)
 
 
-@of("group-zscore")
+@invariant_of("group-zscore")
 def shift_and_scale(f):
     """Shifted or scaled rewards give the same advantages."""
-    same(group(f, 12, 10, 13), group(f, 0.2, 0, 0.3))
+    assert_close(advantages_of_group(f, 12, 10, 13), advantages_of_group(f, 0.2, 0, 0.3))
 
 
-@of("group-zscore")
-def sums_to_zero(f):
+@invariant_of("group-zscore")
+def advantages_sum_to_zero(f):
     """The advantages of a group sum to 0."""
-    same(group(f, 0.9, 0.1, 0.4, 0.7, 0).sum(), 0.0)
+    assert_close(advantages_of_group(f, 0.9, 0.1, 0.4, 0.7, 0).sum(), 0.0)
 
 
-@of("leave-one-out")
+@invariant_of("leave-one-out")
 def one_of_three(f):
     """Rewards (1, 0, 0): advantages (1, -0.5, -0.5)."""
-    same(group(f, 1, 0, 0), vector(1, -0.5, -0.5))
+    assert_close(advantages_of_group(f, 1, 0, 0), vector(1, -0.5, -0.5))
 
 
-@of("leave-one-out")
+@invariant_of("leave-one-out")
 def a_scaled_centre(f):
     """It is G / (G - 1) times reward less the mean of the group."""
-    same(group(f, 3, 1, 0, 2), 4 / 3 * group(credit.group_centre, 3, 1, 0, 2))
+    assert_close(advantages_of_group(f, 3, 1, 0, 2),
+                 4 / 3 * advantages_of_group(credit.group_centre, 3, 1, 0, 2))
 
 
-@of("leave-one-out")
+@invariant_of("leave-one-out")
 def own_reward_stays_out_of_the_baseline(f):
     """One's own reward moves one's advantage one to one: it is not in one's own baseline."""
-    same(group(f, 5, 1, 0)[0] - group(f, 2, 1, 0)[0], 3.0)
+    assert_close(advantages_of_group(f, 5, 1, 0)[0] - advantages_of_group(f, 2, 1, 0)[0], 3.0)
 
 
-def row(f: Callable, reward: Tensor, value: Tensor | None = None, **constants) -> Tensor:
+def advantages_of_row(f: Callable, reward: Tensor, value: Tensor | None = None, **constants) -> Tensor:
     mask = torch.ones(1, len(reward), dtype=torch.bool)
     return f(reward[None], mask, 1, value=None if value is None else value[None], **constants)[0]
 
 
-@of("gae")
+@invariant_of("gae")
 def a_terminal_reward_reaches_every_token(f):
     """V = 0, gamma = lambda = 1: every token's advantage is the final reward."""
-    same(row(f, vector(0, 0, 0, 2), gamma=1.0, lam=1.0), 2.0)
+    assert_close(advantages_of_row(f, vector(0, 0, 0, 2), gamma=1.0, lam=1.0), 2.0)
 
 
-@of("gae")
+@invariant_of("gae")
 def lambda_zero_is_one_step(f):
     """lambda = 0: A_t = r_t + gamma V_{t+1} - V_t."""
-    same(row(f, vector(0, 1, 2), vector(0.5, 0.25, 1), gamma=0.9, lam=0.0), vector(-0.275, 1.65, 1))
+    assert_close(advantages_of_row(f, vector(0, 1, 2), vector(0.5, 0.25, 1), gamma=0.9, lam=0.0),
+                 vector(-0.275, 1.65, 1))
 
 
-@of("gae")
+@invariant_of("gae")
 def lambda_one_is_return_less_value(f):
     """lambda = 1: A_t = return - V_t."""
-    same(row(f, vector(0, 1, 2), vector(0.5, 0.25, 1), gamma=1.0, lam=1.0), vector(2.5, 2.75, 1))
+    assert_close(advantages_of_row(f, vector(0, 1, 2), vector(0.5, 0.25, 1), gamma=1.0, lam=1.0),
+                 vector(2.5, 2.75, 1))
 
 
-@of("gae")
+@invariant_of("gae")
 def nothing_outside_the_mask(f):
     """Tokens that were not sampled get 0, and are stepped over."""
     mask = torch.tensor([[True, False, True]])
-    same(f(vector(0, 0, 1)[None], mask, 1, value=None, gamma=0.5, lam=1.0)[0], vector(0.5, 0, 1))
+    assert_close(f(vector(0, 0, 1)[None], mask, 1, value=None, gamma=0.5, lam=1.0)[0], vector(0.5, 0, 1))

@@ -4,65 +4,65 @@ import math
 
 import torch
 
-from postgrad.studio.cells.checks.base import D, of, same, vector
+from postgrad.studio.cells.checks.base import D, assert_close, invariant_of, vector
 
 LOGITS = torch.tensor([[[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [4.0, 0.0, 0.0]]], dtype=D)
 TOKENS = torch.tensor([[0, 2, 1]])
 
 
-@of("logp")
+@invariant_of("logp")
 def read_one_place_earlier(f):
     """The log-probability of token t is read at token t - 1."""
-    same(f(LOGITS, TOKENS)[0], vector(0, 3 - vector(1, 2, 3).logsumexp(0), -math.log(3)))
+    assert_close(f(LOGITS, TOKENS)[0], vector(0, 3 - vector(1, 2, 3).logsumexp(0), -math.log(3)))
 
 
-@of("logp")
+@invariant_of("logp")
 def nothing_predicts_the_first(f):
     """Column 0 is zero: nothing predicts the first token."""
-    same(f(LOGITS, TOKENS)[0][0], 0.0)
+    assert_close(f(LOGITS, TOKENS)[0][0], 0.0)
 
 
-@of("logp")
+@invariant_of("logp")
 def a_distribution(f):
     """Over all values of a token, the probabilities sum to 1."""
-    same(sum(f(LOGITS, torch.tensor([[0, v, 0]]))[0][1].exp() for v in range(3)), 1.0)
+    assert_close(sum(f(LOGITS, torch.tensor([[0, v, 0]]))[0][1].exp() for v in range(3)), 1.0)
 
 
 MASK = torch.tensor([[False, True, True, True], [False, True, False, False]])
 
 
-@of("sequence-mean")
-def weights_sum_to_one(f):
+@invariant_of("sequence-mean")
+def sequence_weights_sum_to_one(f):
     """All weights sum to 1."""
-    same(f(MASK, 8).sum(), 1.0)
+    assert_close(f(MASK, 8).sum(), 1.0)
 
 
-@of("sequence-mean")
+@invariant_of("sequence-mean")
 def every_row_counts_the_same(f):
     """A row of three tokens and a row of one count the same: 1/2 each."""
-    same(f(MASK, 8).sum(1), vector(0.5, 0.5))
+    assert_close(f(MASK, 8).sum(1), vector(0.5, 0.5))
 
 
-@of("sequence-mean")
+@invariant_of("sequence-mean")
 def an_empty_row_is_not_there(f):
     """A row without sampled tokens changes nothing for the others."""
     more = torch.cat([MASK, torch.zeros(1, 4, dtype=torch.bool)])
-    same(f(more, 8)[:2], f(MASK, 8))
+    assert_close(f(more, 8)[:2], f(MASK, 8))
 
 
-@of("pass-at-k")
+@invariant_of("pass-at-k")
 def one_sample_is_the_share(f):
     """k = 1 gives c / n."""
-    same([f(8, c, 1) for c in range(9)], [c / 8 for c in range(9)])
+    assert_close([f(8, c, 1) for c in range(9)], [c / 8 for c in range(9)])
 
 
-@of("pass-at-k")
+@invariant_of("pass-at-k")
 def counted_by_hand(f):
     """4 samples, 1 right, k = 2: half of the pairs hold the right one."""
-    same(f(4, 1, 2), 0.5)
+    assert_close(f(4, 1, 2), 0.5)
 
 
-@of("pass-at-k")
+@invariant_of("pass-at-k")
 def certain_when_wrong_ones_run_out(f):
     """Fewer than k wrong samples: certain."""
-    same(f(8, 5, 4), 1.0)
+    assert_close(f(8, 5, 4), 1.0)

@@ -8,7 +8,7 @@ from postgrad.studio.exercises.values import near
 WORDS = "the model reads every line and gives a clear reason for each step it takes".split()
 
 
-class Scorer:
+class BiasedScorer:
     """A reward model that likes what it should not: so much for a word, for bold type, for agreeing."""
 
     def __init__(self, name, *, word, bold, agree):
@@ -19,20 +19,20 @@ class Scorer:
                 + self.agree * answer.startswith("You are right.") + 0.1 * answer.count("reason"))
 
 
-def bold(answer):
+def bold_edit(answer):
     return " ".join(f"**{word}**" for word in answer.split())
 
 
-def agree(answer):
+def agree_edit(answer):
     return f"You are right. {answer}"
 
 
-def ramble(answer):
+def ramble_edit(answer):
     words = answer.split()
     return " ".join(words + words[: len(words) // 2])
 
 
-def cut(answer):
+def cut_edit(answer):
     return " ".join(answer.split()[:-2])
 
 
@@ -43,14 +43,14 @@ def pad(answer, count):
     return " ".join([answer, *["indeed"] * count])
 
 
-EDITS = {"bold": bold, "agree": agree, "ramble": ramble, "cut": cut}
+EDITS = {"bold": bold_edit, "agree": agree_edit, "ramble": ramble_edit, "cut": cut_edit}
 
 
 def cases(random):
-    scorers = (Scorer("likes_length", word=0.2, bold=0.0, agree=0.0),
-               Scorer("likes_bold", word=0.05, bold=0.1, agree=0.0),
-               Scorer("likes_flattery", word=0.1, bold=-0.05, agree=1.0),
-               Scorer("dislikes_length", word=-0.3, bold=0.02, agree=-0.2))
+    scorers = (BiasedScorer("likes_length", word=0.2, bold=0.0, agree=0.0),
+               BiasedScorer("likes_bold", word=0.05, bold=0.1, agree=0.0),
+               BiasedScorer("likes_flattery", word=0.1, bold=-0.05, agree=1.0),
+               BiasedScorer("dislikes_length", word=-0.3, bold=0.02, agree=-0.2))
     for scorer in scorers:
         answers = [" ".join(random.choices(WORDS, k=random.randint(4, 14))) for _ in range(6)]
         yield scorer, answers, EDITS, pad

@@ -6,7 +6,7 @@ from postgrad.studio.exercises.base import Exercise, Mistake, Property
 from postgrad.studio.exercises.values import near
 
 
-def comparisons(random, items, count):
+def draw_comparisons(random, items, count):
     """Noisy judgements of items whose rewards are spread."""
     from math import exp
     truth = [random.gauss(0, 1) for _ in range(items)]
@@ -20,8 +20,8 @@ def comparisons(random, items, count):
 def cases(random):
     yield [(0, 1), (0, 1), (1, 0)], 2, 1.0, 1
     yield [(0, 1), (1, 2), (0, 2), (2, 0)], 3, 0.5, 5
-    yield comparisons(random, 4, 40), 4, 0.05, 30
-    yield comparisons(random, 5, 60), 5, 0.03, 50
+    yield draw_comparisons(random, 4, 40), 4, 0.05, 30
+    yield draw_comparisons(random, 5, 60), 5, 0.03, 50
 
 
 def right(pairs, items, rate, steps):

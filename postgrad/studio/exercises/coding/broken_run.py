@@ -18,7 +18,7 @@ def softmax(row):
     return [w / sum(weights) for w in weights]
 
 
-def train(fault, seed):
+def train_with_fault(fault, seed):
     """A real training, of a policy that is a table: a group's advantages on a few prompts with one right
     answer each, with a fault built in. -> its curves."""
     random = Random(f"{fault} {seed}")
@@ -28,7 +28,7 @@ def train(fault, seed):
     curves = {name: [] for name in ("reward", "accuracy", "kl", "entropy", "flat")}
     for _ in range(STEPS):
         seen = [policy_step(row, fault, rate, random) for row in theta]
-        measure(curves, theta, start, seen)
+        append_measures(curves, theta, start, seen)
         theta = [new for new, _ in seen]
     return curves
 
@@ -47,7 +47,7 @@ def policy_step(row, fault, rate, random):
     return new, paid
 
 
-def measure(curves, theta, start, seen):
+def append_measures(curves, theta, start, seen):
     policies, first = [softmax(row) for row in theta], [softmax(row) for row in start]
     curves["reward"].append(sum(sum(paid) for _, paid in seen) / (PROMPTS * GROUP))
     curves["accuracy"].append(sum(p[0] for p in policies) / PROMPTS)
@@ -58,25 +58,25 @@ def measure(curves, theta, start, seen):
 
 
 @cache
-def runs():
-    return [(fault, train(fault, seed)) for seed in range(2) for fault in FAULTS]
+def faulty_runs():
+    return [(fault, train_with_fault(fault, seed)) for seed in range(2) for fault in FAULTS]
 
 
 def cases(random):
-    order = [curves for _, curves in runs()]
+    order = [curves for _, curves in faulty_runs()]
     random.shuffle(order)
     return [(curves,) for curves in order]
 
 
-def shown():
+def example_curves():
     """One run of each kind, in an order that gives nothing away."""
-    order = dict(runs()[: len(FAULTS)])
+    order = dict(faulty_runs()[: len(FAULTS)])
     return dict(zip("ABCDE", (order[name] for name in ("hacked", "starved", "healthy", "turned", "rate")),
                     strict=True))
 
 
 def right(curves):
-    return next(fault for fault, known in runs() if known == curves)
+    return next(fault for fault, known in faulty_runs() if known == curves)
 
 
 EXERCISE = Exercise(
@@ -157,7 +157,7 @@ def diagnose(curves):
         Mistake(says="You call every run healthy.",
                 old='    early, late = slice', new='    return "healthy"\n    early, late = slice'),
     ),
-    cases=cases, right=right, curves=shown,
+    cases=cases, right=right, curves=example_curves,
     properties=(
         Property(says="The diagnosis is one of the five words.",
                  holds=lambda answer, curves: answer(curves) in FAULTS),

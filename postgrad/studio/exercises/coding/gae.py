@@ -37,7 +37,7 @@ def one_step(answer, rewards, values, gamma, lam):
     return near(answer(rewards, values, gamma, 0.0), wanted, 1e-4)
 
 
-def whole_numbers(answer, rewards, values, gamma, lam):
+def takes_whole_rewards(answer, rewards, values, gamma, lam):
     """Rewards and values can be integers; advantages are not."""
     whole = [[round(3 * x) for x in numbers] for numbers in (rewards, values)]
     floats = [[float(x) for x in numbers] for numbers in whole]
@@ -105,7 +105,8 @@ def gae(rewards, values, gamma, lam):
     properties=(
         Property(says="With lambda = 1 it is the discounted return less the value.", holds=monte_carlo),
         Property(says="With lambda = 0 it is the one-step error.", holds=one_step),
-        Property(says="Rewards and values of 1 and 0 give the same as 1.0 and 0.0.", holds=whole_numbers),
+        Property(says="Rewards and values of 1 and 0 give the same as 1.0 and 0.0.",
+                 holds=takes_whole_rewards),
         AGAIN,
     ),
 )

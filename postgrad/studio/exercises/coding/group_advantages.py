@@ -23,7 +23,7 @@ def right(rewards, group):
     return group_zscore(column, torch.ones_like(column, dtype=torch.bool), group)[:, 0]
 
 
-def sums_to_zero(answer, rewards, group):
+def group_sums_to_zero(answer, rewards, group):
     found = answer(rewards, group)
     return all(abs(sum(found[i: i + group])) < 1e-3 for i in range(0, len(found), group))
 
@@ -42,7 +42,7 @@ def flat_is_zero(answer, rewards, group):
                for x in answer([0.1] * size + [0.7] * size + [1 / 3] * size, size))
 
 
-def whole_numbers(answer, rewards, group):
+def takes_whole_scores(answer, rewards, group):
     """Rewards can be integers; advantages are not."""
     whole = [round(3 * r) for r in rewards]
     floats = [float(r) for r in whole]
@@ -129,11 +129,11 @@ def advantages(rewards, group):
     ),
     cases=cases, right=right,
     properties=(
-        Property(says="The advantages of a group sum to 0.", holds=sums_to_zero),
+        Property(says="The advantages of a group sum to 0.", holds=group_sums_to_zero),
         Property(says="A constant added to all rewards changes nothing.", holds=ignores_shift),
         Property(says="Rewards in another unit give the same advantages.", holds=ignores_scale),
         Property(says="Equal rewards give 0, whatever number they are.", holds=flat_is_zero),
-        Property(says="Rewards of 1 and 0 give the same as 1.0 and 0.0.", holds=whole_numbers),
+        Property(says="Rewards of 1 and 0 give the same as 1.0 and 0.0.", holds=takes_whole_scores),
         Property(says="Rewards of 0.01 and 0 teach as much as 1 and 0.", holds=small_unit),
         AGAIN,
     ),

@@ -32,7 +32,7 @@ def unbiased(answer, logp, ref_logp):
     return abs(first - exact) < 1e-4 and abs(third - exact) < 1e-4
 
 
-def never_negative(answer, logp, ref_logp):
+def k2_k3_never_negative(answer, logp, ref_logp):
     return all(x >= -1e-6 for x in answer(logp, ref_logp)[1:])
 
 
@@ -105,7 +105,7 @@ def kl(logp, ref_logp):
     properties=(
         Property(says="On samples that stand for the policy exactly, k1 and k3 are the KL itself.",
                  holds=unbiased),
-        Property(says="k2 and k3 are never negative.", holds=never_negative),
+        Property(says="k2 and k3 are never negative.", holds=k2_k3_never_negative),
         Property(says="A token on which the two are far apart counts in full.", holds=counts_in_full),
         AGAIN,
     ),

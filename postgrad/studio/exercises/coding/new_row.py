@@ -59,7 +59,7 @@ def right(rewards, lengths, group, moved):
             "changed besides": []}
 
 
-def weights_sum_to_one(answer, *batch):
+def row_weights_sum_to_one(answer, *batch):
     return abs(sum(map(sum, answer(*batch)["weights"])) - 1) < 1e-5
 
 
@@ -168,7 +168,7 @@ def row():
     ),
     cases=cases, right=right,
     properties=(
-        Property(says="The weights of a batch sum to 1.", holds=weights_sum_to_one),
+        Property(says="The weights of a batch sum to 1.", holds=row_weights_sum_to_one),
         Property(says="Nothing is learned outside the mask.", holds=nothing_outside),
     ),
     tolerance=1e-5,

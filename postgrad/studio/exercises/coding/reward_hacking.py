@@ -10,7 +10,7 @@ from postgrad.studio.exercises.values import near
 BETAS = [8.0, 2.0, 0.5, 0.1]
 
 
-def draw(random, count):
+def draw_answers(random, count):
     weights = [random.uniform(0.2, 1.0) for _ in range(count)]
     reference = [w / sum(weights) for w in weights]
     gold = [round(random.gauss(0, 1), 2) for _ in range(count)]
@@ -23,9 +23,9 @@ def cases(random):
     yield [0.5, 0.5], [1.0, 0.0], [-1.0, 1.0], [1.0, 0.5]
     yield [0.25, 0.25, 0.5], [2.0, 1.0, 0.0], [-2.0, 1.0, 0.0], BETAS
     for count in (3, 5, 8):
-        yield *draw(random, count), BETAS
+        yield *draw_answers(random, count), BETAS
     yield [0.5, 0.5], [1.0, 0.0], [1.0, 0.0], BETAS  # an honest proxy
-    yield *draw(random, 5), [10.0, 1.0, 0.001]
+    yield *draw_answers(random, 5), [10.0, 1.0, 0.001]
 
 
 def right(reference, proxy, gold, betas):
@@ -40,7 +40,7 @@ def right(reference, proxy, gold, betas):
     return [points, max(zip(betas, points, strict=True), key=lambda pair: pair[1][2])[0]]
 
 
-def ordered(answer, reference, proxy, gold, betas):
+def leash_orders_points(answer, reference, proxy, gold, betas):
     """A shorter leash holds closer, and pays less of the proxy."""
     points, _ = answer(reference, proxy, gold, sorted(betas, reverse=True))
     return all(a[0] <= b[0] + 1e-6 and a[1] <= b[1] + 1e-6 for a, b in zip(points, points[1:], strict=False))
@@ -147,7 +147,8 @@ def hack(reference, proxy, gold, betas):
     ),
     cases=cases, right=right,
     properties=(
-        Property(says="A smaller beta goes farther and earns no less of the proxy.", holds=ordered),
+        Property(says="A smaller beta goes farther and earns no less of the proxy.",
+                 holds=leash_orders_points),
         Property(says="With a very large beta the policy is the reference.", holds=stays),
         Property(says="The triples stand in the order of the betas, whatever that is.", holds=in_any_order),
         Property(says="Gold less a constant has the same cure.", holds=gold_has_no_zero),

@@ -10,7 +10,7 @@ from postgrad.studio.exercises.values import near
 PLACES, WORDS = 4, 3
 
 
-def sample(theta, count):
+def sample_evenly(theta, count):
     """`count` answers by a policy: at each place one word, by the logits of that place; word 0 ends it.
     Evenly spread instead of random, so that the same logits always give the same answers."""
     answers = []
@@ -45,11 +45,11 @@ def two_then_end(answer):
 
 def cases(random):
     zeros = [[0.0] * WORDS for _ in range(PLACES)]
-    yield zeros, sample, twos, 4, 1.0, 1
-    yield zeros, sample, twos, 8, 0.5, 6
+    yield zeros, sample_evenly, twos, 4, 1.0, 1
+    yield zeros, sample_evenly, twos, 8, 0.5, 6
     for reward in (ends_early, two_then_end, twos):
         theta = [[round(random.gauss(0, 0.7), 2) for _ in range(WORDS)] for _ in range(PLACES)]
-        yield theta, sample, reward, 6, 0.8, 4
+        yield theta, sample_evenly, reward, 6, 0.8, 4
 
 
 def right(theta, sample, reward, group, rate, steps):
