@@ -237,7 +237,7 @@ def test_search_knows_every_part(studio):
 
 def test_the_book_needs_no_torch():
     """Pages open at once: words and numbers are there before torch is."""
-    code = ("import sys; from postgrad.studio.book import web, chapters; chapters.book(); "
+    code = ("import sys; from postgrad.studio.book import web, chapters; chapters.all_chapters(); "
             "print('torch' in sys.modules)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "False"

@@ -59,7 +59,7 @@ def test_the_library_keeps_its_invariants(runner, name):
     ("leave-one-out", "adv * size / (size - 1).clamp(min=1)", "adv",
      {"one_of_three", "a_scaled_centre", "own_reward_stays_out_of_the_baseline"}),
     ("gae", "torch.where(sampled, adv, 0.0)", "adv", {"nothing_outside_the_mask"}),
-    ("clip", "torch.minimum(free, held)", "held", {"the_way_back_is_open"}),
+    ("clip", "torch.minimum(free, held)", "held", {"clip_leaves_the_way_back_open"}),
     ("k3", "logp - ref_logp", "ref_logp - logp", {"its_mean_is_the_kl", "worked_number"}),
     ("logp", "align(logp)", "logp", {"read_one_place_earlier", "nothing_predicts_the_first"}),
     ("sequence-mean", "(mask.sum(1, keepdim=True).clamp(min=1) * _rows(mask))", "mask.sum()",

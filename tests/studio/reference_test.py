@@ -90,7 +90,7 @@ def test_words_are_filled_and_lines_stand():
 
 def test_the_pages_need_no_torch():
     code = ("import sys\nfrom postgrad.studio import reference\n"
-            "print(len([e.blocks for es in reference.groups().values() for e in es]), 'torch' "
+            "print(len([e.blocks for es in reference.names_by_module().values() for e in es]), 'torch' "
             "in sys.modules)")
     root = ROOT
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)

@@ -25,10 +25,10 @@ SMALL = {"rollouts.prompts_per_step": "2", "rollouts.group_size": "2", "rollouts
 SERVER = """
 import socket, sys, uvicorn
 from pathlib import Path
-from postgrad.studio.app import create_app
+from postgrad.studio.app import create_studio
 sock = socket.create_server(("127.0.0.1", 0))
 print(sock.getsockname()[1], flush=True)
-app = create_app(runs=Path(sys.argv[1]), token=sys.argv[2], hosts=("127.0.0.1",))
+app = create_studio(runs=Path(sys.argv[1]), token=sys.argv[2], hosts=("127.0.0.1",))
 uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[sock])
 """
 

@@ -85,7 +85,7 @@ for group in (2, 8, 32):
 CELLS = {cell.name: cell for cell in (
     CodeCell(name="bradley-terry", title="Bradley–Terry", module="postgrad.maths.preference",
              names=("bradley_terry",), claim="Drop the minus sign, or the margin, and see which "
-                                         "promises go with it."),
+                                             "promises go with it."),
     CodeCell(name="dpo", title="DPO", module="postgrad.maths.preference", names=("dpo",),
              claim="One line: Bradley–Terry on log-ratios. Swap the two and watch the gradients turn round."),
     CodeCell(name="ipo", title="IPO", module="postgrad.maths.preference", names=("ipo",),
@@ -93,7 +93,7 @@ CELLS = {cell.name: cell for cell in (
     CodeCell(name="group-zscore", title="Group z-score", module="postgrad.maths.credit",
              names=("group_zscore",),
              claim="Leave out the clamp and a group of equals divides by zero; leave out the division and "
-               "it is Dr. GRPO."),
+                   "it is Dr. GRPO."),
     CodeCell(name="leave-one-out", title="Leave one out", module="postgrad.maths.credit",
              names=("leave_one_out",), claim="Without G/(G−1) each answer stands in its own baseline."),
     CodeCell(name="gae", title="Generalised advantage estimation", module="postgrad.maths.credit",
@@ -121,10 +121,10 @@ CELLS = {cell.name: cell for cell in (
              demo=RECOVER),
     CodeCell(name="clip-plot", title="Clipped against raw", module="postgrad.studio.book.worked",
              names=("clipped_and_raw",), claim="Change the advantage’s sign, or the clip, and look at where "
-                                           "it is flat.", demo=CLIPPED),
+                                               "it is flat.", demo=CLIPPED),
     CodeCell(name="token-reward", title="The reward of a token", module="postgrad.studio.book.worked",
              names=("token_rewards",), claim="Raise beta, or make the last token rarer in the reference: the "
-                                         "score stays on the last token, the price is paid on each.",
+                                             "score stays on the last token, the price is paid on each.",
              demo=TOKENS),
     CodeCell(name="ppo-loss", title="PPO’s whole loss", module="postgrad.studio.book.worked",
              names=("ppo_loss",),
@@ -137,7 +137,7 @@ CELLS = {cell.name: cell for cell in (
                                      "and both stay.", demo=SHARPENED),
     CodeCell(name="simplified", title="GRPO with nearly all taken away", module="postgrad.studio.book.worked",
              names=("simplified",), claim="Sample, reward, centre, one step. Take the centring out, or try a "
-                                      "rate of 50.", demo=SIMPLIFIED),
+                                          "rate of 50.", demo=SIMPLIFIED),
 )}
 
 
