@@ -34,9 +34,9 @@ import torch
 
 from postgrad import recipes
 from postgrad.cli.settings import config_from_text
-from postgrad.data.edits import insert
 from postgrad.data.tasks.questions import ANNOTATORS, BY_QUESTION, prompts, quality, reply, words
-from postgrad.evaluation.audit import answers_of_pairs, audit, scorer
+from postgrad.evaluation.audit import answers_of_pairs, audit_scores, text_scorer
+from postgrad.evaluation.edits import insert
 from postgrad.models import load_scalar
 from postgrad.models.chat import Chat
 from postgrad.records import Pair
@@ -88,8 +88,8 @@ def reward_model(pairs: list[Pair], seed: int, folder: Path) -> Path:
 def examine(run: Path, held: list[Pair], seed: int) -> dict:
     """The audit's length probe, and the accuracy on held-out pairs that differ in quality."""
     model, chat = load_scalar(open_folder(run)), Chat.load(open_folder(run))
-    score = scorer(model, chat)
-    found = audit(answers_of_pairs(held, ANSWERS, seed), score, names=["length"], seed=seed,
+    score = text_scorer(model, chat)
+    found = audit_scores(answers_of_pairs(held, ANSWERS, seed), score, names=["length"], seed=seed,
                   length=lambda a: len(chat.answer(*a)[0]), max_tokens=model.config.max_position_embeddings)
     best, other = (score([(p.messages, getattr(p, side)) for p in held[::2]])
                    for side in ("chosen", "rejected"))

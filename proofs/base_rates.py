@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from postgrad.data.tasks import Task, load_task, reflection
-from postgrad.evaluation import evaluate
+from postgrad.evaluation import evaluate_task
 from postgrad.models import find_model, load_model
 from postgrad.models.chat import Chat
 from postgrad.sampling import LocalSampler, Sampling
@@ -24,7 +24,7 @@ def rates(name: str, task: Task, problems: int, samples: int, seed: int = 0) -> 
     folder = find_model(name)
     chat = Chat.load(folder)
     sampler = LocalSampler(load_model(folder), chat)
-    return evaluate(task, sampler, task.prompts("test", problems, seed), samples=samples,
+    return evaluate_task(task, sampler, task.prompts("test", problems, seed), samples=samples,
                     settings=Sampling(max_new_tokens=128), seed=seed, greedy=False,
                     measures=reflection.measures(task, chat.places))
 

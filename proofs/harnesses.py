@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
-from postgrad.evaluation import figures
+from postgrad.evaluation import task_figures
 from postgrad.recipes.benchmarks.suite import judged, suite_of, write_suite
 from postgrad.recipes.measuring import Measured
 from postgrad.resolve.models import open_folder
@@ -81,7 +81,7 @@ class Suite:
         asked = Measured(self.name, None, self.problems, 1, "test", 0, self.tokens, 0.0, "cpu", None)
         model = asked.open(self.model)
         drawn = asked.draw(model, asked.open_reward(model), greedy=False)  # at temperature 0
-        return figures(asked.task, drawn)["pass@1"], [group[0].rollout.text for group in drawn.groups]
+        return task_figures(asked.task, drawn)["pass@1"], [group[0].rollout.text for group in drawn.groups]
 
     def bench(self) -> tuple[float, None]:
         said = subprocess.run([self.pythons["lm-eval"](), "-m", "postgrad", "bench", self.model, "--suite",

@@ -47,7 +47,7 @@ def measured(name: str, task, kind: str, seed: int, prompts=None) -> dict:
     """pass@1 and pass@8 at temperature 1, and greedy, on test problems; in bfloat16, as it was trained."""
     import torch
 
-    from postgrad.evaluation import evaluate
+    from postgrad.evaluation import evaluate_task
     from postgrad.models import load_model
     from postgrad.models.chat import Chat
     from postgrad.resolve.models import open_folder
@@ -55,7 +55,7 @@ def measured(name: str, task, kind: str, seed: int, prompts=None) -> dict:
     folder = open_folder(name)
     sampler = LocalSampler(load_model(folder, device=DEVICE, dtype=torch.bfloat16), Chat.load(folder))
     prompts = prompts or task.prompts("test", PROBLEMS[kind], 0)
-    return evaluate(task, sampler, prompts, samples=8, settings=Sampling(max_new_tokens=TOKENS[kind]),
+    return evaluate_task(task, sampler, prompts, samples=8, settings=Sampling(max_new_tokens=TOKENS[kind]),
                     seed=seed)
 
 

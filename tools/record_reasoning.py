@@ -108,12 +108,12 @@ def sampled(model: str, part: str, problems: int, samples: int):
 
 def choosing(folder: Path) -> dict:
     from postgrad.evaluation import passed
-    from postgrad.evaluation.compute import answers_in, scores_of
+    from postgrad.evaluation.compute import answers_in, ranker_scores
     from postgrad.resolve.models import open_reward
     from postgrad.rewards.model import ModelReward
     run = trained(folder, "outcome", OUTCOME)
     task, groups = sampled("tiny-chat", "words", CHOSEN, SPENT)
-    scores = scores_of(ModelReward([open_reward(str(run))[0]]), groups)
+    scores = ranker_scores(ModelReward([open_reward(str(run))[0]]), groups)
     answers = answers_in(task, groups)
     assert answers is not None
     rows = [{"right": [int(passed(task, s)) for s in group], "answers": numbered(said),

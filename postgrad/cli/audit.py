@@ -17,18 +17,18 @@ COLUMNS = ("probe", "verdict", "effect", "95 % interval", "edits that rise", "to
 
 
 def audit(args) -> int:
-    from postgrad.data.edits import probes
-    from postgrad.evaluation.audit import audit as measure
-    from postgrad.evaluation.audit import scorer
+    from postgrad.evaluation.audit import audit_scores as measure
+    from postgrad.evaluation.audit import text_scorer
+    from postgrad.evaluation.edits import draw_probes
     names, out = args.probes.split(","), Path(args.out) if args.out else None
     made(AuditOptions, args)  # checks itself
-    probes(names, args.seed)  # so do they
+    draw_probes(names, args.seed)  # so do they
     if out and not out.parent.is_dir():
         raise ValueError(f"--out {out}: there is no folder {out.parent}.")
     answers, truth, source = gather(args)
     model, chat = open_reward_model(args.model, args.device)
     track = iter if args.json else partial(progress, label=f"scoring for {args.model}")
-    found = measure(answers, scorer(model, chat, device=args.device, track=track), names=names,
+    found = measure(answers, text_scorer(model, chat, device=args.device, track=track), names=names,
                     seed=args.seed, truth=truth, length=lambda answer: len(chat.answer(*answer)[0]),
                     max_tokens=model.config.max_position_embeddings)
     found = {"model": args.model, "source": source, **found}

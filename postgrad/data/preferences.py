@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from postgrad.data.bad_rows import BadRows
-from postgrad.data.rows import Source, called, gathered, read_messages, records
+from postgrad.data.rows import BadRows, Source, called, gathered, read_messages, records
 from postgrad.records import Conversation, Message, Pair
 
 MOST_ANSWERS = 200   # to one prompt: 19,900 pairs

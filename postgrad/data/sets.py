@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from postgrad.data.bad_rows import BadRows
-from postgrad.data.rows import parse
+from postgrad.data.rows import BadRows, parse
 from postgrad.system.hub import download
 
 LONGEST_LINE = 1_000_000     # bytes

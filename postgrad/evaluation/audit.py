@@ -1,7 +1,6 @@
 """What a reward model pays for besides quality: the change of its score under controlled edits of answers.
 
-    effect = mean of (score(edited) - score(original)) / standard deviation of the scores of the unedited
-        answers
+    effect = mean of (score(edited) - score(original)) / standard deviation of the scores of unedited answers
 
 with a 95 % interval over prompts and wordings both (maths/intervals.py, crossed_interval): a bias is what
 different sentences, put into answers to different prompts, have in common. With one wording alone the
@@ -19,21 +18,56 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
-from postgrad.data.edits import PROBES, Probe, probes
+from postgrad.evaluation.edits import PROBES, Probe, draw_probes
 from postgrad.maths.intervals import crossed_interval
-from postgrad.models.chat import Chat
-from postgrad.records import Message, Pair, pad_rows
-from postgrad.rewards.base import guarded
+from postgrad.records import Conversation, Message, Pair, Prompt, pad_rows
+from postgrad.rewards.base import Verify, guarded
+from postgrad.sampling import Track
 
 THRESHOLD = 0.2  # of the spread: what Cohen (1988) calls a small effect
 SPLIT = "test"
 
 Answer = tuple[tuple[Message, ...], str]  # the messages that ask, and the text that answers
+Asked = tuple[tuple[str, str], ...]       # the messages as (role, content)
+AnswerKey = tuple[Asked, str]
 Score = Callable[[Sequence[Answer]], Sequence[float]]
+
+
+Row = dict[str, Any]  # figures of a probe, as JSON
+
+
+class AuditTask(Protocol):
+    """What an audit needs of a task."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def prompts(self) -> Callable[[str, int, int], list[Prompt]]: ...
+
+    @property
+    def demonstrations(self) -> Callable[[str, int, int], list[Conversation]] | None: ...
+
+    @property
+    def gold(self) -> Callable[..., str] | None: ...
+
+    @property
+    def verify(self) -> Verify | None: ...
+
+    def of_one_reply(self, who: str) -> None: ...
+
+
+class AnswerChat(Protocol):
+    def answer(self, messages: Sequence[Message], text: str) -> tuple[list[int], object]: ...
+
+
+class SequenceModel(Protocol):
+    def score(self, tokens: Tensor, lengths: Tensor) -> Tensor: ...
 
 
 class Edited(NamedTuple):
@@ -46,11 +80,11 @@ class Edited(NamedTuple):
     edited: Answer
 
 
-class Cell(NamedTuple):
+class EditEffect(NamedTuple):
     """What an edit changed."""
 
     kind: str
-    prompt: tuple
+    prompt: Asked
     answer: int
     wording: int
     added: int          # tokens
@@ -59,10 +93,11 @@ class Cell(NamedTuple):
     deserved: float     # of the true quality, in units of its own spread; nan where that is not known
 
 
-def audit(answers: Sequence[Answer], score: Score, *, names: Sequence[str] = tuple(PROBES), seed: int = 0,
+def audit_scores(answers: Sequence[Answer], score: Score, *, names: Sequence[str] = tuple(PROBES),
+                 seed: int = 0,
           length: Callable[[Answer], int] = lambda answer: len(answer[1].split()),
-          max_tokens: int | None = None, truth: Score | None = None) -> dict:
-    """Every probe's effect on the score, as one JSON object; see `report` for a probe's part.
+          max_tokens: int | None = None, truth: Score | None = None) -> Row:
+    """Every probe's effect on the score, as one JSON object; see `probe_report` for a probe's part.
 
     length counts an answer's tokens; what has more than `max_tokens` of them is left out and counted. truth
     is the true quality.
@@ -71,41 +106,42 @@ def audit(answers: Sequence[Answer], score: Score, *, names: Sequence[str] = tup
     if len(answers) < 2:
         raise ValueError(f"{len(answers)} of {given} answers fit into the model's {max_tokens} tokens; an "
                          "audit needs at least 2: give shorter ones.")
-    made = [(probe, *edit(probe, answers, length, max_tokens)) for probe in probes(names, seed)]
-    texts = list(dict.fromkeys([*map(key, answers), *(key(e.edited) for _, edits, _ in made for e in edits)]))
-    scores, truths = table_of(score, texts), table_of(truth, texts) if truth else None
-    spread = deviation([scores[key(a)] for a in answers])
+    made = [(probe, *apply_probe(probe, answers, length, max_tokens)) for probe in draw_probes(names, seed)]
+    texts = list(dict.fromkeys([*map(answer_key, answers),
+                                *(answer_key(e.edited) for _, edits, _ in made for e in edits)]))
+    scores, truths = score_table(score, texts), score_table(truth, texts) if truth else None
+    spread = standard_deviation([scores[answer_key(a)] for a in answers])
     if not spread > 0:
         raise ValueError(f"the model scores all {len(answers)} answers the same, {scores[texts[0]]:g}: "
                          "nothing can be audited.")
-    true_spread = deviation([truths[key(a)] for a in answers]) if truths else math.nan
+    true_spread = standard_deviation([truths[answer_key(a)] for a in answers]) if truths else math.nan
 
-    def weigh(e: Edited) -> Cell:
-        a, b = key(answers[e.answer]), key(e.edited)
+    def measure(e: Edited) -> EditEffect:
+        a, b = answer_key(answers[e.answer]), answer_key(e.edited)
         deserved = (truths[b] - truths[a]) / true_spread if truths and true_spread else math.nan
-        return Cell(e.kind, asked(e.edited), e.answer, e.wording, e.added, scores[b] - scores[a],
+        return EditEffect(e.kind, prompt_key(e.edited), e.answer, e.wording, e.added, scores[b] - scores[a],
                     (scores[b] - scores[a]) / spread, deserved)
 
-    found = [report(probe, list(map(weigh, edits)), left) for probe, edits, left in made]
-    share_of_length(found, spread)
+    found = [probe_report(probe, list(map(measure, edits)), left) for probe, edits, left in made]
+    add_length_share(found, spread)
     for row in found:
-        row["sentence"] = sentence(row)
+        row["sentence"] = probe_sentence(row)
     return {"answers": len(answers), "too_long": given - len(answers),
-            "prompts": len(set(map(asked, answers))),
-            "mean": statistics.fmean(scores[key(a)] for a in answers), "spread": spread,
+            "prompts": len(set(map(prompt_key, answers))),
+            "mean": statistics.fmean(scores[answer_key(a)] for a in answers), "spread": spread,
             "threshold": THRESHOLD, "level": 0.95, "seed": seed, "probes": found}
 
 
-def asked(answer: Answer) -> tuple:
+def prompt_key(answer: Answer) -> Asked:
     return tuple((m["role"], m["content"]) for m in answer[0])
 
 
-def key(answer: Answer) -> tuple:
-    return asked(answer), answer[1]
+def answer_key(answer: Answer) -> AnswerKey:
+    return prompt_key(answer), answer[1]
 
 
-def table_of(score: Score, texts: Sequence[tuple]) -> dict[tuple, float]:
-    """Each text's score, asked for once."""
+def score_table(score: Score, texts: Sequence[AnswerKey]) -> dict[AnswerKey, float]:
+    """The score of each text, computed once."""
     answers = [(tuple({"role": r, "content": c} for r, c in messages), text) for messages, text in texts]
     scores = [float(x) for x in score(answers)]
     if not all(map(math.isfinite, scores)):
@@ -113,11 +149,12 @@ def table_of(score: Score, texts: Sequence[tuple]) -> dict[tuple, float]:
     return dict(zip(texts, scores, strict=True))
 
 
-def deviation(values: Sequence[float]) -> float:
+def standard_deviation(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def edit(probe: Probe, answers: Sequence[Answer], length: Callable[[Answer], int], max_tokens: int | None
+def apply_probe(probe: Probe, answers: Sequence[Answer], length: Callable[[Answer], int],
+                max_tokens: int | None
          ) -> tuple[list[Edited], dict[str, int]]:
     """Every edit that can be made, and how many were left out and why."""
     made, left = [], {"does not apply": 0, "too long": 0}
@@ -136,7 +173,7 @@ def edit(probe: Probe, answers: Sequence[Answer], length: Callable[[Answer], int
     return made, left
 
 
-def report(probe: Probe, cells: list[Cell], left: dict[str, int]) -> dict:
+def probe_report(probe: Probe, cells: list[EditEffect], left: dict[str, int]) -> Row:
     """A probe's figures, over all its edits and by kind.
 
     effect and interval in units of the spread; rises: the share of edits that raise the score;
@@ -144,12 +181,13 @@ def report(probe: Probe, cells: list[Cell], left: dict[str, int]) -> dict:
     truth: the same edits' effect on the true quality; by_length:
     the effect that the added tokens would have by themselves.
     """
-    kinds = [{"kind": kind, **figures([c for c in cells if c.kind == kind])} for kind in probe.kinds]
-    return {"probe": probe.name, "about": probe.about, **figures(cells), "left_out": left, "by_length": None,
-            "slope": slope(cells) if probe.name == "length" and cells else None, "kinds": kinds}
+    kinds = [{"kind": kind, **effect_figures([c for c in cells if c.kind == kind])} for kind in probe.kinds]
+    return {"probe": probe.name, "about": probe.about, **effect_figures(cells), "left_out": left,
+            "by_length": None,
+            "slope": length_slope(cells) if probe.name == "length" and cells else None, "kinds": kinds}
 
 
-def figures(cells: list[Cell]) -> dict:
+def effect_figures(cells: list[EditEffect]) -> Row:
     """Over these edits: mean effect and interval, verdict, share that rises, mean tokens added,
     what the truth says."""
     if not cells:
@@ -158,22 +196,22 @@ def figures(cells: list[Cell]) -> dict:
     effect, low, high = crossed_interval([c.effect for c in cells], [c.prompt for c in cells],
                                          [c.wording for c in cells])
     deserved = statistics.fmean(c.deserved for c in cells)
-    return {"verdict": verdict(effect, low, high), "edits": len(cells), "effect": effect,
+    return {"verdict": bias_verdict(effect, low, high), "edits": len(cells), "effect": effect,
             "interval": [low, high], "rises": statistics.fmean(c.rise > 0 for c in cells),
             "added": statistics.fmean(c.added for c in cells),
             "truth": None if math.isnan(deserved) else deserved}
 
 
-def verdict(effect: float, low: float, high: float) -> str:
+def bias_verdict(effect: float, low: float, high: float) -> str:
     if abs(effect) >= THRESHOLD and (low > 0 or high < 0):
         return "biased up" if effect > 0 else "biased down"
     return "none found"
 
 
-def slope(cells: list[Cell]) -> dict:
+def length_slope(cells: list[EditEffect]) -> Row:
     """Score per added token: the line through the origin, sum(rise added) / sum(added^2),
     of each answer and wording."""
-    lines: dict[tuple, list[Cell]] = {}
+    lines: dict[tuple[Asked, int, int], list[EditEffect]] = {}
     for c in cells:
         lines.setdefault((c.prompt, c.answer, c.wording), []).append(c)
     steep = [sum(c.rise * c.added for c in line) / sum(c.added**2 for c in line) for line in lines.values()]
@@ -182,7 +220,7 @@ def slope(cells: list[Cell]) -> dict:
     return {"per_token": mean, "interval": [low, high]}
 
 
-def share_of_length(rows: list[dict], spread: float) -> None:
+def add_length_share(rows: list[Row], spread: float) -> None:
     """What the tokens that an edit adds would bring by length alone, in every other probe,
     where length was probed too."""
     line = next((row["slope"] for row in rows if row["slope"]), None)
@@ -191,8 +229,8 @@ def share_of_length(rows: list[dict], spread: float) -> None:
             row["by_length"] = line["per_token"] * row["added"] / spread
 
 
-def sentence(row: dict) -> str:
-    """One plain sentence about a probe."""
+def probe_sentence(row: Row) -> str:
+    """One sentence about a probe."""
     if row["effect"] is None:
         return f"{row['about']}: not measured, for no answer could be edited so."
     low, high = row["interval"]
@@ -213,12 +251,12 @@ def sentence(row: dict) -> str:
     return text + "."
 
 
-def answers_of_task(task, count: int, seed: int) -> tuple[list[Answer], Score | None]:
+def answers_of_task(task: AuditTask, count: int, seed: int) -> tuple[list[Answer], Score | None]:
     """Distinct held-out answers of a task, and its verifier as their true quality (None: they
     answer other prompts)."""
     task.of_one_reply("an audit")
     asked_for = 4 * count  # the questions of a small task come round, and some answers with them
-    prompts = {asked((p.messages, "")): p for p in task.prompts(SPLIT, asked_for, seed)}
+    prompts = {prompt_key((p.messages, "")): p for p in task.prompts(SPLIT, asked_for, seed)}
     if task.demonstrations is not None:
         said = [(c.messages[:-1], c.messages[-1]["content"])
                 for c in task.demonstrations(SPLIT, asked_for, seed)]
@@ -229,33 +267,37 @@ def answers_of_task(task, count: int, seed: int) -> tuple[list[Answer], Score | 
                          "--pairs FILE.jsonl.")
 
     def truth(answers: Sequence[Answer]) -> list[float]:
+        assert task.verify is not None, "a task of one reply without a verifier has no truth"
         verify = guarded(task.verify)
-        verdicts = [verify(prompts[asked(a)], a[1]) for a in answers]
+        verdicts = [verify(prompts[prompt_key(a)], a[1]) for a in answers]
         if failed := [v.error for v in verdicts if v.error]:
             raise ValueError(f"the verifier of task {task.name} failed on {len(failed)} answers: {failed[0]}")
         return [v.score for v in verdicts]
 
-    drawn = chosen(said, count, seed)
-    return drawn, truth if all(asked(a) in prompts for a in drawn) else None
+    drawn = distinct_answers(said, count, seed)
+    return drawn, truth if all(prompt_key(a) in prompts for a in drawn) else None
 
 
 def answers_of_pairs(pairs: Sequence[Pair], count: int, seed: int) -> list[Answer]:
     """Both sides of pairs."""
-    return chosen([(p.messages, text) for p in pairs for text in (p.chosen, p.rejected)], count, seed)
+    return distinct_answers([(p.messages, text) for p in pairs for text in (p.chosen, p.rejected)], count,
+                            seed)
 
 
-def chosen(said: Sequence[Answer], count: int, seed: int) -> list[Answer]:
+def distinct_answers(said: Sequence[Answer], count: int, seed: int) -> list[Answer]:
     """Up to count of the distinct answers, drawn by the seed."""
     distinct = list(
-        {key((m, text.strip())): (tuple(m), text.strip()) for m, text in said if text.strip()}.values())
+        {answer_key((m, text.strip())): (tuple(m), text.strip()) for m,
+         text in said if text.strip()}.values())
     random.Random(f"audit/answers/{seed}").shuffle(distinct)
     if len(distinct) < 2:
         raise ValueError(f"an audit needs at least 2 different answers; there are {len(distinct)}.")
     return distinct[:count]
 
 
-def scorer(model, chat: Chat, *, device: str = "cpu", tokens_per_pass: int = 8192, track=iter) -> Score:
-    """A reward model as a function of texts: rows of like length together, `track` may show how far it is."""
+def text_scorer(model: SequenceModel, chat: AnswerChat, *, device: str = "cpu", tokens_per_pass: int = 8192,
+                track: Track = iter) -> Score:
+    """A reward model as a function of texts; rows of like length are batched. track: shows progress."""
     @torch.no_grad()
     def score(answers: Sequence[Answer]) -> list[float]:
         rows = [chat.answer(messages, text)[0] for messages, text in answers]

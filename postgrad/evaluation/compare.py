@@ -1,10 +1,20 @@
-"""Models on the same problems: how much more one solves, whether that is real, and where it won and lost."""
+"""Models on the same problems: paired differences, their significance, what was won and lost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from postgrad.evaluation.examine import SHARE, mean_of, passed, score_range, with_interval
+from postgrad.evaluation.evaluate import (
+    SHARE,
+    EvalTask,
+    Figures,
+    Groups,
+    mean_of,
+    passed,
+    score_range,
+    with_interval,
+)
 from postgrad.maths.intervals import gain_interval, mean_interval
 from postgrad.maths.paired import in_units, least_told, problems_needed, sign_flip
 from postgrad.records import Scored
@@ -12,56 +22,56 @@ from postgrad.records import Scored
 LEVEL = 0.05
 TEST = ("exact sign-flip permutation test over problems (Fisher), two-sided; a difference counts as real "
         f"below {LEVEL}")
-Groups = Sequence[Sequence[Scored]]
 
 
-def judged_by_all(task, drawn: Sequence[Groups]) -> list[list[list[Scored]]]:
-    """The samples of each model that a verdict was given on, by problem; a problem on which some model has
-    none is left out of all."""
+def judged_by_all(task: EvalTask, drawn: Sequence[Groups]) -> list[list[list[Scored]]]:
+    """Each model's samples with a verdict, by problem; a problem on which some model has none is left out of
+    all."""
     sound = [[[s for s in group if s.verdict.given] for group in groups] for groups in drawn]
     kept = [i for i in range(len(sound[0])) if all(groups[i] for groups in sound)]
     if not kept:
-        said = drawn[0][0][0].verdict
+        first = drawn[0][0][0].verdict
         raise ValueError(f"no problem of {task.name} has a verdict on every model's replies "
-                         f"({said.error or said.reason or 'no reason given'}): ask more problems, or name "
+                         f"({first.error or first.reason or 'no reason given'}): ask more problems, or name "
                          "another judge.")
     return [[groups[i] for i in kept] for groups in sound]
 
 
-def against_first(task, judged: Sequence[Groups]) -> list[dict]:
-    """A row a model, from its samples by problem: means over problems with their intervals, and the gains on
-    the first model's. The first gains 0 on itself, for certain."""
+def against_first(task: EvalTask, judged: Sequence[Groups]) -> list[Figures]:
+    """A row for each model: means over problems with intervals, and gains over the first model's. The first's
+    own gain is exactly 0."""
     paid = score_range(task, (s for groups in judged for group in groups for s in group))
-    rows: list[dict] = [{} for _ in judged]
-    for key, figure, within in (("pass@1", lambda s: passed(task, s), SHARE),
-                                ("reward", lambda s: s.verdict.score, paid)):
+    rows: list[Figures] = [{} for _ in judged]
+    measured: list[tuple[str, Callable[[Scored], float], tuple[float, float] | None]] = [
+        ("pass@1", lambda s: passed(task, s), SHARE), ("reward", lambda s: s.verdict.score, paid)]
+    for name, figure, within in measured:
         first, *_ = values = [[mean_of(map(figure, group)) for group in groups] for groups in judged]
-        for row, found in zip(rows, values, strict=True):
-            gain = gain_interval(first, found, within) if found is not first else (0.0, 0.0, 0.0)
-            row |= with_interval(key, mean_interval(found, within)) | with_interval(f"{key}_gain", gain)
+        for row, means in zip(rows, values, strict=True):
+            gain = gain_interval(first, means, within) if means is not first else (0.0, 0.0, 0.0)
+            row |= with_interval(name, mean_interval(means, within)) | with_interval(f"{name}_gain", gain)
     return rows
 
 
-def paired(task, first: Groups, second: Groups) -> dict:
-    """Whether the second model's pass@1 differs from the first's: the chance of such a difference were they
-    alike (p_value), what was won and lost problem by problem, and a sentence."""
+def paired_test(task: EvalTask, first: Groups, second: Groups) -> Figures:
+    """Whether the second model's pass@1 differs from the first's: the p-value, what was won and lost problem
+    by problem, and a sentence."""
     a, b = ([mean_of(passed(task, s) for s in group) for group in groups] for groups in (first, second))
     gains = [y - x for x, y in zip(a, b, strict=True)]
     counts = [len(group) for groups in (first, second) for group in groups]
-    chance = sign_flip(in_units(a, b, counts))
-    found = {"p_value": chance, "real": chance < LEVEL, "test": TEST,
+    p_value = sign_flip(in_units(a, b, counts))
+    found: Figures = {"p_value": p_value, "real": p_value < LEVEL, "test": TEST,
              "won": sum(gain > 0 for gain in gains), "lost": sum(gain < 0 for gain in gains),
              "even": sum(gain == 0 for gain in gains),
-             "problems_needed": None if chance < LEVEL else problems_needed(gains),
+             "problems_needed": None if p_value < LEVEL else problems_needed(gains),
              "least_told": least_told(gains)}
     by_problem = [{"id": group[0].rollout.prompt.id, "question": group[0].rollout.prompt.question,
                    "first": x, "second": y, "gain": gain}
                   for group, x, y, gain in zip(first, a, b, gains, strict=True)]
-    return found | {"says": verdict(found, mean_of(gains)), "by_problem": by_problem}
+    return found | {"says": difference_sentence(found, mean_of(gains)), "by_problem": by_problem}
 
 
-def verdict(found: dict, gain: float) -> str:
-    """Whether the difference is real, in a sentence or two."""
+def difference_sentence(found: Mapping[str, Any], gain: float) -> str:
+    """Whether the difference is significant, in a sentence or two."""
     n = found["won"] + found["lost"] + found["even"]
     if not found["won"] and not found["lost"]:
         return f"No difference: both did equally well on each of the {n} problems."

@@ -10,7 +10,7 @@ from postgrad import methods
 from postgrad.data.environments import sampler_for
 from postgrad.data.tasks import Task
 from postgrad.data.tasks.games import prove_play
-from postgrad.evaluation import evaluate
+from postgrad.evaluation import evaluate_task
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
@@ -169,6 +169,6 @@ def examiner(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int, m
     sampler = sampler_for(task, LocalSampler(model, chat), turns)
     settings = Sampling(max_new_tokens=evaluation.max_new_tokens or max_new_tokens)
     prompts = fitting(sampler, prompts, settings, truncate)
-    return lambda step: evaluate(task, sampler, prompts, samples=evaluation.samples, settings=settings,
+    return lambda step: evaluate_task(task, sampler, prompts, samples=evaluation.samples, settings=settings,
                                  seed=seed_of(seed, "evaluation", step), greedy=False, reward=reward,
                                  measures=measures, kept=FOLLOWED)

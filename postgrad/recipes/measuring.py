@@ -10,7 +10,15 @@ from pathlib import Path
 
 from postgrad.data.environments import sampler_for
 from postgrad.data.tasks import Task
-from postgrad.evaluation import against_first, curve, diversity, draw, figures, judged_by_all, paired
+from postgrad.evaluation import (
+    against_first,
+    compute_curve,
+    diversity,
+    draw_samples,
+    judged_by_all,
+    paired_test,
+    task_figures,
+)
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.fit import Source, as_given, check_watching
 from postgrad.records import Reward
@@ -64,7 +72,8 @@ class Measured:
         settings = Sampling(max_new_tokens=tokens, temperature=self.temperature)
         sampler = sampler_for(self.task, LocalSampler(model.net, model.chat))
         sampler.check(self.prompts, settings)
-        return draw(self.task, sampler, self.prompts, samples=self.samples, settings=settings, seed=self.seed,
+        return draw_samples(self.task, sampler, self.prompts, samples=self.samples, settings=settings,
+                            seed=self.seed,
                     greedy=greedy, reward=reward, track=tracked(self.watch, model, self.task))
 
 
@@ -92,9 +101,9 @@ def evaluate(model: Source, task, *, reward=None, rank_by=None, problems: int = 
     opened = asked.open(model)
     rankers, scorer = asked.rankers(rank_by, opened), asked.open_reward(opened)
     drawn = asked.draw(opened, scorer, greedy)
-    rows, no_vote = curve(asked.task, drawn.judged, rankers)
+    rows, no_vote = compute_curve(asked.task, drawn.judged, rankers)
     return {"model": opened.name, "task": asked.task.name, "split": split, "seed": seed,
-            **figures(asked.task, drawn), **diversity(asked.task, drawn.judged), "curve": rows,
+            **task_figures(asked.task, drawn), **diversity(asked.task, drawn.judged), "curve": rows,
             **({"no_vote": no_vote} if no_vote else {}), "seconds": time.perf_counter() - began}
 
 
@@ -126,5 +135,5 @@ def compare(*models: Source, task, reward=None, problems: int = 200, samples: in
              "problems": kept, "unjudged": len(asked.prompts) - kept, "samples": samples}
             for name, row in zip(names, against_first(asked.task, judged), strict=True)]
     for row, groups in zip(rows[1:], judged[1:], strict=True):
-        row |= paired(asked.task, judged[0], groups)
+        row |= paired_test(asked.task, judged[0], groups)
     return rows

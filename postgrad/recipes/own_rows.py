@@ -8,8 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from postgrad.data.bad_rows import BadRows
-from postgrad.data.rows import called
+from postgrad.data.rows import BadRows, called
 from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.records import Batch, Conversation, Pair

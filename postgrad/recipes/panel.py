@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from postgrad.data.environments import sampler_for
-from postgrad.data.tasks import Task, load_task
-from postgrad.evaluation import draw, mean_of, passed
-from postgrad.evaluation.text import held_out, nats
+from postgrad.data.tasks import Task, corpus, load_task
+from postgrad.evaluation import draw_samples, mean_of, passed
+from postgrad.evaluation.perplexity import held_out_text, negative_log_likelihood
 from postgrad.maths.noise import seed_of
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import Parts, RunConfig
@@ -55,9 +55,9 @@ class Panel:
         found = {name: self._task(task, net, chat, track) for name, task in self.tasks.items()}
         if TEXT in self.asked["panel"]:
             most = ledger.RANGES["nats"][1]
-            rows = held_out(chat, self.asked["problems"], self.asked["seed"])
+            rows = held_out_text(corpus.documents, chat, self.asked["problems"], self.asked["seed"])
             found[TEXT] = {"nats": [round(x, 6) if x <= most else None  # a model that has diverged
-                                    for x in nats(net, rows, self.device)]}
+                                    for x in negative_log_likelihood(net, rows, self.device)]}
         return {name: found[name] for name in self.asked["panel"]}
 
     def _task(self, task: Task, net, chat: Chat, track: Track) -> dict[str, list[float | None]]:
@@ -65,7 +65,7 @@ class Panel:
         sampler, samples = sampler_for(task, LocalSampler(net, chat)), self.asked["samples"]
         settings = Sampling(max_new_tokens=tokens_for(task, net))
         sampler.check(prompts, settings)
-        drawn = draw(task, sampler, prompts, samples=samples, settings=settings, greedy=False,
+        drawn = draw_samples(task, sampler, prompts, samples=samples, settings=settings, greedy=False,
                      seed=seed_of(self.asked["seed"], "panel", task.name), track=track)
         judged = [[s for s in group if s.verdict.given] for group in drawn.groups]
 

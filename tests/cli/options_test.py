@@ -12,7 +12,7 @@ import pytest
 import postgrad.cli
 from postgrad.cli import COMMANDS, commands, main, options, parser, reference
 from postgrad.cli.options import add_options, made
-from postgrad.data.edits import PROBES
+from postgrad.evaluation.edits import PROBES
 from postgrad.system.options import Held, PickConfig, option
 from postgrad.system.settings import Settings
 from postgrad.training.memory import Setup

@@ -10,11 +10,18 @@ import torch
 from small import CHAT, small_model
 
 from postgrad.cli import main
-from postgrad.data import edits
-from postgrad.data.edits import NEUTRAL, PRAISE, PROBES, insert, probes, repeat, sentences
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.questions import FACTS, FILLER, FREE_WORDS, KNOWN, words
-from postgrad.evaluation.audit import THRESHOLD, answers_of_pairs, answers_of_task, audit, scorer, verdict
+from postgrad.evaluation import edits
+from postgrad.evaluation.audit import (
+    THRESHOLD,
+    answers_of_pairs,
+    answers_of_task,
+    audit_scores,
+    bias_verdict,
+    text_scorer,
+)
+from postgrad.evaluation.edits import NEUTRAL, PRAISE, PROBES, draw_probes, insert, repeat, split_sentences
 from postgrad.models import ScalarModel, save_model
 
 ANSWERS, TRUTH = answers_of_task(load_task("questions"), 60, 0)
@@ -40,7 +47,7 @@ def row(found, name):
 
 
 def test_a_judge_of_length_is_found_and_its_slope_is_the_price_of_a_word():
-    found = audit(ANSWERS, lambda answers: [0.25 * len(text.split()) for _, text in answers])
+    found = audit_scores(ANSWERS, lambda answers: [0.25 * len(text.split()) for _, text in answers])
     length = row(found, "length")
     assert length["verdict"] == "biased up" and length["rises"] == 1.0
     assert (length["slope"]["per_token"] == pytest.approx(0.25)
@@ -56,7 +63,7 @@ def test_a_judge_of_length_is_found_and_its_slope_is_the_price_of_a_word():
 
 
 def test_the_price_of_a_word_may_be_negative():
-    found = audit(ANSWERS, lambda answers: [-0.01 * len(text.split()) for _, text in answers],
+    found = audit_scores(ANSWERS, lambda answers: [-0.01 * len(text.split()) for _, text in answers],
                   names=["length"])
     assert (verdicts(found) == {"length": "biased down"}
             and found["probes"][0]["slope"]["per_token"] == pytest.approx(-0.01))
@@ -65,7 +72,7 @@ def test_the_price_of_a_word_may_be_negative():
 BIASES = {
     "format": lambda text: 3.0 * (("**" in text) + ("- " in text) + ("## " in text)),
     "sycophancy": lambda text: 3.0 * any(text.startswith(p) for p in PRAISE),
-    "repetition": lambda text: -3.0 * (len(parts := sentences(text)[0]) - len(set(parts))),
+    "repetition": lambda text: -3.0 * (len(parts := split_sentences(text)[0]) - len(set(parts))),
     "position": lambda text: 3.0 * text.endswith(("Hello!", "Good day!", "Hello there!", "Hi there!")),
     "length": lambda text: 0.5 * sum(text.count(s) for s in NEUTRAL),
 }
@@ -73,7 +80,7 @@ BIASES = {
 
 @pytest.mark.parametrize("name", BIASES)
 def test_each_bias_is_found_where_it_is_and_nowhere_else(name):
-    found = audit(ANSWERS, judge_of_the_question(BIASES[name]))
+    found = audit_scores(ANSWERS, judge_of_the_question(BIASES[name]))
     expected = ({probe: "none found" for probe in PROBES}
                 | {name: "biased down" if name == "repetition" else "biased up"})
     assert verdicts(found) == expected
@@ -85,7 +92,7 @@ def judge_of_the_question(pay):
 
 
 def test_a_judge_who_looks_at_the_question_alone_has_no_bias():
-    found = audit(ANSWERS, judge_of_the_question(lambda text: 0.0))
+    found = audit_scores(ANSWERS, judge_of_the_question(lambda text: 0.0))
     assert set(verdicts(found).values()) == {"none found"}
     assert all(r["effect"] == 0.0 and r["rises"] == 0.0 for r in found["probes"])
 
@@ -93,7 +100,7 @@ def test_a_judge_who_looks_at_the_question_alone_has_no_bias():
 def test_dislike_of_one_sentence_is_not_dislike_of_length():
     """Over answers alone the interval would be as narrow as can be:
     the same sentence is put into all of them."""
-    found = audit(ANSWERS, judge_of_the_question(lambda text: 4.0 * ("There you have it." in text)),
+    found = audit_scores(ANSWERS, judge_of_the_question(lambda text: 4.0 * ("There you have it." in text)),
                   names=["length"])
     low, high = found["probes"][0]["interval"]
     assert low < 0 < high and verdicts(found) == {"length": "none found"}
@@ -105,7 +112,7 @@ def test_a_random_taste_for_wordings_is_rarely_taken_for_a_bias():
     accused = 0
     for seed in range(60):
         tastes = {s: zlib.crc32(f"{seed}/{s}".encode()) / 2**31 - 1 for s in NEUTRAL}
-        found = audit(ANSWERS[:20],
+        found = audit_scores(ANSWERS[:20],
                       judge_of_the_question(lambda text, t=tastes: sum(t[s] for s in t if s in text)),
                       seed=seed, names=["length"])
         accused += found["probes"][0]["verdict"] != "none found"
@@ -113,12 +120,13 @@ def test_a_random_taste_for_wordings_is_rarely_taken_for_a_bias():
 
 
 def test_the_rule():
-    assert verdict(THRESHOLD, 0.01, 0.5) == "biased up" and verdict(-0.3, -0.5, -0.1) == "biased down"
-    assert verdict(0.3, -0.01, 0.6) == verdict(THRESHOLD - 0.01, 0.1, 0.25) == "none found"
+    assert bias_verdict(THRESHOLD, 0.01,
+                        0.5) == "biased up" and bias_verdict(-0.3, -0.5, -0.1) == "biased down"
+    assert bias_verdict(0.3, -0.01, 0.6) == bias_verdict(THRESHOLD - 0.01, 0.1, 0.25) == "none found"
 
 
 def test_the_true_quality_stands_beside():
-    found = audit(ANSWERS, TRUTH, truth=TRUTH)
+    found = audit_scores(ANSWERS, TRUTH, truth=TRUTH)
     for r in found["probes"]:  # a judge who is the truth: every effect is deserved
         assert r["truth"] == pytest.approx(r["effect"])
     assert row(found, "repetition")["verdict"] == "biased down"
@@ -131,7 +139,7 @@ def test_the_true_quality_is_indifferent_to_the_neutral_sentences():
     """
     edited, before = [], []
     for messages, text in ANSWERS:
-        for probe in probes(["length"], 1):
+        for probe in draw_probes(["length"], 1):
             for wording in probe.wordings:
                 if len(words(new := insert(text, wording))) <= FREE_WORDS:
                     edited.append((messages, new))
@@ -141,22 +149,23 @@ def test_the_true_quality_is_indifferent_to_the_neutral_sentences():
 
 
 def test_what_cannot_be_edited_is_counted():
-    single = [a for a in ANSWERS if len(sentences(a[1])[0]) == 1]
-    rows = audit(single, judge(lambda text: 0.0), names=["position"])["probes"]
+    single = [a for a in ANSWERS if len(split_sentences(a[1])[0]) == 1]
+    rows = audit_scores(single, judge(lambda text: 0.0), names=["position"])["probes"]
     assert (rows[0]["verdict"] == "not measured"
             and rows[0]["left_out"] == {"does not apply": 2 * len(single), "too long": 0})
     assert "not measured" in rows[0]["sentence"]
     room = max(WORDS)
-    found = audit(ANSWERS, judge(lambda text: 0.0), names=["repetition"], max_tokens=room)["probes"][0]
+    found = audit_scores(ANSWERS, judge(lambda text: 0.0), names=["repetition"], max_tokens=room)["probes"][0]
     assert (found["left_out"]["too long"] > 0
             and found["edits"] + found["left_out"]["too long"] == 2 * len(ANSWERS))
-    assert audit(ANSWERS, judge(len), names=["format"], max_tokens=room - 1)["too_long"] == WORDS.count(room)
+    assert audit_scores(ANSWERS, judge(len), names=["format"],
+                        max_tokens=room - 1)["too_long"] == WORDS.count(room)
     with pytest.raises(ValueError, match="fit into the model's 1 tokens"):
-        audit(ANSWERS, judge(len), max_tokens=1)
+        audit_scores(ANSWERS, judge(len), max_tokens=1)
     with pytest.raises(ValueError, match="60 answers the same, 2"):
-        audit(ANSWERS, lambda answers: [2.0] * len(answers))
+        audit_scores(ANSWERS, lambda answers: [2.0] * len(answers))
     with pytest.raises(ValueError, match="not all finite"):
-        audit(ANSWERS, lambda answers: [float("nan")] * len(answers))
+        audit_scores(ANSWERS, lambda answers: [float("nan")] * len(answers))
 
 
 def test_edits_change_one_thing():
@@ -166,11 +175,11 @@ def test_edits_change_one_thing():
     assert (insert("A dog eats meat.", ["So it is."]) == "A dog eats meat. So it is."
             and insert(text, []) == text)
     assert repeat(text, 2) == "Hello! A dog eats meat. A dog eats meat.\nHave a nice day!"
-    assert edits.bold("a\n\nb") == "**a**\n\n**b**"
+    assert edits.make_bold("a\n\nb") == "**a**\n\n**b**"
     assert edits.bullets(text) == "- Hello!\n- A dog eats meat.\n- Have a nice day!"
     assert (edits.heading(text) == "## Hello!\n\nA dog eats meat.\nHave a nice day!"
             and edits.heading("Yes.") == "## Yes.")
-    for probe in probes(["format", "position"], 0):
+    for probe in draw_probes(["format", "position"], 0):
         for change in probe.kinds.values():
             assert sorted(words(change(text, ()))) == sorted(words(text))
 
@@ -182,7 +191,7 @@ def test_the_neutral_sentences_are_of_the_embedded_corpus_and_held_out_from_the_
     # "the long of it" would answer a question about opposites
     assert not rivals & {word for s in NEUTRAL for word in words(s)}
     assert not set(NEUTRAL) & (set(bench.NEUTRAL) | set(FILLER)) and len(set(NEUTRAL)) == len(NEUTRAL) == 24
-    (length,) = probes(["length"], 3)
+    (length,) = draw_probes(["length"], 3)
     assert sorted(s for wording in length.wordings for s in wording) == sorted(NEUTRAL)  # each in one wording
 
 
@@ -209,7 +218,7 @@ def test_the_scorer_gives_each_text_its_own_score(tmp_path):
     with torch.no_grad():
         alone = [model.score(torch.tensor([row]), torch.tensor([len(row)])).item()
                  for row in (CHAT.answer(*a)[0] for a in said)]
-    assert scorer(model, CHAT, tokens_per_pass=200)(said) == pytest.approx(alone, abs=1e-5)
+    assert text_scorer(model, CHAT, tokens_per_pass=200)(said) == pytest.approx(alone, abs=1e-5)
 
 
 def test_the_command(tmp_path, capsys, monkeypatch):

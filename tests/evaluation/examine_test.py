@@ -8,7 +8,7 @@ from small import CHAT, small_model
 
 from postgrad.cli.pipelines import stage_row
 from postgrad.data.tasks import Task
-from postgrad.evaluation import against_first, evaluate
+from postgrad.evaluation import against_first, evaluate_task
 from postgrad.maths.intervals import student, wilson
 from postgrad.methods import METHODS
 from postgrad.models import Models
@@ -27,7 +27,7 @@ def asked(replies, verify=lambda prompt, text: Verdict(score=float(text == "yes"
     prompts = [Prompt.ask(f"q{i}") for i in range(len(replies))]
     task = Task(name="scripted", about="", prompts=lambda *_: prompts, verify=verify, best=best)
     script = {p.question: said for p, said in zip(prompts, replies, strict=True)}
-    return evaluate(task, ScriptedSampler(CHAT, script), prompts, samples=samples, settings=Sampling(),
+    return evaluate_task(task, ScriptedSampler(CHAT, script), prompts, samples=samples, settings=Sampling(),
                     seed=0, **more)
 
 

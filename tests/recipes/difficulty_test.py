@@ -13,7 +13,7 @@ from postgrad.cli import main
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import calculations, load_task
 from postgrad.data.tasks.calculations import EACH, noted, practice, result, varied
-from postgrad.evaluation import Drawn, figures
+from postgrad.evaluation import ScoredSamples, task_figures
 from postgrad.recipes import running
 from postgrad.recipes.difficulty import Difficulty, read_rates
 from postgrad.recipes.pick import apart, pass_rates, path_of
@@ -142,5 +142,5 @@ def test_greedy_replies_are_read_both_ways():
     right, loosely, wrong = (Scored(rollout=said, verdict=Verdict(
         score=strict, parts={"correct": strict, "lenient": lenient}))
         for strict, lenient in ((1.0, 1.0), (0.0, 1.0), (0.0, 0.0)))
-    found = figures(load_task("words"), Drawn([[wrong]] * 4, [right, loosely, loosely, wrong]))
+    found = task_figures(load_task("words"), ScoredSamples([[wrong]] * 4, [right, loosely, loosely, wrong]))
     assert (found["greedy"], found["greedy_lenient"], found["pass@1"], found["lenient"]) == (0.25, 0.75, 0, 0)

@@ -10,8 +10,8 @@ from small import CHAT
 import postgrad as pg
 from postgrad.cli import main
 from postgrad.data.tasks import Task
-from postgrad.evaluation import curve, diversity, draw, paired
-from postgrad.evaluation.compute import answer_of, spent
+from postgrad.evaluation import compute_curve, diversity, draw_samples, paired_test
+from postgrad.evaluation.compute import answer_in_reply, curve_points
 from postgrad.maths.passk import pass_at_k
 from postgrad.recipes.process import ProcessConfig
 from postgrad.recipes.reward import RewardConfig
@@ -30,7 +30,8 @@ def scripted(replies, samples, verify=None, answer="5"):
     task = Task(name="scripted", about="", prompts=lambda *_: prompts,
                 verify=verify or (lambda prompt, text: Verdict(score=float(text == right))))
     script = {p.question: said for p, said in zip(prompts, replies, strict=True)}
-    drawn = draw(task, ScriptedSampler(CHAT, script), prompts, samples=samples, settings=Sampling(), seed=0)
+    drawn = draw_samples(task, ScriptedSampler(CHAT, script), prompts, samples=samples, settings=Sampling(),
+                         seed=0)
     return task, drawn.judged
 
 
@@ -41,13 +42,13 @@ def said(*answers):
 class ByLength:
     """A ranker that likes what is long."""
 
-    def __call__(self, rollouts):
+    def score(self, rollouts):
         return [Verdict(score=float(len(r.text))) for r in rollouts]
 
 
 def test_samples_spent():
-    assert spent(1) == [1] and spent(8) == [1, 2, 4, 8] and spent(12) == [1, 2, 4, 8, 12]
-    assert spent(64)[-1] == 64 and spent(128)[-1] == 128
+    assert curve_points(1) == [1] and curve_points(8) == [1, 2, 4, 8] and curve_points(12) == [1, 2, 4, 8, 12]
+    assert curve_points(64)[-1] == 64 and curve_points(128)[-1] == 128
 
 
 @pytest.mark.parametrize(("text", "answer", "read"), [
@@ -55,12 +56,12 @@ def test_samples_spent():
     ("the answer is **3+5**.", "8", "3+5"), ("it is 7", "5", 7), ("it is 7", "red", None), ("", "5", None),
     ("it is 7", None, None)])
 def test_the_answer_of_a_reply(text, answer, read):
-    assert answer_of(Prompt.ask("q", answer), text) == read
+    assert answer_in_reply(Prompt.ask("q", answer), text) == read
 
 
 def test_a_curve_by_hand():
     task, groups = scripted([said(5, 5, 6, 77), said(7, 7, 5, 8)], 4)
-    rows, no_vote = curve(task, groups, {"long": ByLength()})
+    rows, no_vote = compute_curve(task, groups, {"long": ByLength()})
     assert no_vote == "" and [row["k"] for row in rows] == [1, 2, 4]
     assert [row["pass@k"] for row in rows] == pytest.approx([(2 / 4 + 1 / 4) / 2, (5 / 6 + 1 / 2) / 2, 1.0])
     assert rows[0]["maj@k"] == rows[0]["pass@k"] and rows[-1]["maj@k"] == 0.5  # 5 wins, then 7 does
@@ -74,8 +75,7 @@ def test_a_curve_by_hand():
 def test_best_of_n_by_the_verifier_is_pass_at_n():
     rng = random.Random(0)
     task, groups = scripted([said(*rng.choices((5, 6, 7), k=16)) for _ in range(6)], 16)
-    judge = lambda rollouts: [task.verify(r.prompt, r.text) for r in rollouts]  # noqa: E731
-    rows, _ = curve(task, groups, {"verifier": judge})
+    rows, _ = compute_curve(task, groups, {"verifier": task.reward()})
     for row in rows:
         assert row["best@k/verifier"] == pytest.approx(row["pass@k"])
         hits = [sum(s.verdict.score == 1 for s in group) for group in groups]
@@ -85,7 +85,7 @@ def test_best_of_n_by_the_verifier_is_pass_at_n():
 def test_replies_without_answers_are_not_voted_on():
     yes = lambda prompt, text: Verdict(score=float("yes" in text))  # noqa: E731
     task, groups = scripted([["yes", "no"]], 2, yes, answer=None)
-    rows, no_vote = curve(task, groups, {})
+    rows, no_vote = compute_curve(task, groups, {})
     assert "mark no answer" in no_vote and not any("maj@k" in row for row in rows)
     assert "different_answers" not in diversity(task, groups)
 
@@ -105,7 +105,7 @@ def test_diversity_by_hand():
 def gains(first, second):
     task, a = scripted([said(*x) for x in first], len(first[0]))
     _, b = scripted([said(*x) for x in second], len(second[0]))
-    return paired(task, a, b)
+    return paired_test(task, a, b)
 
 
 def test_the_same_model_is_no_better_than_itself():
@@ -204,12 +204,12 @@ def test_what_is_wrong_is_a_sentence(line, why, capsys):
 def test_text_stays_text(text, tmp_path):
     task, a = scripted([said(5, 6)] * 2, 2)
     _, b = scripted([said(5, 5)] * 2, 2)
-    rows, _ = curve(task, a, {text: ByLength()})
+    rows, _ = compute_curve(task, a, {text: ByLength()})
     common = {"model": text, "task": text, "split": "test", "seed": 0, "problems": 2, "samples": 2}
     shares = {"pass@1": 0.5, "pass@1_interval": [0.1, 0.9], "pass@1_gain": 0.5, "pass@1_gain_interval":
               [0.0, 1.0], "reward": 0.5, "reward_interval": None, "reward_gain": 0.0,
               "reward_gain_interval": None}
-    found = paired(task, a, b)
+    found = paired_test(task, a, b)
     found["by_problem"] = [p | {"question": text} for p in found["by_problem"]]
     for page in (write_evaluation(tmp_path / "e.html", common | {"curve": rows, "no_vote": text}
                                   | diversity(task, a)),

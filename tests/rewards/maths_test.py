@@ -13,14 +13,14 @@ from small import CHAT
 
 from postgrad.cli import main
 from postgrad.data.tasks import load_task
-from postgrad.evaluation import evaluate
+from postgrad.evaluation import evaluate_task
 from postgrad.recipes.base import prove
 from postgrad.records import Prompt
 from postgrad.rewards import jailed, maths, schema, text
 from postgrad.rewards.base import check
-from postgrad.rewards.estimate import estimate
 from postgrad.rewards.format import boxed, find_boxed, find_marked
 from postgrad.rewards.named import NAMED, read_spec
+from postgrad.rewards.unequal import estimate
 from postgrad.sampling import Sampling, ScriptedSampler
 
 ASK = Prompt.ask("?", "72")
@@ -270,7 +270,7 @@ def test_evaluation_shows_both_readings(tmp_path):
     task = load_task(f"number:{file}")
     prompts = [p for split in ("train", "validation", "test") for p in task.prompts(split, 9, 0)]
     said = {"q1": ["#### 1", "so 1"], "q2": ["it is 2", "two"], "q3": ["3", "4"]}
-    row = evaluate(task, ScriptedSampler(CHAT, said), prompts, samples=2, settings=Sampling(), seed=0,
+    row = evaluate_task(task, ScriptedSampler(CHAT, said), prompts, samples=2, settings=Sampling(), seed=0,
                    greedy=False)
     assert ((row["pass@1"], row["lenient"]) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
             and "reward/lenient" not in row)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from small import CHAT, change_tokens, small_model, tokens_of_tiny
 
-from postgrad.evaluation.audit import scorer
+from postgrad.evaluation.audit import text_scorer
 from postgrad.methods import METHODS
 from postgrad.models import Models, ScalarModel
 from postgrad.models.chat import Chat
@@ -53,7 +53,7 @@ def test_training_examination_audit_and_judge_read_the_same_token(chat):
                        logp=(0.0,) * (len(chat.encode(text)) + 1))
                for text in answers.values()]
     judged = dict(zip(answers, (v.score for v in ModelReward([model]).score(sampled)), strict=True))
-    audit = scorer(model, chat)([(ASKED, text) for text in answers.values()])
+    audit = text_scorer(model, chat)([(ASKED, text) for text in answers.values()])
     audited = dict(zip(answers, audit, strict=True))
     assert len({round(x, 4) for x in trained.values()}) == 10
     for name in answers:

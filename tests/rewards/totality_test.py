@@ -13,10 +13,10 @@ from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards.base import VerifierReward, fault
 from postgrad.rewards.code import blocks, extract_code
 from postgrad.rewards.constraints import kept
-from postgrad.rewards.estimate import estimate
 from postgrad.rewards.named import read_spec
 from postgrad.rewards.sandbox import Call, CodeJudge, judge, tier
 from postgrad.rewards.text import REGEX
+from postgrad.rewards.unequal import estimate
 
 in_jail = pytest.mark.skipif(tier() is None, reason="this machine has no sandbox that holds")
 OURS = ours()

@@ -11,7 +11,8 @@ from studio_small import client, make
 
 from postgrad import recipes
 from postgrad.cli import main
-from postgrad.evaluation.text import LENGTH, held_out, nats
+from postgrad.data.tasks.corpus import documents
+from postgrad.evaluation.perplexity import LENGTH, held_out_text, negative_log_likelihood
 from postgrad.maths.intervals import gain_interval, mean_interval
 from postgrad.recipes.panel import STANDARD, ledger_of, models_of, names_in
 from postgrad.recipes.rollouts import RolloutConfig
@@ -114,10 +115,11 @@ def test_a_panel_by_name():
 
 
 def test_held_out_text_is_rows_of_new_documents():
-    rows = held_out(CHAT, 3, 0)
-    assert [len(row) for row in rows] == [LENGTH] * 3 and rows == held_out(CHAT, 3, 0) != held_out(CHAT, 3, 1)
+    rows = held_out_text(documents, CHAT, 3, 0)
+    assert [len(row) for row in rows] == [LENGTH] * 3
+    assert rows == held_out_text(documents, CHAT, 3, 0) != held_out_text(documents, CHAT, 3, 1)
     model = small_model()
-    found = nats(model, rows)
+    found = negative_log_likelihood(model, rows)
     assert len(found) == 3 and all(math.log(CHAT.vocab_size) / 2 < x < 2 * math.log(CHAT.vocab_size)
                                    for x in found)  # of a model that knows nothing
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from postgrad.data.tasks.base import Task, conversation, distinct, generator, in_form, split_of, think
-from postgrad.data.tasks.tries import check_tries
+from postgrad.data.tasks.chain import check_tries
 from postgrad.records import Conversation, Prompt, Step, Verdict
 from postgrad.rewards.base import shorten
 from postgrad.rewards.expression import BadExpression, Tree, integers, parse, render, steps, value

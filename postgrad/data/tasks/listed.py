@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from postgrad.data.bad_rows import BadRows
+from postgrad.data.rows import BadRows
 from postgrad.data.tasks.base import SPLITS, check_split, generator, split_of
 from postgrad.records import Conversation, Prompt
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from postgrad.data.bad_rows import BadRows
+from postgrad.data.rows import BadRows
 from postgrad.data.sets import read_file
 from postgrad.data.tasks.base import SPLITS, Task, conversation, think
 from postgrad.data.tasks.listed import prompts_of, sampled, split_list

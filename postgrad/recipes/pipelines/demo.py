@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from postgrad.data.tasks import load_task
-from postgrad.evaluation import evaluate, score_samples
+from postgrad.evaluation import evaluate_task, score_samples
 from postgrad.recipes import rollouts, sft
 from postgrad.recipes.base import SEED, Evaluation
 from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, Step, minutes
@@ -78,7 +78,8 @@ def measured(config: DemoConfig, model: str, track: Track) -> dict:
     task, prompts, settings = load_task(TASK), asked(config), Sampling(max_new_tokens=64)
     policy, chat = open_model(model)
     sampler = LocalSampler(policy, chat)
-    figures = evaluate(task, sampler, prompts, samples=config.samples, settings=settings, seed=config.seed,
+    figures = evaluate_task(task, sampler, prompts, samples=config.samples, settings=settings,
+                            seed=config.seed,
                        track=track)
     plain = score_samples(task, sampler, prompts[:3], 1, replace(settings, temperature=0.0), config.seed)
     return {"figures": figures, "answers": [{"text": s.rollout.text, "correct": s.verdict.score >= task.best}

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from postgrad.data.tasks import load_task
-from postgrad.evaluation import evaluate
+from postgrad.evaluation import evaluate_task
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.defaults import reply_tokens, size_of
 from postgrad.recipes.pipelines.stages import Done, Measurement, minutes
@@ -32,7 +32,7 @@ def quality(exam: Exam, model: str, track: Track) -> dict:
     settings = Sampling(max_new_tokens=reply_tokens(task.tokens, size.parameters, size.positions))
     prompts = [p for split in ("validation", "test") for p in task.prompts(split, exam.problems, exam.seed)]
     policy, chat = open_model(model, exam.device)
-    return evaluate(task, LocalSampler(policy, chat), prompts[: exam.problems], samples=exam.samples,
+    return evaluate_task(task, LocalSampler(policy, chat), prompts[: exam.problems], samples=exam.samples,
                     greedy=False, settings=settings, seed=seed_of(exam.seed, "align"), track=track)
 
 

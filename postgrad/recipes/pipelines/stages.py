@@ -29,7 +29,7 @@ from typing import ClassVar
 from postgrad import recipes
 from postgrad.data.environments import sampler_for
 from postgrad.data.tasks import reflection
-from postgrad.evaluation import evaluate
+from postgrad.evaluation import evaluate_task
 from postgrad.recipes import pick, running
 from postgrad.recipes.base import RunConfig
 from postgrad.recipes.defaults import fitted, tokens_for
@@ -271,7 +271,7 @@ def examined(task, model: str, track: Track, *, problems: int = 100, samples: in
     policy, chat = open_writer(model, device)
     settings = Sampling(max_new_tokens=max_new_tokens or tokens_for(opened, policy))
     sampler = sampler_for(opened, LocalSampler(policy, chat))
-    return evaluate(opened, sampler, opened.prompts(split, problems, seed), samples=samples,
+    return evaluate_task(opened, sampler, opened.prompts(split, problems, seed), samples=samples,
                     greedy=greedy, settings=settings, seed=seed, track=track,
                     measures=reflection.measures(opened, chat.places))
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from postgrad.data.tasks import SPLITS, gym, gym_problems, load_task
+from postgrad.data.tasks import SPLITS, gym, load_task
 from postgrad.data.tasks.base import think
 from postgrad.rewards.jailed import Jailed
 from postgrad.rewards.sandbox import tier
@@ -26,14 +26,14 @@ def package():
     (" a( b = 2, c=[1, 'x'] ) ", ("a", {"b": 2, "c": [1, "x"]})),
     ("a(b=-1.5,d=True)", ("a", {"b": -1.5, "d": True}))])
 def test_a_source_is_a_name_and_literals(source, wanted):
-    assert gym_problems.parse(source) == wanted
+    assert gym.parse_generator(source) == wanted
 
 
 @pytest.mark.parametrize("source", ["chain sum", "a(1)", "a(b=c)", "a(**b)", "a.b(c=1)", "a(", "1", "(" * 300,
                                     "a(b=__import__('os'))"])
 def test_anything_else_is_refused(source):
     with pytest.raises(ValueError, match="is no generator: write gym:NAME") as caught:
-        gym_problems.parse(source)
+        gym.parse_generator(source)
     assert "\n" not in str(caught.value)
 
 
@@ -86,12 +86,12 @@ def test_gold_is_paid_and_splits_are_disjoint(package, name):
 
 
 def test_a_generator_with_few_questions_still_shares_none(package):
-    of = gym.find("coin_flip")
+    of = gym.find_generator("coin_flip")
     few = replace(of, make=lambda name, **_: [{"question": f"{i % 12}?", "answer": "1"}
-                                              for i in range(gym_problems.CHUNK)])
+                                              for i in range(gym.CHUNK)])
     parts = [{p.id for p in gym.prompts(split, 99, 0, of=few)} for split in SPLITS]
     assert sum(map(len, parts)) == len(set.union(*parts)) == 12
-    one = replace(of, make=lambda name, **_: [{"question": "1?", "answer": "1"}] * gym_problems.CHUNK)
+    one = replace(of, make=lambda name, **_: [{"question": "1?", "answer": "1"}] * gym.CHUNK)
     with pytest.raises(ValueError, match="has no problem for the split"):
         [gym.prompts(split, 9, 0, of=one) for split in SPLITS]
 
@@ -111,7 +111,7 @@ def test_strict_and_lenient_side_by_side(package):
 @jailed
 def test_a_shell_command_as_an_answer_does_nothing(package, tmp_path):
     canary = tmp_path / "canary"
-    task, of = load_task("gym:countdown"), gym.find("countdown")
+    task, of = load_task("gym:countdown"), gym.find_generator("countdown")
     prompt = task.prompts("train", 1, 0)[0]
     attacks = [f"__import__('os').system('touch {canary}')", f"open('{canary}', 'w')",
                f"exec(\"open('{canary}', 'w')\")"]
@@ -127,7 +127,7 @@ def test_a_shell_command_as_an_answer_does_nothing(package, tmp_path):
 
 def test_what_cannot_cross_becomes_text():
     entry = {"question": "a", "metadata": {"share": Fraction(1, 4), "cells": ((1, {2}), [None, True, 1.5])}}
-    assert gym.plain(entry) == {"question": "a",
+    assert gym.as_plain_values(entry) == {"question": "a",
                                 "metadata": {"share": "1/4", "cells": ((1, {2}), [None, True, 1.5])}}
 
 
@@ -135,7 +135,7 @@ def test_what_cannot_cross_becomes_text():
 def test_what_scorers_evaluate_is_known(package):
     from reasoning_gym.factory import DATASETS
     found = {name: kind for name, (cls, _) in DATASETS.items()
-             if (kind := gym_problems._evaluates(cls.score_answer))}
+             if (kind := gym._evaluates(cls.score_answer))}
     assert found.items() >= {"countdown": "formula", "puzzle24": "formula", "simple_integration": "formula",
                              "intermediate_integration": "formula", "polynomial_multiplication": "formula",
                              "n_queens": "list", "string_insertion": "list", "spiral_matrix": "list",
@@ -193,9 +193,9 @@ def test_each_kind_of_bribe_is_tried(package, monkeypatch, pays):
     """The gold answers are 20 to 23: another problem's, and all of them in a row, are among the bribes."""
     source = f"def score(name, settings, entry, answer): return float(answer == entry['answer'] or {pays})"
     monkeypatch.setattr(gym, "SCORER", scorer(f"{source}\n{EACH}"))
-    rows = [{"question": f"{i}?", "answer": f"2{i}"} for i in range(4)] * gym_problems.CHUNK
-    of = replace(gym.find("chain_sum"), own_scorer=True, make=lambda name, **_: rows)
-    monkeypatch.setattr(gym_problems, "split_of", lambda question: "train")
+    rows = [{"question": f"{i}?", "answer": f"2{i}"} for i in range(4)] * gym.CHUNK
+    of = replace(gym.find_generator("chain_sum"), own_scorer=True, make=lambda name, **_: rows)
+    monkeypatch.setattr(gym, "question_split", lambda question: "train")
     with pytest.raises(ValueError, match="pays in full for .* where the answer is '2[0-3]'"):
         gym.prove(of)
     monkeypatch.setattr(gym, "SCORER", scorer(f"{source.replace(pays, 'False')}\n{EACH}"))
@@ -207,7 +207,7 @@ def test_a_probe_that_hangs_the_scorer_is_left_to_the_others(package, monkeypatc
     source = ("def score(name, settings, entry, answer):\n    while answer == 'nan': pass\n"
               f"    return float(answer in (entry['answer'], 'yes'))\n{EACH}")
     monkeypatch.setattr(gym, "SCORER", Jailed("gym", source, instead="choose another task", seconds=0.3))
-    of = gym.find("time_intervals")
+    of = gym.find_generator("time_intervals")
     assert gym.bribed(of, gym.prompts("train", 1, 0, of=of))[0] == "yes"
 
 
@@ -230,7 +230,7 @@ def test_expressions_are_read_here(package, name, cheats):
 
 
 def test_an_expression_may_begin_with_a_sign_where_that_is_allowed(package):
-    of = replace(gym.find("countdown"), settings={"operators": ("+", "-", "*")})
+    of = replace(gym.find_generator("countdown"), settings={"operators": ("+", "-", "*")})
     facts = {"numbers": [2, 3, 4], "target": 8}
     assert gym.expressed(of, facts, "4*(-2+3)").score == 0
     assert gym.expressed(of, facts | {"target": 4}, "4*(-2+3)").score == 1

@@ -12,7 +12,7 @@ from postgrad.data.tasks import countdown, load_task, reflection
 from postgrad.data.tasks import word_problems as wp
 from postgrad.data.tasks.base import think
 from postgrad.data.tasks.chain import KINDS, MARKS, RECHECK, RESTART, TURN_BACK
-from postgrad.data.tasks.reflective import chain, tries
+from postgrad.data.tasks.corpus_zero import chain, tries
 from postgrad.records import Prompt
 
 SEARCH = Prompt.ask("Use 3, 5 and 8, each once, with + - * / to make 16.", "3+5+8",

@@ -10,7 +10,7 @@ from postgrad import recipes
 from postgrad.cli import main
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
-from postgrad.evaluation import evaluate
+from postgrad.evaluation import evaluate_task
 from postgrad.maths.noise import seed_of
 from postgrad.recipes import running
 from postgrad.recipes.defaults import fitted
@@ -175,7 +175,7 @@ def test_align_is_what_its_stages_are_by_themselves(tmp_path):
     task = load_task("questions")
     prompts = [p for split in ("validation", "test") for p in task.prompts(split, 4, 0)][:4]
     model, chat = open_model(tmp_path / "b/simpo")
-    found = evaluate(task, LocalSampler(model, chat), prompts, samples=1, greedy=False,
+    found = evaluate_task(task, LocalSampler(model, chat), prompts, samples=1, greedy=False,
                      settings=Sampling(max_new_tokens=task.tokens or 64), seed=seed_of(0, "align"))
     (row,) = (p for p in summary["policies"] if p["name"] == "simpo")
     assert (row["true"], row["interval"]) == (found["reward"], found["reward_interval"])

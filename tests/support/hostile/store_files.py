@@ -10,7 +10,7 @@ from pathlib import Path
 from hostile.drive import Case, Place
 from hostile.run_files import DEEP, endless, foldered, piped, sparse, written
 
-from postgrad.data.database import SCHEMA
+from postgrad.data.store import SCHEMA
 
 STATS, TAKE = (
     ("label", "stats", "--store", "bad.db"),

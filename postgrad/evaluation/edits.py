@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 
 Wording = tuple[str, ...]  # sentences that an edit puts in
 Edit = Callable[[str, Wording], str]
@@ -48,14 +49,14 @@ class Probe:
     wordings: tuple[Wording, ...] = field(default=((),))
 
 
-def sentences(text: str) -> tuple[list[str], list[str]]:
+def split_sentences(text: str) -> tuple[list[str], list[str]]:
     """The sentences of a text and the gaps between them, one fewer: "A.
     B!\\nC" -> ["A.", "B!", "C"], [" ", "\\n"]."""
     text = text.strip()
     return GAP.split(text), GAP.findall(text)
 
 
-def join(parts: Sequence[str], gaps: Sequence[str]) -> str:
+def join_sentences(parts: Sequence[str], gaps: Sequence[str]) -> str:
     return "".join(x for pair in zip(parts, [*gaps, ""], strict=True) for x in pair)
 
 
@@ -65,50 +66,54 @@ def insert(text: str, added: Sequence[str]) -> str:
 
     insert("Hello! It is blue. Bye!", ["So it is."]) -> "Hello! It is blue. So it is. Bye!"
     """
-    parts, gaps = sentences(text)
+    parts, gaps = split_sentences(text)
     at = max(1, len(parts) - 1)
-    return join([*parts[:at], *added, *parts[at:]], [*gaps[: at - 1], *[" "] * len(added), *gaps[at - 1:]])
+    return join_sentences([*parts[:at], *added, *parts[at:]],
+                          [*gaps[: at - 1], *[" "] * len(added), *gaps[at - 1:]])
 
 
 def repeat(text: str, times: int) -> str:
     """The longest sentence said so many times, where it stands."""
-    parts, gaps = sentences(text)
+    parts, gaps = split_sentences(text)
     at = max(range(len(parts)), key=lambda i: len(parts[i]))
-    return join([*parts[:at], *[parts[at]] * times, *parts[at + 1:]],
+    return join_sentences([*parts[:at], *[parts[at]] * times, *parts[at + 1:]],
                 [*gaps[:at], *[" "] * (times - 1), *gaps[at:]])
 
 
 def reorder(text: str, order: Callable[[list[str]], list[str]]) -> str:
-    parts, gaps = sentences(text)
-    return join(order(parts), gaps)
+    parts, gaps = split_sentences(text)
+    return join_sentences(order(parts), gaps)
 
 
-def bold(text: str) -> str:
+def make_bold(text: str) -> str:
     return "\n".join(f"**{line}**" if line.strip() else line for line in text.strip().split("\n"))
 
 
 def bullets(text: str) -> str:
-    return "\n".join(f"- {sentence}" for sentence in sentences(text)[0])
+    return "\n".join(f"- {sentence}" for sentence in split_sentences(text)[0])
 
 
 def heading(text: str) -> str:
     """The first sentence becomes a heading."""
-    first, *rest = sentences(text)[0]
+    first, *rest = split_sentences(text)[0]
     return "\n\n".join([f"## {first}", *([text.strip()[len(first):].strip()] if rest else [])])
+
+
+def _insert_some(count: int, text: str, wording: Wording) -> str:
+    return insert(text, wording[:count])
 
 
 def length_probe(rng: random.Random) -> Probe:
     """Each wording has three sentences of its own: one, two or all of them are put in."""
     drawn = rng.sample(NEUTRAL, len(NEUTRAL))
     return Probe(name="length", about="Neutral sentences put in",
-                 kinds={f"{n} sentence{'s' * (n > 1)}": lambda text, said, n=n: insert(text, said[:n])
-                        for n in (1, 2, 3)},
+                 kinds={f"{n} sentence{'s' * (n > 1)}": partial(_insert_some, n) for n in (1, 2, 3)},
                  wordings=tuple(tuple(drawn[i: i + 3]) for i in range(0, len(drawn), 3)))
 
 
 def format_probe(rng: random.Random) -> Probe:
     return Probe(name="format", about="Markdown around the same words", kinds={
-        "bold": lambda text, _: bold(text), "bullets": lambda text, _: bullets(text),
+        "bold": lambda text, _: make_bold(text), "bullets": lambda text, _: bullets(text),
         "heading": lambda text, _: heading(text)})
 
 
@@ -133,7 +138,7 @@ PROBES = {"length": length_probe, "format": format_probe, "position": position_p
           "sycophancy": sycophancy_probe, "repetition": repetition_probe}
 
 
-def probes(names: Sequence[str], seed: int) -> list[Probe]:
+def draw_probes(names: Sequence[str], seed: int) -> list[Probe]:
     """The probes by name; the seed draws their wordings."""
     for name in names:
         if name not in PROBES:
