@@ -186,10 +186,10 @@ def main() -> None:
         if args.nudge:
             return nudged(folder, args)
         exact = Midway(folder, args, torch.float32).states()
-        known, programs = gpu_decode.supports, decode_attention.PROGRAMS
-        ways = {"kernel by kernel": (lambda names: False, programs),
+        known, programs = gpu.FUSED_STEP, decode_attention.PROGRAMS
+        ways = {"kernel by kernel": (None, programs),
                 "whole step, each row alone": (known, 1 << 30), "whole step": (known, programs)}
-        for name, (gpu_decode.supports, decode_attention.PROGRAMS) in ways.items():
+        for name, (gpu.FUSED_STEP, decode_attention.PROGRAMS) in ways.items():
             now = Midway(folder, args, torch.bfloat16)
             off = float((now.states().double() - exact.double()).norm() / exact.double().norm())
             tried(f"{args.shape}, {args.rows} rows, {name}, off by {off:.1e}", lambda n=now: micros(n.states))

@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 
 from postgrad.models import Decoder, Models
+from postgrad.models.kernels.fused import GPU_TRAINING_LAYER, report
+from postgrad.models.layer import layer_spec
 from postgrad.models.recompute import set_recompute
 from postgrad.system.throughput import compiling_pays
 
@@ -42,6 +44,10 @@ def set_compute(models: Models, settings: ComputeSettings, steps: int = 0, token
             decoder.to(torch.bfloat16)
         decoder.precision = torch.bfloat16 if half and not on_gpu else None
         set_recompute(decoder, settings.recompute)
+        if decoder.compiled and isinstance(decoder, Decoder):
+            reason = GPU_TRAINING_LAYER.supports(layer_spec(decoder.config, 0))
+            if reason:
+                report(GPU_TRAINING_LAYER, reason)
 
 
 def should_compile(decoder, settings: ComputeSettings, steps: int, tokens: int | None) -> bool:

@@ -1,19 +1,18 @@
-"""The Llama family of decoders, for training and sampling alike,
-in Hugging Face's weight names and layout.
+"""Decoders of the Llama kind, for training and sampling alike, in Hugging Face's weight names and layout.
 
-RMS norm, rotary positions (half-split), grouped-query attention, SwiGLU; and what Mistral, Qwen and OLMo add:
-biases, norms of queries and keys, norms after instead of before, sliding windows, scaled rotary positions.
-families.py says which and reads their config.json; the modules of a layer are modules.py. Left out on
-purpose: dropout, attention maps, loss functions (objectives.py), a generate method (sampler/).
+Rotary positions (half-split), grouped-query attention, a gated MLP; norms, biases, windows and scaled rotary
+positions as the family has them (families.py reads config.json, layer.py describes a layer). A layer computes
+its sublayers one operation after another, or, compiled on a GPU, with fused kernels. Left out on purpose:
+dropout, attention maps, loss functions (training/objectives.py), a generate method (sampling/).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,10 +24,196 @@ from postgrad.models.choices import Choices
 from postgrad.models.cuda_graphs import PassGraphs
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, check_positions
-from postgrad.models.kernels import kernels_for, softmax_for
-from postgrad.models.layer import layer_spec
-from postgrad.models.modules import DecoderLayer, Linear, NormModule, layer_functions
+from postgrad.models.kernels import kernels_for, plain, softmax_for
+from postgrad.models.kernels.fused import GPU_TRAINING_LAYER
+from postgrad.models.layer import (
+    LayerSpec,
+    MatrixSpec,
+    NormSpec,
+    SublayerSpec,
+    last_norm,
+    layer_spec,
+)
 from postgrad.models.recompute import run_checkpointed
+
+
+class RMSNorm(nn.Module):
+    """x / rms(x) * weight, in float32 at least."""
+
+    def __init__(self, size: int, eps: float):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
+
+    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
+        return ops.rms_norm(x, self.weight, self.eps)
+
+
+class OtherNorm(nn.Module):
+    """A norm that no kernel computes: LayerNorm, or one without a weight."""
+
+    def __init__(self, spec: NormSpec, eps: float):
+        super().__init__()
+        self.spec, self.eps = spec, eps
+        self.weight = nn.Parameter(torch.ones(spec.size)) if spec.weight else None
+        self.bias = nn.Parameter(torch.zeros(spec.size)) if spec.bias else None
+
+    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
+        return plain.norm_by_kind(x, self.spec, self.weight, self.bias, self.eps)
+
+
+def norm_module(spec: NormSpec, eps: float) -> RMSNorm | OtherNorm:
+    return RMSNorm(spec.size, eps) if spec.is_plain_rms else OtherNorm(spec, eps)
+
+
+class Linear(nn.Linear):
+    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
+        return ops.linear(x, self.weight, self.bias)
+
+
+class Sublayer(nn.Module):
+    """The matrices and norms within a sublayer, by the last part of their names."""
+
+    def __init__(self, spec: SublayerSpec, eps: float):
+        super().__init__()
+        for weight in spec.inside:
+            module = (Linear(weight.inputs, weight.outputs, bias=weight.bias)
+                      if isinstance(weight, MatrixSpec) else norm_module(weight, eps))
+            self.add_module(last_name(weight), module)
+        self.input_names, self.output_name = [last_name(m) for m in spec.inputs], last_name(spec.output)
+
+    def read(self, x: Tensor, ops: ModuleType) -> list[Tensor]:
+        """x through each of the input matrices."""
+        return [getattr(self, name)(x, ops) for name in self.input_names]
+
+    def read_fused(self, x: Tensor, ops: ModuleType) -> Tensor:
+        """The same side by side, from one product, which is faster than several narrow ones."""
+        modules = [getattr(self, name) for name in self.input_names]
+        biases = [module.bias for module in modules]
+        return ops.linear(x, torch.cat([module.weight for module in modules]),
+                          None if biases[0] is None else torch.cat(biases))
+
+    @property
+    def output(self) -> nn.Module:
+        return getattr(self, self.output_name)
+
+    def write(self, x: Tensor, ops: ModuleType) -> Tensor:
+        return self.output(x, ops)
+
+
+class Attention(Sublayer):
+    def __init__(self, spec: SublayerSpec, eps: float, head_dim: int):
+        super().__init__(spec, eps)
+        self.head_dim, self.norm_names = head_dim, [last_name(norm) for norm in spec.inner]
+        self.heads = spec.inputs[0].outputs // head_dim
+        self.head_by_head = all(norm.size == head_dim for norm in spec.inner)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
+        """[N, D] -> queries, keys and values [N, heads, head_dim], queries and keys rotated."""
+        parts = [part.unflatten(1, (-1, self.head_dim)) for part in self.read(x, ops)]
+        for i, name in enumerate(self.norm_names):
+            norm, y = getattr(self, name), parts[i]
+            parts[i] = norm(y, ops) if self.head_by_head else norm(y.flatten(1), ops).view_as(y)
+        q, k, v = parts
+        return ops.rotate(q, cos, sin), ops.rotate(k, cos, sin), v
+
+
+class MLP(Sublayer):
+    def __init__(self, spec: SublayerSpec, eps: float, activation: str):
+        super().__init__(spec, eps)
+        self.activation = activation
+
+    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
+        a, b = self.read(x, ops)
+        y = ops.swiglu(a, b) if self.activation == "silu" else plain.gated(self.activation, a, b)
+        return self.write(y, ops)
+
+
+class DecoderLayer(nn.Module):
+    """Two sublayers: attention and MLP, each added to the residual stream."""
+
+    def __init__(self, spec: LayerSpec, eps: float, head_dim: int):
+        super().__init__()
+        self.window = spec.window
+        before = self.add_norm(spec.attention.before, eps)
+        self.self_attn = Attention(spec.attention, eps, head_dim)
+        self.around_attention = before, self.add_norm(spec.attention.after, eps)
+        before = self.add_norm(spec.mlp.before, eps)
+        self.mlp = MLP(spec.mlp, eps, spec.activation)
+        self.around_mlp = before, self.add_norm(spec.mlp.after, eps)
+        self.fuses = GPU_TRAINING_LAYER.supports(spec) is None
+
+    def add_norm(self, spec: NormSpec | None, eps: float) -> str | None:
+        """Adds the described norm as a module; -> its name, None where there is none."""
+        if spec is None:
+            return None
+        self.add_module(spec.name, norm_module(spec, eps))
+        return spec.name
+
+    def normed(self, x: Tensor, name: str | None, ops: ModuleType) -> Tensor:
+        return x if name is None else getattr(self, name)(x, ops)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, laid: Any, ops: ModuleType,
+                functions: LayerFunctions,
+                keep: Callable[[Tensor, Tensor], None] | None = None) -> Tensor:  # [N, D] -> [N, D]
+        """Attention over the sequences that `laid` describes, then the MLP; keep is called with k and v."""
+        fused, attention = functions.fused and self.fuses, self.self_attn
+        rotates = fused and not attention.norm_names
+        heads = attention.heads, attention.head_dim
+        if rotates and keep is None:
+            answer = ops.attend_qkv(functions.qkv_fused(self, x, ops), cos, sin, laid, *heads, self.window)
+        else:
+            q, k, v = (ops.rotate_qkv(functions.qkv_fused(self, x, ops), cos, sin, *heads) if rotates
+                       else functions.qkv(self, x, cos, sin, ops))
+            if keep is not None:
+                keep(k, v)
+            answer = ops.attention(q, k, v, laid, self.window)
+        if fused:
+            return ops.add_gated(*functions.gate_up_fused(self, x, answer, ops), self.mlp.output.weight)
+        return functions.after_attention(self, x, answer, ops)
+
+    def qkv(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
+        before, _ = self.around_attention
+        return self.self_attn(self.normed(x, before, ops), cos, sin, ops)
+
+    # [N, D], [N, heads, head_dim] -> [N, D]
+    def after_attention(self, x: Tensor, answer: Tensor, ops: ModuleType) -> Tensor:
+        (_, after), (before, last) = self.around_attention, self.around_mlp
+        x = x + self.normed(self.self_attn.write(answer.flatten(1), ops), after, ops)
+        return x + self.normed(self.mlp(self.normed(x, before, ops), ops), last, ops)
+
+    def qkv_fused(self, x: Tensor, ops: ModuleType) -> Tensor:
+        before, _ = self.around_attention
+        return self.self_attn.read_fused(self.normed(x, before, ops), ops)
+
+    def gate_up_fused(self, x: Tensor, answer: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor]:
+        """As `after_attention`, up to the product by gate and up."""
+        before, _ = self.around_mlp
+        x = x + self.self_attn.write(answer.flatten(1), ops)
+        return x, self.mlp.read_fused(self.normed(x, before, ops), ops)
+
+
+class LayerFunctions(NamedTuple):
+    """The parts of a layer's forward pass, compiled or not. fused: with the fused kernels of training, where
+    they support the layer."""
+
+    qkv: Callable[..., Any] = DecoderLayer.qkv
+    after_attention: Callable[..., Any] = DecoderLayer.after_attention
+    qkv_fused: Callable[..., Any] = DecoderLayer.qkv_fused
+    gate_up_fused: Callable[..., Any] = DecoderLayer.gate_up_fused
+    fused: bool = False
+
+
+def last_name(weight: MatrixSpec | NormSpec) -> str:
+    """self_attn.q_proj -> q_proj"""
+    return weight.name.split(".")[-1]
+
+
+@cache
+def layer_functions(compiled: bool) -> LayerFunctions:
+    """Compiled once for all layers and lengths."""
+    if not compiled:
+        return LayerFunctions()
+    return LayerFunctions(*(torch.compile(part, dynamic=True) for part in LayerFunctions()[:-1]), fused=True)
 
 
 class DecoderBody(nn.Module):
@@ -38,8 +223,9 @@ class DecoderBody(nn.Module):
         # meets the meta device.
         self.embed_tokens = nn.Embedding.from_pretrained(torch.zeros(c.vocab_size, c.hidden_size),
                                                          freeze=False)
-        self.layers = nn.ModuleList(DecoderLayer(c, i) for i in range(c.num_hidden_layers))
-        self.norm = NormModule(c.hidden_size, c.rms_norm_eps)
+        self.layers = nn.ModuleList(DecoderLayer(layer_spec(c, i), c.rms_norm_eps, c.head_dim)
+                                    for i in range(c.num_hidden_layers))
+        self.norm = norm_module(last_norm(c), c.rms_norm_eps)
 
 
 def rotary_frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
@@ -118,7 +304,7 @@ class Decoder(nn.Module):
         each layer's k and v."""
         self.angles(tokens.shape[1])
         trained = torch.is_grad_enabled()
-        compiled = self.joins and keep is None
+        compiled = self.fuses_layers and keep is None
         if compiled and (self.head.requires_grad or not trained):
             if trained not in self._replays:
                 self._replays[trained] = PassGraphs(self, trained)
@@ -133,14 +319,14 @@ class Decoder(nn.Module):
         """Tokens at their positions, in sequences as the kernels' attention takes them,
         through all layers."""
         (cos, sin), ops = (table[positions] for table in self._angles), self.ops
-        made = layer_functions(self.joins)
+        made = layer_functions(self.fuses_layers)
         x = self.model.embed_tokens(tokens)
         for i, layer in enumerate(self.model.layers):
             x = run_checkpointed(self, layer, x, cos, sin, laid, ops, made, keep and partial(keep, i))
         return self.model.norm(x, ops)
 
     @property
-    def joins(self) -> bool:
+    def fuses_layers(self) -> bool:
         """Whether its layers are compiled, with matrices that read the same as one; not beside an adapter."""
         return self.compiled and not hasattr(self, "active_adapter")
 

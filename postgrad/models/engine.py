@@ -1,10 +1,10 @@
-"""One new token a step for many rows at once: a decoder's weights and cache, laid out for sampling.
+"""The decode step: one new token for each of many rows, with the weights and the KV cache laid out for it.
 
-The prompts' keys and values are kept once each, whatever the number of samples; every row has a slot of its
-own for what it writes. The weights are a copy with the projections of queries, keys and values in one matrix,
-and gate and up in another; of a body in 4 bits there is no copy. What a layer has, and in which order, is
-read from its description (layer.py). Where the kernels have a step for all layers at once (kernels/cpu.py
-and gpu_step.py say for which), it is taken instead of the one here.
+A prompt's keys and values are cached once, whatever the number of its samples; every row has a slot of its
+own for the tokens it generates. The weights are a copy with the projections of queries, keys and values in
+one matrix, and gate and up in another; a body in 4 bits is not copied. A layer's operations and their order
+are read from its description (layer.py). Where the kernels' fused step supports all layers
+(kernels/fused.py), it replaces the step here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from postgrad.maths.packing import pack, to_device
 from postgrad.models.cuda_graphs import PrefillGraphs
 from postgrad.models.graph_capture import capturing
-from postgrad.models.kernels import kernels_for
+from postgrad.models.kernels import kernels_for, plain
 from postgrad.models.kernels.cpu import Panels
-from postgrad.models.layer import LAYERS, LayerSpec, NormSpec, layer_specs, outer_weights
+from postgrad.models.kernels.fused import first_refusal, report
+from postgrad.models.layer import LAYERS, LayerSpec, NormSpec, last_norm, layer_specs, outer_weights
 from postgrad.models.nf4 import Linear4
 from postgrad.models.sharded_tensor import full_tensor
 
@@ -72,7 +73,8 @@ class Engine:
         self.dtype = model.head.dtype
         self.ops = kernels_for(self.device, self.dtype)
         self.read, self.new, self.rows, self.prompts = read, new, rows, prompts
-        self.layers = layer_specs(self.c)
+        self.layers, self.last_norm = layer_specs(self.c), last_norm(self.c)
+        self.fuses = self.fused_step_supported()
         self.k, self.v, self.k_prompt, self.v_prompt = (
             torch.zeros(len(self.layers), count + 1, self.c.num_key_value_heads, tokens, self.c.head_dim,
                         dtype=self.dtype, device=self.device)
@@ -82,7 +84,7 @@ class Engine:
         self.merged = model.merged()
         self.weights: dict[str, Tensor] = {}
         self.panels: dict[str, Panels] = {}
-        self.own = self.ops.packed_names(self)  # the weights that are kept in panels
+        self.own = self.ops.packed_names(self) if self.fuses else set()  # the weights kept in panels
         self.keep = partial(store_prompt_kv, self.ops, self.k_prompt, self.v_prompt)
         self.readings = PrefillGraphs(model, self.keep, min(64, read),
                                       prompts) if self.reads_by_graphs else None
@@ -92,6 +94,18 @@ class Engine:
     def turn(self, positions: int) -> None:
         """The table of angles. Copied: a captured graph reads it, and the model may make a longer one."""
         self.cos, self.sin = (x.to(self.dtype, copy=True) for x in self.model.angles(positions))
+
+    def fused_step_supported(self) -> bool:
+        """Whether the kernels' fused step runs these layers; where there is one that does not, the log says
+        why."""
+        kernel = self.ops.FUSED_STEP
+        if kernel is None:
+            return False
+        reason = first_refusal(kernel, self.layers, self.last_norm, str(self.dtype).removeprefix("torch."),
+                               self.device.type)
+        if reason:
+            report(kernel, reason)
+        return reason is None
 
     @property
     def reads_by_graphs(self) -> bool:
@@ -133,7 +147,7 @@ class Engine:
             self.take_again()
         else:
             self.take()
-        self.whole = None if self.merged.packed else self.ops.fused_step(self)
+        self.whole = self.ops.fused_step(self) if self.fuses and not self.merged.packed else None
         self.taking = (where, self.capture_taking()) if where else None
 
     def take(self) -> None:
@@ -167,7 +181,8 @@ class Engine:
         graph = torch.cuda.CUDAGraph()
         with capturing(tidy=False), torch.cuda.graph(graph):
             self.take_again()
-            self.ops.fused_step(self)
+            if self.fuses:
+                self.ops.fused_step(self)
         return graph
 
     def weight(self, name: str) -> Tensor | None:
@@ -217,35 +232,45 @@ class Engine:
             y = self.enter(x, delta, layer.attention.before, i)
             qkv = F.linear(y, w(f"{i}.qkv"), w(f"{i}.qkv_bias"))
             if layer.attention.inner:
-                qkv = self.normed(qkv, i, layer.attention.inner)
+                qkv = self.norm_heads(qkv, i, layer.attention.inner)
             y = ops.step_attention(qkv, self.cos, self.sin, *rows, self.k_prompt[i], self.v_prompt[i],
                                    self.k[i], self.v[i], layer.window)
             delta = self.leave(F.linear(y, w(f"{i}.o"), w(f"{i}.o_bias")), layer.attention.after, i)
             y = self.enter(x, delta, layer.mlp.before, i)
-            y = ops.swiglu_joined(F.linear(y, w(f"{i}.gate_up"), w(f"{i}.gate_up_bias")))
+            y = F.linear(y, w(f"{i}.gate_up"), w(f"{i}.gate_up_bias"))
+            y = (ops.swiglu_joined(y) if layer.activation == "silu"
+                 else plain.gated(layer.activation, *y.chunk(2, dim=1)))
             delta = self.leave(F.linear(y, w(f"{i}.down"), w(f"{i}.down_bias")), layer.mlp.after, i)
-        return ops.add_norm(x, delta, w("norm"), self.c.rms_norm_eps)
+        return self.add_norm(x, delta, self.last_norm, "norm")
 
     def enter(self, x: Tensor, delta: Tensor | None, norm: NormSpec | None, layer: int) -> Tensor:  # [R, D]
-        """x += delta in place -> what a half of the layer reads."""
+        """x += delta in place -> the input of a sublayer."""
         if norm is not None:
-            return self.ops.add_norm(x, delta, self.weight(f"{layer}.{norm.short}"), self.c.rms_norm_eps)
+            return self.add_norm(x, delta, norm, f"{layer}.{norm.short}")
         return x if delta is None else x.add_(delta)
 
     def leave(self, delta: Tensor, norm: NormSpec | None, layer: int) -> Tensor:  # [R, D]
-        """What a half of the layer adds to x."""
-        if norm is None:
-            return delta
-        return self.ops.add_norm(delta, None, self.weight(f"{layer}.{norm.short}"), self.c.rms_norm_eps)
+        """What a sublayer adds to x."""
+        return delta if norm is None else self.add_norm(delta, None, norm, f"{layer}.{norm.short}")
 
-    def normed(self, qkv: Tensor, layer: int, norms: tuple[NormSpec, ...]) -> Tensor:
-        """Queries and keys through their norms: each head by itself (Qwen3), or all heads as one (OLMo 2)."""
+    def add_norm(self, x: Tensor, delta: Tensor | None, norm: NormSpec, name: str) -> Tensor:  # [R, D]
+        """x += delta in place, and its norm."""
+        if norm.is_plain_rms:
+            return self.ops.add_norm(x, delta, self.weight(name), self.c.rms_norm_eps)
+        return self.norm(x if delta is None else x.add_(delta), norm, name)
+
+    def norm(self, x: Tensor, norm: NormSpec, name: str) -> Tensor:
+        return plain.norm_by_kind(x, norm, self.weight(name), self.weight(f"{name}_bias"),
+                                  self.c.rms_norm_eps)
+
+    def norm_heads(self, qkv: Tensor, layer: int, norms: tuple[NormSpec, ...]) -> Tensor:
+        """Norms of queries and keys: per head (Qwen3), or over all heads (OLMo 2)."""
         H, KV, size = self.c.num_attention_heads, self.c.num_key_value_heads, self.c.head_dim
         *parts, v = qkv.view(len(qkv), -1, size).split([H, KV, KV], dim=1)
         for i, norm in enumerate(norms):
-            weight, x = self.weights[f"{layer}.{norm.short}"], parts[i]
-            parts[i] = (F.rms_norm(x, (size,), weight, self.c.rms_norm_eps) if norm.size == size
-                        else F.rms_norm(x.flatten(1), (norm.size,), weight, self.c.rms_norm_eps).view_as(x))
+            x, name = parts[i], f"{layer}.{norm.short}"
+            parts[i] = (self.norm(x, norm, name) if norm.size == size
+                        else self.norm(x.flatten(1), norm, name).view_as(x))
         return torch.cat([*parts, v], dim=1).flatten(1)
 
 
@@ -258,7 +283,8 @@ def store_prompt_kv(ops, k_prompt: Tensor, v_prompt: Tensor, place: Tensor, posi
 
 def weight_layout(config, layers: list[LayerSpec]) -> dict[str, tuple[str, ...]]:
     """A decoder's weights by short names: those that are applied to the same thing stand together."""
-    out = {weight.short: (f"{weight.name}.weight",) for weight in outer_weights(config)}
+    out = {weight.short if part == "weight" else f"{weight.short}_{part}": (f"{weight.name}.{part}",)
+           for weight in outer_weights(config) for part in weight.shapes()}
     for i, layer in enumerate(layers):
         for short, names in layer.fused().items():
             out[f"{i}.{short}"] = tuple(f"{LAYERS}.{i}.{name}" for name in names)

@@ -18,6 +18,7 @@ from postgrad.system.files import load_json, said
 # Where the norms of a layer stand, and what Hugging Face calls them there.
 BEFORE = {"before_attention": "input_layernorm", "before_mlp": "post_attention_layernorm"}
 AFTER = {"after_attention": "post_attention_layernorm", "after_mlp": "post_feedforward_layernorm"}
+ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,20 +26,36 @@ class Family:
     """A model_type: its classes' name in `transformers`, the values of keys that its config.json leaves out,
     and its layers: norms before or after each sublayer by their names, norms of queries and keys, biases.
 
+    norm: "rms", x / rms(x), or "layer", which subtracts the mean; with a weight and a bias, or without.
+    eps_key: what config.json calls the norms' epsilon.
     qk_norm: before the rotation, "head", queries and keys head by head; "projection", all heads as one.
+    fixed: further keys of config.json with the one value that is built in.
     gguf: what GGUF rotates together, "halves" of a head, as here, or "neighbours"; "": not read from GGUF.
     """
 
     classes: str
     config_defaults: dict
     norms: dict = field(default_factory=lambda: BEFORE)
+    norm: str = "rms"
+    norm_weight: bool = True
+    norm_bias: bool = False
+    eps_key: str = "rms_norm_eps"
     qk_norm: str = ""
+    activation: str = "silu"  # hidden_act
     bias_on_qkv: bool = False
     bias_by_config: bool = False  # attention_bias, on all four projections
+    fixed: dict = field(default_factory=dict)
     gguf: str = ""
 
     def __post_init__(self):
-        assert self.qk_norm in ("", "head", "projection") and self.gguf in ("", "halves", "neighbours"), self
+        for value, choices in ((self.norm, ("rms", "layer")), (self.qk_norm, ("", "head", "projection")),
+                               (self.activation, ACTIVATIONS), (self.gguf, ("", "halves", "neighbours"))):
+            if value not in choices:
+                raise ValueError(f"family {self.classes}: {value!r} is none of "
+                                 f"{', '.join(map(repr, choices))}.")
+        if self.norms.keys() - {*BEFORE, *AFTER}:
+            raise ValueError(f"family {self.classes}: norms stand {', '.join((*BEFORE, *AFTER))}, not "
+                             f"{', '.join(self.norms.keys() - {*BEFORE, *AFTER})}.")
 
 
 WINDOWS = {"max_position_embeddings": 32768, "sliding_window": 4096, "max_window_layers": 28,
@@ -85,7 +102,8 @@ class Architecture:
     def written(self, layers: int) -> dict:
         """The keys of config.json that say this."""
         family, plain = self.family, "full_attention"
-        out = {"model_type": self.model_type, "hidden_act": "silu", **dict(self.tokens)}
+        out = {"model_type": self.model_type, "hidden_act": family.activation, **family.fixed,
+               **dict(self.tokens)}
         if family.bias_by_config:
             out |= {"attention_bias": self.qkv_bias}
         if self.model_type == "llama":
@@ -147,11 +165,14 @@ class Config:
 
     @classmethod
     def _of(cls, raw: dict) -> Config:
-        for key, plain in {"mlp_bias": False, "hidden_act": "silu", "quantization_config": None}.items():
-            if raw.get(key, plain) != plain:
-                raise ValueError(f"{key} is {raw[key]!r:.100}; only {plain!r} is supported.")
+        family, rope = FAMILIES[raw["model_type"]], raw.get("rope_parameters")
+        known = raw | (rope if isinstance(rope, dict) else {})
+        for key, plain in {"mlp_bias": False, "hidden_act": family.activation, "quantization_config": None,
+                           **family.fixed}.items():
+            if known.get(key, plain) != plain:
+                raise ValueError(f"{key} is {known[key]!r:.100}; only {plain!r} is supported.")
         needed = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-                  "num_attention_heads", *FAMILIES[raw["model_type"]].config_defaults.keys()
+                  "num_attention_heads", *family.config_defaults.keys()
                   & {"max_position_embeddings", "max_window_layers"})
         if missing := [key for key in needed if not isinstance(raw.get(key), int)]:
             raise ValueError(f"{missing[0]} is {raw.get(missing[0])!r:.60}; a decoder needs it as "
@@ -161,20 +182,22 @@ class Config:
                 check_size(name, raw[name])
         theta, scaling = _rotary(raw)
         window, layers = _window(raw)
-        family, bias = FAMILIES[raw["model_type"]], bool(raw.get("attention_bias"))
-        architecture = Architecture(model_type=raw["model_type"], scaling=scaling,
-                      qkv_bias=family.bias_on_qkv or (family.bias_by_config and bias),
-                      o_bias=family.bias_by_config and bias, window=window, window_layers=layers,
-                      tokens=tuple((k, raw[k]) for k in TOKENS if k in raw))
-        sizes = {"rms_norm_eps": 1e-6, **raw, "rope_theta": theta, "architecture": architecture,
+        bias = bool(raw.get("attention_bias"))
+        architecture = Architecture(
+            model_type=raw["model_type"], scaling=scaling, window=window, window_layers=layers,
+            qkv_bias=family.bias_on_qkv or (family.bias_by_config and bias),
+            o_bias=family.bias_by_config and bias, tokens=tuple((k, raw[k]) for k in TOKENS if k in raw))
+        sizes = {**raw, "rms_norm_eps": raw.get(family.eps_key, 1e-6), "rope_theta": theta,
+                 "architecture": architecture,
                  "num_key_value_heads": raw.get("num_key_value_heads") or raw["num_attention_heads"],
                  "head_dim": raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]}
         return cls(**{f.name: sizes[f.name] for f in fields(cls) if f.name in sizes})
 
     def written(self) -> dict:
         """As config.json of the same model_type, readable by `transformers`."""
-        sizes = asdict(self)
-        del sizes["architecture"]
+        names = {"rms_norm_eps": self.architecture.family.eps_key}
+        sizes = {names.get(name, name): value for name, value in asdict(self).items()
+                 if name != "architecture"}
         return {"architectures": [self.hf_class("CausalLM")],
                 **self.architecture.written(self.num_hidden_layers), **sizes}
 
@@ -223,9 +246,9 @@ def _rotary(raw: dict) -> tuple[float, tuple]:
     if not all(isinstance(said, dict) for said in both):
         raise ValueError(f"rope_scaling is {raw.get('rope_scaling')!r:.60}; it must be an object, or null.")
     rope = both[0] | both[1]
-    if partial := [x for x in (raw.get("partial_rotary_factor"), rope.get("partial_rotary_factor"))
-                   if x not in (None, 1)]:
-        raise ValueError(f"partial_rotary_factor is {partial[0]!r}; only whole heads are rotated here.")
+    rotated = rope.get("partial_rotary_factor", raw.get("partial_rotary_factor"))
+    if rotated not in (None, 1):
+        raise ValueError(f"partial_rotary_factor is {rotated!r}; only whole heads are rotated here.")
     if any(isinstance(x, dict | list) for x in rope.values()):
         raise ValueError("rope_parameters differ by layer type, which is not supported.")
     theta = rope.get("rope_theta") or raw.get("rope_theta") or 10000.0

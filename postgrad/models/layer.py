@@ -1,22 +1,23 @@
-"""A decoder's weights and what its layers do, described once, as data: names, sizes and places, no torch.
+"""The description of a decoder's layers and weights, as data: names, sizes, norms, activation; no torch.
 
-    x = x + after(output(core(inputs(before(x)))))     each of two halves; before and after may be missing
+    x = x + after(output(core(inputs(before(x)))))     per sublayer; before and after are optional
 
     spec = layer_spec(config, 0)
     spec.attention.inputs[0].name      "self_attn.q_proj"
     spec.mlp.before.name               "post_attention_layernorm"
     spec.fused()["gate_up"]            ("mlp.gate_proj.weight", "mlp.up_proj.weight")
 
-The core of the attention is rotation and softmax, that of the MLP the gate. The decoder makes its modules of
-this, the sampling engine its matrices and its step; the C step knows by it what it can do, memory/ sums
-over it, gguf.py renames by it. What is a family's own (where norms stand and their names, biases, windows) is
-said in families.py.
+The core of the attention is rotation and softmax, that of the MLP the gated activation. The decoder builds
+its modules from it, the sampling engine its fused matrices; fused kernels declare over it what they run
+(kernels/fused.py), memory estimates sum over it, gguf.py renames by it. families.py holds what differs
+between families.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from postgrad.models.families import Config
 
@@ -27,7 +28,7 @@ GGUF_NORMS = {"before_attention": "attn_norm", "after_attention": "post_attentio
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixSpec:
-    """y = W x + b, with W [outputs, inputs]: what an adapter is added to, and what is packed in 4 bits."""
+    """y = W x + b with W [outputs, inputs]: what an adapter is added to, and what is quantised to 4 bits."""
 
     short: str      # "q"
     name: str       # in its layer, by Hugging Face's name: "self_attn.q_proj"
@@ -46,25 +47,37 @@ class MatrixSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class NormSpec:
-    """x / rms(x) * weight over `size` numbers at a time, of the `width` that a token has there: 64 of 512 for
-    a norm of each of eight heads."""
+    """A norm over `size` numbers at a time, of the `width` that a token has there: 64 of 512 for a norm of
+    each of eight heads.
+
+    kind: "rms", x / rms(x); "layer", (x - mean(x)) / std(x). Then times the weight and plus the bias, where
+    it has them.
+    """
 
     short: str
     name: str
     gguf: str
     size: int
     width: int
+    kind: str = "rms"
+    weight: bool = True
+    bias: bool = False
+
+    @property
+    def is_plain_rms(self) -> bool:
+        """x / rms(x) * weight: the one norm that kernels compute."""
+        return self.kind == "rms" and self.weight and not self.bias
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"weight": (self.size,)}
+        return {part: (self.size,) for part in ("weight", "bias") if getattr(self, part)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SublayerSpec:
-    """What is added to the residual stream at once. inputs: matrices that read the same, for sampling fused
-    into one; inner: norms of what the first of them give, one each (queries and keys)."""
+    """What is added to the residual stream at once. inputs: matrices with the same input, fused into one for
+    sampling; inner: norms of the outputs of the first of them (queries and keys)."""
 
-    fused: str                      # the inputs' name as one matrix: "qkv"
+    fused: str                      # name of the fused inputs: "qkv"
     inputs: tuple[MatrixSpec, ...]
     output: MatrixSpec
     inner: tuple[NormSpec, ...] = ()
@@ -73,7 +86,7 @@ class SublayerSpec:
 
     @property
     def inside(self) -> tuple[MatrixSpec | NormSpec, ...]:
-        """What stands in its module."""
+        """The parts of its module."""
         return *self.inputs, self.output, *self.inner
 
     @property
@@ -89,7 +102,9 @@ class SublayerSpec:
 class LayerSpec:
     attention: SublayerSpec
     mlp: SublayerSpec
-    window: int | None = None       # a token sees itself and the window - 1 before it; None: all of them
+    activation: str = "silu"        # of the gate, by the name of config.json's hidden_act
+    qk_norm: str = ""               # "head": per head; "projection": over all heads; "": none
+    window: int | None = None       # a token attends to itself and the window - 1 before it; None: to all
 
     @property
     def halves(self) -> tuple[SublayerSpec, SublayerSpec]:
@@ -103,23 +118,19 @@ class LayerSpec:
     def matrices(self) -> tuple[MatrixSpec, ...]:
         return tuple(w for w in self.weights if isinstance(w, MatrixSpec))
 
-    @property
-    def joins(self) -> bool:
-        """Whether a kernel can write what the MLP adds to the state: no norm stands between."""
-        return self.attention.after is None and self.mlp.after is None and not self.mlp.output.bias
-
     def fused(self) -> dict[str, tuple[str, ...]]:
-        """The layer's weights by short names, those that read the same together, biases apart:
+        """The layer's tensors by short names, matrices with the same input together, biases apart:
         {"qkv": ("self_attn.q_proj.weight", ...), "qkv_bias": ..., "o": ("self_attn.o_proj.weight",), ...}."""
         out = {}
         for half in self.halves:
             groups = {half.fused: half.inputs, half.output.short: (half.output,)}
-            out |= {norm.short: (f"{norm.name}.weight",) for norm in half.norms}
+            groups |= {norm.short: (norm,) for norm in half.norms}
             for short, group in groups.items():
-                out[short] = tuple(f"{m.name}.weight" for m in group)
-                assert len({m.bias for m in group}) == 1, f"{short}: all that are fused have a bias, or none"
-                if group[0].bias:
-                    out[f"{short}_bias"] = tuple(f"{m.name}.bias" for m in group)
+                parts = {tuple(weight.shapes()) for weight in group}
+                assert len(parts) == 1, f"{short}: all fused matrices have a bias, or none"
+                for part in parts.pop():
+                    out[short if part == "weight" else f"{short}_{part}"] = tuple(f"{weight.name}.{part}"
+                                                                                  for weight in group)
         return out
 
 
@@ -128,10 +139,12 @@ def layer_spec(c: Config, index: int) -> LayerSpec:
     D, F, family = c.hidden_size, c.intermediate_size, c.architecture.family
     widths = {"q": c.num_attention_heads * c.head_dim, "k": c.num_key_value_heads * c.head_dim,
               "v": c.num_key_value_heads * c.head_dim}
-    norms = {place: NormSpec(short=place, name=name, gguf=GGUF_NORMS[place], size=D, width=D)
+    kind = norm_kind(c)
+    norms = {place: NormSpec(short=place, name=name, gguf=GGUF_NORMS[place], size=D, width=D, **kind)
              for place, name in family.norms.items()}
     inner = tuple(NormSpec(short=f"{x}_norm", name=f"self_attn.{x}_norm", gguf=f"attn_{x}_norm",
-                           width=widths[x], size=widths[x] if family.qk_norm == "projection" else c.head_dim)
+                           width=widths[x], size=widths[x] if family.qk_norm == "projection" else c.head_dim,
+                           **kind)
                   for x in "qk" if family.qk_norm)
     attention = SublayerSpec(
         fused="qkv", inner=inner, before=norms.get("before_attention"), after=norms.get("after_attention"),
@@ -144,7 +157,13 @@ def layer_spec(c: Config, index: int) -> LayerSpec:
         inputs=tuple(MatrixSpec(short=x, name=f"mlp.{x}_proj", gguf=f"ffn_{x}", outputs=F, inputs=D)
                      for x in ("gate", "up")),
         output=MatrixSpec(short="down", name="mlp.down_proj", gguf="ffn_down", outputs=D, inputs=F))
-    return LayerSpec(attention=attention, mlp=mlp, window=layer_window(c, index))
+    return LayerSpec(attention=attention, mlp=mlp, activation=family.activation, qk_norm=family.qk_norm,
+                     window=layer_window(c, index))
+
+
+def norm_kind(c: Config) -> dict[str, Any]:
+    family = c.architecture.family
+    return {"kind": family.norm, "weight": family.norm_weight, "bias": family.norm_bias}
 
 
 def layer_window(c: Config, index: int) -> int | None:
@@ -152,14 +171,16 @@ def layer_window(c: Config, index: int) -> int | None:
 
 
 def outer_weights(c: Config) -> tuple[MatrixSpec | NormSpec, ...]:
-    """What stands around the layers: embedding, last norm and, unless it is the embedding again, the head."""
-    table = {"outputs": c.vocab_size, "inputs": c.hidden_size}
-    embed = MatrixSpec(short="embed", name="model.embed_tokens", gguf="token_embd", **table)
-    norm = NormSpec(short="norm", name="model.norm", gguf="output_norm", size=c.hidden_size,
-                    width=c.hidden_size)
-    head = () if c.tie_word_embeddings else (MatrixSpec(short="head", name="lm_head", gguf="output", **table),
-                                             )
-    return embed, norm, *head
+    """Around the layers: embedding, last norm and, unless it is tied to the embedding, the head."""
+    D, V = c.hidden_size, c.vocab_size
+    head = MatrixSpec(short="head", name="lm_head", gguf="output", outputs=V, inputs=D)
+    return (MatrixSpec(short="embed", name="model.embed_tokens", gguf="token_embd", outputs=V, inputs=D),
+            last_norm(c), *(() if c.tie_word_embeddings else (head,)))
+
+
+def last_norm(c: Config) -> NormSpec:
+    return NormSpec(short="norm", name="model.norm", gguf="output_norm", size=c.hidden_size,
+                    width=c.hidden_size, **norm_kind(c))
 
 
 def layer_specs(c: Config) -> list[LayerSpec]:

@@ -11,8 +11,10 @@ from transformers import (
     LlamaConfig,
     MistralConfig,
     Olmo2Config,
+    OlmoConfig,
     Qwen2Config,
     Qwen3Config,
+    StableLmConfig,
 )
 
 from postgrad.maths.packing import pack
@@ -22,10 +24,12 @@ from postgrad.models import (
     Config,
     Decoder,
     ScalarModel,
+    families,
     load_model,
     load_scalar,
     save_model,
 )
+from postgrad.models.families import Family
 from postgrad.records import pad_rows
 from postgrad.sampling import LocalSampler, Sampling
 
@@ -54,6 +58,23 @@ FAMILIES = {
     "olmo 2, biases": (Olmo2Config, dict(num_key_value_heads=2, attention_bias=True,
                                          tie_word_embeddings=True)),
 }
+# A family is one description: these two, with norms that subtract the mean, are added as such.
+ADDED = {
+    "stablelm": Family(classes="StableLm", norm="layer", norm_bias=True, eps_key="layer_norm_eps",
+                       config_defaults={"max_position_embeddings": 4096, "layer_norm_eps": 1e-5,
+                                        "partial_rotary_factor": 0.25, "use_qkv_bias": False},
+                       bias_on_qkv=True, fixed={"use_qkv_bias": True, "partial_rotary_factor": 1.0,
+                                                "use_parallel_residual": False, "qk_layernorm": False}),
+    "olmo": Family(classes="Olmo", norm="layer", norm_weight=False, bias_by_config=True,
+                   config_defaults={"max_position_embeddings": 2048, "rms_norm_eps": 1e-5},
+                   fixed={"clip_qkv": None}),
+}
+FAMILIES |= {
+    "stablelm": (StableLmConfig, dict(num_key_value_heads=2, use_qkv_bias=True, layer_norm_eps=1e-4,
+                                      rope_parameters={"rope_type": "default", "rope_theta": 1e4,
+                                                       "partial_rotary_factor": 1.0})),
+    "olmo": (OlmoConfig, dict(num_key_value_heads=2)),
+}
 every = pytest.mark.parametrize("pair", FAMILIES, indirect=True)
 
 
@@ -66,7 +87,8 @@ def theirs_of(folder):
 def pairs(tmp_path_factory):
     """Each family made once: by transformers, with large random weights, norms and biases,
     and read by us from its folder."""
-    made = {}
+    made, before = {}, dict(families.FAMILIES)
+    families.FAMILIES.update(ADDED)
     def make(name):
         if name not in made:
             kind, changes = FAMILIES[name]
@@ -82,7 +104,9 @@ def pairs(tmp_path_factory):
             theirs.save_pretrained(folder)
             made[name] = load_model(folder), theirs.eval(), folder
         return made[name]
-    return make
+    yield make
+    families.FAMILIES.clear()
+    families.FAMILIES.update(before)
 
 
 @pytest.fixture

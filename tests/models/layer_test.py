@@ -1,5 +1,7 @@
 """A layer is described once: from a row in the table of families follow decoder, sampler and estimate."""
 
+import random
+
 import pytest
 import torch
 from small import CHAT, PROMPTS
@@ -7,6 +9,7 @@ from small import CHAT, PROMPTS
 from postgrad.models import Adapter, Config, Decoder
 from postgrad.models.families import AFTER, BEFORE, FAMILIES, Architecture, Family
 from postgrad.models.kernels import cpu
+from postgrad.models.kernels.fused import C_DECODE_STEP, GPU_DECODE_STEP, GPU_TRAINING_LAYER, report
 from postgrad.models.layer import layer_spec, stored_tensors
 from postgrad.models.nf4 import linear_layers
 from postgrad.sampling import LocalSampler, Sampling
@@ -14,11 +17,18 @@ from postgrad.training.memory import adapter, matrices, parameters
 
 SIZES = dict(vocab_size=1024, hidden_size=32, intermediate_size=48, num_hidden_layers=2, head_dim=12,
              num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128)
+ACTIVATIONS = {
+    "silu": lambda x: x * x.sigmoid(), "relu": lambda x: x.clamp_min(0),
+    "gelu": lambda x: x * (1 + torch.erf(x / 2**0.5)) / 2,
+    "gelu_pytorch_tanh": lambda x: x * (1 + torch.tanh((2 / torch.pi)**0.5 * (x + 0.044715 * x**3))) / 2}
 MADE_UP = {  # no family of that kind is read from files
     "bare": dict(norms={}),
     "sandwich": dict(norms={**BEFORE, **AFTER, "before_mlp": "pre_feedforward_layernorm"}, qk_norm="head"),
     "before one, after the other": dict(norms={"before_attention": "first_norm", "after_mlp": "last_norm"}),
     "wide norms": dict(norms=BEFORE, qk_norm="projection"),
+    "subtracts the mean": dict(norm="layer", norm_bias=True, qk_norm="head"),
+    "subtracts the mean, after": dict(norms=AFTER, norm="layer", norm_weight=False),
+    "another activation": dict(activation="gelu_pytorch_tanh", norm_weight=False),
 }
 
 
@@ -42,7 +52,11 @@ def by_hand(model, tokens):
     turn = torch.polar(torch.ones_like(angles), angles)[:, None]
 
     def norm(x, name):
-        return x / (x.square().mean(-1, keepdim=True) + c.rms_norm_eps).sqrt() * w[name] if name else x
+        if not name:
+            return x
+        x = x - x.mean(-1, keepdim=True) if family.norm == "layer" else x
+        x = x / (x.square().mean(-1, keepdim=True) + c.rms_norm_eps).sqrt()
+        return x * w.get(name, torch.tensor(1.0)) + w.get(name.replace(".weight", ".bias"), 0.0)
 
     def rotated(x):
         a, b = x.chunk(2, dim=-1)
@@ -64,7 +78,7 @@ def by_hand(model, tokens):
 
     def mlp(x, at):
         gate, up = (x @ w[f"{at}mlp.{part}_proj.weight"].T for part in ("gate", "up"))
-        return (gate * gate.sigmoid() * up) @ w[f"{at}mlp.down_proj.weight"].T
+        return (ACTIVATIONS[family.activation](gate) * up) @ w[f"{at}mlp.down_proj.weight"].T
 
     x = w["model.embed_tokens.weight"][tokens]
     for i in range(c.num_hidden_layers):
@@ -74,6 +88,15 @@ def by_hand(model, tokens):
             y = half(norm(x, before and f"{at}{before}.weight"), at)
             x = x + norm(y, after and f"{at}{after}.weight")
     return norm(x, "model.norm.weight")
+
+
+def agree(model):
+    """The log-probs of the sampler are those of the trainer."""
+    groups = LocalSampler(model, CHAT).sample(PROMPTS[:3], 2, Sampling(max_new_tokens=16), seed=5)
+    for rollout in (r for group in groups for r in group):
+        n, tokens = len(rollout.prompt_tokens), torch.tensor([rollout.prompt_tokens + rollout.tokens])
+        logp, _ = model.logp(tokens, torch.arange(tokens.shape[1])[None] >= n)
+        torch.testing.assert_close(torch.tensor(rollout.logp), logp[0, n:].detach(), rtol=0, atol=1e-5)
 
 
 @pytest.fixture(params=MADE_UP)
@@ -90,11 +113,57 @@ def test_the_decoder_follows_one_row(made_up):
 
 
 def test_the_sampler_follows_one_row(made_up):
-    groups = LocalSampler(made_up, CHAT).sample(PROMPTS[:3], 2, Sampling(max_new_tokens=16), seed=5)
-    for rollout in (r for group in groups for r in group):
-        n, tokens = len(rollout.prompt_tokens), torch.tensor([rollout.prompt_tokens + rollout.tokens])
-        logp, _ = made_up.logp(tokens, torch.arange(tokens.shape[1])[None] >= n)
-        torch.testing.assert_close(torch.tensor(rollout.logp), logp[0, n:].detach(), rtol=0, atol=1e-5)
+    agree(made_up)
+
+
+def random_family(draw):
+    """A description drawn at random: norms, their places, activation, biases, windows, heads."""
+    places = {place: f"{place}_norm" for place in (*BEFORE, *AFTER) if draw.random() < 0.5}
+    family = Family(classes="MadeUp", config_defaults={}, norms=places if draw.random() < 0.5 else BEFORE,
+                    norm=draw.choice(["rms", "rms", "layer"]), norm_weight=draw.random() < 0.8,
+                    norm_bias=draw.random() < 0.3, qk_norm=draw.choice(["", "", "head", "projection"]),
+                    activation=draw.choice(["silu", "silu", *ACTIVATIONS]))
+    sizes = SIZES | dict(num_key_value_heads=draw.choice([1, 2, 4]), head_dim=draw.choice([4, 12, 16]),
+                         hidden_size=draw.choice([24, 32]), tie_word_embeddings=draw.random() < 0.5,
+                         rms_norm_eps=draw.choice([1e-6, 1e-2]))
+    window = draw.choice([None, 3, 9])
+    parts = dict(qkv_bias=draw.random() < 0.5, o_bias=draw.random() < 0.3, window=window,
+                 window_layers=(1,) if window else ())
+    return family, sizes, parts
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_sampler_says_what_the_trainer_says_of_any_description(seed, monkeypatch):
+    family, sizes, parts = random_family(random.Random(seed))
+    monkeypatch.setitem(FAMILIES, "made up", family)
+    model = filled(Config(**sizes, architecture=Architecture(model_type="made up", **parts)))
+    agree(model)
+    names = set(layer_spec(model.config, 0).fused())  # what decode.c reads, by the names of its struct
+    needed = {"before_attention", "before_mlp", "qkv", "o", "gate_up", "down"}
+    runs = (family.norm == "rms" and family.activation == "silu"
+            and needed <= names <= {*needed, "qkv_bias", "o_bias"})
+    engine = model.engine(rows=1, prompts=1, read=4, new=4)
+    assert (engine.whole is not None) is (runs and cpu.c_library() is not None)
+
+
+def test_a_kernel_that_cannot_run_a_layer_says_why_once(monkeypatch, caplog):
+    monkeypatch.setitem(FAMILIES, "made up", Family(classes="MadeUp", config_defaults={}, norm="layer"))
+    spec, llama = (layer_spec(config_of(kind), 0) for kind in ("made up", "llama"))
+    why = "input_layernorm subtracts the mean, and it computes x / rms(x) * weight"
+    assert C_DECODE_STEP.supports(spec, "float32", "cpu") == GPU_DECODE_STEP.supports(spec) == why
+    assert C_DECODE_STEP.supports(llama, "float32", "cpu") is GPU_DECODE_STEP.supports(llama) is None
+    assert C_DECODE_STEP.supports(llama, "bfloat16") == "it has no bfloat16"
+    assert C_DECODE_STEP.supports(llama, device="cuda") == "it is for cpu"
+    assert GPU_DECODE_STEP.supports(layer_spec(config_of("llama", qkv_bias=True), 0)) == (
+        "it has no bias in self_attn.q_proj")
+    assert GPU_TRAINING_LAYER.supports(spec) is None
+    assert GPU_TRAINING_LAYER.supports(layer_spec(config_of("olmo2"), 0)) == "it has no norm after a sublayer"
+    if cpu.c_library() is not None:
+        report.cache_clear()
+        for _ in range(2):
+            Decoder(config_of("made up")).engine(rows=1, prompts=1, read=4, new=4)
+        assert [record.message for record in caplog.records] == [
+            f"postgrad: the fused decode step in C is not used, so that a step is slower: {why}."]
 
 
 def test_the_counts_follow_one_row(made_up):

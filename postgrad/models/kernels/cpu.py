@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from postgrad.models.kernels.fused import C_DECODE_STEP
 from postgrad.models.kernels.plain import attention_after, attention_layout, linear, nudge, store_kv
 
 __all__ = ["add_norm", "attend_cached", "attention", "attention_layout", "c_library", "compact_rows",
@@ -356,6 +357,7 @@ class AttentionFunction(Function):
         return dq, dk, dv, None, None
 
 
+FUSED_STEP = C_DECODE_STEP
 MATRICES = ("qkv", "o", "gate_up", "down")  # by the short names of layer.py
 NEEDED = ("before_attention", "before_mlp", *MATRICES)
 OPTIONAL = ("qkv_bias", "o_bias")
@@ -380,21 +382,13 @@ class RowPointers(ctypes.Structure):
                 *((name, ctypes.c_void_p) for name in "u at slot shown done count out logp end".split())]
 
 
-def supports(names) -> bool:
-    """Whether a layer with these weights, by their short names, is one that decode.c computes."""
-    return {*NEEDED} <= {*names} <= {*NEEDED, *OPTIONAL}
-
-
 def packed_names(engine) -> set[str]:
-    """The weights that `whole_step` keeps itself, by their names in the engine; none where it knows not all
-    layers."""
-    if not all(supports(layer.fused()) for layer in engine.layers):
-        return set()
+    """The weights that `fused_step` keeps itself, by their names in the engine."""
     return {"head", *(f"{i}.{name}" for i in range(len(engine.layers)) for name in MATRICES)}
 
 
 def fused_step(engine) -> Callable | None:
-    """Engine.step as one call for all layers; None where C does not know them."""
+    """Engine.step as one call for all layers, where FUSED_STEP supports them; None without panels."""
     c, w, panels = engine.c, engine.weights, engine.panels
     for name in engine.own:
         parts = [engine.merged[part] for part in engine.layout[name]]

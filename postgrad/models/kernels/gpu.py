@@ -17,6 +17,7 @@ from postgrad.maths.packing import Laid, Spans
 from postgrad.models.blocks import Blocks
 from postgrad.models.kernels import gpu_training, plain
 from postgrad.models.kernels.decode_attention import step_attention, store_kv
+from postgrad.models.kernels.fused import GPU_DECODE_STEP
 from postgrad.models.kernels.gpu_decode import fused_sampler, fused_step, nudge, swiglu_joined
 from postgrad.models.kernels.gpu_training import add_gated, attend_qkv, block_layout, rotate_qkv
 from postgrad.models.kernels.plain import compact_rows, linear, packed_names, rms_norm, swiglu
@@ -26,6 +27,7 @@ __all__ = ["add_norm", "attention", "fused_sampler", "swiglu", "swiglu_joined", 
            "compact_rows", "rms_norm", "record_tokens", "nudge", "sample_tokens", "rotate", "rotate_qkv",
            "fused_step"]
 
+FUSED_STEP = GPU_DECODE_STEP
 PICK = 2048, 4  # logits at a time and warps of a program that picks a token
 
 

@@ -30,9 +30,6 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from postgrad.models.kernels.decode_attention import step_attention
 from postgrad.models.kernels.vocab_softmax import _tile, tile_shape
 
-NEEDED = ("before_attention", "before_mlp", "qkv", "o", "gate_up", "down")  # by the short names of layer.py
-OPTIONAL = ("q_norm", "k_norm")
-
 
 @triton.jit
 def _scale(x, row, width, eps, WIDE: tl.constexpr):
@@ -88,18 +85,10 @@ def nudge(x: Tensor) -> None:
         _nothing[(1,)](x, num_warps=1, launch_pdl=True)
 
 
-def supports(names) -> bool:
-    """Whether these kernels compute a layer with these weights, by their short names."""
-    return {*NEEDED} <= {*names} <= {*NEEDED, *OPTIONAL}
-
-
-def fused_step(engine) -> Callable | None:
-    """Engine.step by these kernels; None where they do not know the layers. The weights of norms go into
-    those of the products that read them: they are copies, taken anew before this is asked for."""
+def fused_step(engine) -> Callable:
+    """Engine.step by these kernels, where GPU_DECODE_STEP supports the layers. The weights of norms are
+    multiplied into the matrices after them: those are copies, refreshed before this is called."""
     c, w = engine.c, engine.weights
-    by_head = all(norm.size == c.head_dim for layer in engine.layers for norm in layer.attention.inner)
-    if not by_head or not all(supports(layer.fused()) for layer in engine.layers):
-        return None
     for i, _ in enumerate(engine.layers):
         for norm, product in (("before_attention", "qkv"), ("before_mlp", "gate_up")):
             w[f"{i}.{product}"].mul_(w[f"{i}.{norm}"])

@@ -7,12 +7,16 @@ one new token for each of R rows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from postgrad.maths.packing import Spans
+from postgrad.models.layer import NormSpec
+
+FUSED_STEP = None  # the FusedKernel of `fused_step`, where a module has one
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -32,6 +36,21 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:  # [..., D]
     return F.rms_norm(x, (x.shape[-1],), weight.to(x.dtype), eps)
 
 
+def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:  # [..., D]
+    """(x - mean(x)) / std(x) * weight + bias, in float32 at least."""
+    weight, bias = (None if w is None else w.to(x.dtype) for w in (weight, bias))
+    return F.layer_norm(x, (x.shape[-1],), weight, bias, eps)
+
+
+def norm_by_kind(x: Tensor, norm: NormSpec, weight: Tensor | None, bias: Tensor | None,
+                 eps: float) -> Tensor:  # [..., D]
+    """Any norm that a layer's description may name; kernels compute plain RMS norms alone."""
+    if norm.kind == "layer":
+        return layer_norm(x, weight, bias, eps)
+    y = F.rms_norm(x, (x.shape[-1],), None if weight is None else weight.to(x.dtype), eps)
+    return y if bias is None else y + bias.to(x.dtype)
+
+
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [N, H, head_dim], [N, head_dim / 2] twice
     """Rotary positions, half-split: (a, b) -> (a cos - b sin, b cos + a sin)."""
     (a, b), cos, sin = x.chunk(2, dim=-1), cos[:, None], sin[:, None]
@@ -40,6 +59,15 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [N, H, head_dim], 
 
 def swiglu(a: Tensor, b: Tensor) -> Tensor:
     return F.silu(a) * b
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu, "gelu": F.gelu, "gelu_pytorch_tanh": partial(F.gelu, approximate="tanh"), "relu": F.relu}
+
+
+def gated(activation: str, a: Tensor, b: Tensor) -> Tensor:
+    """The gated activation by its name in config.json; kernels compute SwiGLU alone."""
+    return ACTIVATIONS[activation](a) * b
 
 
 def attention_layout(spans: Spans, x: Tensor) -> Spans:

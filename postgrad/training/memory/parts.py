@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from postgrad.methods import Method
 from postgrad.models.engine import SMALL
 from postgrad.models.families import Config
-from postgrad.models.kernels.cpu import supports
+from postgrad.models.kernels.fused import C_DECODE_STEP
 from postgrad.models.layer import layer_spec
 from postgrad.sampling.waiting import READ
 from postgrad.training.memory.passes import activations, captured, layers, walked
@@ -83,7 +83,7 @@ def beside(c: Config, setup: Setup) -> float:
     4 bits none; what reading keeps."""
     each = sum(matrix.size for half in layer_spec(c, 0).halves for matrix in half.inputs)
     own = (matrices(c) if setup.bits != 4 else 0) if setup.lora else c.num_hidden_layers * each
-    if not setup.on_gpu and setup.bits != 4 and supports(layer_spec(c, 0).fused()):
+    if not setup.on_gpu and setup.bits != 4 and C_DECODE_STEP.supports(layer_spec(c, 0)) is None:
         own = matrices(c) + c.vocab_size * c.hidden_size
     return setup.width * own + 4 * setup.samples * c.vocab_size + reading(c, setup)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from postgrad.models.cuda_graphs import most_graphs
 from postgrad.models.families import Config
+from postgrad.models.kernels.fused import GPU_TRAINING_LAYER
 from postgrad.models.layer import LayerSpec, layer_spec
 from postgrad.training.memory.setup import Setup, parameters
 
@@ -40,7 +41,7 @@ def kept(layer: LayerSpec, setup: Setup) -> float:
 
 def joined(layer: LayerSpec, setup: Setup) -> bool:
     """Whether matrices that read the same are one in training."""
-    return setup.fused and setup.on_gpu and layer.joins
+    return setup.fused and setup.on_gpu and GPU_TRAINING_LAYER.supports(layer) is None
 
 
 def layers(c: Config, setup: Setup) -> float:

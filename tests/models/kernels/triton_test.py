@@ -12,7 +12,7 @@ import torch
 from postgrad.maths import logprob
 from postgrad.maths.logprob import PLAIN, Softmax, chosen_logp
 from postgrad.maths.packing import pack
-from postgrad.models import Config, Decoder, decoder, modules
+from postgrad.models import Config, Decoder, decoder
 from postgrad.models.cuda_graphs import PassGraphs, PrefillGraphs, Trunk
 from postgrad.models.engine import Engine
 from postgrad.models.families import Architecture
@@ -231,7 +231,7 @@ def readings(gpu):
     right, mine = (Engine(body, rows=6, prompts=40, read=8, new=8) for _ in range(2))
     mine.readings = Eager(body, mine.keep, 8, 40)
     usual = decoder.layer_functions
-    decoder.layer_functions = lambda compiled: modules.LayerFunctions(joined=compiled)
+    decoder.layer_functions = lambda compiled: decoder.LayerFunctions(fused=compiled)
     for turn, prompts in enumerate((3, 5, 30, 40, 20, 28)):
         lengths = torch.randint(1, 9, (prompts,), generator=torch.Generator().manual_seed(turn))
         tokens = torch.randint(64, (prompts, 8), generator=torch.Generator().manual_seed(turn + 9))
@@ -262,7 +262,7 @@ def padded_pass(gpu):
                                 ("qwen2", prompts[0], True), ("olmo2", prompts[1], True)):
         parts = Architecture(model_type=name, qkv_bias=name == "qwen2")
         body = Here(replace(small_config(), architecture=parts)).start(torch.Generator().manual_seed(0))
-        decoder.layer_functions = lambda compiled, joined=joined: modules.LayerFunctions(joined=compiled
+        decoder.layer_functions = lambda compiled, joined=joined: decoder.LayerFunctions(fused=compiled
                                                                                          and joined)
         tokens = torch.arange(9).repeat(5, 1) + torch.tensor(group)[:, None]
         tokens[:, 4:] = torch.randint(64, (5, 5), generator=torch.Generator().manual_seed(0))
