@@ -20,8 +20,8 @@ PACKAGE = HOME / "postgrad"
 # Module protocols: every module of such a folder defines these names on purpose, and a registry reads them.
 PROTOCOLS = {
     "data/tasks": {"load"},
-    "studio/instruments": {"State", "compute", "controls", "insight", "settle", "worked", "view"},
-    "studio/exercises/coding": {"cases", "right", "answer", "reference"},
+    "studio/instruments": {"State", "compute", "controls", "insight", "settle"},
+    "studio/exercises/coding": {"cases", "right"},
     "studio/book/computed": {"values"},
     "recipes": {"build"},
     "recipes/pipelines": {"pipeline"},

@@ -17,15 +17,20 @@ HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE), str(HERE / "tools"), str(HERE / "tests/support")]
 
 import results  # noqa: E402
-from exercises_named import NAMED, RESTYLED  # noqa: E402
-from exercises_small import judged, planted  # noqa: E402
-from exercises_strangers import STRANGERS  # noqa: E402
-from exercises_students import STUDENTS  # noqa: E402
+from exercises_small import (  # noqa: E402
+    NAMED,
+    OTHERWISE,
+    RESTYLED,
+    STRANGERS,
+    STUDENTS,
+    judged,
+    planted,
+)
 from results import bar  # noqa: E402
 
 from postgrad.studio.cells.runner import Runner  # noqa: E402
 from postgrad.studio.exercises import EXERCISES  # noqa: E402
-from tests.studio.exercises.exercises_test import HOSTILE, OTHERWISE  # noqa: E402
+from tests.studio.exercises.exercises_test import HOSTILE  # noqa: E402
 
 COMMAND = "python proofs/exercises.py"
 BEFORE = 54  # of the students' answers, refused before any grader was mended

@@ -1,7 +1,22 @@
-"""Answers to exercises, judged without a jail: for text that the tests themselves wrote."""
+"""Answers to exercises (tests/assets/exercises), graded without a jail: the tests wrote them."""
 
-from postgrad.studio.exercises import exercise_named
+import tomllib
+
+from paths import ASSETS
+
+from postgrad.studio.exercises import EXERCISES, exercise_named
 from postgrad.studio.exercises.grading import ANSWER, grade
+
+
+def read_answers(name, key="answer"):
+    return tomllib.loads((ASSETS / "exercises" / f"{name}.toml").read_text())[key]
+
+
+STRANGERS = [(row["exercise"], row["wrong"], row["source"]) for row in read_answers("strangers")]
+STUDENTS = [(row["exercise"], row["wrong"], row["source"]) for row in read_answers("students")]
+NAMED = {row["wrong"]: row["told"] for row in read_answers("students") if "told" in row}
+OTHERWISE = {row["exercise"]: row["source"] for row in read_answers("right")}
+RESTYLED = [tuple(row.values()) for row in read_answers("restyled", "mistake")]
 
 
 def names_in(source):
@@ -16,6 +31,5 @@ def judged(name, source):
 
 def planted():
     """(exercise, number of the mistake, whole wrong solution) of every planted one."""
-    from postgrad.studio.exercises import EXERCISES
     return [(exercise.name, number, mistake.applied(exercise.solution))
             for exercise in EXERCISES.values() for number, mistake in enumerate(exercise.mistakes)]

@@ -13,7 +13,7 @@ from postgrad.studio.book.chapters import TEXT
 from postgrad.studio.book.inline import TextPiece
 
 
-class Term(NamedTuple):
+class GlossaryTerm(NamedTuple):
     """forms: the words by which it is met in a text. means: one or two sentences."""
 
     name: str
@@ -26,9 +26,9 @@ class Term(NamedTuple):
 
 
 @cache
-def terms() -> dict[str, Term]:
+def terms() -> dict[str, GlossaryTerm]:
     rows = tomllib.loads((TEXT / "glossary.toml").read_text(encoding="utf-8"))
-    made = [Term(name, (name, *row.get("forms", ())), inline.parse_inline(row["means"], {}))
+    made = [GlossaryTerm(name, (name, *row.get("forms", ())), inline.parse_inline(row["means"], {}))
             for name, row in rows.items()]
     return {term.name: term for term in sorted(made, key=lambda t: t.name.lower())}
 

@@ -119,7 +119,7 @@ def methods_page(request: Request) -> Response:
     return full_page(request, "book/methods.html", table=methods.methods_by_family())
 
 
-def method_page(request: Request) -> Response:
+def method_row_page(request: Request) -> Response:
     from postgrad.methods import METHODS
     from postgrad.methods.pages import method_page
     from postgrad.methods.row import format_call
@@ -140,7 +140,7 @@ routes = [
     Route("/book/sources", sources_page, name="sources"),
     Route("/book/search", search_page, name="search"),
     Route("/book/methods", methods_page, name="methods"),
-    Route("/book/methods/{name}", method_page, name="method"),
+    Route("/book/methods/{name}", method_row_page, name="method"),
     Route("/book/{number:int}", chapter_page, name="chapter"),
     Route("/book/{number:int}/{layer}", chapter_page, name="layer"),
 ]

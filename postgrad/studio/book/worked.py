@@ -40,7 +40,7 @@ def clipped_and_raw(ratios: list[float], advantage: float, clip: float) -> tuple
     return (-loss[0]).tolist(), (ratio * adv)[0].tolist()
 
 
-def token_rewards(logp: list[float], ref_logp: list[float], score: float, beta: float) -> list[float]:
+def rewards_per_token(logp: list[float], ref_logp: list[float], score: float, beta: float) -> list[float]:
     """The reward of each token of one answer: the price of the KL on every one, the score on the last."""
     now, ref = (torch.tensor([row], dtype=torch.float64) for row in (logp, ref_logp))
     mask = torch.ones_like(now, dtype=torch.bool)

@@ -61,7 +61,7 @@ plot(counts, *zip(*found))"""
 CLIPPED = """ratios = [i / 20 for i in range(2, 61)]
 plot(ratios, *clipped_and_raw(ratios, 1.0, 0.2))"""
 TOKENS = """logp, ref_logp = [-0.5, -1.0, -0.2, -0.4], [-0.9, -0.8, -0.2, -2.4]
-paid = [token_rewards(logp, ref_logp, 1.0, beta) for beta in (0.0, 0.1, 0.5)]
+paid = [rewards_per_token(logp, ref_logp, 1.0, beta) for beta in (0.0, 0.1, 0.5)]
 for rewards in paid:
     print([round(r, 2) for r in rewards], "sum", round(sum(rewards), 2))
 plot(range(1, 5), *paid)"""
@@ -123,7 +123,8 @@ CELLS = {cell.name: cell for cell in (
              names=("clipped_and_raw",), claim="Change the advantage’s sign, or the clip, and look at where "
                                                "it is flat.", demo=CLIPPED),
     CodeCell(name="token-reward", title="The reward of a token", module="postgrad.studio.book.worked",
-             names=("token_rewards",), claim="Raise beta, or make the last token rarer in the reference: the "
+             names=("rewards_per_token",),
+             claim="Raise beta, or make the last token rarer in the reference: the "
                                              "score stays on the last token, the price is paid on each.",
              demo=TOKENS),
     CodeCell(name="ppo-loss", title="PPO’s whole loss", module="postgrad.studio.book.worked",

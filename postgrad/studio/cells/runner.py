@@ -95,7 +95,7 @@ class Runner:
 
     def grade(self, exercise: Exercise, source: str) -> AnswerVerdict:
         """What is to be said of an answer; one that ended early is wrong, and its end is what is said."""
-        result = self._run({"exercise": exercise.name, "source": check_length(source)})
+        result = self._run({"exercise": exercise.name, "source": check_source_length(source)})
         early = with_full_stop(f"The answer did not come to its end: {result.fault}")
         found = result.verdict or AnswerVerdict(passed=False, says=early)
         return replace(found, output=result.output)
@@ -195,7 +195,7 @@ class Runner:
         return parse_result(bytes(heard[answer_end]), text, why, status, time.monotonic() - began)
 
 
-def check_length(source: str) -> str:
+def check_source_length(source: str) -> str:
     if len(source.encode()) > SOURCE:
         raise ValueError(f"the cell is {len(source.encode())} bytes long, of at most {SOURCE}: shorten it.")
     return source
@@ -203,7 +203,7 @@ def check_length(source: str) -> str:
 
 def cell_job(cell: CodeCell, source: str) -> dict:
     return {"cell": cell.name, "module": cell.module, "names": list(cell.names),
-            "source": check_length(source)}
+            "source": check_source_length(source)}
 
 
 def read_until_end(heard: dict[int, bytearray], most: dict[int, int], deadline: float, wall: float) -> str:

@@ -15,7 +15,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from random import Random
 
 from postgrad.studio.exercises.base import AnswerVerdict, Exercise, with_full_stop
-from postgrad.studio.exercises.values import near, plain_value, tame, value_kind, value_text
+from postgrad.studio.exercises.values import near, tame, to_plain, value_kind, value_text
 
 ANSWER = "<answer>"
 CLOSED = ("an answer has no files, no network and no other processes: it works with its arguments and "
@@ -72,7 +72,7 @@ def grade(exercise: Exercise, source: str, load: Load) -> AnswerVerdict:
 def compare_outcomes(exercise: Exercise, answer: Callable, load: Load, cases: list[tuple],
                      outcomes: list) -> AnswerVerdict:
     """An answer on all cases, the first of which it has answered already."""
-    wanted = [plain_value(exercise.right(*copy.deepcopy(case))) for case in cases]
+    wanted = [to_plain(exercise.right(*copy.deepcopy(case))) for case in cases]
     outcomes = [*outcomes, *(observe_answer(exercise, answer, case) for case in cases[1:])]
     wrong = [i for i, (got, right) in enumerate(zip(outcomes, wanted, strict=True))
              if not outcome_is_right(got, right, exercise.tolerance)]
@@ -116,7 +116,7 @@ def usual_fault(outcomes: list, wanted: list, wrong: list[int], checks: tuple) -
 def observe_answer(exercise: Exercise, answer: Callable, case: tuple) -> object:
     """What an answer gives for these arguments, which it may change without harm."""
     try:
-        return plain_value(exercise.observe(answer, *copy.deepcopy(case)))
+        return to_plain(exercise.observe(answer, *copy.deepcopy(case)))
     except (Exception, SystemExit) as fault:
         return Raised(fault)
 
@@ -136,7 +136,7 @@ def same_outcome(one: object, other: object, tolerance: float) -> bool:
 def property_holds(exercise: Exercise, answer: Callable, rule, cases: list[tuple]) -> bool:
     """Whether a property holds in every case; a call that raises keeps nothing."""
     def look(*arguments):
-        value = plain_value(exercise.observe(answer, *arguments))
+        value = to_plain(exercise.observe(answer, *arguments))
         if value is None:
             raise TypeError("it returned nothing")
         return value

@@ -10,7 +10,7 @@ DEEP, LONG = 6, 10_000  # nesting, and items of one list
 HUGE = 1e5  # a number of this size has been divided by next to nothing
 
 
-def plain_value(value: object, deep: int = DEEP) -> object:
+def to_plain(value: object, deep: int = DEEP) -> object:
     """Numbers, texts, None, and lists and dicts of these; whatever else as its name: "a Module"."""
     if hasattr(value, "tolist"):  # a tensor or an array, of any size
         value = value.tolist()
@@ -19,9 +19,9 @@ def plain_value(value: object, deep: int = DEEP) -> object:
     if isinstance(value, Fraction | Decimal):
         return float(value)
     if deep and isinstance(value, Mapping):
-        return {plain_value(key, 0): plain_value(item, deep - 1) for key, item in value.items()}
+        return {to_plain(key, 0): to_plain(item, deep - 1) for key, item in value.items()}
     if deep and isinstance(value, Iterable) and not isinstance(value, bytes):
-        return [plain_value(item, deep - 1) for _, item in zip(range(LONG), value, strict=False)]
+        return [to_plain(item, deep - 1) for _, item in zip(range(LONG), value, strict=False)]
     return f"a {type(value).__name__}"
 
 

@@ -1,6 +1,14 @@
-"""The instruments, and the pages that they share.
+"""The instruments: a state in the URL, a computation of the library, a picture.
 
-A module here with an INSTRUMENT is one: it needs no entry elsewhere.
+Every module here except HELPERS is one instrument. The registry reads its INSTRUMENT; scripts of an export read
+the functions by name. So each module defines the same names:
+
+    State                  a frozen dataclass: all that the figure depends on
+    CONTROLS, controls     the controls, or a function of the state that gives them
+    settle(state)          mends a state whose fields do not fit each other (left out where they always do)
+    compute(state)         the numbers of the figure
+    insight(numbers)       one sentence that is true of them
+    INSTRUMENT             all of these as an `Instrument`
 """
 
 from __future__ import annotations

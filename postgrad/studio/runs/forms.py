@@ -31,8 +31,8 @@ def recipe_menu() -> list[dict]:
     for name in recipes.names():
         recipe, row = recipes.recipe_of(name)
         home = recipes.module(recipe)
-        settings = [(key, first_paragraph(made)) for key, made in home.SETTINGS.items()]
-        found.append({"name": name, "about": row.about if row else first_paragraph(home),
+        settings = [(key, docstring_summary(made)) for key, made in home.SETTINGS.items()]
+        found.append({"name": name, "about": row.about if row else docstring_summary(home),
                       "settings": settings,
                       "own": name in METHODS, "pipeline": name in recipes.PIPELINES})
     order = ["grpo", "ppo", "dpo", "sft", "reward"]
@@ -40,7 +40,7 @@ def recipe_menu() -> list[dict]:
                   key=lambda row: (row["pipeline"], order.index(row["name"]) if row["name"] in order else 9))
 
 
-def first_paragraph(thing) -> str:
+def docstring_summary(thing) -> str:
     """The first paragraph of its docstring, on one line."""
     return " ".join((inspect.getdoc(thing) or "").strip().partition("\n\n")[0].split())
 
@@ -76,7 +76,7 @@ def config_groups(config, name: str = "") -> Iterator[dict]:
     """A config and the groups of settings in it, each followed by those inside it:
     "", optim, optim.adapter ..."""
     prefix = f"{name}." if name else ""
-    yield {"name": name, "about": first_paragraph(type(config)) if name else "", "config": config,
+    yield {"name": name, "about": docstring_summary(type(config)) if name else "", "config": config,
            "prefix": prefix}
     for f in fields(config):
         if isinstance(value := getattr(config, f.name), Settings):

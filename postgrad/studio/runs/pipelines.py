@@ -37,7 +37,7 @@ STILL = f"{SANDBOXED}; default-src 'none'; style-src 'unsafe-inline'; img-src da
 MOST = 200  # steps, and rows of a table
 
 
-def is_pipeline(root: Path, name: str) -> bool:
+def holds_pipeline(root: Path, name: str) -> bool:
     """Whether a pipeline is in the folder of this name."""
     try:
         return (run_folder(root, name) / "pipeline.json").is_file()
@@ -48,7 +48,7 @@ def is_pipeline(root: Path, name: str) -> bool:
 def pipeline_names(root: Path) -> list[str]:
     """The pipelines of a folder of runs that have begun with a run."""
     above = dict.fromkeys(name.rpartition("/")[0] for name in find_runs(root))
-    return [name for name in above if name and is_pipeline(root, name)]
+    return [name for name in above if name and holds_pipeline(root, name)]
 
 
 def read_if_present(path: Path) -> dict:
@@ -152,7 +152,7 @@ def has_report(folder: Path) -> bool:
 def report_page(request: Request) -> Response:
     """The report that a pipeline wrote: a file of the folder, shown as a page that can do nothing."""
     name, root = request.query_params.get("run", ""), request.app.state.runs
-    if not is_pipeline(root, name) or not has_report(run_folder(root, name)):
+    if not holds_pipeline(root, name) or not has_report(run_folder(root, name)):
         raise HTTPException(404, f"{name} has no report.")
     return HTMLResponse(read_text(run_folder(root, name) / REPORT),
                         headers={"Content-Security-Policy": STILL})
@@ -160,6 +160,6 @@ def report_page(request: Request) -> Response:
 
 def part_steps(request: Request) -> Response:
     name = request.query_params.get("run", "")
-    if not is_pipeline(request.app.state.runs, name):
+    if not holds_pipeline(request.app.state.runs, name):
         raise HTTPException(404, f"there is no pipeline {name} here.")
     return fragment(request, "runs/steps.html", **pipeline_context(request, name))

@@ -61,7 +61,7 @@ register_url_convertor("run", RunIdConvertor())
 
 def run_page(request: Request) -> Response:
     name, root = request.path_params["id"], request.app.state.runs
-    if pipelines.is_pipeline(root, name):
+    if pipelines.holds_pipeline(root, name):
         return pipelines.pipeline_page(request, name)
     try:
         existing_run_folder(root, name)
@@ -73,7 +73,7 @@ def run_page(request: Request) -> Response:
     above = name.rpartition("/")[0]
     return full_page(request, "runs/run.html", run=run_header(request, name, trace),
                      address=run_address(name),
-                     pipeline=(above, run_address(above)) if above and pipelines.is_pipeline(root, above)
+                     pipeline=(above, run_address(above)) if above and pipelines.holds_pipeline(root, above)
                      else None,
                      command=optional_text(trace.run.info.get("command")),
                      first=[curves.metric_description(n) for n in first],

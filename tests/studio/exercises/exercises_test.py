@@ -4,10 +4,7 @@ refused in a sentence; the command; what is kept."""
 import json
 
 import pytest
-from exercises_named import NAMED, RESTYLED
-from exercises_small import judged, planted
-from exercises_strangers import STRANGERS
-from exercises_students import STUDENTS
+from exercises_small import NAMED, OTHERWISE, RESTYLED, STRANGERS, STUDENTS, judged, planted
 
 from postgrad.cli import main
 from postgrad.studio.cells.runner import Runner
@@ -74,90 +71,6 @@ def test_a_students_wrong_answer_is_refused_and_no_other_mistake_named(name, wro
 @pytest.mark.parametrize(("name", "wrong", "source"), STRANGERS, ids=[f"{n}: {w}" for n, w, _ in STRANGERS])
 def test_a_strangers_wrong_answer_is_refused(name, wrong, source):
     assert not judged(name, source).passed
-
-
-OTHERWISE = {
-    "group-advantages": """
-import numpy as np
-def advantages(rewards, group):
-    r = np.array(rewards).reshape(-1, group)
-    return ((r - r.mean(1, keepdims=True)) / (r.std(1, keepdims=True) + 1e-8)).ravel()
-""",
-    "clipped-surrogate": """
-import torch
-def surrogate(logp, old_logp, adv, eps):
-    ratio = (torch.tensor(logp) - torch.tensor(old_logp)).exp()
-    a = torch.tensor(adv)
-    return torch.maximum(-ratio * a, -ratio.clamp(1 - eps, 1 + eps) * a)
-""",
-    "dpo": """
-import torch
-import torch.nn.functional as F
-def dpo(chosen, rejected, ref_chosen, ref_rejected, beta):
-    c, r = (torch.tensor(float(x), requires_grad=True) for x in (chosen, rejected))
-    loss = -F.logsigmoid(beta * ((c - ref_chosen) - (r - ref_rejected)))
-    loss.backward()
-    return loss, c.grad, r.grad
-""",
-    "log-probs": """
-import torch
-def log_probs(logits, tokens, mask):
-    logp = torch.log_softmax(torch.tensor(logits), -1)[:-1].gather(1, torch.tensor(tokens)[1:, None])[:, 0]
-    return torch.cat([torch.zeros(1), logp]) * torch.tensor(mask)
-""",
-    "simple-grpo": """
-import torch
-def grpo(theta, sample, reward, group, rate, steps):
-    theta = torch.tensor(theta, dtype=torch.float64)
-    for _ in range(steps):
-        theta = theta.detach().requires_grad_()
-        answers = sample(theta.tolist(), group)
-        scores = torch.tensor([reward(a) for a in answers])
-        adv = scores - scores.mean()
-        logp = theta.log_softmax(-1)
-        words = [(a * logp[t, w]) for answer, a in zip(answers, adv) for t, w in enumerate(answer)]
-        (torch.stack(words).mean()).backward()
-        theta = theta + rate * theta.grad
-    return theta
-""",
-    "bradley-terry": """
-import torch
-def fit(pairs, items, rate, steps):
-    rewards = torch.zeros(items, requires_grad=True)
-    winners, losers = map(list, zip(*pairs))
-    optimizer = torch.optim.SGD([rewards], lr=rate)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        (-torch.nn.functional.logsigmoid(rewards[winners] - rewards[losers])).mean().backward()
-        optimizer.step()
-    return rewards
-""",
-    "kl-estimators": """
-import numpy as np
-def kl(logp, ref_logp):
-    d = np.subtract(logp, ref_logp)
-    return d.mean(), (d ** 2 / 2).mean(), (np.expm1(-d) + d).mean()
-""",
-    "pass-at-k": """
-import numpy as np
-def pass_at_k(n, c, k):
-    if n - c < k:
-        return 1.0
-    return 1.0 - np.prod(1.0 - k / np.arange(n - c + 1, n + 1))
-""",
-    "broken-run": """
-def diagnose(curves):
-    first, last = ({name: sum(curve[part]) / 10 for name, curve in curves.items()}
-                   for part in (slice(10), slice(-10, None)))
-    if last["kl"] < 0.01:
-        return "starved"
-    if curves["entropy"][5] < 0.7:
-        return "rate"
-    if last["accuracy"] > first["accuracy"] + 0.2:
-        return "healthy"
-    return "hacked" if last["reward"] > first["reward"] else "turned"
-""",
-}
 
 
 @pytest.mark.parametrize("name", OTHERWISE)
