@@ -1,7 +1,7 @@
 """The instruments: a state in the URL, a computation of the library, a picture.
 
-Every module here except HELPERS is one instrument. The registry reads its INSTRUMENT; scripts of an export read
-the functions by name. So each module defines the same names:
+Every module here except HELPERS is one instrument. The registry reads its INSTRUMENT; the scripts of an export
+read the functions by name. So each module defines the same names:
 
     State                  a frozen dataclass: all that the figure depends on
     CONTROLS, controls     the controls, or a function of the state that gives them

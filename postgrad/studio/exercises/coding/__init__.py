@@ -1,22 +1,17 @@
-"""The exercises, in the order of the chapters: a file each."""
+"""The exercises, in the order of the chapters: a file each. Every module defines the same names:
 
-from postgrad.studio.exercises.coding import (
-    bias_audit,
-    bradley_terry,
-    broken_run,
-    clipped_surrogate,
-    dpo,
-    gae,
-    group_advantages,
-    kl_estimators,
-    log_probs,
-    new_row,
-    pass_at_k,
-    reward_hacking,
-    simple_grpo,
-    verifier,
-)
+    cases(random)      arguments to try, edge cases among them
+    right(*arguments)  what a right answer returns for them, computed by other means than the solution
+    EXERCISE           the `Exercise`: texts, hints, solution, mistakes, and these two
+"""
 
-EXERCISES = {module.EXERCISE.name: module.EXERCISE for module in (
-    bradley_terry, bias_audit, log_probs, gae, clipped_surrogate, kl_estimators, dpo, group_advantages,
-    verifier, pass_at_k, simple_grpo, new_row, reward_hacking, broken_run)}
+from __future__ import annotations
+
+from importlib import import_module
+
+from postgrad.studio.exercises.base import Exercise
+
+MODULES = ("bradley_terry", "bias_audit", "log_probs", "gae", "clipped_surrogate", "kl_estimators", "dpo",
+           "group_advantages", "verifier", "pass_at_k", "simple_grpo", "new_row", "reward_hacking", "broken_run")
+EXERCISES: dict[str, Exercise] = {exercise.name: exercise for exercise in (
+    import_module(f"{__name__}.{module}").EXERCISE for module in MODULES)}
