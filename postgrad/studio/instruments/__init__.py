@@ -1,6 +1,6 @@
 """The instruments: a state in the URL, a computation of the library, a picture.
 
-Every module here except HELPERS is one instrument. The registry reads its INSTRUMENT; the scripts of an export
+Every module here except HELPERS is one instrument. The registry reads its INSTRUMENT; scripts of an export
 read the functions by name. So each module defines the same names:
 
     State                  a frozen dataclass: all that the figure depends on
