@@ -1,133 +1,269 @@
 """What a second look found, and what holds now: each fault's tests, and the corpora that were grown by its
-class.
+class; about an hour on two cores.
 
-    python proofs/mend.py FOLDER        writes docs/results/mend.json and .md; about an hour on two cores
-    python proofs/mend.py renew FOLDER  the same with what FOLDER has; the rest stays as it was measured
+    python proofs/mend.py [PART ...]
 
-Every part leaves its figures in FOLDER, and a part whose figures are there is not measured again.
+    tests       the tests that failed before and pass now
+    mistakes    the mistakes of tests/support/hostile/mistakes.py at the command line, through the real main
+    files       hostile files and folders through the command, each in a child with 2 seconds of processor
+                time and 3 GiB; one in twelve once more as `python -m postgrad`; [only=WORDS]
+    coverage    how often 95 % intervals hold the truth (tests/support/coverage_cells.py), beside Student's:
+                a wide grid, then what is asked of `eval` and `compare`; [times=2000] [seed=0]
+    replies     [count=50000] hostile replies through every verifier, then 232 replies of 100,000 characters
+    gym         every generator of reasoning-gym as a task: it loads, splits are disjoint, its gold is paid
+    schedules   rows by their own schedule and with one update of a collection; [device=cuda] [at_once=8]
 """
 
 from __future__ import annotations
 
 import json
-import platform
+import multiprocessing
+import os
+import shlex
 import subprocess
 import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import NoReturn
 
-HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "tools")]
-
-import results  # noqa: E402
-from results import bar  # noqa: E402
-
-# the number of each fault, what it was, and the tests that failed before and pass now
-MENDS = {
-    "1 a reward model reads training, examination, audit and judgement at one token": (
-        "tests/rewards/model_test.py",),
-    "2 rejection keeps a share of the best score": (
-        "tests/training/schedule_test.py::test_rejection_keeps_what_reaches_the_tasks_best",
-        "tests/training/schedule_test.py::test_rejection_by_a_reward_model_names_what_does_that"),
-    "3 rows carry their schedules; without a ratio a second update is refused": (
-        "tests/training/schedule_test.py::test_without_a_ratio_a_second_update_is_refused",
-        "tests/training/schedule_test.py::test_a_row_says_whether_it_uses_a_ratio",
-        "tests/training/schedule_test.py::test_rows_draw_the_same_samples_whatever_their_schedule",
-        "tests/training/schedule_test.py::test_the_clip_acts_in_a_run"),
-    "4 the KL of an examination is at its own temperature": (
-        "tests/training/schedule_test.py::test_an_examination_of_the_start_finds_no_distance",),
-    "5 the adaptive KL moves": (
-        "postgrad/maths/kl_test.py::test_sixty_collections_at_ten_times_the_target_treble_the_coefficient",
-        "tests/training/rlhf_test.py::test_the_kl_coefficient_is_steered_to_its_target"),
-    "6 flat groups that are left over are dropped, and none left is no update": (
-        "tests/training/schedule_test.py::test_flat_groups_that_are_left_over_are_dropped",
-        "tests/training/schedule_test.py::test_where_all_groups_are_flat_nothing_is_updated_and_the_run_goes_on",
-        "tests/training/schedule_test.py::test_a_pass_leaves_no_group_out"),
-    "7 one language verifier, parts that can be absent": ("tests/rewards/maths_test.py",),
-    "8 intervals": ("tests/evaluation/examine_test.py", "postgrad/maths/intervals_test.py"),
-    "9 cut replies, scaled rewards, a KL stop, repetition": (
-        "tests/training/schedule_test.py::test_a_collection_is_left_after_an_update_that_went_too_far",
-        "tests/training/schedule_test.py::test_replies_that_were_cut_are_compared_with_and_not_learned_from",
-        "tests/training/schedule_test.py::test_rewards_are_scaled_as_zieglers_code_does",
-        "tests/training/schedule_test.py::test_repetition_is_logged_as_it_is_explained"),
-    "10 the same bits under load": ("tests/training/same_bits_test.py",),
-    "12 generators that pay without a solution": ("tests/data/tasks/gym_test.py",),
-    "13, 14 every reply scores, within bounds": ("tests/rewards/totality_test.py",),
-    "15 the sandbox: undefined names, loading, modules": (
-        "tests/rewards/sandbox/judge_test.py", "tests/rewards/sandbox/hostile_test.py"),
-    "16 readers fair to real models": ("tests/rewards/readers_test.py",),
-    "17 nothing judged is a failure; a verifier has a wall limit": ("tests/rewards/unjudged_test.py",),
-    "18 run folders and files are not trusted": ("tests/models/hostile_files_test.py",
-                                                 "tests/recipes/inputs_test.py"),
-    "19 full disks": ("tests/system/files_test.py",),
-    "20 Ctrl-C": ("tests/system/signals_test.py",),
-    "21 resume": ("tests/recipes/running_test.py",),
-    "22 the list of runs": ("tests/cli/runs_test.py",),
-    "23 progress, held-out figures": ("tests/training/batches/collect_test.py",),
-    "24 all faults of a file, skip_bad, truncate": ("tests/data/bad_rows_test.py",),
-    "25 messages, ranges, order": ("tests/methods/ranges_test.py", "tests/whole/order_test.py"),
-    "26 KL limits, said once": ("tests/recipes/worries_test.py",),
-}
-LABS = "over-optimisation"
-PARTS = {"mistakes": "mistakes.py", "files": "hostile_files.py", "coverage": "interval_coverage.py",
-         "replies": "totality.py", "gym": "generators.py"}
+from harness import RESULTS, Bars, Page, Tables, bar, environment, grid, tests, train
 
 
-def part(folder: Path, name: str, script: str) -> list[dict]:
-    """The bars of another proof."""
-    path = folder / f"{name}.json"
-    if not path.exists():
-        subprocess.run([sys.executable, str(HERE / "proofs" / script), "--out", str(path)], cwd=HERE)
-    return json.loads(path.read_text())
+def labs(folder: Path) -> Bars:
+    """The over-optimisation of docs/results/rlhf.json."""
+    page = json.loads((RESULTS / "rlhf.json").read_text())
+    return [row for row in page["bars"] if row["name"].startswith("over-optimisation")]
 
 
-def mended(counts: dict[str, tuple[int, int]]) -> list[dict]:
-    out = []
-    for what, names in MENDS.items():
-        ran = [counts.get(name, (0, 0)) for name in names]
-        total, wrong = sum(n for n, _ in ran), sum(w for _, w in ran)
-        out.append(bar(what, "its tests fail before and pass now", f"{total - wrong} of {total} tests pass",
-                       all(n and not w for n, w in ran), "pytest " + " ".join(names)))
-    return out
+# the command line
+
+def mistakes(folder: Path) -> Bars:
+    import uvicorn  # noqa: F401  what commands import is not counted
+    from hostile.mistakes import BUDGET, MISTAKES, lay, try_one
+
+    import postgrad.cli.commands
+    import postgrad.recipes.measuring
+    import postgrad.studio.app  # noqa: F401
+    lay(folder)
+    found = [(mistake, *try_one(mistake, folder)) for mistake in MISTAKES]
+    plain = [mistake for mistake in MISTAKES if "{port}" not in mistake.line]
+    apart = []
+    for mistake in plain[:: len(plain) // 10][:10]:
+        done = subprocess.run([sys.executable, "-m", "postgrad", *shlex.split(mistake.line)], cwd=folder,
+                              text=True, capture_output=True, env=environment())
+        if "Traceback" in done.stderr or done.returncode == 0 or mistake.wrong not in done.stderr:
+            apart.append(mistake.line)
+    for mistake, answer, faults in found:
+        if faults or answer.seconds > BUDGET:
+            print(f"postgrad {mistake.line}: {', '.join(faults)} ({answer.seconds:.2f} s)\n{answer.said}")
+    slow, line = max((answer.seconds, mistake.line) for mistake, answer, _ in found)
+    what = f"{len(found)} mistakes at the command line"
+    counts = {f"{what}: {name}": sum(any(fault.startswith(words) for fault in faults) for *_, faults in found)
+              for name, words in (("tracebacks", "a traceback"), ("exit code 0", "exit code 0"),
+                                  ("messages that do not name the wrong word", "does not name"),
+                                  ("other than one line, or anything left behind",
+                                   ("more than", "something")))}
+    return [*(bar(name, "0", count, not count) for name, count in counts.items()),
+            bar(f"{what}: processor time beyond imports", f"<= {BUDGET:g} s", f"{slow:.2f} s ({line})",
+                slow <= BUDGET),
+            bar("10 of them in processes of their own: faults", "0", len(apart), not apart)]
 
 
-def main(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    names = sorted({name for group in MENDS.values() for name in group})
-    bars = [*mended(results.tested(folder / "tests.xml", names)), *labs()]
-    for name, script in PARTS.items():
-        bars += part(folder, name, script)
-    by_hand = folder / "by_hand.json"  # bars that other machines gave: make demo, make test, README
-    bars += json.loads(by_hand.read_text()) if by_hand.exists() else []
-    tables = {}
-    if (schedules := folder / "schedules.json").exists():
-        title = "The rows' schedules: one update of a collection, or their own (word problems, H200)"
-        tables[title] = json.loads(schedules.read_text())
-    show(bars, tables)
+def files(folder: Path, only: str = "") -> Bars:
+    os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    from hostile import data_files, gguf_files, model_files, run_files, store_files
+    from hostile.drive import BUDGET, drive, small_run, warm
+    homes = (run_files, model_files, gguf_files, data_files, store_files)
+    cases = [case for home in homes for case in home.cases() if only in case.name]
+    found, worst = Counter(), (0.0, "")
+    run = small_run(folder / "sound")
+    warm()
+    for number, case in enumerate(cases):
+        outcomes = [drive(case, run)]
+        if number % 12 == 0 and case.words[0] != "GET":
+            again = drive(case, run, fresh=True)
+            outcomes.append(replace(again, seconds=again.seconds - 8.0))  # its imports
+        for outcome in outcomes:
+            found[outcome.fault or "sound"] += 1
+            worst = max(worst, (outcome.seconds, case.name))
+            if outcome.fault:
+                last = outcome.said.strip().splitlines()[-1:] or [""]
+                print(f"{outcome.fault}: {case.name}: {outcome.seconds:.1f} s, code {outcome.code}, "
+                      f"{' '.join(outcome.strayed)} {last[0][:200]}", flush=True)
+    faults = {"traceback": "tracebacks", "over": f"over {BUDGET:.0f} s of processor time",
+              "outside": "written or deleted outside", "no sentence": "refused in more than a sentence"}
+    return [*(bar(f"{len(cases)} hostile files: {what}", "0", found[fault], not found[fault])
+              for fault, what in faults.items()),
+            bar("the longest", f"<= {BUDGET} s", f"{worst[0]:.2f} s ({worst[1]})", worst[0] <= BUDGET)]
 
 
-def labs() -> list[dict]:
-    page = json.loads((results.RESULTS / "rlhf.json").read_text())
-    return [row for row in page["bars"] if row["name"].startswith(LABS)]
+# intervals
+
+def coverage(folder: Path, times: str = "2000", seed: str = "0") -> Bars:
+    from coverage_cells import ASKED, KINDS, LEAST, PROBLEMS, SAMPLES, SHARES, SPREADS, Cell, covered
+
+    def table(cells: Sequence[Cell], count: int) -> list[dict]:
+        rows = []
+        for cell in cells:
+            held, plain, width = covered(cell, count, int(seed))
+            rows.append({"of": cell.kind, "problems": cell.n, "samples": cell.k, "p": cell.p,
+                         "alike": cell.alike, "covers": held, "Student": plain, "width": width})
+        print("\n".join(grid(rows)), "\n")
+        return rows
+
+    rows = table([Cell(kind, n, k, p) for kind in KINDS[:4] for n in PROBLEMS for k in SAMPLES
+                  for p in SHARES], int(times))
+    asked = table([Cell(kind, n, 8, p, alike) for kind in ("mean", "solved", "pass@k", "gain", "same")
+                   for n in (200, 30) for alike in SPREADS for p in ASKED], 2 * int(times))
+    sure = [row for row in rows if row["p"] in (0.0, 1.0)]
+    usual = [row for row in rows if row["p"] not in (0.0, 1.0)]
+    least, mean = min(row["covers"] for row in usual), sum(row["covers"] for row in usual) / len(usual)
+    return [bar(f"coverage of the 95 % intervals, least of {len(usual)} cells", f">= {LEAST}",
+                f"{least:.3f}; mean {mean:.3f}; Student's least {min(row['Student'] for row in usual):.3f}",
+                least >= LEAST),
+            bar(f"all right or all wrong, {len(sure)} cells: the truth is held, and the width above 0",
+                "always", f"{min(row['covers'] for row in sure):.3f}; narrowest "
+                f"{min(row['width'] for row in sure):.4f}",
+                all(row["covers"] == 1 and row["width"] > 0 for row in sure)),
+            *demanded(asked)]
 
 
-def renew(folder: Path) -> None:
-    """The page with what FOLDER has, measured anew; the rest stays as it was measured."""
-    page = json.loads((results.RESULTS / "mend.json").read_text())
-    found = mended(results.tested(folder / "tests.xml", [])) if (folder / "tests.xml").exists() else []
-    for path in (folder / f"{name}.json" for name in (*PARTS, "by_hand")):
-        found += json.loads(path.read_text()) if path.exists() else []
-    new = {row["name"]: row for row in found}
-    bars = [new.pop(row["name"], row) for row in results.in_place(page["bars"], LABS, labs())]
-    show([*bars, *new.values()], page["tables"])
+def demanded(rows: Sequence[dict]) -> Iterator[dict]:
+    """The bars of `eval` and `compare`.
+
+    Where almost nothing differs an interval can only be too wide, and is asked for the lower bound alone:
+    pass@8 where pass@1 is 80 %, of which one problem in 70 or fewer is missed; and two models that are
+    equally good on each problem, where 2 % is solved or problems are solved always or never (alike 0.5).
+    """
+    from coverage_cells import AMONG, SPREADS
+    low, high = AMONG
+    names = {"mean": "pass@1", "solved": "pass@8", "gain": "paired difference", "same": "no difference"}
+    for kind, name in names.items():
+        every = [row for row in rows if row["of"] == kind and row["problems"] == 200]
+        found = [row["covers"] for row in every
+                 if kind != "same" or row["p"] > 0.02 and row["alike"] > SPREADS[0]]
+        wide = max(row["covers"] for row in every)
+        shares = "20 and 80 %" if kind == "same" else "2, 20 and 80 %"
+        yield bar(f"coverage of {name} at {shares}, 200 problems x 8, {len(found)} cells",
+                  f"{low:.0%} to {high:.0%}", f"{min(found):.3f} to {max(found):.3f}"
+                  + (f"; where almost nothing differs up to {wide:.3f}" if kind == "same" else ""),
+                  low <= min(found) and max(found) <= high)
+    few, many = ([row["covers"] for row in rows if row["problems"] == n] for n in (30, 200))
+    yield bar(f"the same with 30 problems x 8, pass@8 by its own share and by pass@1's, {len(few)} cells",
+              f">= {low:.0%}", f"least {min(few):.3f}; of the 200 x 8 {min(many):.3f}",
+              min(few + many) >= low)
 
 
-def show(bars: list[dict], tables: dict[str, list[dict]]) -> NoReturn:
-    written = results.write("mend", "A second look: what was wrong, and what holds now", bars, seeds=[0],
-                            tables=tables, on=results.machine() | {"cpu": platform.machine()})
-    print(written.read_text())
-    sys.exit(not all(row["holds"] for row in bars))
+# verifiers
 
+LENGTH, BUDGET = 100_000, 0.25  # characters, seconds of processor time
+
+
+def fuzz(here: list, inside: list, count: int, seed: int) -> tuple[Counter, list[str]]:
+    """How many verdicts each verifier gave, and what was wrong with any."""
+    from hostile.replies import replies
+    from hostile.verifiers import fault_of
+    given, found = Counter(), []
+    golds = tuple(judge.gold for judge in here + inside)
+    for at, (kind, text) in enumerate(islice(replies(seed, golds), count)):
+        for judge in [*here, *inside[at % len(inside): at % len(inside) + 1]]:
+            given[judge.name] += 1
+            if why := fault_of(judge, kind, text):
+                found.append(f"{judge.name}: {kind} {ascii(text[:60])}: {why}")
+    return given, found
+
+
+def replies(folder: Path, count: str = "50000", seed: str = "0") -> Bars:
+    """Every reply goes to every verifier that reads in this process, and to one of those that ask the jail,
+    in turn."""
+    from hostile.arena import family
+    from hostile.replies import longest
+    from hostile.verifiers import jailed, ours
+    here, inside, worst = ours(), jailed(folder), (0.0, "")
+    held = lambda: (len(family()), len(os.listdir("/proc/self/fd")))  # noqa: E731
+    fuzz(here, inside, 40 * len(inside), int(seed) + 1)  # the workers start
+    before = held()
+    given, found = fuzz(here, inside, int(count), int(seed))
+    for _, text in longest(LENGTH):
+        for judge in here + inside:
+            start = time.process_time()
+            judge.verify(judge.prompt, text)
+            worst = max(worst, (time.process_time() - start, judge.name))
+    after = held()
+    print("\n".join(found[:50]))
+    return [bar(f"{int(count):,} hostile replies, {len(here + inside)} verifiers: raised, errors, paid", "0",
+                f"{len(found)} of {given.total():,} verdicts", not found),
+            bar(f"processor time of a verdict on {LENGTH:,} characters", f"<= {BUDGET} s",
+                f"{worst[0]:.3f} s ({worst[1]})", worst[0] <= BUDGET),
+            bar("children and descriptors left behind", "0",
+                f"{after[0] - before[0]} and {after[1] - before[1]}", after <= before)]
+
+
+def generator(name: str) -> dict:
+    """What is seen of one generator of reasoning-gym; `refused`: the sentence where it was not loaded."""
+    from postgrad.data.tasks import SPLITS, load_task
+    from postgrad.data.tasks.gym import find_generator, score
+    try:
+        task, of = load_task(f"gym:{name}"), find_generator(name)
+        prompts = [prompt for split in SPLITS for prompt in task.prompts(split, 8, 0)]
+    except ValueError as fault:
+        return {"name": name, "refused": str(fault)}
+    paid = sum(score(of, p.meta["entry"], str(p.answer).strip()).score >= 1.0 for p in prompts)
+    right = sum(task.verify(p, task.gold(p)).score >= 1.0 for p in prompts)
+    return {"name": name, "refused": "", "apart": len({p.question for p in prompts}) == len(prompts),
+            "paid": paid == right == len(prompts)}
+
+
+def gym(folder: Path, names: str = "") -> Bars:
+    from reasoning_gym.factory import DATASETS
+    reports = []
+    for name in names.split(",") if names else sorted(DATASETS):
+        reports.append(generator(name))
+        print(reports[-1], flush=True)
+    loaded = [r for r in reports if not r["refused"]]
+    bribed = [r["name"] for r in reports if "pays in full for" in r["refused"]]
+    apart, paid = (sum(r[key] for r in loaded) for key in ("apart", "paid"))
+    return [bar("reasoning-gym, every generator as a task, scored in the jail",
+                "disjoint, gold paid, or refused",
+                f"{len(reports)} generators: {len(loaded)} load, {apart} have disjoint splits, {paid} pay "
+                f"all their gold; {len(reports) - len(loaded)} are refused in a sentence, {len(bribed)} of "
+                f"them as they pay for what solves nothing: {', '.join(bribed)}",
+                apart == paid == len(loaded))]
+
+
+# the rows' schedules: the same samples drawn, one update of each collection or the row's own
+
+def scheduled(job: tuple[str, str, str, str, str]) -> dict:
+    """A run on word problems: held-out pass@1 before and after, and how far the updates went."""
+    row, schedule, rate, seed, device = job
+    with tempfile.TemporaryDirectory() as folder:
+        run = train(Path(folder) / "run", f"{row}:words", f"seed={seed}", f"optim.lr={rate}",
+                    f"device={device}", "optim.compile=false", "evaluation.problems=128",
+                    *(("epochs=1", "minibatches=1") if schedule == "one" else ()))
+        seen = [e["pass@1"] for e in run.examinations()]
+        curve = {name: run.curve(name)[1] for name in ("clip_fraction", "ratio_max", "approx_kl", "skipped")}
+        steps = run.config["steps"]
+    return {"row": row, "schedule": schedule, "rate": float(rate), "seed": int(seed), "steps": steps,
+            "start": seen[0], "end": seen[-1], "best": max(seen),
+            "clipped": sum(curve["clip_fraction"]) / steps, "ratio_max": max(curve["ratio_max"]),
+            "approx_kl": sum(curve["approx_kl"]) / steps, "skipped": sum(curve["skipped"])}
+
+
+def schedules(folder: Path, device: str = "cpu", at_once: str = "2") -> tuple[Bars, Tables]:
+    jobs = [(row, schedule, rate, seed, device) for row in ("ppo", "dapo", "gspo", "cispo")
+            for schedule in ("one", "own") for rate in ("3e-4", "1e-4") for seed in ("0", "1")]
+    with multiprocessing.get_context("spawn").Pool(int(at_once)) as pool:
+        return [], {"The rows' schedules: one update of a collection, or their own (word problems, H200)":
+                    pool.map(scheduled, jobs, chunksize=1)}
+
+
+PARTS: dict[str, Callable] = {"tests": tests("mend"), "labs": labs, "mistakes": mistakes, "files": files,
+                              "coverage": coverage, "replies": replies, "gym": gym, "schedules": schedules}
+PAGE = Page("mend", "A second look: what was wrong, and what holds now", PARTS, [0], apart=("schedules",))
 
 if __name__ == "__main__":
-    renew(Path(sys.argv[2])) if sys.argv[1] == "renew" else main(Path(sys.argv[1]))
+    PAGE.main()

@@ -1,16 +1,17 @@
-"""Correctness under speed, on the embedded model and a random one:
-the fast sampler says what the plain way says.
+"""The fast sampler says what the plain way says, on the embedded model and a random one: a part of
+`make bench`, a minute on one core.
 
-    python proofs/parity.py      about a minute on one core
+    python proofs/parity.py
 """
 
 from __future__ import annotations
 
 import itertools
-import sys
 from pathlib import Path
 
 import torch
+from harness import Bars, bar, show
+from shapes import SHAPES, new_chat
 
 from postgrad.data.tasks import load_task
 from postgrad.models import Decoder, Models, find_model, load_model
@@ -20,17 +21,13 @@ from postgrad.records import Prompt, pad_rows
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.training.optim import OptimSettings
 
-HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE / "bench"), str(HERE / "tools")]
-
-from shapes import SHAPES, new_chat  # noqa: E402
-
-COMMAND = "python proofs/parity.py"
 PROMPTS, NEW = 200, 48
 ROUGH = 0.1  # nats, for the one token of several thousand that bfloat16 moves most
+CHOICES = {"whole": {}, "top-k 50": {"top_k": 50}, "top-p 0.9": {"top_p": 0.9}, "min-p 0.05": {"min_p": 0.05},
+           "temperature 0.7": {"temperature": 0.7}}
 
 
-def mixed_prompts(count: int) -> list:
+def mixed_prompts(count: int) -> list[Prompt]:
     """Prompts of several tasks, short and long."""
     tasks = [load_task(name).prompts("test", count, 0)
              for name in ("words", "words-hard", "arithmetic", "countdown")]
@@ -38,17 +35,12 @@ def mixed_prompts(count: int) -> list:
 
 
 def greedy(model, chat, theirs) -> tuple[int, int, set[int]]:
-    """(rows equal to transformers' generate token for token, rows, the prompts' lengths).
-
-    Theirs runs without any padding.
-    """
-    prompts = mixed_prompts(PROMPTS)
-    said = [g[0] for g in LocalSampler(model, chat).sample(prompts, 1,
-                                                           Sampling(max_new_tokens=NEW, temperature=0), 0)]
-    by_length: dict[int, list] = {}
+    """(rows equal to transformers' generate token for token, rows, the prompts' lengths); theirs without
+    padding."""
+    settings, by_length, same = Sampling(max_new_tokens=NEW, temperature=0), {}, 0
+    said = [g[0] for g in LocalSampler(model, chat).sample(mixed_prompts(PROMPTS), 1, settings, 0)]
     for rollout in said:
         by_length.setdefault(len(rollout.prompt_tokens), []).append(rollout)
-    same = 0
     for group in by_length.values():
         tokens = torch.tensor([r.prompt_tokens for r in group])
         out = theirs.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=NEW,
@@ -61,23 +53,20 @@ def greedy(model, chat, theirs) -> tuple[int, int, set[int]]:
 
 @torch.no_grad()
 def mismatch(model, rollouts: list) -> float:
-    """The largest difference between a sampled token's log-prob as the sampler said it and as the
-    trainer's pass does."""
-    full = pad_rows([[*r.prompt_tokens, *r.tokens] for r in rollouts])
-    mask = pad_rows([[False] * len(r.prompt_tokens) + [True] * len(r.tokens) for r in rollouts], fill=False,
-                    dtype=torch.bool)
-    said = pad_rows([[0.0] * len(r.prompt_tokens) + list(r.logp) for r in rollouts], fill=0.0,
-                    dtype=torch.float32)
-    device = model.head.device
-    return (model.logp(full.to(device), mask.to(device))[0].cpu() - said).abs().max().item()
+    """The largest difference between a sampled token's log-prob by the sampler and by the trainer's pass."""
+    def columns(before, of, fill, dtype):
+        rows = [[before(t) for t in r.prompt_tokens] + list(of(r)) for r in rollouts]
+        return pad_rows(rows, fill=fill, dtype=dtype).to(model.head.device)
+
+    full = columns(lambda t: t, lambda r: r.tokens, 0, torch.int64)
+    mask = columns(lambda t: False, lambda r: [True] * len(r.tokens), False, torch.bool)
+    said = columns(lambda t: 0.0, lambda r: r.logp, 0.0, torch.float32)
+    return (model.logp(full, mask)[0] - said).abs().max().item()
 
 
-def half(folder) -> float:
-    """`mismatch` where both the sampler and the trainer multiply in bfloat16."""
-    model, chat = load_model(folder), Chat.load(folder)
-    set_compute(Models(policy=model), OptimSettings(lr=1.0, precision="bf16"))
+def drawn(model, chat) -> list:
     groups = LocalSampler(model, chat).sample(mixed_prompts(64), 4, Sampling(max_new_tokens=NEW), 3)
-    return mismatch(model, [r for g in groups for r in g])
+    return [r for g in groups for r in g]
 
 
 def composition(model, chat) -> tuple[int, int]:
@@ -124,50 +113,34 @@ def frequencies(model, chat, settings: Sampling, draws: int = 8192) -> float:
     return float(torch.special.gammaincc(torch.tensor((len(want) - 1) / 2), (chi / 2).float()))
 
 
-CHOICES = {"whole": Sampling(max_new_tokens=1), "top-k 50": Sampling(max_new_tokens=1, top_k=50),
-           "top-p 0.9": Sampling(max_new_tokens=1, top_p=0.9),
-           "min-p 0.05": Sampling(max_new_tokens=1, min_p=0.05),
-           "temperature 0.7": Sampling(max_new_tokens=1, temperature=0.7)}
-
-
-@torch.no_grad()
-def toy() -> tuple:
-    """A random model, fresh but for a final norm that spreads its logits, and its tokenizer."""
-    model = Decoder(SHAPES["tiny"]).start(torch.Generator().manual_seed(0))
-    model.model.norm.weight *= 3.0
-    return model, new_chat(SHAPES["tiny"].vocab_size)
-
-
-def bars() -> list[dict]:
-    from results import bar
+def bars(folder: Path | None = None) -> Bars:
     from transformers import LlamaForCausalLM
-
-    folder = find_model("tiny-chat")
-    model, chat = load_model(folder), Chat.load(folder)
-    same, rows, lengths = greedy(model, chat, LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32))
-    drawn = LocalSampler(model, chat).sample(mixed_prompts(64), 4, Sampling(max_new_tokens=NEW), 3)
-    off = mismatch(model, [r for g in drawn for r in g])
+    place = find_model("tiny-chat")
+    model, half, chat = load_model(place), load_model(place), Chat.load(place)
+    same, rows, lengths = greedy(model, chat, LlamaForCausalLM.from_pretrained(place, dtype=torch.float32))
+    off = mismatch(model, drawn(model, chat))
     alone, of = composition(model, chat)
-    rough = half(folder)
-    chances = {name: frequencies(*toy(), settings) for name, settings in CHOICES.items()}
-    fair = all(p > 0.001 for p in chances.values())
-    return [
-        bar("greedy output equals transformers' generate, fp32",
-            f"{PROMPTS} of {PROMPTS} prompts, token for token",
-            f"{same} of {rows}, prompts of {min(lengths)} to {max(lengths)} tokens", same == rows == PROMPTS,
-            COMMAND),
-        bar("sampled tokens' log-probs, sampler against trainer, fp32", "<= 1e-4", f"{off:.1e}", off <= 1e-4,
-            COMMAND),
-        bar("the same in bf16, the trainer's pass too", f"<= {ROUGH}, a stated bound", f"{rough:.1e}",
-            rough <= ROUGH, COMMAND),
-        bar("a row is the same alone and among others, fp32 on CPU", "all rows", f"{alone} of {of}",
-            alone == of, COMMAND),
-        bar("sampling frequencies against the softmax, chi-square", "p > 0.001 each",
-            ", ".join(f"{name}: p = {p:.2g}" for name, p in chances.items()), fair, COMMAND),
-    ]
+    set_compute(Models(policy=half), OptimSettings(lr=1.0, precision="bf16"))  # sampler and trainer
+    rough = mismatch(half, drawn(half, chat))
+    toy = Decoder(SHAPES["tiny"]).start(torch.Generator().manual_seed(0))
+    toy.model.norm.weight.data *= 3.0  # spreads its logits
+    words = new_chat(SHAPES["tiny"].vocab_size)
+    chances = {name: frequencies(toy, words, Sampling(max_new_tokens=1, **how))
+               for name, how in CHOICES.items()}
+    return [bar("greedy output equals transformers' generate, fp32",
+                f"{PROMPTS} of {PROMPTS} prompts, token for token",
+                f"{same} of {rows}, prompts of {min(lengths)} to {max(lengths)} tokens",
+                same == rows == PROMPTS),
+            bar("sampled tokens' log-probs, sampler against trainer, fp32", "<= 1e-4", f"{off:.1e}",
+                off <= 1e-4),
+            bar("the same in bf16, the trainer's pass too", f"<= {ROUGH}, a stated bound", f"{rough:.1e}",
+                rough <= ROUGH),
+            bar("a row is the same alone and among others, fp32 on CPU", "all rows", f"{alone} of {of}",
+                alone == of),
+            bar("sampling frequencies against the softmax, chi-square", "p > 0.001 each",
+                ", ".join(f"{name}: p = {p:.2g}" for name, p in chances.items()),
+                all(p > 0.001 for p in chances.values()))]
 
 
 if __name__ == "__main__":
-    for line in bars():
-        print(f"{'ok  ' if line['holds'] else 'FAIL'} {line['name']}: {line['measured']} (asked: "
-              f"{line['target']})")
+    show(bars())

@@ -1,148 +1,288 @@
-"""The rows: what was to be shown, and what was measured.
+"""The rows: their tests, a bake-off, distillation, and the doctor on planted faults.
 
-    python proofs/rows.py [FOLDER]      writes docs/results/rows.json and .md
+    python proofs/rows.py [PART ...] [device=cuda] [at_once=16]   tests: a few minutes; bakeoff: seven on one
+                                                                  H200; distil, doctor: ten on one core
 
-Tests are run here and counted (a few minutes), unless their counts are there: FOLDER/tests.xml. The rest is
-measured by others and read from FOLDER (runs/proof-rows): bakeoff.json (proofs/bakeoff.py), distil.json
-(proofs/distil.py), doctor.json (proofs/doctor.py), and by_hand.json, {"make test, minutes": 13.5}. What is
-not there is not measured, and does not hold.
+Bake-off: every policy row on word problems of four to six operations, 40 collections of 16 x 8 samples and
+nothing more, four updates of each collection for rows with a ratio. Rates are chosen on the validation split
+with seeds 10 and 11, reported on the test split with seeds 0 to 2. What is measured is not measured again.
+
+Distillation: the teacher is a GRPO run from tiny-chat, the student tiny-chat by opd. A level is reached at
+the first evaluation whose pass@1 is not below the interval of GRPO's last one. Of several rates the one with
+the highest curve is taken, on a seed that is not reported.
+
+Doctor: proofs/planted.py has twenty runs with one fault each and twenty without; the limits were chosen on
+seed 0 (`doctor seed=0`).
 """
 
 from __future__ import annotations
 
 import json
-import platform
-import sys
-from collections.abc import Iterable, Mapping
+import multiprocessing
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import mean
 
-HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "tools"), str(HERE / "tests/support")]
+from harness import TESTS, Bars, Page, Tables, bar, percent, read_lines, run_tests, test_bar, train
 
-import bias  # noqa: E402
-import results  # noqa: E402
-from against import found  # noqa: E402
-from results import bar  # noqa: E402
-
-from postgrad.methods import METHODS  # noqa: E402
-
-FOLDER = HERE / "runs" / "proof-rows"
-SLOWEST = 15.0  # minutes that `make test` may take
-EACH = 3  # rows against each of two libraries, at least
-POLICY = [name for name, row in METHODS.items() if row.kind == "policy"]
+TASK, RATES, LOWER = "words-hard", ("1e-4", "3e-4", "1e-3"), "3e-5"  # LOWER: where the lowest was the best
+CHOOSING, REPORTED = (10, 11), (0, 1, 2)
+UPDATES, COLLECTIONS = 4, 40
 LEARNS = "tests/training/learning_test.py::test_a_row_makes_the_good_likelier"
-BIASED = "tests/training/oracle_test.py::test_a_row_is_as_biased_as_it_says"
-SPLIT = "tests/training/batches/microbatch_test.py::test_any_split_is_the_whole_bit_for_bit"
-ONE_A_ROW = {  # bars that a test for every row holds: what, the test, the rows
-    "every row: what is rewarded, chosen or shown becomes likelier": (LEARNS, list(METHODS)),
-    "every policy row: as biased as it says, by enumeration": (BIASED, POLICY),
-    "every row: any split of a step into passes is the whole, bit for bit": (SPLIT, list(METHODS)),
-}
-TESTED = {  # bars that whole tests hold
-    "kl_cov, and every choice of tokens: made once for a step": (
-        "tests/training/batches/columns_test.py", "postgrad/maths/choice_test.py"),
-    "maxrl is unbiased for sum of pass@k / k: k < G where an all-wrong group gets 0, k <= G with -1": (
-        "tests/training/oracle_test.py::test_maxrl_is_unbiased_for_the_objective_it_states",),
-    "a user's own row and correction, from the docs, in one file: trained, diffed, shown": (
-        "tests/methods/own_row_test.py",),
-    "a page for every row: lines, links, figures, libraries": ("tests/methods/pages_test.py",),
+ONE_A_ROW = {  # bars that a test for every row holds: what -> the test, and the kind of rows
+    "every row: what is rewarded, chosen or shown becomes likelier": (LEARNS, ""),
+    "every policy row: as biased as it says, by enumeration":
+        ("tests/training/oracle_test.py::test_a_row_is_as_biased_as_it_says", "policy"),
+    "every row: any split of a step into passes is the whole, bit for bit":
+        ("tests/training/batches/microbatch_test.py::test_any_split_is_the_whole_bit_for_bit", ""),
 }
 EXACT = {"TRL": ("tests/training/trl_objectives_test.py", "tests/training/trl_rollouts_test.py",
                  "tests/training/trl_distillation_test.py"),
          "verl": ("tests/training/verl_formulas_test.py",)}
-ELSEWHERE = {  # file -> what it measures, the target, and the command that writes it
-    "bakeoff": ("bake-off: all policy rows on one task, equal samples, 3 seeds", "one table with intervals",
-                "python proofs/bakeoff.py"),
-    "distil": ("opd reaches the teacher's pass@1 within its interval", "<= a third of GRPO's rollouts",
-               "python proofs/distil.py"),
-    "doctor": ("doctor: planted faults named first, false alarms", ">= 18 of 20, <= 1 of 20",
-               "python proofs/doctor.py"),
-}
 
 
-def names() -> list[str]:
-    """The tests that are run here."""
-    own = [test for test, _ in ONE_A_ROW.values()]
-    return sorted({*own, *(t for group in (*TESTED.values(), *EXACT.values()) for t in group)})
+def tested(folder: Path, report: str = "") -> tuple[Bars, Tables]:
+    from method_bias import kept_bias, said
+
+    from postgrad.methods import METHODS
+    listed = TESTS["rows"]["bars"]
+    words = [*(test for test, _ in ONE_A_ROW.values()), *sum(map(list, EXACT.values()), []),
+             *sum(listed.values(), [])]
+    counts = run_tests(folder, sorted(set(words)), report)
+    bars = [*by_row(counts), *(by_library(name, counts) for name in EXACT),
+            *(test_bar(what, "tests pass", tests, counts) for what, tests in listed.items())]
+    return bars, {"The exact bias of every policy row": [
+        {"row": name, "claims to have none": "yes" if METHODS[name].unbiased else "",
+         "relative bias": said(x["bias"]), "times the exact gradient": x["scale"],
+         "noise of a group": x["noise"], "of its own objective": said(x["own"]["bias"]) if "own" in x else ""}
+        for name, x in kept_bias(METHODS).items()]}
 
 
-def passes(counts: Mapping, name: str) -> bool:
-    ran, wrong = counts.get(name, (0, 0))
-    return bool(ran) and not wrong
-
-
-def by_row(counts: Mapping) -> list[dict]:
+def by_row(counts: Mapping[str, tuple[int, int]]) -> Bars:
+    from postgrad.methods import METHODS
     out = []
-    for what, (test, rows) in ONE_A_ROW.items():
+    for what, (test, kind) in ONE_A_ROW.items():
+        rows = sum(kind in ("", row.kind) for row in METHODS.values())
         ran, wrong = counts.get(test, (0, 0))
-        out.append(bar(what, f"{len(rows)} rows", f"{ran - wrong} of {len(rows)} pass",
-                       ran == len(rows) and not wrong, f"pytest {test}"))
+        out.append(bar(what, f"{rows} rows", f"{ran - wrong} of {rows} pass", ran == rows and not wrong,
+                       f"pytest {test}"))
     return out
 
 
-def by_test(counts: Mapping, groups: Mapping[str, Iterable[str]]) -> list[dict]:
-    out = []
-    for what, tests in groups.items():
-        total, wrong = map(sum, zip(*(counts.get(name, (0, 0)) for name in tests), strict=True))
-        out.append(bar(what, "tests pass", f"{total - wrong} of {total} tests pass",
-                       all(passes(counts, name) for name in tests), f"pytest {' '.join(tests)}"))
-    return out
-
-
-def by_library(counts: Mapping) -> list[dict]:
+def by_library(library: str, counts: Mapping[str, tuple[int, int]]) -> dict:
     """The rows that a test holds against a library's code or formula, value and gradient."""
-    out = []
-    for library, files in EXACT.items():
-        held = [h for h in found() if h.library == library and h.file in files]
-        rows = list(dict.fromkeys(h.row for h in held if passes(counts, f"{h.file}::{h.test}")))
-        out.append(bar(f"rows against {library}, to 1e-6, differences as exact factors", f">= {EACH} rows",
-                       f"{len(rows)}: {', '.join(rows)}",
-                       len(rows) >= EACH and all(passes(counts, file) for file in files),
-                       f"pytest {' '.join(files)}"))
-    return out
+    from against import found
+    held = [h for h in found() if h.library == library and h.file in EXACT[library]]
+    passed = {test for test, (ran, wrong) in counts.items() if ran and not wrong}
+    rows = list(dict.fromkeys(h.row for h in held if f"{h.file}::{h.test}" in passed))
+    whole = test_bar("", "", list(EXACT[library]), counts)
+    return bar(f"rows against {library}, to 1e-6, differences as exact factors", ">= 3 rows",
+               f"{len(rows)}: {', '.join(rows)}", len(rows) >= 3 and whole["holds"], whole["command"])
 
 
-def elsewhere(folder: Path) -> tuple[list[dict], dict[str, dict]]:
-    """The bars that others measured, and what they left; where nothing is there, a bar that does not hold."""
-    bars, left = [], {}
-    for name, (what, target, command) in ELSEWHERE.items():
-        path = folder / f"{name}.json"
-        left[name] = json.loads(path.read_text()) if path.exists() else {}
-        bars += left[name].get("bars") or [bar(what, target, "not measured", False, command)]
-    return bars, left
+# the bake-off
+
+def one(job: tuple[str, str, int, str, str]) -> dict:
+    """A run: held-out pass@1 before and after, and how far the updates went."""
+    row, rate, seed, split, device = job
+    from postgrad import methods
+    updates = UPDATES if methods.get_method(row).ratio else 1
+    with tempfile.TemporaryDirectory() as folder:
+        run = train(Path(folder) / "run", f"{row}:words", f"task={TASK}", f"seed={seed}", f"optim.lr={rate}",
+                    f"device={device}", "optim.compile=false", "evaluation.problems=192",
+                    "evaluation.samples=8", f"evaluation.split={split}", "rollouts.resample_limit=0",
+                    "method.epochs=1", f"method.minibatches={updates}", f"rollouts.collections={COLLECTIONS}",
+                    f"evaluation.every={COLLECTIONS * updates}")
+        first, *_, last = run.examinations()
+        seen = {name: run.curve(name)[1] for name in ("clip_fraction", "ratio_max", "entropy")}
+        config = run.config
+    drawn = COLLECTIONS * config["rollouts"]["prompts_per_step"] * config["rollouts"]["group_size"]
+    return {"row": row, "rate": float(rate), "seed": seed, "split": split, "updates": config["steps"],
+            "first": first["pass@1"], "pass@1": last["pass@1"], "interval": last["pass@1_interval"],
+            "pass@8": last["pass@8"], "length": last["mean_length"], "samples": drawn,
+            "clipped": mean(seen["clip_fraction"]), "ratio_max": max(seen["ratio_max"]),
+            "entropy": seen["entropy"][-1]}
 
 
-def by_hand(folder: Path) -> list[dict]:
-    path = folder / "by_hand.json"
-    minutes = json.loads(path.read_text()).get("make test, minutes") if path.exists() else None
-    measured = "not measured" if minutes is None else f"{minutes:g} minutes"
-    return [bar("make test", f"<= {SLOWEST:g} minutes", measured,
-                minutes is not None and minutes <= SLOWEST, "make test")]
+def measured(jobs: list[tuple], file: Path, at_once: int) -> list[dict]:
+    """The figures of all jobs; those in the file are taken from it, the others join it as they come."""
+    key = lambda row: (row["row"], row["rate"], row["seed"], row["split"])  # noqa: E731
+    known = {key(row): row for row in read_lines(file)}
+    left = [job for job in jobs if (job[0], float(job[1]), *job[2:4]) not in known]
+    if left:
+        with multiprocessing.get_context("spawn").Pool(at_once) as pool, file.open("a") as out:
+            for row in pool.imap_unordered(one, left):
+                out.write(json.dumps(row) + "\n")
+                out.flush()
+                known[key(row)] = row
+    return [known[job[0], float(job[1]), *job[2:4]] for job in jobs]
 
 
-def bias_table() -> list[dict]:
-    kept = bias.kept(METHODS)
-    return [{"row": name, "claims to have none": "yes" if METHODS[name].unbiased else "",
-             "relative bias": bias.said(x["bias"]), "times the exact gradient": x["scale"],
-             "noise of a group": x["noise"],
-             "of its own objective": bias.said(x["own"]["bias"]) if "own" in x else ""}
-            for name, x in kept.items()]
+def best_rate(found: list[dict], row: str) -> str:
+    """The rate with the highest mean pass@1 over the seeds it was tried on; the lower one of two equals."""
+    tried: dict[float, list[float]] = {}
+    for r in found:
+        if r["row"] == row:
+            tried.setdefault(r["rate"], []).append(r["pass@1"])
+    return f"{max(sorted(tried), key=lambda rate: mean(tried[rate])):g}"
 
 
-def main(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    counts = results.tested(folder / "tests.xml", names())
-    measured, left = elsewhere(folder)
-    bars = [*by_row(counts), *by_library(counts), *by_test(counts, TESTED), *measured, *by_hand(folder)]
-    tables = {"The exact bias of every policy row": bias_table(),
-              "Bake-off: pass@1 after equal samples": left["bakeoff"].get("table", []),
-              "Distillation on policy": left["distil"].get("rows", []),
-              **{f"Doctor: {name.lower()}": rows for name, rows in left["doctor"].get("tables", {}).items()}}
-    written = results.write("rows", "Rows, corrections, a bake-off and a doctor: what was measured", bars,
-                            seeds=[0], tables=tables, on=results.machine() | {"cpu": platform.machine()})
-    print(written.read_text())
-    sys.exit(not all(b["holds"] for b in bars))
+def table(found: list[dict]) -> list[dict]:
+    """A line a row, the best mean first."""
+    lines = []
+    for row in dict.fromkeys(r["row"] for r in found):
+        mine = [r for r in found if r["row"] == row]
+        lines.append({"row": row, "mean pass@1": mean(r["pass@1"] for r in mine), "rate": mine[0]["rate"],
+                      "updates": mine[0]["updates"],
+                      **{f"seed {r['seed']}": f"{r['pass@1']:.3f} ({r['interval'][0]:.3f} to "
+                                              f"{r['interval'][1]:.3f})" for r in mine},
+                      "pass@8": mean(r["pass@8"] for r in mine), "length": mean(r["length"] for r in mine),
+                      "clipped": mean(r["clipped"] for r in mine),
+                      "largest ratio": max(r["ratio_max"] for r in mine),
+                      "entropy": mean(r["entropy"] for r in mine)})
+    return sorted(lines, key=lambda line: -line["mean pass@1"])
 
+
+def baked(found: list[dict]) -> Bars:
+    highest, *_, lowest = lines = table(found)
+    return [bar("bake-off: all policy rows, one task, equal samples, 4 updates a collection for rows with a "
+                "ratio", "3 seeds, intervals, rates chosen on seeds that are not reported",
+                f"{len(lines)} rows x {len(REPORTED)} seeds, {found[0]['samples']:,} samples each, from "
+                f"{mean(r['first'] for r in found):.1%}: {highest['row']} {highest['mean pass@1']:.1%} to "
+                f"{lowest['row']} {lowest['mean pass@1']:.1%}",
+                all(sum(r["row"] == line["row"] for r in found) == len(REPORTED) for line in lines),
+                "python proofs/rows.py bakeoff device=cuda at_once=16")]
+
+
+def bakeoff(folder: Path, device: str = "cpu", at_once: str = "", rows: str = "") -> tuple[Bars, Tables]:
+    from postgrad.methods import METHODS
+    names = rows.split(",") if rows else [name for name, row in METHODS.items() if row.kind == "policy"
+                                          and "teacher_logp" not in row.wanted]
+
+    def at(rates: dict[str, list[str]], seeds: tuple[int, ...], split: str) -> list[dict]:
+        jobs = [(row, rate, seed, split, device) for seed in seeds for row in rates for rate in rates[row]]
+        return measured(jobs, folder / "bakeoff.jsonl", int(at_once or os.cpu_count() or 1))
+
+    tried = at({row: list(RATES) for row in names}, CHOOSING, "validation")
+    low = [row for row in names if float(best_rate(tried, row)) == float(RATES[0])]
+    tried += at({row: [LOWER] for row in low}, CHOOSING, "validation")
+    found = at({row: [best_rate(tried, row)] for row in names}, REPORTED, "test")
+    return baked(found), {"Bake-off: pass@1 after equal samples": table(found)}
+
+
+# distillation
+
+SIZES = {"grpo": (16, 8, 40, 2), "opd": (32, 1, 16, 4)}  # prompts, samples, collections, evaluated every
+EXAM = {"problems": 128, "samples": 4}
+
+
+def taught(folder: Path, name: str, row: str, device: str, *changes: str):
+    prompts, group, collections, every = SIZES[row]
+    return train(folder / name, f"{row}:words", "model=tiny-chat", f"device={device}", "compile=false",
+                 *(f"evaluation.{k}={v}" for k, v in {**EXAM, "every": every}.items()),
+                 f"rollouts.prompts_per_step={prompts}", f"rollouts.group_size={group}",
+                 f"rollouts.collections={collections}", *changes)
+
+
+def reached(run, level: float) -> int | None:
+    """Rollouts until the first evaluation that is not below the level; None where none is."""
+    found = next((row["step"] for row in run.examinations() if row["pass@1"] >= level), None)
+    prompts, group, *_ = SIZES[run.info["method"]]
+    return None if found is None else found * prompts * group
+
+
+def opd(folder: Path, seed: int, rate: str, device: str) -> dict:
+    teacher = taught(folder, f"grpo-{seed}", "grpo", device, f"seed={seed}")
+    student = taught(folder, f"opd-{seed}-{rate}", "opd", device, f"seed={seed}", f"lr={rate}",
+                     f"teacher={teacher.folder}")
+    last, end = teacher.examinations()[-1], student.examinations()[-1]
+    low, high = last["pass@1_interval"]
+    by_grpo, by_opd = reached(teacher, low), reached(student, low)
+    curve = lambda run: [round(e["pass@1"], 3) for e in run.examinations()]  # noqa: E731
+    return {"seed": seed, "rate": float(rate), "start": student.examinations()[0]["pass@1"],
+            "grpo": last["pass@1"], "low": low, "high": high, "grpo rollouts": by_grpo, "opd": end["pass@1"],
+            "opd rollouts": by_opd, "share": by_opd / by_grpo if by_opd is not None and by_grpo else None,
+            "teacher_kl": [round(m["teacher_kl"], 3) for m in student.metrics()],
+            "opd by examination": curve(student), "grpo by examination": curve(teacher)}
+
+
+def sdft(folder: Path, device: str) -> Bars:
+    """Refused where a demonstration does not help; what it makes of a model that can copy from one."""
+    from copyist import copyist, one_letter
+
+    import postgrad as pg
+    refused = ""
+    try:
+        pg.fit("tiny-chat", "sdft", task="words", run=folder / "refused", device=device,
+               evaluation={**EXAM, "every": 0}, watch=None)
+    except ValueError as fault:
+        refused = str(fault)
+    shutil.rmtree(folder / "sdft", ignore_errors=True)
+    run = pg.fit(copyist(), "sdft", task=one_letter(), run=folder / "sdft", steps=12, lr=5e-3, watch=None,
+                 rollouts={"prompts_per_step": 16, "group_size": 8, "max_new_tokens": 3},
+                 evaluation={"every": 4, "problems": 20, "samples": 8})
+    (helps,) = [event["text"] for event in run.rows("events")[0] if event["kind"] == "data"]
+    first, *_, last = run.examinations()
+    return [bar("sdft where a demonstration does not help", "refused, with both figures", refused,
+                "pass@1" in refused),
+            bar("sdft where a demonstration helps", "held-out pass@1 rises above its first interval",
+                f"{helps}; trained: {first['pass@1']:.1%} to {last['pass@1']:.1%}",
+                last["pass@1"] > first["pass@1_interval"][1])]
+
+
+def distil(folder: Path, device: str = "cpu", seeds: str = "0,1,2", choose: str = "10",
+           rates: str = "1e-4,2e-4,4e-4") -> tuple[Bars, Tables]:
+    height = {rate: sum(sum(opd(folder, int(seed), rate, device)["opd by examination"])
+                        for seed in choose.split(",")) for rate in rates.split(",")}
+    rows = [opd(folder, int(seed), max(height, key=height.get), device) for seed in seeds.split(",")]
+    told = "; ".join(f"seed {r['seed']}: {r['opd rollouts'] or 'not reached, where GRPO took'} "
+                     f"{'of ' * bool(r['opd rollouts'])}{r['grpo rollouts']} rollouts, pass@1 {r['opd']:.1%} "
+                     f"where GRPO has {percent(r['grpo'], [r['low'], r['high']])}" for r in rows)
+    return [bar("opd reaches the teacher's pass@1 within its interval",
+                "with at most a third of the rollouts that GRPO needed, on every seed", told,
+                all(r["share"] is not None and r["share"] <= 1 / 3 for r in rows)),
+            *sdft(folder, device)], {"Distillation on policy": rows}
+
+
+# the doctor
+
+def doctor(folder: Path, seed: str = "7") -> tuple[Bars, Tables]:
+    """Does the doctor name a planted fault first, and stay silent where nothing is wrong?"""
+    from planted import HEALTHY, PLANTED, make
+
+    from postgrad.runs import Run
+    from postgrad.runs.doctor import diagnose
+    tables: Tables = {}
+    for what, plans in (("planted", PLANTED), ("healthy", HEALTHY)):
+        tables[f"Doctor: {what}"] = rows = []
+        for name, plan in plans.items():
+            place = folder / f"{name.replace(' ', '-').replace(',', '')}-{seed}"
+            found = diagnose(Run.open(make(plan, int(seed), place)))
+            rows.append({"run": name, "setting": plan.spec, "steps": found.steps,
+                         "named, worst first": ", ".join(x.symptom for x in found.findings) or "nothing",
+                         "evidence of the first": "".join(x.finding.evidence for x in found.findings[:1])})
+            print(f"{name:<34} {rows[-1]['named, worst first']}", flush=True)
+    planted, healthy = tables.values()
+    first = sum(row["named, worst first"].startswith(row["run"]) for row in planted)
+    alarms = sum(row["named, worst first"] != "nothing" for row in healthy)
+    return [bar("planted faults named first (limits chosen on seed 0)", f">= 18 of {len(planted)}",
+                f"{first} of {len(planted)}", first >= 18),
+            bar("false alarms in healthy runs", f"<= 1 of {len(healthy)}", f"{alarms} of {len(healthy)}",
+                alarms <= 1)], tables
+
+
+def suite(folder: Path, minutes: str) -> Bars:
+    """make test: minutes=13.5, as it was timed."""
+    taken = float(minutes)
+    return [bar("make test", "<= 15 minutes", f"{taken:g} minutes", taken <= 15, "make test")]
+
+
+PAGE = Page("rows", "Rows, corrections, a bake-off and a doctor: what was measured",
+            {"tests": tested, "bakeoff": bakeoff, "distil": distil, "doctor": doctor, "suite": suite}, [0],
+            apart=("bakeoff", "distil", "suite"))
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if sys.argv[1:] else FOLDER)
+    PAGE.main()

@@ -1,92 +1,267 @@
-"""The studio's bars: its tests in a real browser, and its timings; docs/results/studio.*
+"""The studio in a real browser: its tests, how fast its start, first page, sliders and a long run are.
 
-    python proofs/studio.py             needs chromium and a quiet machine; about eight minutes
+    python proofs/studio.py [tests] [speed]     needs chromium and a quiet machine; about eight minutes
+    python proofs/studio.py screenshots         docs/images beside: pictures of every page in the folder
+
+A slider's time is from its event to the frame after the new picture, of every instrument: on an idle machine,
+and while trainings as the studio starts them keep every core busy.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import random
+import re
+import shutil
+import statistics
 import subprocess
 import sys
-import tempfile
-import xml.etree.ElementTree as ET
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("bench", "tools"))]
+from harness import HOME, Bars, Page, Tables, bar, environment, read_lines, started, tests
 
-import studio_speed  # noqa: E402
-from results import bar, write  # noqa: E402
+from postgrad.runs import Run
+from postgrad.studio.instruments import INSTRUMENTS
+from postgrad.studio.instruments.base import Slider
 
-MUST = (  # what issue 6 asks for -> the tests that show it: a file, and words in their names
-    ("Every page and instrument opens in a real browser, no console error, no request to another host",
-     "pages", ("every_page_opens",)),
-    ("A control of every instrument moved by keyboard, against the library function", "",
-     ("moved_by_keyboard", "control_of_each_moved", "a_reward_by_keyboard", "model_size_by_keyboard",
-      "tries_by_keyboard", "labels_by_keyboard")),
-    ("A label survives kill -9 of the server", "label_browser", ("survives_kill_9",)),
-    ("A live run's curve grows while it trains; stopped and resumed from the page", "runs_browser",
-     ("started_watched_stopped_and_resumed", "rows_appear_as_they_are_logged")),
-    ("Two runs compared", "runs_browser", ("two_runs_have_one_cursor",)),
-    ("The dark theme", "pages", ("theme_follows_the_system", "every_page_opens")),
-    ("390 px without sideways scroll; axe-core finds nothing serious (wide and light, narrow and dark)",
-     "pages", ("every_page_opens",)),
-    ("Every route of the router x no token, wrong token, foreign Host, foreign Origin, "
-     "cross-site form: refused",
-     "guard", ("every_route_refuses", "a_form_of_another_site")),
-    ("500 path-traversal strings: nothing read outside the folders", "",
-     ("no_path_leaves_the_static_folder", "crooked", "link_out_of_the_static_folder")),
-    ("100 XSS strings as prompts, completions, names of runs and labellers, addresses: none runs in "
-     "a real browser",
-     "", ("100_poisons",)),
-    ("Kill the server: the run goes on, and the reopened page shows every step", "runs_browser",
-     ("goes_on_when_the_server_is_killed",)),
-    ("What runs code is refused where other machines can reach the port", "",
-     ("other_machines", "others_can_reach")),
-    ("The export opens as files, without a server", "alive", ("opens_as_files",)),
-)
+STARTS, MOVES, LABELS = 5, 60, 30
+ACT = """
+([selector, value]) => new Promise((done) => {
+  const control = document.querySelector(selector);
+  const picture = control.closest(".instrument").querySelector(".picture");
+  const began = performance.now();
+  const watch = new MutationObserver(() => {
+    watch.disconnect();
+    const painted = new MessageChannel();
+    painted.port1.onmessage = () => done(performance.now() - began);
+    requestAnimationFrame(() => painted.port2.postMessage(0));
+  });
+  watch.observe(picture, { attributes: true, attributeFilter: ["data-query"] });
+  if (value === null) return control.click();
+  control.value = value;
+  control.dispatchEvent(new Event("input", { bubbles: true }));
+})
+"""
 
 
-def proofs() -> tuple[list[dict], list[dict]]:
-    """The studio's tests, run once: a bar for each thing that they show, and the time of each file."""
-    report = Path(tempfile.mkdtemp(prefix="studio-tests-")) / "junit.xml"
-    files = sorted(str(p.relative_to(HERE)) for p in (HERE / "tests/studio").glob("*_test.py"))
-    subprocess.run([sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *files], cwd=HERE,
-                   check=False, env=os.environ | {"OMP_NUM_THREADS": "1", "POSTGRAD_BROWSER": "1"})
-    cases = [(c.get("classname").rpartition(".")[2], c.get("name"), float(c.get("time")), not len(c))
-             for c in ET.parse(report).iter("testcase")]  # noqa: S314
-    bars = []
-    for name, where, words in MUST:
-        shown = [(file, test, held) for file, test, _, held in cases
-                 if where in file and any(w in test for w in words)]
-        held = sum(h for *_, h in shown)
-        absent = [w for w in words if not any(w in test for _, test, _ in shown)]
-        missing = f"; no test is named {', '.join(absent)}" if absent else ""
-        tested = " ".join(sorted({f"tests/{file}.py" for file, *_ in shown}))
-        bars.append(bar(name, "all pass", f"{held} of {len(shown)} tests pass{missing}",
-                        held == len(shown) and not absent, f"pytest {tested} -k '{' or '.join(words)}'"))
-    times: dict[str, list] = {}
-    for file, _, seconds, held in cases:
-        times.setdefault(file, []).append((seconds, held))
-    rows = [{"file": f"tests/{file}.py", "tests": len(seen), "passed": sum(h for _, h in seen),
-             "seconds": sum(s for s, _ in seen)} for file, seen in times.items()]
-    return bars, rows
+@contextmanager
+def chromium():
+    """A browser."""
+    from playwright.sync_api import sync_playwright
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
 
 
-def main() -> None:
-    found = studio_speed.timings()
-    studio_speed.show(found)
-    tested, files = proofs()
-    shots = len(list((HERE / "docs" / "images").glob("studio-*.png")))
-    bars = [*tested, *studio_speed.speed_bars(found),
-            bar("Screenshots of every page by a script, the best in the README", "yes",
-                f"{shots} in docs/images",
-                shots >= 3, "python tools/screenshots.py FOLDER")]
-    write("studio", "The studio", bars, seeds=[0],
-          tables={**studio_speed.tables(found), "Tests, one process": files})
-    for b in bars:
-        print(studio_speed.line(b))
+@contextmanager
+def studio(runs: Path, state: Path):
+    """The command itself, as a user starts it; -> (its start address, seconds until it has answered a first
+    request)."""
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "postgrad", "studio", runs, "--port", "0", "--no-open", "--json"]
+    with started(command, stdout=subprocess.PIPE, text=True, cwd=HOME,
+                 env=environment(XDG_STATE_HOME=str(state))) as process:
+        url = json.loads(process.stdout.readline())["url"]
+        try:
+            urllib.request.urlopen(url.partition("/start")[0])
+        except urllib.error.HTTPError as refused:
+            assert refused.code == 401, refused
+        yield url, time.perf_counter() - began
 
+
+@contextmanager
+def training(folder: Path):
+    """GRPO runs as the studio starts them, niced, one for each core so that none is idle, once all have made
+    a step; -> cores that they use."""
+    runs = [folder / str(n) for n in range(os.cpu_count() or 1)]
+    command = ["nice", "-n", "10", sys.executable, "-m", "postgrad", "train", "grpo:words", "steps=100000"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": os.environ}
+    with ExitStack() as several:
+        processes = [several.enter_context(started([*command, "--run", run], **quiet)) for run in runs]
+        while not all(read_lines(run / "metrics.jsonl") for run in runs):
+            assert all(p.poll() is None for p in processes), "a training ended before its first step"
+            time.sleep(0.2)
+
+        def spent() -> float:
+            stats = [Path(f"/proc/{p.pid}/stat").read_text().rpartition(")")[2].split() for p in processes]
+            return sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
+        began, before = time.perf_counter(), spent()
+        time.sleep(5)
+        yield (spent() - before) / (time.perf_counter() - began)
+
+
+def long_run(folder: Path, steps: int = 10_000) -> None:
+    """A run of 10,000 steps with the metrics of GRPO, and samples at every hundredth."""
+    rng = random.Random(0)
+    run = Run.create(folder, recipe="grpo", config={"steps": steps}, steps=steps, method="grpo",
+                     model="tiny-chat", task="words")
+    for step in range(1, steps + 1):
+        rise = 1 - math.exp(-step / 2500)
+        run.log(step, {"reward": rise + rng.gauss(0, 0.05), "loss": rng.gauss(0, 0.1), "kl": 0.3 * rise,
+                       "entropy": 1 - rise / 2, "length": 20 + 10 * rise, "clip_fraction": 0.02,
+                       "grad_norm": abs(rng.gauss(1, 0.2)), "time/step": 0.5})
+        if step % 100 == 0:
+            run.log_samples(step, [{"prompt": "What is 2 + 3?", "text": f"It is {i}.", "score": float(i == 5)}
+                                   for i in range(8)])
+    run.status("done")
+
+
+def slider_of(instrument, state) -> Slider | None:
+    """The slider with the most places."""
+    sliders = [c for c in instrument.shown(instrument.settle(state)) if isinstance(c, Slider)]
+    return max(sliders, key=lambda s: (s.high - s.low) / s.step, default=None)
+
+
+def slide(page, instrument, slider: Slider) -> list[float]:
+    """Milliseconds of each of MOVES moves, each to another place."""
+    name = f"{instrument.name}-{slider.name}" + (f"-{slider.index}" if slider.index is not None else "")
+    places = [slider.low + slider.step * k for k in range(1, round((slider.high - slider.low) / slider.step))]
+    rng, at, found = random.Random(0), float(page.locator(f"#{name}").input_value()), []
+    for _ in range(MOVES):
+        at = rng.choice([place for place in places if abs(place - at) > slider.step / 2])
+        found.append(page.evaluate(ACT, [f"#{name}", at]))
+    return found
+
+
+def pictures(page, origin: str) -> dict[str, list[float]]:
+    """instrument -> milliseconds from a control's event to the frame after the new picture."""
+    found = {}
+    for instrument in INSTRUMENTS.values():
+        page.goto(f"{origin}/instruments/{instrument.name}", wait_until="networkidle")
+        slider = slider_of(instrument, instrument.state())
+        if slider:
+            found[instrument.name] = slide(page, instrument, slider)
+        else:
+            keys = random.Random(0).choices("ab", k=LABELS)
+            found[f"{instrument.name}, a label"] = [
+                page.evaluate(ACT, [f'#{instrument.name} [data-key="{key}"]', None]) for key in keys]
+    page.goto(f"{origin}/instruments/grpo?size=32", wait_until="networkidle")
+    found["grpo, 32 answers"] = slide(page, INSTRUMENTS["grpo"],
+                                      slider_of(INSTRUMENTS["grpo"], INSTRUMENTS["grpo"].state()))
+    return found
+
+
+def opened(page, run: str) -> list[float]:
+    """Seconds until the page of a run shows its last value, each time anew."""
+    took = []
+    for _ in range(STARTS):
+        began = time.perf_counter()
+        page.goto(run, wait_until="load")
+        page.locator('live-chart[name="reward"] .now[data-count]').wait_for()
+        took.append(time.perf_counter() - began)
+    return took
+
+
+def rows_of(moved: dict[str, list[float]]) -> list[dict]:
+    return [{"instrument": name, "p50, ms": statistics.median(ms),
+             "p95, ms": statistics.quantiles(ms, n=20)[-1], "worst, ms": max(ms), "moves": len(ms)}
+            for name, ms in moved.items()]
+
+
+def speed(folder: Path) -> tuple[Bars, Tables]:
+    from postgrad.studio.pages import STATIC
+    up, first, runs = [], [], folder / "runs"
+    long_run(runs / "long")
+    with chromium() as browser:
+        for _ in range(STARTS):
+            with studio(runs, folder) as (url, seconds):
+                up.append(seconds)
+                page = browser.new_page()
+                began = time.perf_counter()
+                page.goto(url, wait_until="load")
+                first.append(time.perf_counter() - began)
+                page.close()
+        with studio(runs, folder) as (url, _):
+            page = browser.new_page()
+            page.goto(url)
+            origin = url.partition("/start")[0]
+            idle = pictures(page, origin)
+            with training(runs / "beside") as cores:
+                busy, long = pictures(page, origin), opened(page, f"{origin}/runs/long")
+    static = sum(p.stat().st_size for p in STATIC.rglob("*") if p.is_file()) / 1e6
+
+    def time_bar(name: str, target: int, times: list[float]) -> dict:
+        middle = statistics.median(times)
+        return bar(name, f"< {target} s", f"{middle:.2f} s (median of {len(times)}; worst {max(times):.2f})",
+                   middle < target)
+
+    def slider_bar(found: dict, key: str, target: int, where: str) -> dict:
+        rows, every = rows_of(found), [ms for times in found.values() for ms in times]
+        slowest = max(rows, key=lambda row: row[f"{key}, ms"])
+        whole = statistics.median(every) if key == "p50" else statistics.quantiles(every, n=20)[-1]
+        return bar(f"Slider to new picture, {key}, slowest instrument, {where}", f"<= {target} ms",
+                   f"{slowest[f'{key}, ms']:.0f} ms ({slowest['instrument']}); all moves {whole:.0f} ms",
+                   slowest[f"{key}, ms"] <= target)
+
+    beside = f"beside {os.cpu_count()} trainings on {os.cpu_count()} cores, which used {cores:.1f} before"
+    return [time_bar("First page after the server is up", 1, first),
+            time_bar("Server up, from the command to a first answer", 2, up),
+            slider_bar(idle, "p95", 100, "idle machine"), slider_bar(busy, "p50", 60, beside),
+            slider_bar(busy, "p95", 150, beside),
+            time_bar("A run of 10,000 steps is interactive, beside the training", 1, long),
+            bar("Static files in the wheel", "< 3 MB", f"{static:.2f} MB", static < 3)], {
+        "Slider to new picture": rows_of(idle), "Slider to new picture, beside trainings": rows_of(busy)}
+
+
+# pictures of every page
+
+PARTS = ("/label/live", "/label/made", "/label/data/export", "/exercises/export",  # fragments and files
+         "/instruments/preference-labeller/dpo")
+
+
+def addresses(runs: list[str]) -> list[str]:
+    """Every page for people: routes without parameters, each instrument, these runs, the first two compared,
+    an error."""
+    from starlette.routing import Route
+
+    from postgrad.studio.app import all_routes
+    plain = sorted({r.path for r in all_routes()
+                    if isinstance(r, Route) and "GET" in (r.methods or ()) and "{" not in r.path})
+    found = [p for p in plain if "/-/" not in p and p not in PARTS]
+    found += ([f"/instruments/{name}" for name in INSTRUMENTS]
+              + ["/reference/Run", "/reference/fit", "/exercises/group-advantages", "/nowhere"])
+    if "/runs" in plain:
+        found += [f"/runs/{name}" for name in runs] + [f"/runs/compare?ids={','.join(runs[:2])}"
+                                                       for _ in runs[1:2]]
+    return found
+
+
+def screenshots(folder: Path, runs: str = "runs", only: str = "") -> Bars:
+    """Every page at 1280 and 390 px, light and dark. only: addresses that begin with this."""
+    from playwright.sync_api import TimeoutError
+    from studio_browser import TOKEN, serving
+
+    from postgrad.studio.home import newest_runs
+    from postgrad.studio.security import start_url
+    with serving(Path(runs), None) as origin, chromium() as browser:
+        for width, theme in ((w, t) for w in (1280, 390) for t in ("light", "dark")):
+            window = browser.new_context(color_scheme=theme, viewport={"width": width, "height": 860})
+            page = window.new_page()
+            page.goto(start_url(origin, TOKEN))
+            page.goto(f"{origin}/instruments/bradley-terry")  # brings torch in: the gallery need not wait
+            for address in addresses([row["name"] for row in newest_runs(Path(runs), 3)]):
+                if address.startswith(only):
+                    page.goto(origin + address, wait_until="load")
+                    page.evaluate("document.fonts.ready")
+                    try:
+                        page.wait_for_load_state("networkidle", timeout=2000)
+                    except TimeoutError:
+                        pass  # a page with a live stream never comes to rest
+                    name = re.sub(r"[^A-Za-z0-9]+", "-", address).strip("-") or "home"
+                    page.screenshot(path=folder / f"{name}-{width}-{theme}.png", full_page=True)
+    shown = len(list((HOME / "docs" / "images").glob("studio-*.png")))
+    return [bar("Screenshots of every page by a script, the best in the README", "yes",
+                f"{shown} in docs/images", shown >= 3)]
+
+
+PAGE = Page("studio", "The studio",
+            {"tests": tests("studio"), "speed": speed, "screenshots": screenshots}, [0])
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

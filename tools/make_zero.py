@@ -6,7 +6,7 @@
                                             and origin.json
 
 The control reads the same text without chains that look back. It is not shipped:
-`python proofs/base_rates.py OUT/zero OUT/control` measures both.
+`python proofs/reasoning.py rates models=OUT/zero,OUT/control` measures both.
 """
 
 import subprocess

@@ -1,4 +1,4 @@
-"""Doors to packages of others, on what was recorded of the real ones: python proofs/adapters.py record=..."""
+"""Doors to packages of others, on what was recorded of the real ones: tests/support/adapters_record.py"""
 
 import json
 import random

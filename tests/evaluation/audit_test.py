@@ -4,8 +4,8 @@ import json
 import statistics
 import zlib
 
-import audit as bench
 import pytest
+import rlhf as bench
 import torch
 from small import CHAT, small_model
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from interval_coverage import AMONG, ASKED, LEAST, SHARES, Cell, covered
+from coverage_cells import AMONG, ASKED, LEAST, SHARES, Cell, covered
 from small import CHAT, small_model
 
 from postgrad.cli.pipelines import stage_row
@@ -130,7 +130,7 @@ def test_tables_and_the_report_show_them():
 
 @pytest.mark.parametrize("kind", ["mean", "pass@k", "graded", "gain"])
 def test_coverage(kind):
-    """A part of proofs/interval_coverage.py: 95 % intervals hold the truth about so often."""
+    """A part of proofs/mend.py coverage: 95 % intervals hold the truth about so often."""
     for n, k in ((20, 1), (20, 4), (20, 16), (100, 4)):
         for p in SHARES:
             cell = Cell(kind, n, k, p)

@@ -1,6 +1,6 @@
 """Files and folders that nobody vouches for: refused in a sentence, or shown, never obeyed.
 
-A few of each kind of proofs/hostile_files.py, each through the real command in a child with little time and
+A few of each kind of proofs/mend.py files, each through the real command in a child with little time and
 memory; and one place for each rule.
 """
 

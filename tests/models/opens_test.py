@@ -1,7 +1,7 @@
 """A checkpoint as others see it: what they would read as weights,
-and how proofs/opens.py tells a tie from a fault."""
+and how proofs/real_models.py tells a tie from a fault."""
 
-import opens
+import real_models as opens
 import torch
 from safetensors.torch import load_file
 
@@ -30,7 +30,7 @@ def test_a_difference_is_told_apart():
         logits = model.logits(torch.tensor([prompt]))[0, -1]
     best, second = logits.topk(2).indices.tolist()
     said = {"prompt": prompt, "tokens": [best, 9], "text": "a"}
-    tell = lambda **other: opens.difference(model, chat, said, {**said, **other})  # noqa: E731
+    tell = lambda **other: opens.difference(model, said, {**said, **other})  # noqa: E731
     assert tell() is None
     assert tell(prompt=prompt[1:])["where"] == "the prompt"
     assert tell(text="b")["where"] == "the text of the same tokens"

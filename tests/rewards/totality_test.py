@@ -45,7 +45,7 @@ def test_gold_is_paid_by_every_verifier_here():
 
 
 def test_every_reply_gets_a_score():
-    """A slice of what `python proofs/totality.py` tries at length."""
+    """A slice of what `python proofs/mend.py replies` tries at length."""
     tried = list(islice(replies(1, tuple(judge.gold for judge in OURS)), 300))
     found = [(judge.name, kind, text[:60], why) for kind, text in tried for judge in OURS
              if (why := fault_of(judge, kind, text))]

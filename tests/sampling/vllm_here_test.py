@@ -1,4 +1,4 @@
-"""vLLM in the process that trains, with a stand-in for the package; proofs/with_vllm.py has the real one."""
+"""vLLM in the process that trains, with a stand-in for the package; the real one: proofs/scale.py."""
 
 import sys
 from types import SimpleNamespace

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 import torch
-from screenshots import addresses
+from studio import addresses
 from studio_browser import STRANGE, TOKEN, Watched, axe, browser, serving, studio, tab  # noqa: F401
 from studio_small import make, poisons
 

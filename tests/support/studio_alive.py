@@ -1,5 +1,5 @@
 """An exported site against Python: random states of an instrument, what its script makes of them in a
-browser, and how far the two are apart. Used by the tests, and with more states by proofs/static_site.py."""
+browser, and how far the two are apart. Used by the tests, and with more states by proofs/book.py."""
 
 import json
 import random

@@ -1,11 +1,6 @@
-"""The list of what the book has to hold: every item that names a page is found there, and every test that
-the book's proof counts on exists."""
-
-import re
+"""The list of what the book has to hold: every item that names a page is found there."""
 
 from book_items import items, lost, pages
-from book_tests import INTERACTIONS, SENTENCES, TERMS
-from paths import TESTS
 
 
 def test_every_listed_item_stands_where_it_is_listed():
@@ -22,9 +17,3 @@ def test_what_is_not_there_is_not_found():
     assert lost(item._replace(places={"7": ["chapters"]}), page) == ["7: chapters"]
     assert lost(item._replace(places={}), page) == ["no page has it"]
 
-
-def test_the_tests_that_are_counted_exist():
-    names = {f"tests/{path.relative_to(TESTS).as_posix()}::{name}" for path in TESTS.rglob("*_test.py")
-             for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)}
-    words = {word for some in (*INTERACTIONS.values(), SENTENCES, TERMS) for word in some}
-    assert {word for word in words if not any(word in name for name in names)} == set()

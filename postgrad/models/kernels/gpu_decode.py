@@ -80,7 +80,7 @@ def _nothing(x):
 def nudge(x: Tensor) -> None:
     """A kernel that does nothing and may start while the one before it ends. After it an H200 goes through
     the kernels of replayed graphs in less time, until other work comes between; what it changes in the driver
-    or the card is not known. `python bench/decoding.py --nudge` measures calls with it and without."""
+    or the card is not known. `python bench/h200.py nudge` measures calls with it and without."""
     if starts_early(x):
         _nothing[(1,)](x, num_warps=1, launch_pdl=True)
 

@@ -1,6 +1,6 @@
 """Every threshold of the doctor, and why it stands where it stands.
 
-They were chosen on runs of seed 0 and proved on another (proofs/doctor.py). Each lies well outside what
+They were chosen on runs of seed 0 and proved on another (proofs/rows.py doctor). Each lies well outside what
 healthy runs show, for a false alarm costs a reader more than a symptom that is named a few steps later.
 """
 

@@ -5,7 +5,7 @@ import importlib
 import os
 
 import pytest
-import sandbox as proof
+from hostile import references as proof
 from hostile.arena import CHEAT_SUITE, HONEST, arena, cheat_jobs, family, left_running, unjailed
 from hostile.cheats import CHEATS
 from hostile.escapes import ESCAPES, HARMLESS

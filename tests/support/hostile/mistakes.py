@@ -1,6 +1,6 @@
 """A hundred mistakes at the command line: what was typed, the word that is wrong, and what is said of it.
 
-`lay` makes the folder in which they are made; tests/cli/main_test.py and proofs/mistakes.py try them.
+`lay` makes the folder in which they are made; tests/cli/main_test.py and proofs/mend.py try them.
 """
 
 from __future__ import annotations

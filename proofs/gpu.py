@@ -1,37 +1,27 @@
-"""Whether the Triton kernels compile for GPUs that are not at hand, and find the shared memory there that
-they ask for: compiled for each kind, on any machine that has Triton; no GPU is needed.
+"""Kernels on GPUs: every family of decoders on the one at hand, and whether they fit those that are not.
 
-    python proofs/kernels_fit.py [80 89 90 120]        compute capabilities; about two minutes
+    python proofs/gpu.py families           sampler against trainer, captured graphs against none, by family,
+                                            and the rewards of a GRPO run of the embedded model; lines of JSON
+    python proofs/gpu.py fit [80 89 90 120] the Triton kernels compiled for compute capabilities: that they
+                                            find the shared memory that they ask for; no GPU, two minutes
 
-Shapes: heads of 64, 128 and 256, one query for a key and several, in the sizes that the wrappers choose.
+families: weights are random and small; the paths a GPU takes (Triton, CUDA graphs, torch.compile) say what
+plain torch on the CPU says, for every way in which a layer can be built. fit: heads of 64, 128 and 256, one
+query for a key and several, in the sizes that the wrappers choose.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-HERE = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(HERE))
+import harness  # noqa: F401  so that the package is found
 
-import triton  # noqa: E402
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.compiler import ASTSource  # noqa: E402
-
-from postgrad.models.kernels import (  # noqa: E402
-    decode_attention,
-    gpu,
-    gpu_decode,
-    gpu_training,
-    gradient_sums,
-    vocab_softmax,
-)
-
-# bytes of shared memory that a program can have: A100, RTX 40, H100 and H200, RTX 50
 ROOM = {80: 166_912, 89: 101_376, 90: 232_448, 120: 101_376}
-# arguments that are not bfloat16, by their names
 KINDS = {"fp32": "heat eps scale",
          "i32": "N H rep V K C D R S F KV NEW width window q_width k_width v_width k_row v_row tiles pieces "
                 "stride most",
@@ -54,6 +44,7 @@ def type_of(name: str) -> str:
 
 
 def launches(room: int) -> Iterator[Launch]:
+    from postgrad.models.kernels import gpu, gpu_decode, gpu_training, gradient_sums, vocab_softmax
     rows, columns, deep, *how = vocab_softmax.TILE if room >= vocab_softmax.ROOM else vocab_softmax.SMALL_TILE
     tile = {"EVEN": True, "ROWS": rows, "COLUMNS": columns, "DEEP": deep}
     yield Launch("head: read", vocab_softmax._read_tiles, tile, *how)
@@ -80,6 +71,7 @@ def launches(room: int) -> Iterator[Launch]:
 
 
 def of_heads(D: int) -> Iterator[Launch]:
+    from postgrad.models.kernels import decode_attention, gpu_training
     own, block = gpu_training.tiles(D), {"D": D, "ROUND": D, "WINDOW": False}
     for name, kernel, (other, *how) in (("forward", gpu_training._forward, own.forward),
                                         ("back to queries", gpu_training._back_q, own.back_q)):
@@ -108,6 +100,9 @@ def of_heads(D: int) -> Iterator[Launch]:
 
 
 def shared_memory(launch: Launch, kind: int) -> int:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
     names = launch.kernel.arg_names
     types = {name: "constexpr" if name in launch.constants else launch.types.get(name, type_of(name))
              for name in names}
@@ -121,7 +116,7 @@ def shared_memory(launch: Launch, kind: int) -> int:
     return made.metadata.shared
 
 
-def main(kinds: list[int]) -> int:
+def fit(kinds: list[int]) -> int:
     wrong = 0
     for kind in kinds:
         largest, count = 0, 0
@@ -142,5 +137,62 @@ def main(kinds: list[int]) -> int:
     return int(wrong > 0)
 
 
+def tried(name: str, chat, shape) -> dict:
+    """Differences of log-probs, sampler's against trainer's, in float32 and bfloat16;
+    and of gradients, compiled or not."""
+    import torch
+
+    from postgrad.models import Decoder
+    from postgrad.models.families import FAMILIES, Architecture
+    from postgrad.records import Prompt
+    from postgrad.sampling import LocalSampler, Sampling
+    from postgrad.training.batches.collect import rollout_batch
+    prompts = [Prompt.ask(f"What is {a}+{a + 3}?") for a in range(12)]
+    family = FAMILIES[name]
+    config = replace(shape, architecture=Architecture(model_type=name, qkv_bias=family.bias_on_qkv))
+    model = Decoder(config).start(torch.Generator().manual_seed(0))
+    out: dict = {"family": name}
+    greedy = {}
+    for device in ("cpu", "cuda"):
+        model = model.to(device)
+        groups = LocalSampler(model, chat).sample(prompts, 1, Sampling(max_new_tokens=24, temperature=0.0), 0)
+        greedy[device] = [r.tokens for group in groups for r in group]
+    out["greedy equal to the CPU"] = (sum(a == b for a, b in zip(greedy["cpu"], greedy["cuda"], strict=True))
+                                      / len(prompts))
+    for dtype in (torch.float32, torch.bfloat16):
+        model = model.to(dtype)
+        groups = LocalSampler(model, chat).sample(prompts, 4, Sampling(max_new_tokens=48), 1)
+        batch = rollout_batch([r for group in groups for r in group]).to("cuda")
+        logp, _ = model.logp(batch.tokens, batch.mask)
+        gap = (logp - batch.sampler_logp).abs()[batch.mask]
+        out[f"sampler against trainer, {dtype}".replace("torch.", "")] = float(gap.detach().max())
+    packed = next(batch.split(10**9)).packed
+    grads = []
+    # each a model of its own: a graph is captured before anything else has run backwards
+    for compiled in (True, False):
+        fresh = Decoder(config).to("cuda", torch.bfloat16)
+        fresh.load_state_dict(model.state_dict())
+        fresh.compiled = compiled
+        (fresh.logp(batch.tokens, batch.mask, packed=packed)[0].sum() / batch.mask.sum()).backward()
+        grads.append(torch.cat([p.grad.float().flatten() for p in fresh.parameters()]))
+    out["gradients, compiled against not, relative"] = float((grads[0] - grads[1]).norm() / grads[0].norm())
+    return out
+
+
+def families() -> None:
+    import postgrad
+    from postgrad.models.families import FAMILIES
+    from postgrad.resolve.models import load
+    opened = load("tiny-chat")
+    for name in FAMILIES:
+        print(json.dumps(tried(name, opened.chat, opened.net.config)), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        run = postgrad.fit("tiny-chat", "grpo", task="words", run=f"{folder}/run", steps=12, device="cuda",
+                           watch=None)
+        print(json.dumps({"rewards": [round(row["reward"], 3) for row in run.metrics()],
+                          "mismatch": max(row["mismatch"] for row in run.metrics())}))
+
+
 if __name__ == "__main__":
-    sys.exit(main([int(x) for x in sys.argv[1:]] or [*ROOM]))
+    what, *rest = harness.arguments()[0] or sys.exit(__doc__)
+    sys.exit(fit([int(x) for x in rest] or [*ROOM]) if what == "fit" else families())

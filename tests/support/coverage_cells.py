@@ -1,6 +1,5 @@
 """How often the 95 % intervals hold the truth, on simulated problems of which some are harder than others.
 
-    python proofs/interval_coverage.py [--times 2000] [--seed 0] [--out FILE.json]
 A problem's chance of a right sample is drawn from a beta distribution of mean p; several samples share it.
 The sum of its two parameters says how alike problems are: at 0.5 most are always or never solved, at 10 most
 have chances near the mean.
@@ -8,35 +7,23 @@ have chances near the mean.
     mean     pass@1            pass@k   of k samples              solved   the same, with p as its share
     graded   a reward in [0, 1]                                    same     of two models, as good on each
     gain     a second model that finds half the problems as hard as the first does, and the others anew
-
-Beside ours, the interval of Student over problems. First a wide grid, then what is asked of `eval` and
-`compare`: 200 problems x 8 samples and 30 x 8, at 2, 20 and 80 %. About five minutes on one core.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
-
-from results import bar, end, grid  # noqa: E402
-
-from postgrad.maths.intervals import gain_interval, mean_interval  # noqa: E402
-from postgrad.maths.passk import pass_at_k  # noqa: E402
+from postgrad.maths.intervals import gain_interval, mean_interval
+from postgrad.maths.passk import pass_at_k
 
 PROBLEMS, SAMPLES, SHARES = (20, 100, 500), (1, 4, 16), (0.0, 0.02, 0.1, 0.5, 0.9, 1.0)
 ALIKE = 2.0  # a + b of the beta distribution: at p = 1/2 every chance is as likely as any other
 LEAST = 0.92
 KINDS = ("mean", "pass@k", "graded", "gain", "solved", "same")
-WIDE = KINDS[:4]
 ASKED, SPREADS, AMONG = (0.02, 0.2, 0.8), (0.5, 2.0, 10.0), (0.93, 0.97)
 
 
@@ -117,69 +104,3 @@ def covered(cell: Cell, times: int, seed: int) -> tuple[float, float, float]:
         _, low, high = interval(*found)
         plain += math.isfinite(low) and low - 1e-9 <= real <= high + 1e-9
     return held / times, plain / times, width
-
-
-def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("--times", type=int, default=2000)
-    asked.add_argument("--seed", type=int, default=0)
-    asked.add_argument("--out", type=Path)
-    args = asked.parse_args()
-    rows = table([Cell(kind, n, k, p) for kind in WIDE for n in PROBLEMS for k in SAMPLES for p in SHARES],
-                 args.times, args.seed)
-    asked_of = table([Cell(kind, n, 8, p, alike) for kind in ("mean", "solved", "pass@k", "gain", "same")
-                      for n in (200, 30) for alike in SPREADS for p in ASKED], 2 * args.times, args.seed)
-    for found in (rows, asked_of):
-        print("\n".join(grid([{k: v for k, v in row.items() if k != "certain"} for row in found])), "\n")
-    command = f"python proofs/interval_coverage.py --times {args.times} --seed {args.seed}"
-    usual = [row for row in rows if not row["certain"]]
-    sure = [row for row in rows if row["certain"]]
-    least, mean = min(row["covers"] for row in usual), sum(row["covers"] for row in usual) / len(usual)
-    bars = [bar(f"coverage of the 95 % intervals, least of {len(usual)} cells", f">= {LEAST}",
-                f"{least:.3f}; mean {mean:.3f}; Student's least {min(row['Student'] for row in usual):.3f}",
-                least >= LEAST, command),
-            bar(f"all right or all wrong, {len(sure)} cells: the truth is held, and the width above 0",
-                "always", f"{min(row['covers'] for row in sure):.3f}; narrowest "
-                f"{min(row['width'] for row in sure):.4f}",
-                all(row["covers"] == 1 and row["width"] > 0 for row in sure), command),
-            *demanded(asked_of, command)]
-    end(bars, args.out)
-
-
-def table(cells: Sequence[Cell], times: int, seed: int) -> list[dict]:
-    rows = []
-    for cell in cells:
-        held, plain, width = covered(cell, times, seed)
-        rows.append({"of": cell.kind, "problems": cell.n, "samples": cell.k, "p": cell.p, "alike": cell.alike,
-                     "covers": held, "Student": plain, "width": width, "certain": cell.certain})
-    return rows
-
-
-def demanded(rows: Sequence[dict], command: str) -> Iterator[dict]:
-    """The bars of `eval` and `compare`.
-
-    Where almost nothing differs an interval can only be too wide, and is asked for the lower bound alone:
-    pass@8 where pass@1 is 80 %, of which one problem in 70 or fewer is missed; and two models that are
-    equally good on each problem, where 2 % is solved or problems are solved always or never (alike 0.5).
-    """
-    low, high = AMONG
-    names = {"mean": "pass@1", "solved": "pass@8", "gain": "paired difference", "same": "no difference"}
-    for kind, name in names.items():
-        every = [row for row in rows if row["of"] == kind and row["problems"] == 200]
-        found = [row["covers"] for row in every
-                 if kind != "same" or row["p"] > 0.02 and row["alike"] > SPREADS[0]]
-        wide = max(row["covers"] for row in every)
-        shares = "20 and 80 %" if kind == "same" else "2, 20 and 80 %"
-        yield bar(f"coverage of {name} at {shares}, 200 problems x 8, {len(found)} cells",
-                  f"{low:.0%} to {high:.0%}", f"{min(found):.3f} to {max(found):.3f}"
-                  + (f"; where almost nothing differs up to {wide:.3f}" if kind == "same" else ""),
-                  low <= min(found) and max(found) <= high, command)
-    few = [row["covers"] for row in rows if row["problems"] == 30]
-    wide = [row["covers"] for row in rows if row["problems"] == 200]
-    yield bar(f"the same with 30 problems x 8, pass@8 by its own share and by pass@1's, {len(few)} cells",
-              f">= {low:.0%}", f"least {min(few):.3f}; of the 200 x 8 {min(wide):.3f}",
-              min(few + wide) >= low, command)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,16 +1,9 @@
-"""Kills a training process at a chosen or random moment, resumes it,
-and compares it with one that was left alone.
+"""Kills a training process at a chosen or random moment, resumes it, and compares it with one left alone.
 
-    python proofs/kills.py N SIGNAL ARGS...   runs `postgrad ARGS...`; at its Nth call that touches a file it
-                                              gets the signal
-    python proofs/kills.py pipelines FOLDER [NAME...]   each pipeline, killed inside every stage and between
-                                              stages, each time gone on with; AT_ONCE=4 tries four kills side
-                                              by side; writes FOLDER/NAME.json
-    python proofs/kills.py games FOLDER [COUNT]   runs over several turns, killed at random moments and
-                                              resumed; writes FOLDER/kills.json
-    python proofs/kills.py saves FOLDER [COUNT]   runs of 5M random weights, each killed at a random moment of
-                                              a checkpoint that is being written while the run goes on;
-                                              writes FOLDER/kills-saves.json
+    python tests/support/kills.py N SIGNAL ARGS...    `postgrad ARGS...`, which gets the signal at its Nth
+                                                      call that touches a file
+
+Kills at random are parts of proofs: foundation.py, environments.py, reasoning.py and bench/speed.py.
 """
 
 from __future__ import annotations
@@ -48,8 +41,7 @@ CLOCKS = ("time/", "memory", "seconds", "minutes", "created", "updated", "pid")
 
 
 def child(at: int, number: int, args: list[str]) -> int:
-    """Counts the calls of `os` that touch files and sends itself a signal before the given
-    one is carried out."""
+    """Counts the calls of `os` that touch files, and sends itself a signal before the given one."""
     import postgrad.recipes.base  # noqa: F401  imported first, so that only the run's own calls are counted
     from postgrad.cli import main
     seen, inside, written = 0, [], {}
@@ -77,8 +69,7 @@ def child(at: int, number: int, args: list[str]) -> int:
 
 def spawn(args: list[str], *, at: int = 0, number: int = signal.SIGKILL,
           kill_after: float | None = None) -> tuple[int, str]:
-    """A training process. at: the file call at which it signals itself; kill_after:
-    seconds after which it is killed."""
+    """A training process. at: the file call at which it signals itself; kill_after: seconds."""
     command = [sys.executable, __file__, str(at), str(int(number)), *args]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                env=os.environ | {"OMP_NUM_THREADS": "1"})
@@ -109,11 +100,11 @@ def finish(recipe: str, folder: Path) -> None:
 
 
 def facts(folder: Path) -> dict[str, object]:
-    """What must be equal bit for bit: all metrics but the clock, sampled tokens, evaluations,
-    final weights and state."""
-    def rows(name):
-        lines = [json.loads(line) for line in (folder / name).read_text().splitlines()]
-        return [{k: v for k, v in row.items() if not k.startswith(CLOCKS)} for row in lines]
+    """What must be equal bit for bit: all metrics but the clock, sampled tokens, evaluations, final weights
+    and state."""
+    def rows(name: str) -> list[dict]:
+        return [{k: v for k, v in row.items() if not k.startswith(CLOCKS)}
+                for row in map(json.loads, (folder / name).read_text().splitlines())]
 
     last = max(p for p in (folder / "checkpoints").iterdir() if p.name.isdigit())
     state = json.loads((last / "state.json").read_text())
@@ -153,8 +144,6 @@ def try_kills(recipe: str, folder: Path, count: int, seed: int) -> list[dict]:
     moments += [{"kill_after": rng.uniform(0.3, 0.95) * length} for _ in range(count - 2 * third)]
     return [try_kill(recipe, folder / f"killed-{i}", alone, **moment) for i, moment in enumerate(moments)]
 
-
-# pipelines
 
 def left_in(folder: Path) -> dict[str, object]:
     """Whatever a pipeline left that has to be the same: all files but logs of events and locks, without
@@ -207,28 +196,11 @@ def kill_pipeline(name: str, folder: Path) -> dict:
             "differing": [row for row in rows if row["differences"]]}
 
 
-def kill_pipelines(folder: str, *names: str) -> int:
-    found = []
-    for name in names or PIPELINES:
-        found.append(kill_pipeline(name, Path(folder) / name))
-        (Path(folder) / f"{name}.json").write_text(json.dumps(found[-1], indent=1) + "\n")
-    print(json.dumps(found, indent=1))
-    return int(any(row["differing"] for row in found))
-
-
-def kill_games(folder: str, count: str = "20") -> int:
-    shutil.rmtree(place := Path(folder) / "killed-games", ignore_errors=True)
-    found = try_kills("games", place, int(count), seed=0)
-    (Path(folder) / "kills.json").write_text(json.dumps(found, indent=1))
-    print(json.dumps(found, indent=1))
-    return int(any(row["differences"] for row in found))
-
-
 # checkpoints that are written while the run goes on
+
 
 def new_work(folder: Path) -> None:
     """A model of 5M random weights, whose checkpoints take a while to write, and a task for it."""
-    sys.path[:0] = [str(Path(__file__).resolve().parent.parent / name) for name in ("", "bench")]
     from shapes import SHAPES, write_model, write_task
     write_model(folder / "model", SHAPES["5M"], 0.1)
     task = write_task(folder / "task", 16, 16, SHAPES["5M"].vocab_size)
@@ -265,31 +237,25 @@ def save_seconds(run: Path) -> float:
     return max(times) - min(times)
 
 
-def kill_saves(folder: str, count: str = "20") -> int:
+def kill_saves(folder: Path, count: int = 20) -> dict:
     """As many kills as asked for that met a checkpoint half written; those that came too late are counted."""
-    shutil.rmtree(place := Path(folder).absolute() / "killed-saves", ignore_errors=True)
-    new_work(place)
-    left_alone("saves", place / "alone")
-    alone, length, rng = facts(place / "alone"), save_seconds(place / "alone"), random.Random("saves/0")
+    new_work(folder)
+    left_alone("saves", folder / "alone")
+    alone, length, rng = facts(folder / "alone"), save_seconds(folder / "alone"), random.Random("saves/0")
     rows: list[dict] = []
-    while sum(row["inside_save"] for row in rows) < int(count) and len(rows) < 3 * int(count):
-        run, number, seconds = place / "killed", rng.randint(1, 6), rng.uniform(0, length)
+    while sum(row["inside_save"] for row in rows) < count and len(rows) < 3 * count:
+        run, number, seconds = folder / "killed", rng.randint(1, 6), rng.uniform(0, length)
         code, inside = kill_in_a_save(run, number, seconds)
-        begun = len((run / "metrics.jsonl").read_text().splitlines())
         finish("saves", run)
         rows.append({"checkpoint": number, "seconds": round(seconds, 3), "exit": code, "inside_save": inside,
-                     "steps_begun": begun, "differences": differences(alone, run)})
+                     "differences": differences(alone, run)})
         print(rows[-1], file=sys.stderr, flush=True)
         shutil.rmtree(run)
     met = [row for row in rows if row["inside_save"]]
-    found = {"kills": len(rows), "inside_save": len(met), "seconds_of_a_save": round(length, 3),
-             "same_bits": sum(not row["differences"] for row in met), "rows": rows}
-    (Path(folder) / "kills-saves.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps({k: v for k, v in found.items() if k != "rows"}))
-    return int(any(row["differences"] for row in rows))
+    return {"kills": len(rows), "inside_save": len(met), "seconds_of_a_save": round(length, 3),
+            "same_bits": sum(not row["differences"] for row in met), "rows": rows}
 
 
 if __name__ == "__main__":
     first, second, *rest = sys.argv[1:]
-    several = {"pipelines": kill_pipelines, "games": kill_games, "saves": kill_saves}.get(first)
-    sys.exit(several(second, *rest) if several else child(int(first), int(second), rest))
+    sys.exit(child(int(first), int(second), rest))

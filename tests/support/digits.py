@@ -1,6 +1,6 @@
 r"""The value of an answer at 50 digits, by another road than the verifier's: what tells a false accept.
 
-Formulas of the small grammar that proofs/verifiers.py writes, with letters drawn at random; nothing of
+Formulas of the small grammar that proofs/verifiers.py fuzzes with, with letters drawn at random; nothing of
 postgrad is used, so that a fault there is seen here. What cannot be read has no value, and no two such are
 equal.
 """

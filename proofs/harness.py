@@ -1,0 +1,359 @@
+"""The harness of proofs and benchmarks: bars, what was measured and is kept, tests as bars, docs/results.
+
+A proof is a module with a Page of parts. A part is a function of the folder that returns bars, or bars and
+tables. Its other parameters are set on the command line.
+
+    python proofs/NAME.py [PART ...] [KEY=VALUE ...]  measures parts (none named: all), then writes the page;
+                                                      folder=runs/proof-TOPIC keeps what each part found, and
+                                                      a part that is there is not measured again
+    python proofs/NAME.py write [folder=...]          writes the page alone: of a part that the folder does
+                                                      not have, the bars and tables stay as they are
+    python proofs/harness.py                          renders every page of docs/results from its JSON
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+HOME = Path(__file__).resolve().parent.parent
+sys.path[1:1] = [str(HOME / name) for name in ("", "proofs", "bench", "tools", "tests/support")]
+RESULTS = HOME / "docs" / "results"
+DATA = Path(os.environ.get("POSTGRAD_DATA", HOME.parent / "shared" / "data"))
+TESTS = tomllib.loads((HOME / "proofs" / "tests.toml").read_text())
+NOT_MEASURED, AT = "not measured", " (at commit "
+Bars = list[dict]
+Tables = dict[str, list[dict]]
+
+
+def bar(name: str, target: str, measured: object, holds: object, command: str = "") -> dict:
+    """One line of a page. command: where it is not the part's own."""
+    return {"name": name, "target": target, "measured": str(measured), "holds": bool(holds),
+            "command": command}
+
+
+@dataclass(frozen=True)
+class Page:
+    """docs/results/TOPIC.*: what is measured by which part.
+
+    apart: parts that are measured only where they are named (a GPU, another package's environment)."""
+
+    topic: str
+    title: str
+    parts: Mapping[str, Callable]
+    seeds: list
+    apart: tuple[str, ...] = ()
+
+    def measure(self, name: str, folder: Path, settings: Mapping[str, str]) -> None:
+        """A part's bars and tables in folder/NAME.json, unless they are there."""
+        path = folder / f"{name}.json"
+        if not path.exists():
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            part = self.parts[name]
+            known = inspect.signature(part).parameters
+            found = part(folder / name, **{k: v for k, v in settings.items() if k in known})
+            bars, tables = found if isinstance(found, tuple) else (found, {})
+            script = Path(sys.argv[0]).resolve().relative_to(HOME)
+            bars = [row | {"command": row["command"] or f"python {script} {name}"} for row in bars]
+            path.write_text(json.dumps({"commit": commit(), "machine": machine(), "bars": bars,
+                                        "tables": tables}, indent=1) + "\n")
+        show(json.loads(path.read_text())["bars"])
+
+    def write(self, folder: Path) -> Bars:
+        """The page of what the folder has; the rest stays as the page has it, with its commit and machine.
+        folder/by_hand.json: bars that other machines gave."""
+        path = RESULTS / f"{self.topic}.json"
+        page = json.loads(path.read_text()) if path.exists() else {"bars": [], "tables": {}}
+        files = {name: folder / f"{name}.json" for name in (*self.parts, "by_hand")}
+        found = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+        if not found:
+            sys.exit(f"{folder} has nothing that was measured: name a part of {', '.join(self.parts)}.")
+        where = Counter((part["commit"], json.dumps(part["machine"])) for part in found.values())
+        (at, on), _ = where.most_common(1)[0]
+        bars: Bars = []
+        for name in (*self.parts, "by_hand"):
+            mine = found.get(name)
+            rows = mine["bars"] if mine else [row for row in page["bars"] if row.get("part") == name]
+            for row in rows:
+                origin = mine or page
+                apart = (origin["commit"], json.dumps(origin["machine"])) != (at, on)
+                if apart and AT not in row["measured"] and row["measured"] != NOT_MEASURED:
+                    row["measured"] += f"{AT}{origin['commit']}, {origin['machine']['cpu']})"
+                bars.append(row | {"part": name})
+        tables = page["tables"] | {k: v for part in found.values() for k, v in part["tables"].items()}
+        print(write(self.topic, self.title, bars, seeds=self.seeds, tables=tables, on=json.loads(on), at=at))
+        return bars
+
+    def main(self) -> None:
+        words, settings = arguments()
+        folder = Path(settings.pop("folder", HOME / "runs" / f"proof-{self.topic}")).resolve()
+        if unknown := [word for word in words if word not in (*self.parts, "write")]:
+            sys.exit(f"{unknown[0]} is no part of {self.topic}: {', '.join(self.parts)}, or write.")
+        for name in words or [name for name in self.parts if name not in self.apart]:
+            if name != "write":
+                self.measure(name, folder, settings)
+        if not words or "write" in words:
+            sys.exit(not all(row["holds"] for row in self.write(folder)))
+
+
+def write(topic: str, title: str, bars: Bars, *, seeds: list, tables: Tables, on: dict | None = None,
+          at: str | None = None) -> Path:
+    """docs/results/TOPIC.json and its page. on, at: the machine and the commit, where they are not these."""
+    path = RESULTS / f"{topic}.json"
+    path.write_text(json.dumps({"title": title, "commit": at or commit(), "date": time.strftime("%Y-%m-%d"),
+                                "seeds": seeds, "machine": on or machine(), "bars": bars, "tables": tables},
+                               indent=1) + "\n")
+    return render(path)
+
+
+def arguments() -> tuple[list[str], dict[str, str]]:
+    """The words of the command line, and its KEY=VALUE settings; --help prints the script's docstring."""
+    if {"-h", "--help"} & {*sys.argv[1:]}:
+        sys.exit(sys.modules["__main__"].__doc__)
+    return ([word for word in sys.argv[1:] if "=" not in word],
+            dict(word.split("=", 1) for word in sys.argv[1:] if "=" in word))
+
+
+def show(bars: Bars) -> None:
+    for row in bars:
+        print(f"{'holds' if row['holds'] else 'FAILS'}  {row['name']}: {row['measured']} ({row['target']})",
+              flush=True)
+
+
+def once(path: Path, measure: Callable[[], object]):
+    """What the file holds; measured now, and left there, where it is not."""
+    if not path.exists():
+        found = measure()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found, indent=1) + "\n")
+    return json.loads(path.read_text())
+
+
+def read_lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+# processes
+
+def environment(home: Path = HOME, **more: str) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(home), "OMP_NUM_THREADS": "1"} | more
+
+
+def python(*words: object, cwd: Path = HOME, check: bool = True, env: Mapping[str, str] | None = None) -> str:
+    """What a child of this Python prints."""
+    done = subprocess.run([sys.executable, *map(str, words)], cwd=cwd, text=True, capture_output=True,
+                          env=env or environment(cwd))
+    if check and done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, words))}: {done.stderr[-3000:]}")
+    return done.stdout
+
+
+def postgrad(*words: object, **how) -> dict:
+    """What `postgrad WORDS --json` says."""
+    return json.loads(python("-m", "postgrad", *words, "--json", **how).splitlines()[-1])
+
+
+def train(folder: Path, spec: str, *changes: str):
+    """The run of `postgrad train SPEC CHANGES --run FOLDER` in this process; one that is done is opened."""
+    import shutil
+
+    from postgrad import recipes
+    from postgrad.cli.settings import config_from_text
+    from postgrad.runs import Run
+    state = folder / "status.json"
+    if not state.exists() or json.loads(state.read_text())["state"] != "done":
+        shutil.rmtree(folder, ignore_errors=True)
+        recipe, config = config_from_text(spec, changes)
+        recipes.start(recipe, config, folder, command=" ".join(["postgrad train", spec, *changes]))
+    return Run.open(folder)
+
+
+def pipeline(folder: Path, spec: str, *changes: str) -> dict:
+    """The summary of `postgrad train SPEC CHANGES --run FOLDER`; what was begun there is gone on with."""
+    if not (folder / "summary.json").exists():
+        begun = (folder / "pipeline.json").exists()
+        words = ["resume", folder] if begun else ["train", spec, *changes, "--run", folder]
+        subprocess.run([sys.executable, "-m", "postgrad", *map(str, words)], check=True, cwd=HOME)
+    return json.loads((folder / "summary.json").read_text())
+
+
+@contextmanager
+def started(words: list, ready: Callable[[], object] | None = None, **how) -> Iterator[subprocess.Popen]:
+    """A process beside this one, until the block ends; ready: is waited for, OSErrors meanwhile ignored."""
+    process = subprocess.Popen(list(map(str, words)), **{"env": environment()} | how)
+    try:
+        ends = time.monotonic() + 600
+        while ready and time.monotonic() < ends:
+            assert process.poll() is None, f"{words} ended with {process.returncode}"
+            try:
+                if ready():
+                    break
+            except OSError:
+                pass
+            time.sleep(0.2)
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def answers(url: str) -> bool:
+    """Whether a server on this machine answers."""
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5):
+        return True
+
+
+def own_python(place: Path, packages: list[str], behind: bool = True) -> Path:
+    """The Python of an environment with these packages, made where it is not there; behind: what this Python
+    has is seen in it too."""
+    import sysconfig
+    python = place / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", place], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
+        if behind:
+            seen = next((place / "lib").glob("python3*/site-packages")) / "zz_behind.pth"
+            seen.write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return python
+
+
+@contextmanager
+def worktree(at: str) -> Iterator[Path]:
+    """A checkout of another commit."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "tree"
+        subprocess.run(["git", "worktree", "add", "-q", "--detach", str(place), at], cwd=HOME, check=True)
+        try:
+            yield place
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(place)], cwd=HOME, check=True)
+
+
+# tests as bars
+
+def counted(report: Path) -> dict[str, tuple[int, int]]:
+    """file::name of a test -> how many of its cases ran, and failed; skipped ones did not run."""
+    counts: dict[str, tuple[int, int]] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        tags = {child.tag for child in case}
+        file = case.get("classname", "").replace(".", "/") + ".py"
+        name = f"{file}::{case.get('name', '').partition('[')[0]}"
+        ran, wrong = counts.get(name, (0, 0))
+        counts[name] = ran + ("skipped" not in tags), wrong + bool(tags & {"failure", "error"})
+    return counts
+
+
+def run_tests(folder: Path, names: list[str], report: str = "") -> dict[str, tuple[int, int]]:
+    """The counts of these tests; report: of a run that was made before."""
+    path = Path(report) if report else folder / "tests.xml"
+    if not path.exists():
+        python("-m", "pytest", "-q", "-n", "2", f"--junitxml={path}", *names, check=False,
+               env=environment(POSTGRAD_BROWSER="1"))
+    return counted(path)
+
+
+def test_bar(name: str, target: str, words: list[str], counts: Mapping[str, tuple[int, int]]) -> dict:
+    """Whether the tests pass in whose file::name the words stand; every word has to name one that ran."""
+    named = {word: [count for test, count in counts.items() if word in test] for word in words}
+    ran = sum(n for found in named.values() for n, _ in found)
+    failed = sum(n for found in named.values() for _, n in found)
+    absent = [word for word, found in named.items() if not sum(n for n, _ in found)]
+    said = f"; none ran that is named {', '.join(absent)}" if absent else ""
+    command = " ".join(words) if all("/" in word for word in words) else f"-k '{' or '.join(words)}'"
+    return bar(name, target, f"{ran - failed} of {ran} tests pass{said}", not failed and not absent,
+               f"pytest {command}")
+
+
+def tests(topic: str) -> Callable[..., Bars]:
+    """The part of a page whose bars are the tests that proofs/tests.toml lists."""
+    listed = TESTS[topic]
+
+    def tested(folder: Path, report: str = "") -> Bars:
+        names = listed.get("run") or sorted({word for words in listed["bars"].values() for word in words})
+        counts = run_tests(folder, names, report)
+        return [test_bar(name, listed.get("targets", {}).get(name, listed["target"]), words, counts)
+                for name, words in listed["bars"].items()]
+
+    return tested
+
+
+# where and when
+
+def machine() -> dict:
+    import torch
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    model = next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(),
+            "torch": torch.__version__} | gpu
+
+
+def commit() -> str:
+    """The commit of these files; of a copy without its history, what POSTGRAD_COMMIT says."""
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", str(HOME), *words], capture_output=True, text=True,
+                              check=True).stdout.strip()
+    try:
+        return git("rev-parse", "--short", "HEAD") + (" with uncommitted changes"
+                                                      if git("status", "--porcelain") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("POSTGRAD_COMMIT", "a copy without its history")
+
+
+# pages
+
+def rendered(path: Path) -> str:
+    """The page of a JSON file, as Markdown."""
+    r = json.loads(path.read_text())
+    m = r["machine"]
+    more = "".join(f"; {name}: {what}" for name, what in m.items()
+                   if name not in ("cpu", "cores", "python", "torch"))
+    lines = [f"# {r['title']}", "",
+             f"Measured on {r['date']} at commit {r['commit']}, seeds {', '.join(map(str, r['seeds']))}, on "
+             f"{m['cores']} cores ({m['cpu']}), Python {m['python']}, torch {m['torch']}{more}. Made from "
+             f"`{path.name}` by `make docs`.", ""]
+    lines += grid([{"what": b["name"], "target": b["target"], "measured": b["measured"],
+                    "holds": "yes" if b["holds"] else "**no**", "command": f"`{b['command']}`"}
+                   for b in r["bars"]])
+    for heading, rows in r["tables"].items():
+        lines += ["", f"## {heading}", "", *grid(rows)]
+    return "\n".join(lines) + "\n"
+
+
+def render(path: Path) -> Path:
+    page = path.with_suffix(".md")
+    page.write_text(rendered(path))
+    return page
+
+
+def grid(rows: list[dict]) -> list[str]:
+    if not rows:
+        return ["(none)"]
+    names = list(rows[0])
+    shown = lambda x: f"{x:.4g}" if isinstance(x, float) else str(x).replace("|", "\\|")  # noqa: E731
+    return ["| " + " | ".join(names) + " |", "|" + "---|" * len(names),
+            *("| " + " | ".join(shown(row.get(n, "")) for n in names) + " |" for row in rows)]
+
+
+def percent(value: float, interval: list[float] | None = None) -> str:
+    return f"{value:.1%} ({interval[0]:.1%} to {interval[1]:.1%})" if interval else f"{value:.1%}"
+
+
+if __name__ == "__main__":
+    for found in sorted(RESULTS.glob("*.json")):
+        print(render(found))
