@@ -21,9 +21,9 @@ import time
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HOME), str(HOME / "tools")]
+sys.path[:0] = [str(HOME)]
 
-from results import bar, write  # noqa: E402
+from harness import bar, write  # noqa: E402
 
 BEFORE = "2c160c9"
 LONGEST = 300
