@@ -1,31 +1,54 @@
-"""The command `postgrad bench`: standard benchmarks by the lm-evaluation-harness."""
+"""`postgrad bench`: standard benchmarks by the lm-evaluation-harness."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from postgrad.cli.measuring_options import BenchOptions
-from postgrad.cli.options import made
-from postgrad.cli.output import say_json, table
+from postgrad.cli.options import Command, CommandOptions
+from postgrad.cli.output import print_json, print_table
+from postgrad.system.options import DEVICE, MODEL
+from postgrad.system.settings import COUNT, setting
 
 
-def bench(args) -> int:
-    from postgrad.recipes import benchmarks as standard
-    asked = made(BenchOptions, args)
-    names = standard.suite_of(asked.suite)
-    if asked.files:
-        called = standard.write_suite(Path(asked.files), names, problems=asked.problems, seed=asked.seed,
-                                      tokens=asked.max_new_tokens)
-        if args.json:
-            return say_json({"folder": asked.files, "tasks": [*called.values()]})
-        return print(f"{asked.files} has {', '.join(called.values())}: lm_eval --include_path {asked.files} "
-                     f"--tasks {','.join(called.values())}")
-    found = standard.bench(asked.model, suite=asked.suite, problems=asked.problems, seed=asked.seed,
-                           max_new_tokens=asked.max_new_tokens, include=asked.include, device=asked.device)
-    if args.json:
-        return say_json(found)
-    table([{"task": row["task"], "metric": row["metric"], "value": f"{row['value']:.4f}",
-            "95 % interval": "" if row["interval"] is None else "{:.3f} to {:.3f}".format(*row["interval"]),
-            "problems": row["problems"]} for row in found["tasks"]],
-          title=f"{found['model']} by {found['harness']}")
-    return print(f"\n{found['seconds']:.0f} s.")
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(CommandOptions):
+    model: str = setting(about=MODEL, positional=True)
+    suite: str = setting("small", "small (words, arithmetic, countdown, and gsm8k where data/gsm8k has its "
+                         "rows), or tasks with commas between: ours by name or file, the harness's own as "
+                         "lm_eval:NAME", metavar="small|NAME,NAME")
+    problems: int = setting(200, "test problems of each task", within=COUNT)
+    max_new_tokens: int | None = setting(None, "the most tokens of a reply; without it: as the task says, "
+                                         "else by the model's size")
+    include: str | None = setting(None, "task files of the harness's own kind, for lm_eval:NAME",
+                                  metavar="FOLDER")
+    files: str | None = setting(None, "write the suite's task files there and stop: for `lm_eval "
+                                "--include_path` against `postgrad serve`", metavar="FOLDER")
+    seed: int = setting(0, "of the problems")
+    device: str = setting("cpu", DEVICE)
+
+
+def run_bench(options: BenchOptions) -> None:
+    from postgrad.recipes import benchmarks
+    if options.files:
+        written = benchmarks.write_suite(Path(options.files), benchmarks.suite_of(options.suite),
+                                         problems=options.problems, seed=options.seed,
+                                         tokens=options.max_new_tokens)
+        if options.json:
+            return print_json({"folder": options.files, "tasks": [*written.values()]})
+        return print(f"{options.files} has {', '.join(written.values())}: lm_eval --include_path "
+                     f"{options.files} --tasks {','.join(written.values())}")
+    measured = benchmarks.bench(options.model, suite=options.suite, problems=options.problems,
+                                seed=options.seed, max_new_tokens=options.max_new_tokens,
+                                include=options.include, device=options.device)
+    if options.json:
+        return print_json(measured)
+    print_table([{"task": row["task"], "metric": row["metric"], "value": f"{row['value']:.4f}",
+                  "95 % interval": "" if row["interval"] is None else
+                  "{:.3f} to {:.3f}".format(*row["interval"]), "problems": row["problems"]}
+                 for row in measured["tasks"]], title=f"{measured['model']} by {measured['harness']}")
+    return print(f"\n{measured['seconds']:.0f} s.")
+
+
+COMMAND = Command("bench", "standard benchmarks: the lm-evaluation-harness in this process, on local files",
+                  BenchOptions, run_bench)

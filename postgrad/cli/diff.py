@@ -1,65 +1,81 @@
-"""The command `postgrad diff`: two rows of the table side by side."""
+"""`postgrad diff`: two methods side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from postgrad.cli.output import say_json, table
+from postgrad.cli.options import Command, CommandOptions
+from postgrad.cli.output import print_json, print_table
+from postgrad.system.settings import setting
+
+if TYPE_CHECKING:
+    from postgrad.methods.pages import Difference
 
 
-def diff(args) -> int:
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions(CommandOptions):
+    first: str = setting(about="a row of the table, or FILE.py", metavar="METHOD", positional=True)
+    second: str = setting(about="another", metavar="METHOD", positional=True)
+
+
+def run_diff(options: DiffOptions) -> None:
     from postgrad.methods import get_method
     from postgrad.methods.pages import compare_rows
-    rows = get_method(args.first), get_method(args.second)
-    names = tuple(row.name for row in rows)
-    found = compare_rows(*rows)
-    if args.json:
-        say_json({"methods": list(names), "same": not found,
-                  "differences": [difference._asdict() for difference in found]})
-    elif not found:
-        print(f"{names[0]} and {names[1]} are the same row." if names[0] != names[1] else
-              f"{names[0]} is {names[1]}: the same row.")
-    else:
-        print_differences(names, found)
-    return 0
+    rows = get_method(options.first), get_method(options.second)
+    names = rows[0].name, rows[1].name
+    differences = compare_rows(*rows)
+    if options.json:
+        return print_json({"methods": list(names), "same": not differences,
+                           "differences": [difference._asdict() for difference in differences]})
+    if differences:
+        return print_differences(names, differences)
+    return print(f"{names[0]} and {names[1]} are the same row." if names[0] != names[1] else
+                 f"{names[0]} is {names[1]}: the same row.")
 
 
-def print_differences(names: tuple[str, str], found: Sequence) -> None:
+def print_differences(names: tuple[str, str], differences: Sequence[Difference]) -> None:
     """Functions and words a line each, then constants and facts as a table."""
     width = max(map(len, (*names, "both")))
-    for difference in (d for d in found if d.kind in ("function", "words")):
+    for difference in (d for d in differences if d.kind in ("function", "words")):
         print(difference.part)
-        for name, text in zip(("both", *names), lines_of(difference), strict=True):
+        for name, text in zip(("both", *names), difference_lines(difference), strict=True):
             if text:
                 print(f"  {name:<{width}}  {text}")
-    numbers = [d for d in found if d.kind in ("constant", "fact")]
-    if numbers:
+    if numbers := [d for d in differences if d.kind in ("constant", "fact")]:
         print()
-        table([{"": d.part, names[0]: shown(d.first), names[1]: shown(d.second)} for d in numbers])
+        print_table([{"": d.part, names[0]: fact_words(d.first), names[1]: fact_words(d.second)}
+                     for d in numbers])
 
 
-def lines_of(difference) -> tuple[str, str, str]:
+def difference_lines(difference: Difference) -> tuple[str, str, str]:
     """What both rows have in common, "" where nothing, then what each of them has."""
-    values = difference.first, difference.second
+    first, second = difference.first, difference.second
     if difference.kind == "words":
-        return "", *(value or "none" for value in values)
-    if None not in values and formula(values[0]) == formula(values[1]):
-        return formula(values[0]), *(with_constants(value) for value in values)
-    return "", *(f"{with_constants(value)}: {formula(value)}" if value else "none" for value in values)
+        return "", first or "none", second or "none"
+    if first and second and formula_line(first) == formula_line(second):
+        return formula_line(first), call_line(first), call_line(second)
+    return "", *(f"{call_line(value)}: {formula_line(value)}" if value else "none"
+                 for value in (first, second))
 
 
-def formula(told: dict) -> str:
-    return "   ".join([told["says"], *told["formulas"]])
+def formula_line(function: Mapping[str, Any]) -> str:
+    return "   ".join([function["says"], *function["formulas"]])
 
 
-def with_constants(told: dict) -> str:
+def call_line(function: Mapping[str, Any]) -> str:
     from postgrad.methods.row import format_call
-    return format_call(told["function"], told["constants"])
+    return format_call(function["function"], function["constants"])
 
 
-def shown(value) -> str:
+def fact_words(value: object) -> str:
     if value is None or value == []:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+COMMAND = Command("diff", "two rows of the table side by side: only what differs, with the formulas",
+                  DiffOptions, run_diff)

@@ -1,32 +1,45 @@
-"""The command `postgrad doctor`: what is wrong with a run, once or as long as it goes on."""
+"""`postgrad doctor`: what is wrong with a run, once or until it ends."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from postgrad.cli.options import DoctorOptions, made
-from postgrad.cli.output import say_json
-from postgrad.runs import Run
-from postgrad.runs.doctor import Diagnosis, diagnose
+from postgrad.cli.options import Command, CommandOptions
+from postgrad.cli.output import print_json
+from postgrad.system.settings import POSITIVE, setting
+
+if TYPE_CHECKING:
+    from postgrad.runs.doctor import Diagnosis
 
 
-def doctor(args) -> int:
-    asked = made(DoctorOptions, args)
-    folders = runs_in(Path(asked.run))
-    said: dict[Path, Diagnosis] = {}
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(CommandOptions):
+    run: str = setting(about="a run's folder, or a folder of runs", metavar="RUN", positional=True)
+    watch: bool = setting(False, "diagnose again while the run goes on, until it ends")
+    every: float = setting(10.0, "seconds between two diagnoses, with --watch", within=POSITIVE,
+                           metavar="SECONDS")
+
+
+def run_doctor(options: DoctorOptions) -> None:
+    from postgrad.runs import Run
+    from postgrad.runs.doctor import diagnose
+    folders = run_folders(Path(options.run))
+    before: dict[Path, Diagnosis] = {}
     while True:
         now = {folder: diagnose(Run.open(folder)) for folder in folders}
         for folder in folders:
-            if folder not in said or is_news(said[folder], now[folder]):
-                tell(folder, now[folder], args.json)
-        said = now
-        if not asked.watch or not any(found.state == "running" for found in now.values()):
-            return 0
-        time.sleep(asked.every)
+            if folder not in before or has_news(before[folder], now[folder]):
+                print_diagnosis(folder, now[folder], options.json)
+        before = now
+        if not options.watch or not any(diagnosis.state == "running" for diagnosis in now.values()):
+            return
+        time.sleep(options.every)
 
 
-def runs_in(folder: Path) -> list[Path]:
+def run_folders(folder: Path) -> list[Path]:
     """The run in a folder, or the runs of a folder of them, as a pipeline leaves them."""
     if (folder / "run.json").is_file():
         return [folder]
@@ -36,22 +49,27 @@ def runs_in(folder: Path) -> list[Path]:
     return inside
 
 
-def is_news(before: Diagnosis, now: Diagnosis) -> bool:
+def has_news(before: Diagnosis, now: Diagnosis) -> bool:
     """Another symptom, one that is gone, or another state; figures that move are no news."""
-    first, second = ((found.state, [n.symptom for n in found.findings]) for found in (before, now))
+    first, second = ((d.state, [finding.symptom for finding in d.findings]) for d in (before, now))
     return first != second
 
 
-def tell(folder: Path, found: Diagnosis, as_json: bool) -> None:
+def print_diagnosis(folder: Path, diagnosis: Diagnosis, as_json: bool) -> None:
     if as_json:
-        return say_json({"run": str(folder), **found.as_dict()})
-    print(f"{folder}: {found.steps} steps, {found.state}")
-    for number, (symptom, finding) in enumerate(found.findings, start=1):
+        return print_json({"run": str(folder), **diagnosis.as_dict()})
+    print(f"{folder}: {diagnosis.steps} steps, {diagnosis.state}")
+    for number, (symptom, finding) in enumerate(diagnosis.findings, start=1):
         print(f"\n{number}. {symptom}: {finding.evidence}.\n   so: {finding.consequence}.\n"
               f"   do: {finding.remedy}.")
-    if not found.findings:
+    if not diagnosis.findings:
         print("\nNothing wrong was found.")
-    print(f"\nLooked for and not found: {'; '.join(found.clear) or 'nothing'}.")
-    if found.not_looked:
+    print(f"\nLooked for and not found: {'; '.join(diagnosis.clear) or 'nothing'}.")
+    if diagnosis.not_looked:
         print("Could not be looked for: "
-              + "; ".join(f"{name} ({why})" for name, why in found.not_looked) + ".")
+              + "; ".join(f"{name} ({why})" for name, why in diagnosis.not_looked) + ".")
+    return None
+
+
+COMMAND = Command("doctor", "what is wrong with a run, worst first: evidence, consequence, remedy",
+                  DoctorOptions, run_doctor)

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from postgrad.cli.output import say_json
+from postgrad.cli.options import Command, CommandOptions
+from postgrad.cli.output import print_json
+from postgrad.system.settings import setting
 
-LARGE = 100_000_000  # bytes of weights from which on one waits
-
-
-def export(args) -> int:
-    from postgrad.recipes.export import export as write
-    if not args.json:
-        announce(args.model, args.out)
-    made = write(args.model, Path(args.out), adapter=args.adapter, dtype=args.dtype)
-    if args.json:
-        say_json(made)
-        return 0
-    print(f"{made['from']} -> {made['folder']}: {made['bytes'] / 1e6:,.1f} MB ({', '.join(made['files'])})\n"
-          f"  postgrad {'audit' if made['scores'] else 'chat'} {made['folder']}")
-    return 0
+LARGE = 100_000_000  # bytes of weights from which on the export is announced
 
 
-def announce(model: str, out: str) -> None:
-    """What takes long is said before it begins."""
-    from postgrad.models.load import model_files
-    from postgrad.resolve.models import open_folder
-    size = sum(path.stat().st_size for path in model_files(open_folder(model)))
-    if size >= LARGE:
-        print(f"{model}: {size / 1e9:.1f} GB of weights are read, then written to {out} ...", file=sys.stderr)
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(CommandOptions):
+    model: str = setting(about="a run's folder (RUN@20: at a step) or a model's folder", metavar="RUN|MODEL",
+                         positional=True)
+    out: str = setting(about="where to write; it must not exist yet", metavar="FOLDER")
+    adapter: bool = setting(False, "the adapter alone, in peft's layout")
+    dtype: str | None = setting(None, "of the weights; without it: as they are stored",
+                                choices=("fp32", "bf16", "fp16"))
+
+
+def run_export(options: ExportOptions) -> None:
+    from postgrad.recipes import export
+    if not options.json and (size := export.weight_bytes(options.model)) >= LARGE:
+        print(f"{options.model}: {size / 1e9:.1f} GB of weights are read, then written to {options.out} ...",
+              file=sys.stderr)
+    made = export.export(options.model, Path(options.out), adapter=options.adapter, dtype=options.dtype)
+    if options.json:
+        return print_json(made)
+    return print(f"{made['from']} -> {made['folder']}: {made['bytes'] / 1e6:,.1f} MB "
+                 f"({', '.join(made['files'])})\n"
+                 f"  postgrad {'audit' if made['scores'] else 'chat'} {made['folder']}")
+
+
+COMMAND = Command("export", "a model out of a run: a clean folder that `transformers` and vLLM open",
+                  ExportOptions, run_export)

@@ -1,157 +1,192 @@
-"""`postgrad label ...`: preferences into a store, out of it, made from a model's answers,
-and given in a terminal."""
+"""`postgrad label ...`: preferences into a store, out of it, from a model's answers, and given in a
+terminal."""
 
 from __future__ import annotations
 
 import sys
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from postgrad.cli.output import say_json
-from postgrad.data.store import Store
-from postgrad.runs.display import clean, figure, plain, progress, table
+from postgrad.cli.options import SPLITS, STORE, Command, CommandOptions, options_from
+from postgrad.cli.output import print_json, print_table, progress_of
+from postgrad.system.options import MODEL, SampleOptions
+from postgrad.system.settings import COUNT, Range, setting
+
+if TYPE_CHECKING:
+    from postgrad.data.store import Asked
 
 KEYS = "a, b: this answer is better   t: tie   s: skip   u: undo   q: leave"
 
 
-def label(args) -> int:
-    return ACTIONS[args.action](args) or 0
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions(CommandOptions):
+    """Of every action of `label`."""
+
+    store: str = setting(STORE, "the store", metavar="FILE")
 
 
-def say(args, found: dict, words: str) -> None:
-    say_json(found) if args.json else print(words)
+@dataclass(frozen=True, kw_only=True)
+class ImportLabelsOptions(StoreOptions):
+    file: str = setting(about="pairs, rankings, or answers to be labelled", metavar="FILE.jsonl",
+                        positional=True)
+    labeller: str | None = setting(None, "whose judgements these are, where the lines don't say",
+                                   metavar="NAME")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportLabelsOptions(StoreOptions):
+    out: str = setting(about="where to write", metavar="FILE.jsonl")
+    format: str = setting("pairs", "pairs for reward and dpo, singles for kto", choices=("pairs", "singles"))
+    labeller: str | None = setting(None, "only this labeller's", metavar="NAME")
+    how: str = setting("majority", "one judgement an item (no majority: a tie), or every labeller's",
+                       choices=("majority", "all"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MakeOptions(StoreOptions, SampleOptions):
+    model: str = setting(about=MODEL)
+    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
+                                 within=Range("above 0, for the two answers to differ", lambda x: x > 0))
+    prompts: int = setting(50, "prompts that are asked", within=COUNT)
+    split: str = setting("train", "the part of the task that is asked", choices=SPLITS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions(StoreOptions):
+    labeller: str = setting(about="whose judgements these will be", metavar="NAME")
+
+
+def print_result(options: CommandOptions, counts: Mapping[str, Any], text: str) -> None:
+    print_json(counts) if options.json else print(text)
 
 
 def plural(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def bring_in(args) -> None:
+def import_labels(options: ImportLabelsOptions) -> None:
     from postgrad.data.exchange import read_items
     from postgrad.data.preferences import sentence
-    items, labels, seen = read_items(Path(args.file), args.labeller)
-    with Store.open(args.store) as store:
-        found = store.add(items, labels)
-    words = [f"{args.store}: {plural(found['added'], 'new item')}, {found['known']} known; "
-             f"{plural(found['labels'], 'new label')}, {found['known_labels']} known"]
-    if found["conflicting"]:
-        words.append(f"{plural(found['conflicting'], 'label')} not taken: the labeller has said "
+    from postgrad.data.store import Store
+    items, labels, seen = read_items(Path(options.file), options.labeller)
+    with Store.open(options.store) as store:
+        counts = store.add(items, labels)
+    lines = [f"{options.store}: {plural(counts['added'], 'new item')}, {counts['known']} known; "
+             f"{plural(counts['labels'], 'new label')}, {counts['known_labels']} known"]
+    if counts["conflicting"]:
+        lines.append(f"{plural(counts['conflicting'], 'label')} not taken: the labeller has said "
                      "otherwise before")
     if seen["repeated"] or seen["contradicted"]:
-        words.append(f"{args.file}: {sentence(seen)}")
+        lines.append(f"{options.file}: {sentence(seen)}")
     if seen["margins"]:
-        words.append(f"{plural(seen['margins'], 'margin')} left behind: the store keeps who won, "
+        lines.append(f"{plural(seen['margins'], 'margin')} left behind: the store keeps who won, "
                      "not by how much")
     if seen["rankings"]:
-        words.append(f"{plural(seen['rankings'], 'ranking')} taken apart into pairs, each of which "
+        lines.append(f"{plural(seen['rankings'], 'ranking')} taken apart into pairs, each of which "
                      "weighs as any other")
-    say(args, found | {"file": seen}, "\n".join(words))
+    print_result(options, counts | {"file": seen}, "\n".join(lines))
 
 
-def take_out(args) -> None:
+def export_labels(options: ExportLabelsOptions) -> None:
     from postgrad.data.exchange import export
-    with Store.open(args.store, create=False) as store:
-        found = export(store, Path(args.out), form=args.format, labeller=args.labeller, how=args.how)
-    ties = (f", {plural(found['ties'], 'tie')}{' left out' if args.format == 'singles' else ' among them'}"
-            * bool(found["ties"]))
-    say(args, found | {"out": args.out}, f"{args.out}: {plural(found['rows'], 'row')} of "
-        f"{plural(found['judgements'], 'judgement')}{ties}; {plural(found['unjudged'], 'item')} not judged")
+    from postgrad.data.store import Store
+    with Store.open(options.store, create=False) as store:
+        counts = export(store, Path(options.out), form=options.format, labeller=options.labeller,
+                        how=options.how)
+    among = "left out" if options.format == "singles" else "among them"
+    ties = f", {plural(counts['ties'], 'tie')} {among}" if counts["ties"] else ""
+    print_result(options, counts | {"out": options.out},
+                 f"{options.out}: {plural(counts['rows'], 'row')} of "
+                 f"{plural(counts['judgements'], 'judgement')}{ties}; {plural(counts['unjudged'], 'item')} "
+                 "not judged")
 
 
-def make(args) -> None:
-    from postgrad.data.exchange import draw_items
-    from postgrad.data.tasks import load_task
-    from postgrad.recipes.defaults import tokens_for
-    from postgrad.resolve.models import open_writer
-    from postgrad.sampling import LocalSampler, Sampling, counted
-    if args.prompts < 1:
-        raise ValueError(f"--prompts {args.prompts} must be at least 1.")
-    if args.temperature <= 0:
-        raise ValueError(f"--temperature {args.temperature}: two answers can only differ above 0.")
-    task = load_task(args.task)
-    model, chat = open_writer(args.model, args.device)
-    sampler = LocalSampler(model, chat)
-    tokens = tokens_for(task, model) if args.max_new_tokens is None else args.max_new_tokens
-    settings = Sampling(max_new_tokens=tokens, temperature=args.temperature)
-    prompts = task.prompts(args.split, args.prompts, args.seed)
-    sampler.check(prompts, settings)
-    track = iter if args.json else partial(progress, label=f"{args.model} on {task.name}")
-    with counted(track, 2 * len(prompts), sampler):
-        items, skipped = draw_items(sampler, prompts, settings, args.seed,
-                                    f"{args.model} on {task.name}, seed {args.seed}")
-    with Store.open(args.store) as store:
-        found = store.add(items)
-    found = {"prompts": len(prompts), "skipped": skipped, "added": found["added"], "known": found["known"]}
-    say(args, found, f"{args.store}: {plural(found['added'], 'new item')}, {found['known']} known, of "
-        f"{plural(len(prompts), 'prompt')} ({args.prompts} asked for); {skipped} skipped, for the "
-        "answers were equal\n"
-        f"Label them: postgrad label ask --store {args.store} --labeller NAME")
+def make_items(options: MakeOptions) -> None:
+    from postgrad.recipes.label_items import make_label_items
+    counts = make_label_items(options_from(SampleOptions, options), options.store, prompts=options.prompts,
+                              split=options.split,
+                              track=progress_of(f"{options.model} on {options.task}", options.json))
+    print_result(options, counts, f"{options.store}: {plural(counts['added'], 'new item')}, "
+                 f"{counts['known']} known, of {plural(counts['prompts'], 'prompt')} ({options.prompts} asked "
+                 f"for); {counts['skipped']} skipped, for the answers were equal\n"
+                 f"Label them: postgrad label ask --store {options.store} --labeller NAME")
 
 
-def stats(args) -> None:
-    with Store.open(args.store, create=False) as store:
-        found = store.stats() | {"agreement": store.agreement()}
-    if args.json:
-        return say_json(found)
-    words = {"items": "items", "judged": "judged by somebody", "contradicted": "judged both ways",
+def print_stats(options: StoreOptions) -> None:
+    from postgrad.data.store import Store
+    from postgrad.runs.display import figure
+    with Store.open(options.store, create=False) as store:
+        stats = store.stats() | {"agreement": store.agreement()}
+    if options.json:
+        return print_json(stats)
+    names = {"items": "items", "judged": "judged by somebody", "contradicted": "judged both ways",
              "labels": "labels"}
-    counts = {words[key]: found[key] for key in words} | {"ties": found["choices"]["tie"],
-                                                          "skips": found["choices"]["skip"]}
-    table([{"": name, "count": count} for name, count in counts.items()])
-    if found["labellers"]:
+    counts = {text: stats[key] for key, text in names.items()} | {"ties": stats["choices"]["tie"],
+                                                                  "skips": stats["choices"]["skip"]}
+    print_table([{"": name, "count": count} for name, count in counts.items()])
+    if stats["labellers"]:
         print()
-        table([{"labeller": who, **by, "labels": sum(by.values())} for who, by in found["labellers"].items()])
-    if found["agreement"]:
+        print_table([{"labeller": who, **by, "labels": sum(by.values())}
+                     for who, by in stats["labellers"].items()])
+    if stats["agreement"]:
         print()
-        table([{"labellers": " and ".join(row["labellers"]), "items of both": row["items"], "agreed":
-                row["agreed"], "Cohen's kappa": "unknown" if row["kappa"] is None else figure(row["kappa"])}
-               for row in found["agreement"]])
+        print_table([{"labellers": " and ".join(row["labellers"]), "items of both": row["items"],
+                      "agreed": row["agreed"],
+                      "Cohen's kappa": "unknown" if row["kappa"] is None else figure(row["kappa"])}
+                     for row in stats["agreement"]])
+    return None
 
 
-def ask(args) -> None:
+def ask_labels(options: LabelOptions) -> None:
     """One key a line, from a terminal or a pipe; every label is on the disk before the next pair is shown."""
-    with Store.open(args.store, create=False) as store:
-        given = undone = refused = 0
-        asked = store.next(args.labeller)
-        say_to(args, KEYS)
+    from postgrad.data.store import Store
+    from postgrad.runs.display import clean
+    with Store.open(options.store, create=False) as store:
+        labelled = undone = refused = 0
+        asked = store.next(options.labeller)
+        print_text(options, KEYS)
         while True:
-            show(args, asked)
-            key = read_key(args)
+            print_item(options, asked)
+            key = read_key(options)
             if key in (None, "q"):
                 break
             if key == "u":
-                back = store.undo(args.labeller)
+                back = store.undo(options.labeller)
                 undone += back is not None
-                say_to(args, "taken back" if back else "there is nothing to undo")
+                print_text(options, "taken back" if back else "there is nothing to undo")
                 asked = back or asked
             elif asked and key in ("a", "b", "t", "s"):
-                store.label(asked.item.uid, args.labeller,
+                store.label(asked.item.uid, options.labeller,
                             {"a": asked.sides[0], "b": asked.sides[1], "t": "tie", "s": "skip"}[key])
-                given += 1
-                asked = store.next(args.labeller)
+                labelled += 1
+                asked = store.next(options.labeller)
             else:
                 refused += 1
-                say_to(args, f"{key!r} is no key here. {KEYS}")
-        left = store.left(args.labeller)
-    say(args, {"labelled": given, "undone": undone, "refused": refused, "left": left},
-        f"\n{given} labelled, {undone} undone, {left} left for {clean(args.labeller)}")
+                print_text(options, f"{key!r} is no key here. {KEYS}")
+        left = store.left(options.labeller)
+    print_result(options, {"labelled": labelled, "undone": undone, "refused": refused, "left": left},
+                 f"\n{labelled} labelled, {undone} undone, {left} left for {clean(options.labeller)}")
 
 
-def say_to(args, text: str) -> None:
-    if not args.json:
+def print_text(options: CommandOptions, text: str) -> None:
+    from postgrad.runs.display import plain
+    if not options.json:
         plain(sys.stdout, text)
 
 
-def show(args, asked) -> None:
+def print_item(options: CommandOptions, asked: Asked | None) -> None:
     if asked is None:
-        return say_to(args, "\nThere is nothing left to label: u to take the last one back, q to leave.")
+        return print_text(options, "\nThere is nothing left to label: u to take the last one back, q to "
+                          "leave.")
     prompt = "\n".join(f"{m['role']}: {m['content']}" for m in asked.item.messages)
-    say_to(args, "\n".join(["", prompt, "", f"[a] {asked.answers[0]}", "", f"[b] {asked.answers[1]}"]))
+    return print_text(options, f"\n{prompt}\n\n[a] {asked.answers[0]}\n\n[b] {asked.answers[1]}")
 
 
-def read_key(args) -> str | None:
+def read_key(options: CommandOptions) -> str | None:
     """The next key, lower case; None where the input has ended. Empty lines are passed over."""
-    prompt = "> " if sys.stdin.isatty() and not args.json else ""
+    prompt = "> " if sys.stdin.isatty() and not options.json else ""
     while True:
         try:
             key = input(prompt).strip().lower()
@@ -161,4 +196,13 @@ def read_key(args) -> str | None:
             return key
 
 
-ACTIONS = {"import": bring_in, "export": take_out, "make": make, "stats": stats, "ask": ask}
+COMMAND = Command("label", "preferences: a store of pairs of answers, and labellers' judgements", actions=(
+    Command("import", "pairs, rankings, or answers to be labelled, from a JSONL file into the store",
+            ImportLabelsOptions, import_labels),
+    Command("export", "the judgements as a JSONL file to train on", ExportLabelsOptions, export_labels),
+    Command("make", "items to label: two answers of a model to each of a task's prompts", MakeOptions,
+            make_items),
+    Command("stats", "what is in the store: items, labels, contradictions, agreement between labellers",
+            StoreOptions, print_stats),
+    Command("ask", "label in the terminal, one key a line", LabelOptions, ask_labels),
+))

@@ -1,31 +1,54 @@
-"""The command `postgrad ledger`: what a training gained and what it lost."""
+"""`postgrad ledger`: what a training gained and what it lost."""
 
 from __future__ import annotations
 
-from postgrad.cli.measuring_options import LedgerOptions
-from postgrad.cli.options import made
-from postgrad.cli.output import say_json, table
-from postgrad.runs import ledger as book
+from dataclasses import dataclass
+
+from postgrad.cli.options import Command, CommandOptions
+from postgrad.cli.output import print_json, print_table
+from postgrad.system.options import DEVICE
+from postgrad.system.settings import setting
 
 
-def ledger(args) -> int:
+@dataclass(frozen=True, kw_only=True)
+class LedgerOptions(CommandOptions):
+    run: str = setting(about="the folder of a run or of a pipeline", metavar="RUN", positional=True)
+    panel: str | None = setting(None, "standard (words, arithmetic, countdown, questions, constraints, "
+                                "words-es, and text: the perplexity of held-out pretraining text), or names "
+                                "with commas between; without it: as the run has it, else standard",
+                                metavar="standard|NAME,NAME")
+    problems: int | None = setting(None, "problems of each task; without it: as the run has it, else 50")
+    samples: int | None = setting(None, "replies to each problem; without it: as the run has it, else 4")
+    seed: int | None = setting(None, "of the problems and the sampling; without it: as the run has it, else "
+                               "0")
+    all: bool = setting(False, "every checkpoint that the run has kept, not only the first and the last")
+    device: str = setting("cpu", DEVICE)
+
+
+def run_ledger(options: LedgerOptions) -> None:
     from postgrad.recipes.panel import ledger_of
-    asked = made(LedgerOptions, args)
-    found = ledger_of(asked.run, panel=asked.panel, problems=asked.problems, samples=asked.samples,
-                      seed=asked.seed, every=asked.all, device=asked.device,
-                      watch=None if args.json else "auto")
-    first, *others = found["entries"]
-    stages = not all(entry["name"].startswith(("start", "step ")) for entry in found["entries"])
-    others = others if asked.all or stages else others[-1:]
-    against = {entry["name"]: book.lines(first, entry) for entry in others}
-    if args.json:
-        return say_json(found | {"against_first": {name: [line._asdict() for line in lines]
-                                                   for name, lines in against.items()},
-                                 "says": {name: book.sentences(lines) for name, lines in against.items()}})
+    from postgrad.runs import ledger
+    measured = ledger_of(options.run, panel=options.panel, problems=options.problems, samples=options.samples,
+                         seed=options.seed, every=options.all, device=options.device,
+                         watch=None if options.json else "auto")
+    first, *others = measured["entries"]
+    stages = not all(entry["name"].startswith(("start", "step ")) for entry in measured["entries"])
+    others = others if options.all or stages else others[-1:]
+    against = {entry["name"]: ledger.lines(first, entry) for entry in others}
+    if options.json:
+        return print_json(measured | {"against_first": {name: [line._asdict() for line in lines]
+                                                        for name, lines in against.items()},
+                                      "says": {name: ledger.sentences(lines)
+                                               for name, lines in against.items()}})
     for name, lines in against.items():
-        table([book.shown(line) for line in lines],
-              title=f"{asked.run}, {first['name']} against {name}: up to {found['problems']} problems of "
-              f"each task, {found['samples']} samples of each (95 % intervals over problems)")
-        print("\n" + "\n".join(book.sentences(lines)) + "\n")
+        print_table([ledger.shown(line) for line in lines],
+                    title=f"{options.run}, {first['name']} against {name}: up to {measured['problems']} "
+                    f"problems of each task, {measured['samples']} samples of each (95 % intervals over "
+                    "problems)")
+        print("\n" + "\n".join(ledger.sentences(lines)) + "\n")
     return print(f"One interval in twenty misses by chance: believe a small loss when it comes again with "
-                 f"another --seed. Kept in {asked.run}/{book.FILE}.")
+                 f"another --seed. Saved in {options.run}/{ledger.FILE}.")
+
+
+COMMAND = Command("ledger", "what a run gained and what it lost, on a panel of tasks: its start against its "
+                  "end", LedgerOptions, run_ledger)

@@ -4,24 +4,47 @@ from __future__ import annotations
 
 import json
 import sys
-
-from postgrad.runs import display
-
-
-def say_json(obj, file=None) -> None:
-    """One strict JSON document on one line, for another program:
-    not-finite numbers as "nan", "inf", "-inf"."""
-    from postgrad.runs import plain as as_json
-
-    print(json.dumps(as_json(obj), allow_nan=False), file=file or sys.stdout, flush=True)
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TextIO
 
 
-def table(rows: list[dict], title: str = "") -> None:
-    """All columns of the first row."""
-    display.table(rows, list(rows[0]), title=title)
+def print_json(value: object, file: TextIO | None = None) -> None:
+    """One strict JSON document on one line; non-finite numbers as "nan", "inf", "-inf"."""
+    from postgrad.runs import plain
+    print(json.dumps(plain(value), allow_nan=False), file=file or sys.stdout, flush=True)
 
 
-def shown(x) -> str:
-    if isinstance(x, list):
-        return " to ".join(shown(v) for v in x)
-    return f"{x:.3f}" if isinstance(x, float) else str(x)
+def print_table(rows: Sequence[Mapping[str, object]], title: str = "",
+                columns: Sequence[str] | None = None, whole: Sequence[str] = ()) -> None:
+    """The columns of the first row, or those named. whole: columns that a narrow terminal does not cut."""
+    from postgrad.runs.display import table
+    table(rows, list(rows[0]) if columns is None else columns, title=title, whole=whole)
+
+
+def progress_of(label: str, quiet: bool) -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """What goes through items and shows how far it is; quiet: and shows nothing."""
+    return iter if quiet else partial(progress, label=label)
+
+
+def progress(items: Iterable[Any], **arguments: Any) -> Iterable[Any]:
+    from postgrad.runs.display import progress as show_progress
+    return show_progress(items, **arguments)
+
+
+def format_figure(value: object) -> str:
+    """0.1234 -> "0.123", [0.1, 0.2] -> "0.100 to 0.200\""""
+    if isinstance(value, list):
+        return " to ".join(map(format_figure, value))
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def format_value(value: object) -> str:
+    """A value as the command line takes it."""
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def format_share(row: Mapping[str, Any], name: str) -> str:
+    """0.234 with its interval -> 23.4% (20.1 to 27.0)"""
+    low, high = row[f"{name}_interval"]
+    return f"{row[name]:.1%} ({100 * low:.1f} to {100 * high:.1f})"

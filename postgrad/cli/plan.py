@@ -1,62 +1,81 @@
-"""The command `postgrad plan`: a training on many GPUs, before it is started."""
+"""`postgrad plan`: a training on many GPUs, before it is started."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from postgrad.cli.memory import shape_of
-from postgrad.cli.options import made
-from postgrad.cli.output import say_json
-from postgrad.cli.plan_options import PlanOptions
-from postgrad.runs import display
+from postgrad.cli.memory import GB, SHAPE
+from postgrad.cli.options import Command, CommandOptions
+from postgrad.cli.output import print_json, print_table
+from postgrad.system.settings import COUNT, NOT_NEGATIVE, setting
 
-SHOWN = 6  # ways in the table
+if TYPE_CHECKING:
+    from postgrad.recipes.plan import Option
+
+MOST = 6  # layouts in the table
+NOTE = ("Arithmetic, held against what was measured on one H200; nothing past one GPU was measured, and "
+        "links and disks are assumed (docs/scale.md).")
 
 
-def plan(args) -> int:
-    from postgrad import methods
-    from postgrad.recipes.plan import Lengths, Work, cards_named, options
-    from postgrad.training.memory import Setup, parameters
-    asked = made(PlanOptions, args)
-    shape, (count, card) = shape_of(asked.model), cards_named(asked.gpus)
-    method = methods.get_method(asked.method)
-    if not method.source.startswith("rollouts"):
-        raise ValueError(f"plan is for methods that sample, and {method.name} learns from {method.source}: "
-                         "`postgrad memory` says what it asks of a GPU.")
-    work = Work(prompts=asked.prompts, group=asked.group, prompt=asked.prompt_tokens,
-                reply=asked.reply_tokens)
-    lengths = Lengths(mean=asked.reply_tokens, longest=asked.longest, kind=asked.lengths)
-    found = options(shape, method, count, card, work, lengths, Setup(bits=16, lora=asked.lora))
-    if asked.ahead is not None:
-        found = [option for option in found if option.ahead == asked.ahead]
-    if not found:
-        raise ValueError(f"{asked.model} with {method.name} does not fit {asked.gpus} in any way that is "
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(CommandOptions):
+    model: str = setting(about=SHAPE, metavar="MODEL|SIZE", positional=True)
+    gpus: str = setting("8xH100", "how many of which: H200, H100, A100, L40S, RTX4090, B200",
+                        metavar="NxCARD")
+    method: str = setting("grpo", "a row of the table that samples", metavar="NAME")
+    prompts: int = setting(64, "prompts of a step", within=COUNT, metavar="N")
+    group: int = setting(8, "samples of each prompt", within=COUNT, metavar="N")
+    prompt_tokens: int = setting(256, "tokens of a prompt", within=COUNT, metavar="N")
+    reply_tokens: int = setting(512, "tokens of a reply, on average", within=COUNT, metavar="N")
+    longest: int = setting(2048, "tokens of a reply, at most", within=COUNT, metavar="N")
+    lengths: str = setting("geometric", "how replies differ in length", choices=("geometric", "equal"))
+    lora: int = setting(0, "the rank of the adapters; 0 trains all weights", within=NOT_NEGATIVE,
+                        metavar="RANK")
+    ahead: int | None = setting(None, "rollouts.async_depth; without it: 0, 1, 2 and 4 are tried",
+                                metavar="K")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reply_tokens > self.longest:
+            raise ValueError(f"--reply-tokens {self.reply_tokens} is over --longest {self.longest}: the mean "
+                             "cannot be longer than the longest.")
+
+
+def run_plan(options: PlanOptions) -> None:
+    from postgrad.recipes.plan import Lengths, Work, plan_training
+    work = Work(prompts=options.prompts, group=options.group, prompt=options.prompt_tokens,
+                reply=options.reply_tokens)
+    lengths = Lengths(mean=options.reply_tokens, longest=options.longest, kind=options.lengths)
+    parameters, method, layouts = plan_training(options.model, options.method, options.gpus, work, lengths,
+                                                lora=options.lora)
+    layouts = [layout for layout in layouts if options.ahead in (None, layout.ahead)]
+    if not layouts:
+        raise ValueError(f"{options.model} with {method} does not fit {options.gpus} in any way that is "
                          "known here: more GPUs, larger ones, or --lora RANK.")
-    if args.json:
-        say_json({"model": asked.model, "parameters": parameters(shape), "gpus": asked.gpus,
-                  "options": [asdict(option) | {"times": option.times._asdict()} for option in found]})
-        return 0
-    title = f"{asked.model}, {parameters(shape) / 1e9:.2f}B parameters, {method.name} on {asked.gpus}"
-    best = found[0]
-    display.table([line(option) for option in found[:SHOWN]], list(line(best)),
-                  title=f"{title}: seconds of a step, quickest first")
-    display.table(memory_lines(best), ["GPU", "part", "GB"], title="memory of a GPU, the first of these ways")
-    print("\n".join([*(f"Note: {note}." for note in best.notes), WORDS]))
-    return 0
+    if options.json:
+        return print_json({"model": options.model, "parameters": parameters, "gpus": options.gpus,
+                           "options": [asdict(layout) | {"times": layout.times._asdict()}
+                                       for layout in layouts]})
+    best = layouts[0]
+    print_table([plan_line(layout) for layout in layouts[:MOST]],
+                title=f"{options.model}, {parameters / 1e9:.2f}B parameters, {method} on {options.gpus}: "
+                      "seconds of a step, quickest first")
+    print_table([{"GPU": phase, "part": part, "GB": f"{size / GB:.1f}"}
+                 for phase, parts in (("training", best.training), ("sampling", best.sampling))
+                 for part, size in (*parts.items(), ("in all", sum(parts.values())))],
+                title="memory of a GPU, the first of these ways")
+    return print("\n".join([*(f"Note: {note}." for note in best.notes), NOTE]))
 
 
-WORDS = ("Arithmetic, held against what was measured on one H200; nothing past one GPU was measured, and "
-         "links and disks are assumed (docs/scale.md).")
+def plan_line(layout: Option) -> dict[str, str]:
+    parts = {name: f"{seconds:.2f}" for name, seconds in layout.parts.items()}
+    return {"GPUs": layout.layout.words, "ahead": str(layout.ahead), **parts,
+            "waits": f"{layout.times.waiting:.2f}", "step": f"{layout.times.step:.2f}"}
 
 
-def line(option) -> dict:
-    parts = {name: f"{seconds:.2f}" for name, seconds in option.parts.items()}
-    return {"GPUs": option.layout.words, "ahead": str(option.ahead), **parts,
-            "waits": f"{option.times.waiting:.2f}", "step": f"{option.times.step:.2f}"}
-
-
-def memory_lines(option) -> list[dict]:
-    from postgrad.training.memory import GB
-    phases = (("training", option.training), ("sampling", option.sampling))
-    return [{"GPU": phase, "part": part, "GB": f"{size / GB:.1f}"}
-            for phase, parts in phases for part, size in (*parts.items(), ("in all", sum(parts.values())))]
+COMMAND = Command("plan", "a training on many GPUs before it is started: memory, layout, seconds of a step",
+                  PlanOptions, run_plan, """\
+examples:
+  postgrad plan 7B --gpus 8xH100
+  postgrad plan 70B --gpus 64xH100 --method grpo --prompts 128 --group 16 --reply-tokens 1024""")

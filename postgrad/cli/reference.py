@@ -11,19 +11,20 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from postgrad.cli.settings import INDEX, as_shown, as_typed
+from postgrad.cli.output import format_value
+from postgrad.cli.settings import INDEX, format_setting
 
 MADE = "Made from the code by `python -m postgrad.cli.reference`; edit the dataclasses, not this page."
 KEPT = "\0"  # a space at which no line ends
 
 
-def cell(text: object) -> str:
+def escape_cell(text: object) -> str:
     return str(text).replace("|", "\\|").replace("\n", " ")
 
 
 def markdown(columns: list[str], rows: list[list[object]]) -> list[str]:
     lines = [columns, ["---"] * len(columns), *rows]
-    return ["| " + " | ".join(map(cell, line)) + " |" for line in lines]
+    return ["| " + " | ".join(map(escape_cell, line)) + " |" for line in lines]
 
 
 def settings_page() -> str:
@@ -43,7 +44,7 @@ def settings_page() -> str:
         trained = ", ".join(rows_of(recipe)) or recipe
         lines += ["", f"## {recipe}", "", f"`postgrad train NAME` with one of: {trained}.", "",
                   *markdown(["setting", "default", "what it is", "when to change it"],
-                            [[f"`{r['setting']}`", as_shown(r), r["about"], r["when"]] for r in rows])]
+                            [[f"`{r['setting']}`", format_setting(r), r["about"], r["when"]] for r in rows])]
     return "\n".join([*lines, *constants_part()]) + "\n"
 
 
@@ -52,7 +53,7 @@ def constants_part() -> list[str]:
     rows = [row for row in index() if row["setting"].startswith("method.")]
 
     def defaults(row: dict) -> str:
-        return ", ".join(f"{name} {as_typed(value)}" for name, value in row["defaults"].items())
+        return ", ".join(f"{name} {format_value(value)}" for name, value in row["defaults"].items())
 
     return ["", "## Constants of rows", "", "Every number of a row can be set: `method.high=0.3`; so can the "
             "parts that go by a name, `method.correction=tis`, and after them their own numbers: "
@@ -69,9 +70,9 @@ def commands_page() -> str:
     for name, about, command in commands_in(parser(), "postgrad"):
         arguments = [a for a in command._actions if a.dest not in ("help", "json")]
         lines += ["", f"## {name}", "", f"{about[0].upper()}{about[1:]}.", ""]
-        lines += ["```text", usage(name, arguments), "```"]
+        lines += ["```text", usage_line(name, arguments), "```"]
         if arguments:
-            rows = [[f"`{written(a)}`", sentence(a)] for a in arguments]
+            rows = [[f"`{argument_words(a)}`", argument_help(a)] for a in arguments]
             lines += ["", *markdown(["argument", "what it is"], rows)]
         if command.epilog:
             lines += ["", "```text", command.epilog, "```"]
@@ -90,7 +91,7 @@ def commands_in(parser: argparse.ArgumentParser, name: str) -> Iterator[Listed]:
             yield from nested or [(f"{name} {entry.dest}", entry.help, inside)]
 
 
-def written(action: argparse.Action) -> str:
+def argument_words(action: argparse.Action) -> str:
     """An argument as it is typed: --samples N, MODEL, --json."""
     name = action.option_strings[-1] if action.option_strings else ""
     value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else "") or (
@@ -98,10 +99,10 @@ def written(action: argparse.Action) -> str:
     return name if action.nargs == 0 else f"{name} {value}".strip()
 
 
-def usage(name: str, arguments: list[argparse.Action]) -> str:
+def usage_line(name: str, arguments: list[argparse.Action]) -> str:
     """A command as it is typed, what may be left out in brackets."""
     def part(a: argparse.Action) -> str:
-        text = (written(a) + (" ..." if a.nargs in ("*", "+") else "")).replace(" ", KEPT)
+        text = (argument_words(a) + (" ..." if a.nargs in ("*", "+") else "")).replace(" ", KEPT)
         needed = a.required if a.option_strings else a.nargs not in ("*", "?")
         return text if needed else f"[{text}]"
 
@@ -111,7 +112,7 @@ def usage(name: str, arguments: list[argparse.Action]) -> str:
     return "\n".join(lines).replace(KEPT, " ")
 
 
-def sentence(action: argparse.Action) -> str:
+def argument_help(action: argparse.Action) -> str:
     needed = action.option_strings and action.required
     return (action.help or "").replace("%%", "%") + ("; required" if needed else "")
 
@@ -126,7 +127,7 @@ def index_text() -> str:
     return as_json(index())
 
 
-def main(folder: str = "docs") -> int:
+def write_pages(folder: str = "docs") -> int:
     for name, text in pages().items():
         (Path(folder) / name).write_text(text, encoding="utf-8")
     INDEX.write_text(index_text(), encoding="utf-8")
@@ -134,4 +135,4 @@ def main(folder: str = "docs") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:2]))
+    sys.exit(write_pages(*sys.argv[1:2]))

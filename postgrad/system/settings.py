@@ -13,7 +13,7 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache
 from numbers import Integral, Real
@@ -45,6 +45,12 @@ def check_range(name: str, value: object, within: Range | None) -> None:
         raise ValueError(f"{name} is {value}: it must be {within.words}.")
 
 
+def check_choice(name: str, value: object, choices: Sequence[object] | None) -> None:
+    if choices and value not in choices:
+        known = ", ".join(map(str, choices))
+        raise ValueError(f"{name} is {value!r:.80}: expected one of {known}.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """A group of settings: a frozen dataclass, its fields made with `setting`.
@@ -60,7 +66,7 @@ class Settings:
         """Resolves names, then checks every value's type and range."""
         annotations = annotations_of(type(self))
         for f in fields(self):
-            name, value = self.prefix + f.name, getattr(self, f.name)
+            name, value = self.name_of(f.name), getattr(self, f.name)
             if f.metadata.get("resolve") and isinstance(value, str | Mapping):
                 checked = f.metadata["resolve"](value)
             else:
@@ -69,21 +75,32 @@ class Settings:
                 object.__setattr__(self, f.name, checked)
             if checked is not None:
                 check_range(name, checked, f.metadata.get("within"))
+                check_choice(name, checked, f.metadata.get("choices"))
+
+    @classmethod
+    def name_of(cls, field_name: str) -> str:
+        """A setting as errors name it."""
+        return cls.prefix + field_name
 
 
 S = TypeVar("S", bound=Settings)
 
 
 def setting(default: Any = MISSING, about: str = "", when: str = "", within: Range | None = None, *,
-            group: Callable[[], object] | None = None,
-            resolve: Callable[[Any], object] | None = None) -> Any:
+            group: Callable[[], object] | None = None, resolve: Callable[[Any], object] | None = None,
+            choices: Sequence[object] | None = None, metavar: str | None = None,
+            positional: bool = False) -> Any:
     """A field of a config. about: what it is, in a sentence; when: when to change it.
 
     within: the numbers it may have; checked whenever a config is made, None aside.
     group: makes its default, of a field that is a group of settings.
     resolve: makes an object of its name, or of the JSON that it was saved as.
+    choices: the values it may have.
+    metavar, positional: of an option of a command: what stands for its value; not a flag.
     """
-    metadata = {"about": about, "when": when, "resolve": resolve, "within": within}
+    metadata = {"about": about, "when": when, "resolve": resolve, "within": within, "choices": choices,
+                "metavar": metavar, "positional": positional}
+    group = default.copy if isinstance(default, list) else group
     return (field(default_factory=group, metadata=metadata) if group
             else field(default=default, metadata=metadata))
 
@@ -310,6 +327,18 @@ def _replace(config: S, changes: Mapping[str, object]) -> S:
 def flat_settings(config: Settings, prefix: str = "") -> dict[str, object]:
     """Dotted names and values: {"optim.lr": 0.0003, "method": grpo, "method.low": 0.2, ...}"""
     return {row.name: row.value for row in describe_settings(config, prefix)}
+
+
+def default_settings(cls: type[Settings]) -> dict[str, object]:
+    """Dotted names and defaults of a class of configs; required settings have none."""
+    out: dict[str, object] = {}
+    for f in fields(cls):
+        default = f.default if f.default_factory is MISSING else f.default_factory()
+        if isinstance(default, Settings):
+            out |= flat_settings(default, f"{f.name}.")
+        elif default is not MISSING:
+            out[f.name] = default
+    return out
 
 
 class DescribedSetting(NamedTuple):

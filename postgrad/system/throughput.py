@@ -68,7 +68,7 @@ def shares(column: Column) -> dict[str, float]:
     return {PARTS[name]: part / whole for name, part in spent.items() if part > 0} if whole > 0 else {}
 
 
-def told(column: Column) -> str:
+def throughput_words(column: Column) -> str:
     """"sampling 9,870 tokens/s, training 41,000 tokens/s; 61 % of the time sampling, 30 % training;
     0.4 GB"; as much of it as is known."""
     speeds = [f"{part} {round(rate):,} tokens/s" for part, rate in rates(column).items()]

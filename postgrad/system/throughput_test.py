@@ -15,7 +15,7 @@ def test_tokens_a_second_and_parts_of_the_time():
     rows = [first, second] * 3
     assert pace.rates(of(rows)) == {"sampling": 300.0, "training": 500.0}
     assert pace.shares(of(rows)) == {"sampling": 0.4, "scoring": 0.1, "training": 0.4}
-    assert pace.told(of(rows)) == ("sampling 300 tokens/s, training 500 tokens/s; "
+    assert pace.throughput_words(of(rows)) == ("sampling 300 tokens/s, training 500 tokens/s; "
                                    "40 % of the time sampling, 10 % scoring, 40 % training; 0.5 GB")
 
 
@@ -31,9 +31,9 @@ def test_samples_that_are_drawn_ahead_cost_what_is_waited():
 
 
 def test_nothing_is_said_of_what_nobody_logged():
-    assert pace.told(of([])) == pace.told(of([{"loss": 1.0}])) == ""
+    assert pace.throughput_words(of([])) == pace.throughput_words(of([{"loss": 1.0}])) == ""
     wild = {"tokens": 1e308, "time/train": 1e-300, "time/step": math.nan, "memory": math.inf}
-    assert pace.told(of([wild] * 4)) == ""
+    assert pace.throughput_words(of([wild] * 4)) == ""
 
 
 def test_what_another_machine_says_too():

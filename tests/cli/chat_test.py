@@ -14,7 +14,7 @@ from small import CHAT, small_model
 
 from postgrad.cli import chat, main
 from postgrad.cli.settings import config_from_text
-from postgrad.cli.voices import Session, Voice
+from postgrad.recipes.chat_session import ChatSession, ChatModel
 from postgrad.data.tasks import load_task
 from postgrad.models import load_model
 from postgrad.recipes import start
@@ -180,69 +180,69 @@ def test_bad_input_gets_a_sentence(here, capsys, line):
 
 def session(**more):
     """A random model of 128 positions and another, which remember."""
-    voices = [Voice(name, "", LocalSampler(small_model(i), CHAT)) for i, name in enumerate("ab")]
-    return Session(voices, Sampling(max_new_tokens=6, temperature=0), **{"turns": True, **more})
+    models = [ChatModel(name, "", LocalSampler(small_model(i), CHAT)) for i, name in enumerate("ab")]
+    return ChatSession(models, Sampling(max_new_tokens=6, temperature=0), **{"turns": True, **more})
 
 
 def test_each_model_remembers_its_own_turns(capsys):
     talk = session(system="Be brief.")
-    chat.answer(talk, "one", quiet=True)
+    chat.ask_models(talk, "one", quiet=True)
     first = json.loads(capsys.readouterr().out)["replies"]
     rows = talk.replies("two")
     for reply, before in zip(rows[0], first, strict=True):
         assert [m["content"] for m in reply.prompt.messages] == ["Be brief.", "one", before["reply"], "two"]
     assert first[0]["reply"] != first[1]["reply"]
-    chat.command(talk, "/new", True)
+    chat.chat_command(talk, "/new", True)
     assert [m["content"] for m in talk.replies("three")[0][0].prompt.messages] == ["Be brief.", "three"]
     deaf = session(turns=False)
-    chat.answer(deaf, "one", quiet=True)
+    chat.ask_models(deaf, "one", quiet=True)
     assert [m["content"] for m in deaf.replies("two")[0][0].prompt.messages] == ["two"]
 
 
 def test_the_oldest_turns_go_when_the_positions_are_full(capsys):
     talk = session()
-    voice = talk.voices[0]
+    model = talk.models[0]
     turn = ({"role": "user", "content": "how many?"}, {"role": "assistant", "content": "so many"})
-    voice.turns += turn * 30
+    model.turns += turn * 30
     messages = talk.replies("and now?")[0][0].prompt.messages
-    room = voice.sampler.model.config.max_position_embeddings - talk.settings.max_new_tokens
+    room = model.sampler.model.config.max_position_embeddings - talk.settings.max_new_tokens
     assert len(CHAT.render(messages)) <= room
     assert len(CHAT.render((*turn, *messages))) > room  # not one turn too many was given up
     assert (f"forgets the oldest {30 - len(messages) // 2} of 30 turns: it has 128 positions"
             in capsys.readouterr().err)
-    assert not talk.voices[1].turns
+    assert not talk.models[1].turns
 
 
 def test_commands_change_the_session(capsys):
     talk = session()
-    chat.command(talk, "/temp 0.5", False)
-    chat.command(talk, "/system Be kind.", False)
+    chat.chat_command(talk, "/temp 0.5", False)
+    chat.chat_command(talk, "/system Be kind.", False)
     assert talk.settings == Sampling(max_new_tokens=6, temperature=0.5) and talk.system == "Be kind."
-    chat.command(talk, "/system", False)
+    chat.chat_command(talk, "/system", False)
     assert talk.system is None
     for line, why in {"/temp hot": "e.g. /temp 0.7", "/temp -1": "e.g. /temp 0.7",
                       "/problem 1": "of which task", "/problem x": "whole number",
                       "/bye": "/help lists"}.items():
         with pytest.raises(ValueError, match=why):
-            chat.command(talk, line, False)
+            chat.chat_command(talk, line, False)
 
 
 def test_ctrl_c_stops_the_reply_and_not_the_chat(capsys, monkeypatch):
     talk = session()
-    stream, calls = talk.voices[0].sampler.stream, []
+    stream, calls = talk.models[0].sampler.stream, []
 
     def broken(prompt, settings, seed):
         for i, piece in enumerate(stream(prompt, settings, seed)):
             calls.append(piece)
             yield piece
-            if i == 1 and len(talk.voices[0].turns) == 0:
+            if i == 1 and len(talk.models[0].turns) == 0:
                 raise KeyboardInterrupt
 
-    talk.voices[0].sampler.stream = broken
-    assert chat.answer(talk, "one") is False
+    talk.models[0].sampler.stream = broken
+    assert chat.ask_models(talk, "one") is False
     assert "(stopped)" in capsys.readouterr().out
     written = "".join(calls)
-    assert [m["content"] for m in talk.voices[0].turns] == ["one", written] and not talk.voices[1].turns
+    assert [m["content"] for m in talk.models[0].turns] == ["one", written] and not talk.models[1].turns
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: False))
     lines = iter(["two", ""])
     monkeypatch.setattr("builtins.input", lambda prompt: next(lines))
@@ -279,8 +279,8 @@ def test_side_by_side_in_a_wide_terminal_one_under_another_in_a_narrow_one(here,
 
 def test_text_of_a_model_cannot_steer_the_terminal(capsys):
     talk = session(turns=False)
-    for voice in talk.voices:
-        voice.sampler.stream = lambda *_: iter(["ok\x1b]0;title\x07", "\x1b[2J"])
-    chat.answer(talk, "one")
+    for model in talk.models:
+        model.sampler.stream = lambda *_: iter(["ok\x1b]0;title\x07", "\x1b[2J"])
+    chat.ask_models(talk, "one")
     assert "\x1b" not in capsys.readouterr().out
 

@@ -9,7 +9,7 @@ import pytest
 from hostile import mistakes
 
 from postgrad.cli import main
-from postgrad.cli.options import DemoOptions
+from postgrad.cli.train import DemoOptions
 from postgrad.methods import METHODS
 
 

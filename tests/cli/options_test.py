@@ -10,32 +10,32 @@ from pathlib import Path
 import pytest
 
 import postgrad.cli
-from postgrad.cli import COMMANDS, commands, main, options, parser, reference
-from postgrad.cli.options import add_options, made
+from postgrad.cli import COMMANDS, audit, main, parser, reference
+from postgrad.cli.memory import MemoryOptions
+from postgrad.cli.options import CommandOptions, add_options, options_from
 from postgrad.evaluation.edits import PROBES
-from postgrad.system.options import Held, PickConfig, option
-from postgrad.system.settings import Settings
-from postgrad.training.memory import Setup
+from postgrad.system.options import FootprintOptions, PickConfig
+from postgrad.system.settings import Settings, setting
 
 ALL = [*(c for c in COMMANDS if not c.actions), *(a for c in COMMANDS for a in c.actions)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Some(Settings):
-    place: str = option(about="where", positional=True)
-    several: list[str] = option([], "more places", positional=True)
-    how_many: int = option(3, "100 % of them")
-    share: float | None = option(None, "a share; without it: all")
-    name: str = option(about="who", metavar="NAME")
-    loud: bool = option(False, "a switch")
-    word: list[str] = option([], "may be said twice")
-    kind: str = option("a", "one of two; a is the default", choices=("a", "b"))
+    place: str = setting(about="where", positional=True)
+    several: list[str] = setting([], "more places", positional=True)
+    how_many: int = setting(3, "100 % of them")
+    share: float | None = setting(None, "a share; without it: all")
+    name: str = setting(about="who", metavar="NAME")
+    loud: bool = setting(False, "a switch")
+    word: list[str] = setting([], "may be said twice")
+    kind: str = setting("a", "one of two; a is the default", choices=("a", "b"))
 
 
 def read(*words, cls=Some):
     made_here = argparse.ArgumentParser(exit_on_error=False)
     add_options(made_here, cls)
-    return made(cls, made_here.parse_args(words))
+    return options_from(cls, made_here.parse_args(words))
 
 
 def test_a_field_is_an_argument():
@@ -70,24 +70,23 @@ def test_every_flag_has_a_sentence(command):
 
 
 def test_every_command_is_carried_out_by_something():
-    assert {c.name for c in COMMANDS} == set(commands.COMMANDS)
-    from postgrad.cli import exercise, label
-    assert {a.name for c in COMMANDS for a in c.actions} == {*label.ACTIONS, *exercise.ACTIONS}
+    assert len({command.run for command in ALL}) == len(ALL)
+    assert all(issubclass(command.options, CommandOptions) for command in ALL)
 
 
 def test_what_is_written_in_two_places_is_the_same():
-    assert options.PROBES.split(",") == list(PROBES)
-    assert {f.name for f in fields(Held)} < {f.name for f in fields(Setup)}
+    assert audit.PROBES.split(",") == list(PROBES)
+    assert {f.name for f in fields(FootprintOptions)} < {f.name for f in fields(MemoryOptions)}
     args = parser().parse_args(["pick", "tiny", "--task", "words", "--out", "x"])
-    assert made(PickConfig, args) == PickConfig(model="tiny", task="words")
+    assert options_from(PickConfig, args) == PickConfig(model="tiny", task="words")
 
 
 @pytest.mark.parametrize(("line", "words"), [
-    ("pick tiny --task words --out x --samples 0", "samples 0 must be at least 1"),
+    ("pick tiny --task words --out x --samples 0", "--samples is 0: it must be at least 1"),
     ("pick tiny --task words --out x --keep passing --reward r", "say which score passes with --threshold"),
     ("rlaif tiny --task words --out x --samples 1", "2 samples to make a pair"),
-    ("audit tiny --count 1", "--count 1 must be at least 2"),
-    ("eval tiny --task words --samples 0", "--samples 0"),
+    ("audit tiny --count 1", "--count is 1: it must be at least 2"),
+    ("eval tiny --task words --samples 0", "--samples is 0"),
 ])
 def test_a_dataclass_checks_its_flags(line, words, capsys):
     assert main(line.split()) == 2

@@ -183,7 +183,7 @@ def every_settings(known=Settings):
 
 def test_every_config_and_every_option_keeps_its_ranges():
     """One with checks of its own also makes those that its fields name."""
-    from postgrad.cli import measuring_options, options  # noqa: F401
+    import postgrad.cli  # noqa: F401
     for recipe in recipes.CONFIGS:
         recipes.config_class(recipe)
     checking = [found for found in every_settings() if "__post_init__" in vars(found)]

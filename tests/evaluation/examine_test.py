@@ -6,7 +6,7 @@ import pytest
 from coverage_cells import AMONG, ASKED, LEAST, SHARES, Cell, covered
 from small import CHAT, small_model
 
-from postgrad.cli.pipelines import stage_row
+from postgrad.cli.train import demo_row
 from postgrad.data.tasks import Task
 from postgrad.evaluation import against_first, evaluate_task
 from postgrad.maths.intervals import student, wilson
@@ -119,7 +119,7 @@ def test_pairs_of_one_prompt_are_not_independent(method):
 def test_tables_and_the_report_show_them():
     row = asked([["yes", "no"]] * 20, samples=2)
     stage = {"name": "base", "format": 1.0, "seconds": 1.0, **row}
-    shown = stage_row(stage)
+    shown = demo_row(stage)
     assert shown["pass@1"] == "50.0% (46.4 to 53.6)" and shown["greedy"] == "100.0% (82.0 to 100.0)"
     assert shown["pass@2"] == "100.0% (82.0 to 100.0)"
     cells = {line["label"]: line["cells"][0] for line in table([stage])}

@@ -227,14 +227,14 @@ def test_fit_says_what_was_chosen_unless_nobody_watches(tmp_path, capsys):
 
 
 def test_a_stage_that_stopped_goes_on_with_what_was_chosen(tmp_path, monkeypatch):
-    from postgrad.cli.watching import Stages
+    from postgrad.cli.train import StageDisplays
     from postgrad.recipes.pipelines.stages import Stage
     from postgrad.recipes.sft import SFTConfig
     stage = Stage(name="sft", config=SFTConfig(task="words", steps=1, examples=4, rows_per_step=2))
-    first = stage.carry_out(tmp_path, Stages(True), "")
+    first = stage.carry_out(tmp_path, StageDisplays(True), "")
     first.status("stopped")
     monkeypatch.setitem(defaults.RATES, "sft", (7.0, 0.0))
-    assert stage.carry_out(tmp_path, Stages(True), "").config["optim"]["lr"] == 1e-3
+    assert stage.carry_out(tmp_path, StageDisplays(True), "").config["optim"]["lr"] == 1e-3
 
 
 def test_a_pipeline_s_rate_follows_the_model_too(monkeypatch):

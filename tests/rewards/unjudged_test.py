@@ -10,7 +10,7 @@ from small import CHAT
 
 import postgrad as pg
 from postgrad.cli import main
-from postgrad.cli.voices import Reply, Session
+from postgrad.recipes.chat_session import ChatReply, ChatSession
 from postgrad.data.tasks import Task, load_task
 from postgrad.evaluation.audit import answers_of_task
 from postgrad.recipes.process import labelled, left_out
@@ -94,7 +94,7 @@ BARE = Task(name="bare", about="", prompts=lambda split, count, seed: PROMPTS[:c
 
 def test_a_verifier_that_raises_is_an_error_wherever_it_is_asked():
     """In a chat, an audit, the labels of an outcome model, and the proof on gold."""
-    class Voice:
+    class ChatModel:
         name, made_by = "one", ""
 
         class sampler:
@@ -103,8 +103,8 @@ def test_a_verifier_that_raises_is_an_error_wherever_it_is_asked():
                 yield "?"
                 return True
 
-    reply = Reply(Voice(), PROMPTS[0], PROMPTS[0])
-    assert list(Session([], None, task=BARE).write(reply)) == ["?"]
+    reply = ChatReply(ChatModel(), PROMPTS[0], PROMPTS[0])
+    assert list(ChatSession([], None, task=BARE).write(reply)) == ["?"]
     assert reply.verdict.error.startswith("infrastructure: the verifier raised KeyError")
     answers, truth = answers_of_task(BARE, 4, 0)
     with pytest.raises(ValueError, match="the verifier of task bare failed on 4 answers: infrastructure: "):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from postgrad.runs.display.text import clean, duration, figure, is_terminal, plain, sparkline
-from postgrad.system.throughput import told
+from postgrad.system.throughput import throughput_words
 
 SHOWN = {"reward": "reward", "pass@1": "pass@1", "accuracy": "accuracy",
          "held-out accuracy": "held-out accuracy", "length": "length", "kl": "KL", "entropy": "entropy",
@@ -117,7 +117,7 @@ class Display:
 
     def speed(self) -> str:
         """Tokens a second, the parts of the time, the memory."""
-        return told(lambda name: self.series.get(name, ()))
+        return throughput_words(lambda name: self.series.get(name, ()))
 
     def panel(self):
         """The live picture, drawn anew a few times a second."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from postgrad.studio.pages import dur, num
 from postgrad.studio.runs import processes
 from postgrad.studio.runs.traces import Trace, finite_or_none
-from postgrad.system.throughput import RECENT, told
+from postgrad.system.throughput import RECENT, throughput_words
 
 ENDED = ("stopped", "interrupted", "failed")
 
@@ -51,7 +51,7 @@ def progress_text(trace: Trace, state: str | None, now: float | None = None) -> 
 
 def speed_text(trace: Trace) -> str:
     """Tokens a second, the parts of the time, the memory."""
-    return told(lambda name: trace.column(name)[1])
+    return throughput_words(lambda name: trace.column(name)[1])
 
 
 def last_log_time(trace: Trace) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from postgrad.models.families import Config
 from postgrad.models.layer import MatrixSpec, NormSpec, layer_spec, outer_weights
-from postgrad.system.options import Held
+from postgrad.system.options import FootprintOptions
 
 
 def llama(layers: int, width: int, inner: int, heads: int, kv: int, vocab: int,
@@ -27,7 +27,7 @@ SIZES = {  # Llama 3.2 1B; Llama 2 7B, 13B and 70B
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setup(Held):
+class Setup(FootprintOptions):
     """How the models are held and trained.
 
     bits 32: everything in float32. 16: weights in bfloat16 and, of those that are trained, masters in

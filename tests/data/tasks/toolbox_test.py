@@ -10,7 +10,7 @@ from paths import ROOT
 
 import postgrad as pg
 from postgrad.cli import main
-from postgrad.cli.voices import Reply, Session, Voice
+from postgrad.recipes.chat_session import ChatReply, ChatSession, ChatModel
 from postgrad.data.environments import episode
 from postgrad.data.tasks import toolbox
 from postgrad.models.chat.tools import read_reply, tool_schema
@@ -84,9 +84,9 @@ def test_in_a_chat_the_tasks_tools_answer():
     _, chat = open_writer("tiny-chat")
     for known, calls in ((problem, 2), (None, 2)):
         sampler = Says(chat, f"<tool>calc {sum_of}</tool>", f"<answer>{problem.answer}</answer>")
-        session = Session([Voice("said", "", sampler)], Sampling(max_new_tokens=20), task=task)
-        reply = Reply(session.voices[0], Prompt(id="q", messages=problem.messages), known)
-        shown = "".join(session.write(reply))
+        session = ChatSession([ChatModel("said", "", sampler)], Sampling(max_new_tokens=20), task=task)
+        reply = ChatReply(session.models[0], Prompt(id="q", messages=problem.messages), known)
+        shown = "".join(session.sample(reply))
         assert f"[tool] {problem.answer}\n" in shown and len(sampler.asked) == calls
         assert str(problem.answer) in sampler.asked[1] and reply.text == f"<answer>{problem.answer}</answer>"
         assert [t["role"] for t in reply.turns] == ["assistant", "tool"] and reply.ended == "end"

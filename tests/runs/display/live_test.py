@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from postgrad.cli.output import say_json
+from postgrad.cli.output import print_json
 from postgrad.runs.display import Display, clean, duration, figure, progress, sparkline, table
 
 EVIL = "[bold red]x[/] \x1b[2J\x1b]0;owned\x07 \r\u202eabc [link=http://x]y[/link] [/nothing]"
@@ -215,7 +215,7 @@ def test_text_that_the_encoding_lacks_is_replaced_not_fatal():
 
 
 def test_json_is_strict_and_alone(capsys):
-    say_json({"a": math.nan, "b": [1.5, math.inf], "c": "é\x1b"})
+    print_json({"a": math.nan, "b": [1.5, math.inf], "c": "é\x1b"})
     out = capsys.readouterr().out
     assert out.count("\n") == 1 and out.isascii() and "\x1b" not in out
     assert json.loads(out, parse_constant=lambda name: 1 / 0) == {"a": "nan", "b": [1.5, "inf"], "c": "é\x1b"}

@@ -182,7 +182,8 @@ def warm() -> None:
     import transformers.models.gpt2.modeling_gpt2  # noqa: F401
     assert gguf and pyarrow.parquet
     from postgrad import recipes
-    from postgrad.cli import audit, chat, commands, label, rlaif  # noqa: F401
+    from postgrad.cli import chat_panels  # noqa: F401
+    from postgrad.recipes import audit, chat_session, label_items, pick, rlaif  # noqa: F401
     from postgrad.studio import app  # noqa: F401
     for name in recipes.RECIPES:
         recipes.module(name)

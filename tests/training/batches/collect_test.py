@@ -29,7 +29,7 @@ SMALL = {"problems": 6, "samples": 2, "max_new_tokens": 6}
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Progress from the first moment on."""
-    for place in ("cli.commands", "cli.rlaif", "cli.label", "recipes.measuring"):
+    for place in ("cli.output", "recipes.measuring"):
         monkeypatch.setattr(f"postgrad.{place}.progress", partial(progress, after=0.0))
 
 

@@ -1,0 +1,298 @@
+"""`postgrad demo`, `train` and `resume`: trainings in the terminal."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import MISSING, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from postgrad.cli.options import Command, CommandOptions
+from postgrad.cli.output import (
+    format_figure,
+    format_share,
+    format_value,
+    print_json,
+    print_table,
+    progress_of,
+)
+from postgrad.cli.settings import config_from_text, print_settings
+from postgrad.system import processes
+from postgrad.system.parse import parse_value, split_setting
+from postgrad.system.settings import Settings, default_settings, describe_settings, setting
+
+DEMO = "runs/demo"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions(CommandOptions):
+    quick: bool = setting(False, "a shorter one: a quarter of the work")
+    seed: int = setting(0, "of everything random")
+    run: str = setting(DEMO, "where to write; a demo that was stopped there is resumed, a finished one is "
+                       "kept under another name", metavar="FOLDER")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(CommandOptions):
+    recipe: str = setting(about="e.g. grpo:words, sft:words, dapo:arithmetic", metavar="RECIPE[:SETTING]",
+                          positional=True)
+    changes: list[str] = setting([], "a setting, e.g. optim.lr=1e-4 steps=20", metavar="KEY=VALUE",
+                                 positional=True)
+    task: str | None = setting(None, "a task's name, your Python file, a .jsonl of questions and answers, or "
+                               "VERIFIER:FILE.jsonl", metavar="NAME|FILE")
+    agent: str | None = setting(None, "a program of yours with an OpenAI client that plays the episodes: "
+                                "agent.command", metavar="COMMAND")
+    run: str | None = setting(None, "the run's folder; without it: runs/RECIPE-SETTING-N", metavar="FOLDER")
+    show: bool = setting(False, "print the settings, each with a sentence, and stop; no task need be named")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions(CommandOptions):
+    run: str = setting(about="the folder of a run or a pipeline", metavar="FOLDER", positional=True)
+    changes: list[str] = setting([], "train to step N instead of the step that the run began with; or "
+                                 "sampler=http://HOST:PORT, where its samplers are now",
+                                 metavar="steps=N", positional=True)
+
+
+# commands
+
+def run_demo(options: DemoOptions) -> int:
+    """Starts the demo, or resumes one that was stopped; a finished one is renamed."""
+    from postgrad import recipes
+    from postgrad.recipes.pipelines import demo
+    from postgrad.recipes.pipelines.carry import unfinished
+    folder = Path(options.run)
+    config = demo.quick(options.seed) if options.quick else demo.full(options.seed)
+    command = ("postgrad demo" + (" --quick" if options.quick else "")
+               + (f" --seed {options.seed}" if options.seed else ""))
+    note = f"resuming the demo in {folder}" if unfinished(config, folder) else move_aside(folder)
+    if note and not options.json:
+        print(note)
+    place = "" if folder == Path(DEMO) else f" --run {folder}"
+    return follow_pipeline(options, folder, partial(recipes.start, "demo", config, folder, command=command),
+                           again=command + place)
+
+
+def move_aside(folder: Path) -> str:
+    """Renames a folder that is not empty; -> a sentence on it, "" where there was none."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return ""
+    names = (folder.with_name(f"{folder.name}-{n}") for n in range(1, 10_000))
+    aside = next(path for path in names if not path.exists())
+    folder.rename(aside)
+    return f"what was in {folder} is kept in {aside}"
+
+
+def run_train(options: TrainOptions) -> int:
+    changes = [*options.changes, *([f"agent.command={options.agent}"] if options.agent else [])]
+    if options.show:
+        return print_settings(options.recipe, changes, options.task, as_json=options.json)
+    from postgrad import recipes
+    from postgrad.recipes.defaults import choose_defaults
+    from postgrad.recipes.fit import free_folder
+    from postgrad.recipes.running import check_place
+    processes.join()
+    folder = (Path(options.run) if options.run
+              else processes.agreed(lambda: free_folder(options.recipe), "named the run"))
+    recipe, config = config_from_text(options.recipe, changes, options.task)
+    is_pipeline = recipe in recipes.STAGED
+    if not is_pipeline:
+        check_place(folder)
+    config, chosen = choose_defaults(config)
+    intro = describe_run(options.recipe, folder, config, {c.setting: c.why for c in chosen.choices},
+                         f"{chosen.model} has {chosen.size} parameters" if chosen.choices else "",
+                         "pipeline.json" if is_pipeline else "run.json")
+    command = shlex.join(["postgrad", "train", options.recipe, *changes,
+                          *(["--task", options.task] if options.task else [])])
+    go = partial(recipes.start, recipe, config, folder, command=command)
+    if is_pipeline:
+        return follow_pipeline(options, folder, go, intro=intro)
+    return follow_run(options, folder, options.recipe, config.steps, go, intro)
+
+
+def describe_run(spec: str, folder: Path, config: Settings, reasons: Mapping[str, str], model: str,
+                 file: str) -> str:
+    """What is trained: the settings that are not the defaults, those that the model decides with the reason,
+    and where all of them are saved."""
+    rows = [(name, format_value(value), reasons.get(name, "")) for name, value in changed_settings(config)]
+    widths = [max((len(row[i]) for row in rows), default=0) for i in (0, 1)]
+    lines = [f"  {name:<{widths[0]}}  {value:<{widths[1]}}  {why}".rstrip() for name, value, why in rows]
+    count = sum(1 for _ in describe_settings(config))
+    return "\n".join([f"{spec} -> {folder}" + (f"   {model}" if model else ""), *lines,
+                      f"  all {count} settings: {folder / file}, or postgrad train {spec} --show"])
+
+
+def changed_settings(config: Settings) -> Iterator[tuple[str, object]]:
+    """Names and values of the settings that are not the defaults of the recipe; of a method's constants those
+    that are not the method's own."""
+    defaults = default_settings(type(config))
+    method = getattr(config, "method", None)
+    saved = method.saved() if method is not None else None
+    constants = saved if isinstance(saved, Mapping) else {}
+    for row in describe_settings(config):
+        head, _, inner = row.name.partition(".")
+        if head == "method" and inner:
+            changed = inner in constants
+        else:
+            changed = defaults.get(row.name, MISSING) != row.value
+        if changed:
+            yield row.name, row.value
+
+
+def run_resume(options: ResumeOptions) -> int | None:
+    from postgrad import recipes
+    from postgrad.recipes.running import finished
+    from postgrad.runs import Run
+    folder, changes = Path(options.run), parse_resume(options.changes)
+    steps, go = changes.get("steps"), partial(recipes.resume, folder, **changes)
+    if recipes.pipeline_in(folder):
+        return follow_pipeline(options, folder, go)
+    processes.join()
+    run = Run.open(folder)
+    recipe, began_with = run.started()
+    if note := finished(run, steps):
+        if not processes.leads():
+            return 0
+        return print_json(run.summary() | {"folder": str(folder)}) if options.json else print(note)
+    return follow_run(options, folder, run.info.get("method") or recipe, steps or began_with, go)
+
+
+def parse_resume(changes: Sequence[str]) -> dict[str, Any]:
+    """["steps=80"] -> {"steps": 80}: what can change when a run is resumed."""
+    types = {"steps": int, "sampler": str}
+    out: dict[str, Any] = {}
+    for change in changes:
+        if change.partition("=")[0] not in types or "=" not in change:
+            raise ValueError(f"{change!r}: a run is resumed with the settings it began with, and steps=N and "
+                             "sampler=http://HOST:PORT alone can change; for others start a new run, which "
+                             "model=RUN begins where this one ended.")
+        name, text = split_setting(change)
+        out[name] = parse_value(text, types[name], name)
+    return out
+
+
+# displays
+
+class StageDisplays:
+    """The stages of a pipeline, each with a display of its own. intro: printed before the first."""
+
+    def __init__(self, quiet: bool, intro: str = ""):
+        self.quiet, self.intro = quiet, "" if quiet else intro
+
+    def begin(self) -> None:
+        if self.intro:
+            print(self.intro)
+            self.intro = ""
+
+    def stage(self, name: str, steps: int) -> AbstractContextManager[Any]:
+        from postgrad.runs.display import Watch
+        self.begin()
+        return nullcontext() if self.quiet else Watch(name, steps)
+
+    def track(self, label: str) -> Callable[[Any], Any]:
+        self.begin()
+        return progress_of(label, self.quiet)
+
+
+@contextmanager
+def exit_on_stop(folder: Path, again: str) -> Iterator[None]:
+    """A signal ends the command with its code and a sentence on how to resume; the first rank prints it."""
+    from postgrad.system.signals import Stopped
+    try:
+        yield
+    except Stopped as end:
+        if processes.leads():
+            print(f"\n{end}; saved. Go on with: {again}", file=sys.stderr)
+        sys.exit(end.exit_code)
+    except KeyboardInterrupt:
+        if not any((folder / name).exists() for name in ("run.json", "pipeline.json")):
+            raise
+        print(f"\nstopped at once. Go on from the last checkpoint with: {again}", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+
+
+def follow_run(options: CommandOptions, folder: Path, title: str, steps: int, go: Callable[..., Any],
+               intro: str = "") -> int:
+    """Trains with a display, and says at the end where things are. intro: printed once all is checked."""
+    from postgrad.runs.display import Watch
+    leads = processes.leads()
+    with exit_on_stop(folder, again=f"postgrad resume {folder}"):
+        if options.json or not leads:
+            run = go(watch=None)
+        else:
+            with Watch(title, steps, intro=intro) as watch:
+                run = go(watch=watch)
+    processes.leave()
+    if not leads:
+        return 0
+    if options.json:
+        print_json(run.summary() | {"folder": str(folder)})
+    else:
+        scores = run.info["recipe"] in ("reward", "process")  # and writes no text
+        print(f"done: {folder}\n  postgrad runs {folder}   postgrad {'audit' if scores else 'chat'} {folder}")
+    return 0
+
+
+def follow_pipeline(options: CommandOptions, folder: Path, go: Callable[..., Any], again: str = "",
+                    intro: str = "") -> int:
+    """Runs a pipeline, and prints its tables. again: the command that resumes it."""
+    with exit_on_stop(folder, again=again or f"postgrad resume {folder}"):
+        summary = go(watch=StageDisplays(options.json, intro))
+    if options.json:
+        print_json(summary | {"folder": str(folder)})
+        return 0
+    print()
+    if summary["recipe"] == "demo":
+        print_demo(folder, summary)
+        return 0
+    for title, rows in summary.get("tables", {}).items():
+        print_table([with_intervals(row) for row in rows], title=title)
+    print(f"{summary['minutes']:.1f} minutes. Runs and figures: {folder}")
+    return 0
+
+
+def with_intervals(row: Mapping[str, Any]) -> dict[str, str]:
+    """A row as text: a figure with its interval behind it, a pair of numbers as "low to high"."""
+    out = {}
+    for name, value in row.items():
+        if name.endswith("_interval") and name.removesuffix("_interval") in row:
+            continue
+        interval = row.get(f"{name}_interval")
+        out[name] = format_figure(value) + (f" ({format_figure(interval)})" if interval else "")
+    return out
+
+
+def print_demo(folder: Path, summary: Mapping[str, Any]) -> None:
+    """Base, SFT and RL in figures and in answers, and what to try next."""
+    from postgrad.recipes.pipelines.demo import NEXT
+    title = (f"Word problems: {summary['problems']} held out, {summary['samples']} samples each "
+             "(95 % intervals)")
+    print_table([demo_row(stage) for stage in summary["stages"]], title=title)
+    for question in summary["answers"]:
+        print(f"\n{question['question']}  (answer: {question['gold']})")
+        for stage in question["stages"]:
+            print(f"  {stage['name']:<5}{'right' if stage['correct'] else 'wrong':<7}{stage['text']!r}")
+    print(f"\n{summary['seconds_total'] / 60:.1f} minutes. Curves: {folder}/report.html   figures: "
+          f"{folder}/summary.json")
+    print("\nNext:\n" + "\n".join(f"  {line.replace(DEMO, str(folder))}" for line in NEXT))
+
+
+def demo_row(stage: Mapping[str, Any]) -> dict[str, str]:
+    shares = ("pass@1", f"pass@{stage['samples']}", "greedy")
+    return {"stage": stage["name"], **{name: format_share(stage, name) for name in shares},
+            "in form": f"{stage.get('format', 0):.1%}", "mean length": f"{stage['mean_length']:.1f}",
+            "minutes": f"{stage['seconds'] / 60:.1f}"}
+
+
+COMMANDS = (
+    Command("demo", "watch a small model learn to reason: base, SFT, RL, measured", DemoOptions, run_demo),
+    Command("train", "train a model by a recipe", TrainOptions, run_train,
+            "recipes: postgrad methods   settings: postgrad train RECIPE --show"),
+    Command("resume", "resume a run from its last checkpoint, to the same bits as if it had never stopped",
+            ResumeOptions, run_resume),
+)

@@ -1,0 +1,50 @@
+"""A model by its name as an application that speaks OpenAI's protocol (serving/)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from starlette.types import ASGIApp
+
+from postgrad.resolve.handles import begins_with
+from postgrad.resolve.models import open_folder, open_writer, run_named
+from postgrad.resolve.weights import is_weights_folder, shown_in
+from postgrad.serving.app import create_app
+from postgrad.serving.follow import Checkpoints, Pushed
+from postgrad.serving.record import Recorder
+from postgrad.serving.served import Served
+
+PUSH_INTERVAL = 0.05  # seconds between two looks into a folder of weights, for which a training waits
+
+
+class ServedModel(NamedTuple):
+    """context: tokens of a prompt and its reply; follows: whether newer weights are loaded as they appear."""
+
+    app: ASGIApp
+    name: str
+    context: int
+    follows: bool
+
+
+def serve_model(model: str, *, name: str | None, rows: int, context: int, queue: int, record: str | None,
+                every: float, device: str, token: str | None) -> ServedModel:
+    """model: a name; a run, whose newest checkpoint is followed; or a folder of weights that a training
+    leaves for its samplers. every: seconds between two looks for newer weights."""
+    pushed = is_weights_folder(model)
+    run = None if pushed else run_named(model)
+    folder = shown_in(model)[0] if pushed else open_folder(model)
+    folder = begins_with(folder) if pushed and not folder.is_dir() else folder
+    net, chat = open_writer(folder, device)
+    training = Pushed(model, device, folder.name) if pushed else None
+    weights = training.begin(net) if training else None
+    step = weights.step if weights else int(folder.name) if run and folder.name.isdecimal() else 0
+    context = min(context, net.config.max_position_embeddings)
+    name = name or (Path(model).resolve().name if run or Path(model).exists() else model)
+    served = Served.of(net.requires_grad_(False), chat, name, rows=rows, context=context, waiting=queue,
+                       version=step)
+    served.recorder = Recorder(record, chat) if record else None
+    newer = training or (Checkpoints(run[0], device, step) if run and run[1] is None else None)
+    served.weights = weights.name if weights else ""
+    app = create_app(served, token=token, newer=newer, every=min(every, PUSH_INTERVAL) if weights else every)
+    return ServedModel(app, name, context, newer is not None)
