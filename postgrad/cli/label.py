@@ -109,8 +109,8 @@ def make_items(options: MakeOptions) -> None:
                               split=options.split,
                               track=progress_of(f"{options.model} on {options.task}", options.json))
     print_result(options, counts, f"{options.store}: {plural(counts['added'], 'new item')}, "
-                 f"{counts['known']} known, of {plural(counts['prompts'], 'prompt')} ({options.prompts} asked "
-                 f"for); {counts['skipped']} skipped, for the answers were equal\n"
+                 f"{counts['known']} known, of {plural(counts['prompts'], 'prompt')} "
+                 f"({options.prompts} asked for); {counts['skipped']} skipped, for the answers were equal\n"
                  f"Label them: postgrad label ask --store {options.store} --labeller NAME")
 
 

@@ -51,8 +51,8 @@ def method_fields(row: Method) -> dict[str, object]:
 def print_method(row: Method) -> None:
     """Its functions with their formulas and places, its constants, its departures and its neighbours."""
     from postgrad.methods import METHODS
-    from postgrad.methods.row import format_call
     from postgrad.methods.pages import method_page
+    from postgrad.methods.row import format_call
     about = method_page(row, METHODS)
     print(f"{about.name}: {about.about}\nlearns from {about.source}\npaper: {about.paper or 'none'}")
     for part in about.parts:

@@ -130,8 +130,9 @@ class ChatSession:
         sampler, task = reply.model.sampler, self.task
         prompt = replace(reply.problem, messages=reply.prompt.messages) if reply.problem else reply.prompt
         seed = seed_of(self.seed, reply.prompt.id, 0)
-        game = Episode(prompt, task.play or using_tools(task.verify if reply.problem else unjudged), task.tools,
-                       sampler.chat, seed=seed, env_seed=seed_of(self.seed, "environment", prompt.id, 0),
+        verify = task.verify if reply.problem else unjudged
+        game = Episode(prompt, task.play or using_tools(verify), task.tools, sampler.chat, seed=seed,
+                       env_seed=seed_of(self.seed, "environment", prompt.id, 0),
                        room=sampler.positions - self.settings.max_new_tokens, turns=turns_of(task))
         finished, seen, row = True, len(prompt.messages), None
         game.step()

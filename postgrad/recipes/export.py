@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from postgrad.models import load_model, load_scalar, save_model
-from postgrad.models.load import deciding_files, is_scalar_model
+from postgrad.models.load import is_scalar_model, model_files
 from postgrad.models.peft import copy_adapter, is_adapter
 from postgrad.recipes.card import card
 from postgrad.resolve.models import open_chat, open_folder
@@ -46,7 +46,7 @@ def export(name: str, out: Path, *, adapter: bool = False, dtype: str | None = N
 
 def weight_bytes(name: str) -> int:
     """The size of a model's weights on the disk."""
-    return sum(path.stat().st_size for path in deciding_files(open_folder(name)))
+    return sum(path.stat().st_size for path in model_files(open_folder(name)))
 
 
 def adapter_of(name: str, folder: Path) -> Path:

@@ -47,8 +47,8 @@ def check_range(name: str, value: object, within: Range | None) -> None:
 
 def check_choice(name: str, value: object, choices: Sequence[object] | None) -> None:
     if choices and value not in choices:
-        known = ", ".join(map(str, choices))
-        raise ValueError(f"{name} is {value!r:.80}: expected one of {known}.")
+        *others, last = map(str, choices)
+        raise ValueError(f"{name} is {value!r:.80}: expected {', '.join(others)} or {last}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,10 @@ from small import CHAT, small_model
 
 from postgrad.cli import chat, main
 from postgrad.cli.settings import config_from_text
-from postgrad.recipes.chat_session import ChatSession, ChatModel
 from postgrad.data.tasks import load_task
 from postgrad.models import load_model
 from postgrad.recipes import start
+from postgrad.recipes.chat_session import ChatModel, ChatSession
 from postgrad.records import Prompt
 from postgrad.resolve.models import begins_with, open_folder, open_model
 from postgrad.resolve.stages import stages

@@ -100,7 +100,7 @@ WRONG = {
     "make --model nowhere --task questions": "no model at nowhere",
     "make --model tiny --task wrods": "did you mean 'words'?",
     "make --model tiny --task words --prompts 0": "must be at least 1",
-    "make --model tiny --task words --temperature 0": "only differ above 0",
+    "make --model tiny --task words --temperature 0": "above 0, for the two answers to differ",
 }
 
 

@@ -248,7 +248,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     ("tiny-chat", "tiny-chat is no reward model: it scores all 0"),
     ("nowhere", "no model at nowhere"),
     ("model --probes lenght", "no probe 'lenght': did you mean 'length'?"),
-    ("model --count 1", "--count 1 must be at least 2"),
+    ("model --count 1", "--count is 1: it must be at least 2"),
     ("model --task questions --pairs x.jsonl", "not both"),
     ("model --pairs x.jsonl", "no file x.jsonl"),
     ("model --out no/where.json", "there is no folder no"),

@@ -10,9 +10,9 @@ from small import CHAT
 
 import postgrad as pg
 from postgrad.cli import main
-from postgrad.recipes.chat_session import ChatReply, ChatSession
 from postgrad.data.tasks import Task, load_task
 from postgrad.evaluation.audit import answers_of_task
+from postgrad.recipes.chat_session import ChatReply, ChatSession
 from postgrad.recipes.process import labelled, left_out
 from postgrad.records import Conversation, Prompt, Rollout, Verdict
 from postgrad.rewards.base import VerifierReward, check, guarded

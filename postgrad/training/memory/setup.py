@@ -48,8 +48,6 @@ class Setup(FootprintOptions):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.bits not in (32, 16, 4):
-            raise ValueError(f"bits is {self.bits}: weights are held in 32, 16 or 4 bits.")
         if self.lora < 0 or min(self.tokens, self.rows, self.samples) < 1:
             raise ValueError(f"lora {self.lora}, tokens {self.tokens}, rows {self.rows}, samples "
                              f"{self.samples}: expected a rank of 0 or more, and at least 1 of the others.")

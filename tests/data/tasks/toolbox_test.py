@@ -10,10 +10,10 @@ from paths import ROOT
 
 import postgrad as pg
 from postgrad.cli import main
-from postgrad.recipes.chat_session import ChatReply, ChatSession, ChatModel
 from postgrad.data.environments import episode
 from postgrad.data.tasks import toolbox
 from postgrad.models.chat.tools import read_reply, tool_schema
+from postgrad.recipes.chat_session import ChatModel, ChatReply, ChatSession
 from postgrad.records import Prompt
 from postgrad.resolve.models import open_writer
 from postgrad.rewards.sandbox.selftest import missing

@@ -230,9 +230,9 @@ studio --port http --no-open | http | invalid int value
 studio --host nowhere.invalid --no-open | nowhere.invalid | --host
 serve nothing --port 0 | nothing | nothing
 serve tiny-chat --port {port} | {port} | choose another --port
-serve tiny-chat --rows 0 | --rows 0 | at least 1
-serve tiny-chat --every 0 | --every 0 | above 0
-serve tiny-chat --context 1 | --context 1 | at least 2
+serve tiny-chat --rows 0 | --rows is 0 | at least 1
+serve tiny-chat --every 0 | --every is 0 | a positive number
+serve tiny-chat --context 1 | --context is 1 | at least 2
 label stats | preferences.db | no store
 label import missing.jsonl | missing.jsonl | no file missing.jsonl
 label export --out x.jsonl --store bad.jsonl | bad.jsonl | is no preference store
