@@ -113,15 +113,15 @@ class Bench:
         rows = {}
 
         def work():
-            for together in sampler.write(self.prompts, GROUP, self.seeds, settings):
+            for together in sampler.generate(self.prompts, GROUP, self.seeds, settings):
                 rows.update((row.request, row) for row in together)
 
         first, best = self.timed(work, rounds)
         self.seconds[name] = best
         self.rows = [rows[i] for i in range(len(self.seeds))]
-        tokens, engine = sum(len(row.tokens) for row in self.rows), sampler._active.engine
+        tokens, engine = sum(len(row.tokens) for row in self.rows), sampler._decoder.engine
         return {"first_s": first, "seconds": best, "tokens": tokens, "tokens_per_s": tokens / best,
-                "graphs": len(sampler._active.graphs), "kept": type(engine.memory).__name__}
+                "graphs": len(sampler._decoder.graphs), "kept": type(engine.memory).__name__}
 
     def slots(self) -> dict:
         return self.sampled("slots", self.args.rounds) | {"tokens_hash": hash(self.written())}

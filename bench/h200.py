@@ -150,7 +150,7 @@ def ragged(s: Setting) -> dict:
     many = replace(s, prompts=32 * s.prompts)
     equal, uneven = draw(many, 0.0, s.new, rounds=1), draw(many, 1 / s.new, s.cap, rounds=1)
     few = draw(s, 1 / s.new, s.cap, rounds=5)  # in the first ones graphs are captured
-    half = draw(many, 1 / s.new, s.cap, rounds=1, rows_at_once=s.rows)
+    half = draw(many, 1 / s.new, s.cap, rounds=1, max_concurrent=s.rows)
     lengths = sorted(len(r.tokens) for r in uneven[4])
     return {"kept": uneven[2] / equal[2], "equal tokens/s": equal[2], "ragged tokens/s": uneven[2],
             "tokens": uneven[1], "rows": many.rows, "slots": Rollouts().max_concurrent,

@@ -26,7 +26,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROMPTS, GROUP, PROMPT, NEW, STEPS = 64, 8, 128, 128, 4
-IDLE = {("ActiveRows.step", "Decoder.logp"): "after sampling",
+IDLE = {("BatchDecoder.step", "Decoder.logp"): "after sampling",
         ("AdamW.step", "Engine.refresh"): "after update"}
 
 
@@ -40,7 +40,7 @@ def measure() -> dict:
 
     from postgrad.models import Decoder
     from postgrad.models.engine import Engine
-    from postgrad.sampling.active import ActiveRows
+    from postgrad.sampling.batch_decoder import BatchDecoder
     from postgrad.training.adamw import AdamW
 
     class Reads(TorchDispatchMode):
@@ -71,7 +71,7 @@ def measure() -> dict:
 
         setattr(home, name, timed)
 
-    for home, name in ((ActiveRows, "step"), (Engine, "prefill"), (Engine, "refresh"), (Decoder, "logp"),
+    for home, name in ((BatchDecoder, "step"), (Engine, "prefill"), (Engine, "refresh"), (Decoder, "logp"),
                        (torch.Tensor, "backward"), (AdamW, "step")):
         taken_off(home, name)
     seen: list[tuple[float, float]] = []

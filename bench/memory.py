@@ -213,12 +213,12 @@ def sample(case: Case, models: Models, sampler: LocalSampler) -> dict[str, float
     settings = Sampling(max_new_tokens=how.tokens - how.prompt)
 
     def write() -> None:
-        for _ in sampler.write(contexts, how.group, list(range(how.samples)), settings):
+        for _ in sampler.generate(contexts, how.group, list(range(how.samples)), settings):
             pass
 
     write()
     peak = peak_of(write) + pools()
-    engine = sampler._active.engine
+    engine = sampler._decoder.engine
     theirs = {p.untyped_storage().data_ptr() for m in models.decoders() for p in m.parameters()}
     own = [x for x in engine.weights.values() if x.untyped_storage().data_ptr() not in theirs]
     own += [panels.values for panels in engine.panels.values()]

@@ -93,7 +93,7 @@ def opened(s: Setting, folder: Path) -> tuple[Models, Optim]:
 def draw(s: Setting, chance: float, new: int, rounds: int = 3,
          **slots: int) -> tuple[list[float], int, float, object, list]:
     """(seconds of each call, tokens of the last, its tokens/s as the median of the warm ones, the model,
-    the rollouts). slots: rows_at_once, where they are not as many as a sampler has by itself."""
+    the rollouts). slots: max_concurrent, where they are not as many as a sampler has by itself."""
     folder = s.model(s.shape, chance)
     model, chat = opened(s, folder)[0].policy, Chat.load(folder)
     asked = [Prompt.ask(q, id=str(i))

@@ -7,6 +7,7 @@ two rows of a pair), P prompts, G samples per prompt, V vocabulary. Everything a
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -98,6 +99,40 @@ class Pair:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How tokens are sampled. temperature 0 is greedy.
+
+    top_k 0, top_p 1 and min_p 0 leave the distribution as it is. stop: texts that end a reply, beside the
+    model's own stop tokens; the tokens that complete one stay in the reply.
+    """
+
+    max_new_tokens: int = 64
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens is {self.max_new_tokens}: a reply needs at least 1 token.")
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature is {self.temperature}: use 0 for greedy, 1 for the model's "
+                             "own distribution.")
+        if not (self.top_k >= 0 and 0 < self.top_p <= 1 and 0 <= self.min_p < 1):
+            raise ValueError(f"top_k {self.top_k}, top_p {self.top_p}, min_p {self.min_p}: "
+                             "expected top_k >= 0, 0 < top_p <= 1, 0 <= min_p < 1.")
+        if isinstance(self.stop, str) or not all(self.stop):
+            raise ValueError(f"stop is {self.stop!r}: give the texts that end a reply as a tuple, none "
+                             "of them empty.")
+
+    @property
+    def unfiltered(self) -> bool:
+        """Whether every token can be sampled."""
+        return self.top_k == 0 and self.top_p == 1 and self.min_p == 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Turn:
     """A span of a rollout's tokens, start up to end, with who wrote it; policy_step: the step of the policy
     that did, None of what it was shown."""
@@ -123,7 +158,7 @@ class Rollout:
 
     prompt: Prompt
     prompt_tokens: tuple[int, ...]
-    tokens: Sequence[int]  # like logp a tuple, or what reads as one (sampler/numbers.py)
+    tokens: Sequence[int]  # like logp a tuple, or what reads as one (sampling/array_tuple.py)
     logp: Sequence[float]
     text: str
     finished: bool
@@ -186,6 +221,11 @@ class Verdict:
     per_token: tuple[float, ...] | None = None
     per_turn: tuple[float, ...] | None = None
     absent: bool = False
+
+    @classmethod
+    def failed(cls, why: str) -> Verdict:
+        """The verdict where something else than the reply failed."""
+        return cls(score=0.0, error=f"infrastructure: {why}")
 
     @property
     def given(self) -> bool:

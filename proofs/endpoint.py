@@ -68,7 +68,7 @@ def throughput(port: int) -> tuple[dict, list]:
     from postgrad.sampling import LocalSampler, Sampling
     settings = Sampling(max_new_tokens=96, temperature=1.3)
     prompts = load_task("words").prompts("test", CLIENTS * EACH, 0)
-    sampler = LocalSampler(*tiny(), rows_at_once=ROWS)
+    sampler = LocalSampler(*tiny(), max_concurrent=ROWS)
     groups = sampler.sample(prompts, 1, settings, 7)
     how = {"max_tokens": settings.max_new_tokens, "temperature": settings.temperature}
     bodies = [[{"messages": [dict(m) for m in r.prompt.messages], "seed": r.seed} | how

@@ -547,7 +547,7 @@ def watched_training(sampler: list[str], folder: Path) -> dict:
     check, before = Served.check, []
 
     def watched(source, step, behind):
-        rows = list(source.sampler.kept.get(step, []))
+        rows = list(source.sampler.spot_checks.get(step, []))
         for apart_by, those in ((off, rows), (stale, before)):
             again_all = source.logp(source.policy, those) if those else ()
             for row, again in zip(those, again_all, strict=True):

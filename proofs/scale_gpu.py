@@ -261,7 +261,7 @@ def handover(s: Setting, turns: int = 7) -> dict[str, dict[str, float]]:
     from postgrad.resolve.handles import SharedWeights
     from postgrad.resolve.models import open_writer
     from postgrad.resolve.weights import WeightsFolder
-    from postgrad.sampling import ServedSampler
+    from postgrad.sampling import RemoteSampler
     made = write_model(s.folder / "model", SHAPES[s.shape], dtype=torch.bfloat16)
     model, chat = open_writer(made, s.device)
     place = s.folder / "handed"
@@ -270,7 +270,7 @@ def handover(s: Setting, turns: int = 7) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     with serving(s, place) as (address, start):
         start()
-        there = ServedSampler([address], chat, positions=256, vocabulary=SHAPES[s.shape].vocab_size)
+        there = RemoteSampler([address], chat, positions=256, vocabulary=SHAPES[s.shape].vocab_size)
         step = 0
         for way, folder in (("folder", first), (s.way, first if s.small else SharedWeights(place, chat))):
             spent = []

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from postgrad.evaluation.edits import PROBES, Probe, draw_probes
+from postgrad.evaluation.progress import Progress
 from postgrad.maths.intervals import crossed_interval
 from postgrad.records import Conversation, Message, Pair, Prompt, pad_rows
 from postgrad.rewards.base import Verify, guarded
-from postgrad.sampling import Track
 
 THRESHOLD = 0.2  # of the spread: what Cohen (1988) calls a small effect
 SPLIT = "test"
@@ -296,7 +296,7 @@ def distinct_answers(said: Sequence[Answer], count: int, seed: int) -> list[Answ
 
 
 def text_scorer(model: SequenceModel, chat: AnswerChat, *, device: str = "cpu", tokens_per_pass: int = 8192,
-                track: Track = iter) -> Score:
+                track: Progress = iter) -> Score:
     """A reward model as a function of texts; rows of like length are batched. track: shows progress."""
     @torch.no_grad()
     def score(answers: Sequence[Answer]) -> list[float]:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from postgrad.evaluation.progress import Progress, track_replies
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.passk import pass_at_k
 from postgrad.records import Prompt, Reward, Rollout, Scored
 from postgrad.rewards.base import score_groups
-from postgrad.sampling import RowSampler, Sampling, Track, counted
+from postgrad.sampling import Sampling, TokenSampler
 
 BLOCK = 128  # prompts that are sampled together
 SHARE = (0.0, 1.0)  # what a share of right samples can be
@@ -60,17 +61,17 @@ def with_interval(name: str, interval: tuple[float, float, float]) -> Figures:
     return {name: mean, f"{name}_interval": [low, high] if math.isfinite(high - low) else None}
 
 
-def sample_all(sampler: RowSampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
-               track: Track = iter) -> list[list[Rollout]]:
+def sample_all(sampler: TokenSampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
+               track: Progress = iter) -> list[list[Rollout]]:
     """[P][G] samples, a block of prompts at a time. track: shows progress."""
     blocks = [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]
-    with counted(track, len(prompts) * samples, sampler):
+    with track_replies(track, len(prompts) * samples, sampler):
         return [group for block in blocks for group in sampler.sample(block, samples, settings, seed)]
 
 
-def score_samples(task: EvalTask, sampler: RowSampler, prompts: Sequence[Prompt], samples: int,
+def score_samples(task: EvalTask, sampler: TokenSampler, prompts: Sequence[Prompt], samples: int,
                   settings: Sampling, seed: int,
-                  track: Track = iter, reward: Reward | None = None) -> list[list[Scored]]:
+                  track: Progress = iter, reward: Reward | None = None) -> list[list[Scored]]:
     """Every sample with its verdict. reward: what scores them, in place of the task's verifier."""
     groups = sample_all(sampler, prompts, samples, settings, seed, track)
     return score_groups(reward or task.reward(), groups)
@@ -88,12 +89,12 @@ class ScoredSamples(NamedTuple):
         return [sound for group in self.groups if (sound := [s for s in group if s.verdict.given])]
 
 
-def draw_samples(task: EvalTask, sampler: RowSampler, prompts: Sequence[Prompt], *, samples: int,
-                 settings: Sampling, seed: int, greedy: bool = True, track: Track = iter,
+def draw_samples(task: EvalTask, sampler: TokenSampler, prompts: Sequence[Prompt], *, samples: int,
+                 settings: Sampling, seed: int, greedy: bool = True, track: Progress = iter,
                  reward: Reward | None = None) -> ScoredSamples:
     """Samples of every prompt and, with greedy, its likeliest reply; each with its verdict."""
     greedily = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
-    with counted(track, len(prompts) * (samples + greedy), sampler):
+    with track_replies(track, len(prompts) * (samples + greedy), sampler):
         groups = score_samples(task, sampler, prompts, samples, settings, seed, reward=reward)
         best = score_samples(task, sampler, prompts, 1, greedily, seed, reward=reward) if greedy else []
     drawn = ScoredSamples(groups, [s for (s,) in best])
@@ -104,8 +105,8 @@ def draw_samples(task: EvalTask, sampler: RowSampler, prompts: Sequence[Prompt],
     return drawn
 
 
-def evaluate_task(task: EvalTask, sampler: RowSampler, prompts: Sequence[Prompt], *, samples: int = 8,
-                  settings: Sampling, seed: int, greedy: bool = True, track: Track = iter,
+def evaluate_task(task: EvalTask, sampler: TokenSampler, prompts: Sequence[Prompt], *, samples: int = 8,
+                  settings: Sampling, seed: int, greedy: bool = True, track: Progress = iter,
                   reward: Reward | None = None, measures: Mapping[str, Measure] = MappingProxyType({}),
                   kept: int = 0) -> Figures:
     """One row of figures, and the seconds it took. measures: further numbers of each sample, by name; their
@@ -133,7 +134,7 @@ def problem_with_replies(group: Sequence[Scored]) -> Figures:
 def task_figures(task: EvalTask, drawn: ScoredSamples) -> Figures:
     """One row. Intervals are taken over problems: samples of one problem are not independent.
 
-    A sample whose verdict is an error is counted in `errors`, and is neither right nor wrong.
+    A sample whose verdict is an error is track_replies in `errors`, and is neither right nor wrong.
     lenient: pass@1 of the lenient reading, where the verifier gives both; pass@1 itself is of the strict one,
     which is paid. greedy_lenient likewise.
     """

@@ -27,6 +27,7 @@ from postgrad.models.layer import LAYERS, LayerSpec, NormSpec, last_norm, layer_
 from postgrad.models.nf4 import Linear4
 from postgrad.models.sharded_tensor import full_tensor
 
+PREFILL_TOKENS = 16_384  # of waiting prompts, in one pass
 SMALL = 1024  # width of a model that waits for its launches
 
 

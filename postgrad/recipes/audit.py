@@ -9,12 +9,12 @@ from postgrad.data.preferences import read_pairs
 from postgrad.data.tasks import load_task
 from postgrad.evaluation.audit import SPLIT, answers_of_pairs, answers_of_task, audit_scores, text_scorer
 from postgrad.evaluation.edits import draw_probes
+from postgrad.evaluation.progress import Progress
 from postgrad.resolve.models import open_reward
-from postgrad.sampling import Track
 
 
 def audit_reward_model(model: str, *, task: str, pairs: str | None, probes: Sequence[str], count: int,
-                       seed: int, device: str, track: Track = iter) -> dict:
+                       seed: int, device: str, track: Progress = iter) -> dict:
     """The audit's figures, with the model and where the answers are from.
 
     pairs: a JSONL file of preference pairs whose answers are edited, in place of the task's.

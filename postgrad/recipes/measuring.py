@@ -19,6 +19,7 @@ from postgrad.evaluation import (
     paired_test,
     task_figures,
 )
+from postgrad.evaluation.progress import Progress
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.fit import Source, as_given, check_watching
 from postgrad.records import Reward
@@ -26,7 +27,7 @@ from postgrad.resolve.models import Model, open_writer
 from postgrad.resolve.rewards import parse_reward, split_model_names
 from postgrad.resolve.tasks import open_task
 from postgrad.runs.display import progress
-from postgrad.sampling import LocalSampler, Sampling, Track
+from postgrad.sampling import LocalSampler, Sampling
 
 
 class Measured:
@@ -77,7 +78,7 @@ class Measured:
                     greedy=greedy, reward=reward, track=tracked(self.watch, model, self.task))
 
 
-def tracked(watch, model: Model, task: Task) -> Track:
+def tracked(watch, model: Model, task: Task) -> Progress:
     """How a measurement shows how far it is."""
     return partial(progress, label=f"{model.name} on {task.name}") if watch else iter
 

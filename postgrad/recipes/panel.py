@@ -10,6 +10,7 @@ from postgrad.data.environments import sampler_for
 from postgrad.data.tasks import Task, corpus, load_task
 from postgrad.evaluation import draw_samples, mean_of, passed
 from postgrad.evaluation.perplexity import held_out_text, negative_log_likelihood
+from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import Parts, RunConfig
@@ -19,7 +20,7 @@ from postgrad.resolve.models import open_writer, run_named, runs_in
 from postgrad.resolve.stages import SCORERS, stages
 from postgrad.runs import Run, ledger
 from postgrad.runs.display import progress
-from postgrad.sampling import LocalSampler, Sampling, Track
+from postgrad.sampling import LocalSampler, Sampling
 
 TEXT = "text"  # held-out text of the pretraining, of which the perplexity is taken
 STANDARD = ("words", "arithmetic", "countdown", "questions", "constraints", "words-es", TEXT)
@@ -50,7 +51,7 @@ class Panel:
             if not task.judged:
                 raise ValueError(f"panel names {name}, which has no verifier: leave it out.")
 
-    def measure(self, net, chat: Chat, track: Track = iter) -> Figures:
+    def measure(self, net, chat: Chat, track: Progress = iter) -> Figures:
         """One value a problem, for every measure of every member."""
         found = {name: self._task(task, net, chat, track) for name, task in self.tasks.items()}
         if TEXT in self.asked["panel"]:
@@ -60,7 +61,7 @@ class Panel:
                                     for x in negative_log_likelihood(net, rows, self.device)]}
         return {name: found[name] for name in self.asked["panel"]}
 
-    def _task(self, task: Task, net, chat: Chat, track: Track) -> dict[str, list[float | None]]:
+    def _task(self, task: Task, net, chat: Chat, track: Progress) -> dict[str, list[float | None]]:
         prompts = task.prompts("test", self.asked["problems"], self.asked["seed"])
         sampler, samples = sampler_for(task, LocalSampler(net, chat)), self.asked["samples"]
         settings = Sampling(max_new_tokens=tokens_for(task, net))

@@ -18,6 +18,7 @@ import torch
 from postgrad.data.environments import sampler_for
 from postgrad.data.tasks import Task, load_task
 from postgrad.evaluation import mean_of, sample_all
+from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.maths.select import ROUNDING, best_of, best_of_n_kl, passing
 from postgrad.recipes.defaults import tokens_for
@@ -26,14 +27,14 @@ from postgrad.records import Rollout, Verdict, require_verdicts
 from postgrad.resolve.models import ModelSource, open_folder, open_writer
 from postgrad.resolve.rewards import parse_reward
 from postgrad.runs.disk import refuse_if_unwritable
-from postgrad.sampling import LocalSampler, Sampling, Track
+from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import write_text
 from postgrad.system.options import PickConfig
 
 NUMBER = re.compile(r"[0-9]+(?:[.][0-9]+)?")
 
 
-def run(config: PickConfig, out: Path, *, rates: Path | None = None, track: Track = iter) -> dict:
+def run(config: PickConfig, out: Path, *, rates: Path | None = None, track: Progress = iter) -> dict:
     """Writes the kept replies, one conversation a line with its score; -> counts, and the KL bound of
     best-of-n. rates: where to write how often each prompt was answered well enough, for `difficulty`."""
     for file, flag in ((out, "--out"), (rates, "--rates")):
@@ -75,7 +76,7 @@ def refuse_if_there(file: Path, flag: str) -> None:
     refuse_if_unwritable(file)
 
 
-def judged(config: PickConfig, task: Task, track: Track) -> tuple[list[Rollout], list[Verdict]]:
+def judged(config: PickConfig, task: Task, track: Progress) -> tuple[list[Rollout], list[Verdict]]:
     """Every reply, those to one prompt side by side, and what is said of each."""
     model, chat = open_writer(config.model, config.device)
     judging = RolloutConfig(task=config.task, model=config.model, reward=config.reward, device=config.device)

@@ -22,19 +22,20 @@ from pathlib import Path
 
 from postgrad.data.tasks import load_task
 from postgrad.evaluation import BLOCK
+from postgrad.evaluation.progress import Progress, track_replies
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.defaults import tokens_for
 from postgrad.records import Prompt, Rollout
 from postgrad.resolve.models import open_writer
 from postgrad.rewards.constitution import SHIPPED, Constitution, read_constitution
 from postgrad.rewards.judges import PreferenceJudge, PromptedJudge, RuleJudge
-from postgrad.sampling import LocalSampler, Sampling, Track, counted
+from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import read_text, whole_folder
 from postgrad.system.options import RULES, RLAIFConfig
 from postgrad.system.settings import settings_to_json
 
 
-def run(config: RLAIFConfig, folder: Path, *, track: Track = iter) -> dict:
+def run(config: RLAIFConfig, folder: Path, *, track: Progress = iter) -> dict:
     """Writes revisions.jsonl, pairs.jsonl, summary.json and the constitution into an empty folder;
     -> the summary."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -54,7 +55,7 @@ def run(config: RLAIFConfig, folder: Path, *, track: Track = iter) -> dict:
         raise ValueError(f"{folder} cannot be made ({error}): choose a place you can write to.") from error
     revisions, pairs, counts = [], [], Counter()
     asked = [judge.sampler] if isinstance(judge, PromptedJudge) else []  # for a critique and a revision each
-    with counted(track, len(prompts) * config.samples * (1 + 2 * len(asked)), sampler, *asked):
+    with track_replies(track, len(prompts) * config.samples * (1 + 2 * len(asked)), sampler, *asked):
         for block in [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]:
             groups = sampler.sample(block, config.samples, settings, config.seed)
             counts["unfinished"] += sum(not r.finished for group in groups for r in group)
@@ -81,7 +82,7 @@ def revise(judge: PreferenceJudge, groups: Sequence[Sequence[Rollout]], seed: in
            counts: Counter) -> list[dict]:
     """Rows for SFT: every reply, critiqued and written anew.
 
-    What has no text, before or after, is counted and left out.
+    What has no text, before or after, is track_replies and left out.
     """
     replies = [(r.prompt, r.text) for group in groups for r in group if r.text.strip()]
     counts["empty"] += sum(map(len, groups)) - len(replies)
@@ -101,7 +102,7 @@ def compare(judge: PreferenceJudge, groups: Sequence[Sequence[Rollout]], seed: i
             counts: Counter) -> list[dict]:
     """Rows for DPO and reward models: all pairs of different replies to a prompt.
 
-    Ties, equal texts and repeats are counted.
+    Ties, equal texts and repeats are track_replies.
     """
     asks: dict[tuple[str, frozenset[str]], tuple[Prompt, str, str]] = {}
     for group in groups:

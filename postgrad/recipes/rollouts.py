@@ -37,7 +37,7 @@ from postgrad.resolve.rewards import parse_reward
 from postgrad.resolve.tasks import open_task
 from postgrad.resolve.teachers import Again, demonstrated, open_teacher, prove_help
 from postgrad.rewards.base import score_groups
-from postgrad.sampling import LocalSampler, RowSampler, Sampling
+from postgrad.sampling import LocalSampler, Sampling, TokenSampler
 from postgrad.serving.agents import Agent, played_by
 from postgrad.system.settings import Settings, setting
 from postgrad.training import objectives
@@ -248,7 +248,7 @@ def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list
     return [sum(x for row in r.rows for x in row.logp) - y for r, y in zip(rollouts, said, strict=True)]
 
 
-def sampling(sampler: RowSampler, config: RolloutConfig, task: Task, reward: Reward) -> Callable:
+def sampling(sampler: TokenSampler, config: RolloutConfig, task: Task, reward: Reward) -> Callable:
     """How the run samples: (prompts, group_size, seed, step) -> groups of rollouts."""
     sampler = sampler_for(task, sampler, config.rollouts.turns)
     settings = Sampling(max_new_tokens=config.rollouts.budget, temperature=config.rollouts.temperature)

@@ -16,10 +16,10 @@ from postgrad.models.chat import Chat
 from postgrad.records import Batch
 from postgrad.resolve.handles import SharedWeights, gpu_of
 from postgrad.resolve.weights import WeightsFolder, named
-from postgrad.sampling import LocalSampler, RowSampler, ServedSampler
-from postgrad.sampling.served import Kept, Weights, compare, patiently
-from postgrad.sampling.vllm_here import VllmSampler
-from postgrad.sampling.wire import SamplerFault, check_address
+from postgrad.sampling import LocalSampler, RemoteSampler, TokenSampler
+from postgrad.sampling.http_json import SamplerFault, check_address
+from postgrad.sampling.remote import SpotCheck, WeightVersion, check_logprobs
+from postgrad.sampling.vllm_engine import VllmSampler
 from postgrad.system import processes
 from postgrad.system.processes.group import timeout
 from postgrad.system.settings import POSITIVE, Settings, setting
@@ -95,7 +95,7 @@ class RemoteSettings(Settings):
         return self.here or (bool(self.sampler) and self.weight_sync == "vllm")
 
 
-def open_sampler(config, policy, chat: Chat) -> tuple[RowSampler, WeightSource]:
+def open_sampler(config, policy, chat: Chat) -> tuple[TokenSampler, WeightSource]:
     """Who writes the rollouts of a run, and whose weights it writes by."""
     if config.rollouts.async_depth and processes.world() > 1:
         raise ValueError("rollouts.async_depth is for a training in one process: leave torchrun out, or "
@@ -107,7 +107,7 @@ def open_sampler(config, policy, chat: Chat) -> tuple[RowSampler, WeightSource]:
     if config.remote.sampler:
         served = Served(config, policy, chat)
         return served.sampler, served
-    sampler = LocalSampler(policy, chat, rows_at_once=config.rollouts.max_concurrent)
+    sampler = LocalSampler(policy, chat, max_concurrent=config.rollouts.max_concurrent)
     if config.rollouts.async_depth:
         return sampler, Copied(sampler, policy)
     return sampler, Released(sampler) if config.rollouts.release else LiveWeights()
@@ -155,9 +155,10 @@ class Served:
             WeightsFolder(place, chat, keep=depth + 2)
         shape = {"positions": policy.config.max_position_embeddings, "vocabulary": policy.config.vocab_size}
         self.sampler = VllmSampler(chat, rows=config.rollouts.max_concurrent, on_gpu=config.device != "cpu",
-                                   **shape) if how.here else ServedSampler(
+                                   **shape) if how.here else RemoteSampler(
                 how.addresses, chat, names=not how.foreign,
-                gpu=gpu_of(config.device) if shares and processes.leads() else None, **shape)
+                gpu=gpu_of(config.device) if shares and processes.leads() else None,
+                timeout=timeout(), ranks=processes.world(), **shape)
         self.gap = how.max_logp_gap or (EXACT if config.device == "cpu" and not how.foreign else ROUNDED)
 
     def keep(self, step: int) -> Callable[[], None]:
@@ -165,7 +166,7 @@ class Served:
         weights = self.folder.write(model, step) if processes.leads() else named(model, step)
         return lambda: self.use(weights)
 
-    def use(self, weights: Weights) -> None:
+    def use(self, weights: WeightVersion) -> None:
         """The samplers have these weights."""
         if weights == self.sampler.weights:
             return
@@ -179,31 +180,33 @@ class Served:
             self.sampler.await_weights(weights)
         processes.gather(None, "gave the samplers their weights")
 
-    def reload(self, weights: Weights) -> None:
+    def reload(self, weights: WeightVersion) -> None:
         """vLLM is told to read them. It does not say afterwards what it has: the log-probs do."""
         place = self.folder.folder / weights.name
         if isinstance(self.sampler, VllmSampler):
             return self.sampler.load(place)
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(place)}, "timeout": timeout()}
         for address in self.sampler.addresses:
-            patiently(address, "/collective_rpc", body, f"a word on the weights of step {weights.step}")
+            self.sampler.ask_until(address, "/collective_rpc", body,
+                                   f"a word on the weights of step {weights.step}")
 
     def check(self, step: int, behind: int) -> None:
         """A few rows of each sampler are computed again. Of weights that the policy has left behind they are
         mostly near; where they are not, the very weights are asked. A policy that is divided among ranks is
         not."""
-        rows = self.sampler.kept.pop(step, [])
+        rows = self.sampler.spot_checks.pop(step, [])
         if not rows or self.config.optim.divides:
             return
         try:
-            compare(rows, self.logp(self.policy, rows), step, max(self.gap, OLDER) if behind else self.gap)
+            gap = max(self.gap, OLDER) if behind else self.gap
+            check_logprobs(rows, self.logp(self.policy, rows), step, gap)
         except SamplerFault:
             if not behind:
                 raise
             then = self.folder.open(rows[0].weights, self.config.device)
-            compare(rows, self.logp(then, rows), step, self.gap)
+            check_logprobs(rows, self.logp(then, rows), step, self.gap)
 
-    def logp(self, model, rows: Sequence[Kept]) -> list[list[float]]:
+    def logp(self, model, rows: Sequence[SpotCheck]) -> list[list[float]]:
         """A model's log-probs of what samplers wrote."""
         tokens = [[*row.context, *row.tokens] for row in rows]
         masks = [[False] * len(row.context) + [True] * len(row.tokens) for row in rows]

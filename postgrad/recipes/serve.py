@@ -11,9 +11,9 @@ from postgrad.resolve.handles import begins_with
 from postgrad.resolve.models import open_folder, open_writer, run_named
 from postgrad.resolve.weights import is_weights_folder, shown_in
 from postgrad.serving.app import create_app
-from postgrad.serving.follow import Checkpoints, Pushed
-from postgrad.serving.record import Recorder
-from postgrad.serving.served import Served
+from postgrad.serving.served_model import ServedModel
+from postgrad.serving.session_recorder import Recorder
+from postgrad.serving.weight_updates import CheckpointWatcher, PushedWeights
 
 PUSH_INTERVAL = 0.05  # seconds between two looks into a folder of weights, for which a training waits
 
@@ -36,15 +36,15 @@ def serve_model(model: str, *, name: str | None, rows: int, context: int, queue:
     folder = shown_in(model)[0] if pushed else open_folder(model)
     folder = begins_with(folder) if pushed and not folder.is_dir() else folder
     net, chat = open_writer(folder, device)
-    training = Pushed(model, device, folder.name) if pushed else None
-    weights = training.begin(net) if training else None
+    training = PushedWeights(model, device, folder.name) if pushed else None
+    weights = training.load_first(net) if training else None
     step = weights.step if weights else int(folder.name) if run and folder.name.isdecimal() else 0
     context = min(context, net.config.max_position_embeddings)
     name = name or (Path(model).resolve().name if run or Path(model).exists() else model)
-    served = Served.of(net.requires_grad_(False), chat, name, rows=rows, context=context, waiting=queue,
+    served = ServedModel.of(net.requires_grad_(False), chat, name, rows=rows, context=context, waiting=queue,
                        version=step)
     served.recorder = Recorder(record, chat) if record else None
-    newer = training or (Checkpoints(run[0], device, step) if run and run[1] is None else None)
+    newer = training or (CheckpointWatcher(run[0], device, step) if run and run[1] is None else None)
     served.weights = weights.name if weights else ""
-    app = create_app(served, token=token, newer=newer, every=min(every, PUSH_INTERVAL) if weights else every)
+    app = create_app(served, token=token, source=newer, every=min(every, PUSH_INTERVAL) if weights else every)
     return ServedModel(app, name, context, newer is not None)

@@ -25,7 +25,7 @@ from torch import Tensor
 from postgrad.models.load import model_weights
 from postgrad.models.weights import STORED_AS, tensor_templates
 from postgrad.resolve.weights import WeightsFolder
-from postgrad.sampling import Weights
+from postgrad.sampling import WeightVersion
 from postgrad.system.files import load_json, said, write_text
 
 ALIGNED = 256  # bytes: where a tensor may begin
@@ -41,7 +41,7 @@ class SharedWeights(WeightsFolder):
         self.copies = copies
         self.held: dict[str, Copy] = {}  # by the name of their weights, the oldest first
 
-    def write(self, model, step: int) -> Weights:
+    def write(self, model, step: int) -> WeightVersion:
         """The first weights as a folder, later ones in the GPU's memory."""
         weights = self.remember(model, step)
         if not self.begins:

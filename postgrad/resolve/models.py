@@ -52,6 +52,15 @@ def run_named(name: str | Path) -> tuple[str, str | None] | None:
     return (str(name), None) if is_run(name) else (place, step) if place and is_run(place) else None
 
 
+def newest_checkpoint(run: str | Path, after: int) -> Path | None:
+    """The newest sound checkpoint of a run; None where that is the one of step `after`, or there is none."""
+    steps = Run.open(run).checkpoints()
+    if not steps or max(steps) == after:
+        return None
+    folder = Run.open(run).latest()
+    return None if folder is None or int(folder.name) == after else folder
+
+
 def open_folder(name: str | Path, **fetched) -> Path:
     """The folder with a model's files: an embedded model's name, a model folder, a hub id, a run (its newest
     sound checkpoint), or RUN@STEP, the checkpoint of one step; step 0 is the model that the run began with.

@@ -21,7 +21,7 @@ import torch
 from postgrad.models import save_model
 from postgrad.models.chat import Chat
 from postgrad.resolve.models import open_writer
-from postgrad.sampling import Weights
+from postgrad.sampling import WeightVersion
 from postgrad.system.files import load_json, whole_folder, write_text
 
 MARKER = "newest.json"
@@ -37,14 +37,14 @@ class WeightsFolder:
         self.folder, self.chat, self.keep, self.begins = Path(folder), chat, keep, ""
         self.recent: tuple[str, ...] = ()
 
-    def remember(self, model, step: int) -> Weights:
+    def remember(self, model, step: int) -> WeightVersion:
         """What the model's weights are called; they stay for a while."""
         weights = named(model, step)
         if weights.name not in self.recent:
             self.recent = (*self.recent, weights.name)[-self.keep:]
         return weights
 
-    def write(self, model, step: int) -> Weights:
+    def write(self, model, step: int) -> WeightVersion:
         """The model as it is now, under its name; nobody takes it yet."""
         weights = self.remember(model, step)
         if not (self.folder / weights.name).is_dir():
@@ -57,7 +57,7 @@ class WeightsFolder:
         """The model with weights that are still there."""
         return open_writer(self.folder / name, device)[0].requires_grad_(False)
 
-    def show(self, weights: Weights) -> None:
+    def show(self, weights: WeightVersion) -> None:
         """From here on these are the weights to use; earlier ones than the last few are removed."""
         write_text(self.folder / MARKER, f'{{"step": {weights.step}, "name": "{weights.name}"}}\n')
         stay = {weights.name, self.begins, *self.recent}
@@ -76,7 +76,7 @@ def is_weights_folder(folder: str | Path) -> bool:
     return (Path(folder) / MARKER).is_file()
 
 
-def shown_in(folder: str | Path) -> tuple[Path, Weights]:
+def shown_in(folder: str | Path) -> tuple[Path, WeightVersion]:
     """The folder of the weights to use, or the file that says where they are; and what they are."""
     said = load_json(Path(folder) / MARKER)
     if not (isinstance(said, dict) and type(said.get("step")) is int and isinstance(said.get("name"), str)):
@@ -85,11 +85,11 @@ def shown_in(folder: str | Path) -> tuple[Path, Weights]:
     path = path if path.is_dir() else path.with_name(f"{path.name}.json")
     if path.parent != Path(folder) or not is_ours(path):
         raise ValueError(f"{Path(folder) / MARKER} names {said['name']!r:.80}, which is not there.")
-    return path, Weights(said["step"], said["name"])
+    return path, WeightVersion(said["step"], said["name"])
 
 
-def named(model, step: int) -> Weights:
-    return Weights(step, f"{step}-{sum_of(p for _, p in sorted(model.named_parameters()))}")
+def named(model, step: int) -> WeightVersion:
+    return WeightVersion(step, f"{step}-{sum_of(p for _, p in sorted(model.named_parameters()))}")
 
 
 @torch.no_grad()

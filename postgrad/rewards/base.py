@@ -99,7 +99,7 @@ def _judge(verify: Verify, prompt: Prompt, text: str) -> Verdict:
 
 def fault(why: str) -> Verdict:
     """The verdict where something else than the reply failed: infrastructure, or a user's verifier."""
-    return Verdict(score=0.0, error=f"infrastructure: {why}")
+    return Verdict.failed(why)
 
 
 def raised(error: BaseException) -> str:

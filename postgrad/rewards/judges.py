@@ -117,9 +117,9 @@ class PromptedJudge:
     """
 
     def __init__(self, model, chat, sampler, constitution: Constitution, settings, *, device="cpu",
-                 rows_at_once: int = 32):
+                 max_concurrent: int = 32):
         self.model, self.chat, self.sampler, self.constitution = model, chat, sampler, constitution
-        self.settings, self.device, self.rows_at_once = settings, device, rows_at_once
+        self.settings, self.device, self.max_concurrent = settings, device, max_concurrent
 
     def compare(self, pairs: Sequence[tuple[Prompt, str, str]], seed: int) -> list[Opinion]:
         rules = [self._drawn(seed, prompt, *sorted((a, b))) for prompt, a, b in pairs]
@@ -153,8 +153,8 @@ class PromptedJudge:
         """The log-prob of each answer, its end of turn left out."""
         coded = [self.chat.answer(messages, answer) for messages, answer in asks]
         out: list[float] = []
-        for at in range(0, len(coded), self.rows_at_once):
-            rows = coded[at: at + self.rows_at_once]
+        for at in range(0, len(coded), self.max_concurrent):
+            rows = coded[at: at + self.max_concurrent]
             tokens = pad_rows([row for row, _ in rows])
             mask = (pad_rows([mask for _, mask in rows], dtype=torch.bool)
                     & ~torch.isin(tokens, torch.tensor(self.chat.stop)))

@@ -46,14 +46,14 @@ class ModelReward(Reward):
     ensemble; `rule` says how their scores become one."""
 
     def __init__(self, models: Sequence[SequenceScorer], *, rule: str = "mean", device: str = "cpu",
-                 rows_at_once: int = 128):
+                 max_concurrent: int = 128):
         self.models, self.rule = models, ensemble.RULES[rule]
-        self.device, self.rows_at_once = device, rows_at_once
+        self.device, self.max_concurrent = device, max_concurrent
 
     @torch.no_grad()
     def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         out: list[Verdict] = []
-        for _, rows in in_blocks(rollouts, self.rows_at_once):
+        for _, rows in in_blocks(rollouts, self.max_concurrent):
             members = self.members(rows)
             spread = members.std(1, unbiased=False).tolist()
             for score, doubt in zip(self.rule(members).tolist(), spread, strict=True):
@@ -84,11 +84,11 @@ class ProcessReward(Reward):
     """
 
     def __init__(self, model: TokenScorer, chat: TokenPlaces, ends: Callable[[Rollout], Sequence[int]], *,
-                 how: str = "min", device: str = "cpu", rows_at_once: int = 128):
+                 how: str = "min", device: str = "cpu", max_concurrent: int = 128):
         if how not in SO_FAR:
             raise ValueError(f"how is {how!r}: a score is made of its steps by {', '.join(SO_FAR)}.")
         self.model, self.chat, self.ends, self.how = model, chat, ends, how
-        self.device, self.rows_at_once = device, rows_at_once
+        self.device, self.max_concurrent = device, max_concurrent
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         return [self.verdict(r, *steps) for r, steps in zip(rollouts, self.chances(rollouts), strict=True)]
@@ -97,7 +97,7 @@ class ProcessReward(Reward):
     def chances(self, rollouts: Sequence[Rollout]) -> list[tuple[list[int], list[float]]]:
         """For each reply the last token of each step, and the model's chance there that all is right."""
         out = []
-        for block, rows in in_blocks(rollouts, self.rows_at_once):
+        for block, rows in in_blocks(rollouts, self.max_concurrent):
             scores = self.model.token_scores(pad_rows(rows).to(self.device)).float().sigmoid().tolist()
             for r, row in zip(block, scores, strict=True):
                 places, at = sorted(set(self.chat.places(r.tokens[r.reply], self.ends(r)))), r.reply.start

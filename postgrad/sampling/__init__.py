@@ -1,15 +1,22 @@
-"""Prompts in, rollouts out: what a sampler is (base), the fast engine (local), samplers behind addresses
-(served), a test double (scripted), rows that come and go (continuous), how far it is (counted)."""
+"""Prompts in, rollouts out.
 
-from postgrad.sampling.base import Sampler, Sampling
-from postgrad.sampling.continuous import Slots
-from postgrad.sampling.counted import Track, counted
+sampler        the Sampler protocol, and what a sampler needs of a model
+local          the sampler in this process; on batch_decoder, which decodes a collection at once
+remote         samplers behind addresses; vllm_engine: vLLM in this process
+scripted       a test double
+request_batch  requests that come and go, for the endpoint
+scheduler      continuous batching: slots, prompt cache, queue, for both decoders
+"""
+
+from postgrad.records import Sampling
+from postgrad.sampling.http_json import SamplerFault
 from postgrad.sampling.local import LocalSampler
-from postgrad.sampling.request import Chosen, Request, Row
-from postgrad.sampling.rows import RowSampler
+from postgrad.sampling.remote import RemoteSampler, WeightVersion
+from postgrad.sampling.request_batch import Request, RequestBatch, RequestSequence, SampledToken
+from postgrad.sampling.sampler import PolicySampler, Sampler
 from postgrad.sampling.scripted import ScriptedSampler
-from postgrad.sampling.served import ServedSampler, Weights
-from postgrad.sampling.wire import SamplerFault
+from postgrad.sampling.token_sampler import TokenSampler
 
-__all__ = ["Chosen", "LocalSampler", "Request", "Row", "RowSampler", "Sampler", "SamplerFault", "Sampling",
-           "ScriptedSampler", "ServedSampler", "Slots", "Track", "Weights", "counted"]
+__all__ = ["LocalSampler", "PolicySampler", "RemoteSampler", "Request", "RequestBatch", "RequestSequence",
+           "SampledToken", "Sampler", "SamplerFault", "Sampling", "ScriptedSampler", "TokenSampler",
+           "WeightVersion"]

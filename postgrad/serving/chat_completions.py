@@ -1,59 +1,56 @@
-"""POST /v1/chat/completions: a conversation, gone on with by the assistant."""
+"""POST /v1/chat/completions: the assistant's reply to a conversation."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from postgrad.sampling import Chosen, Row
-from postgrad.serving.body import Body, read_body
-from postgrad.serving.messages import Conversation
-from postgrad.serving.record import Session
-from postgrad.serving.replies import chat_logprobs, reply_text, usage
-from postgrad.serving.sampling import MOST_TOP, NEUTRAL, Choosing
-from postgrad.serving.served import Served
-from postgrad.serving.streams import Events, whole
-from postgrad.serving.tools import Holding, Tools, parameters, read_calls
-from postgrad.serving.worker import Asked
+from postgrad.sampling import RequestSequence, SampledToken
+from postgrad.serving.decode_worker import PendingRequest
+from postgrad.serving.logprobs import chat_logprobs, reply_text, token_usage
+from postgrad.serving.messages import ChatMessages
+from postgrad.serving.request_body import RequestBody, read_body
+from postgrad.serving.sampling_fields import MOST_TOP, NEUTRAL, SamplingFields
+from postgrad.serving.served_model import ServedModel
+from postgrad.serving.session_recorder import RecordedSession
+from postgrad.serving.streaming import EventStream, await_unless_closed
+from postgrad.serving.tool_calls import ToolCallBuffer, ToolSchemas, parameter_schemas, read_calls
 
-ASKS_NOTHING = NEUTRAL | {"parallel_tool_calls": (True,), "modalities": (["text"],),
+CHAT_NEUTRAL = NEUTRAL | {"parallel_tool_calls": (True,), "modalities": (["text"],),
                           "add_generation_prompt": (True,), "continue_final_message": (False,)}
 
 
 @dataclass(kw_only=True)
 class ChatCompletion:
-    """One call: the conversation, how it is to be gone on with, and the rows that do.
+    """One call. record: called with each sequence that has ended and the message that the client is given."""
 
-    keep: told each row that has ended, with the message that the client is given.
-    """
-
-    served: Served
-    talk: Conversation
-    choosing: Choosing
-    most: int | None
+    served: ServedModel
+    talk: ChatMessages
+    fields: SamplingFields
+    max_tokens: int | None
     logprobs: bool
     top: int
     ids: bool
     stream: bool
-    count_tokens: bool
-    id: str
-    asked: Asked
+    include_usage: bool
+    pending: PendingRequest
+    id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     prompt: list[int] = field(default_factory=list)
-    keep: Callable[[Row, dict], None] | None = None
+    record: Callable[[RequestSequence, dict[str, Any]], None] | None = None
 
     @classmethod
-    def read(cls, body: Body, served: Served) -> ChatCompletion:
-        """All fields are understood before any row is asked for."""
+    def read(cls, body: RequestBody, served: ServedModel) -> ChatCompletion:
+        """All fields are read before any sequence is asked for."""
         served.check_name(body.take("model", str, None))
-        talk = Conversation.read(body, served.chat)
-        choosing = Choosing.read(body, served)
+        talk = ChatMessages.read(body, served.chat)
+        fields = SamplingFields.read(body, served)
         logprobs = body.take("logprobs", bool, False)
         top = body.take("top_logprobs", int, 0, low=0, high=MOST_TOP)
         if top and not logprobs:
@@ -61,122 +58,125 @@ class ChatCompletion:
         older, newer = (body.take(name, int, None, low=1) for name in ("max_tokens", "max_completion_tokens"))
         if None not in (older, newer) and older != newer:
             body.refuse("max_tokens", "and max_completion_tokens ask for two lengths: leave one out")
-        stream, ids = body.take("stream", bool, False), body.take("return_token_ids", bool, False)
-        options = Body(body.take("stream_options", dict, {}) if stream else {}, "stream_options.")
-        counts = options.take("include_usage", bool, False)
-        options.done()
-        body.done(ASKS_NOTHING)
-        return cls(served=served, talk=talk, choosing=choosing, most=newer if older is None else older,
-                   logprobs=logprobs, top=top, ids=ids, stream=stream, count_tokens=counts,
-                   asked=Asked(asyncio.get_running_loop(), choosing.count), id=f"chatcmpl-{uuid.uuid4().hex}")
+        stream, include_usage = body.stream_options()
+        ids = body.take("return_token_ids", bool, False)
+        body.done(CHAT_NEUTRAL)
+        return cls(served=served, talk=talk, fields=fields, max_tokens=newer if older is None else older,
+                   logprobs=logprobs, top=top, ids=ids, stream=stream, include_usage=include_usage,
+                   pending=PendingRequest(asyncio.get_running_loop(), fields.n))
 
     @property
-    def tools(self) -> Tools:
+    def tools(self) -> ToolSchemas:
         """Those that may be called."""
-        return {t["function"]["name"]: parameters(t["function"]) for t in self.talk.tools or ()}
+        return {t["function"]["name"]: parameter_schemas(t["function"]) for t in self.talk.tools or ()}
 
-    def ask(self, session: Session | None = None) -> None:
-        """The rows are asked for. With a session the prompt has the tokens of its earlier replies as they
+    def ask(self, session: RecordedSession | None = None) -> None:
+        """Asks for the sequences. With a session the prompt has the tokens of its earlier replies as they
         were sampled, and log-probs are those of the distribution that was sampled from."""
         if session:
             request = session.ask(self.talk)
-            self.prompt, self.keep = request.context, partial(session.wrote, request)
+            self.prompt, self.record = request.context, partial(session.record_reply, request)
         else:
             self.prompt = self.talk.tokens(self.served.chat)
-        new = self.served.room(self.prompt, self.most, "messages")
-        requests = self.choosing.requests(new, own=session is None, top=self.top, pieces=self.stream)
-        self.asked = self.served.worker.ask(self.prompt, requests)
+        new = self.served.reply_room(self.prompt, self.max_tokens, "messages")
+        requests = self.fields.requests(new, raw_logprobs=session is None, top_logprobs=self.top,
+                                        stream=self.stream)
+        self.pending = self.served.worker.ask(self.prompt, requests)
 
-    def ended(self) -> None:
-        """All rows are written."""
-        for row in self.asked.rows if self.keep else ():
-            self.keep(row, self.message(row))
+    def record_all(self) -> None:
+        for sequence in self.pending.sequences if self.record else ():
+            self.record(sequence, self.message(sequence))
 
     def drop(self) -> None:
-        self.served.worker.drop(self.asked)
+        self.served.worker.drop(self.pending)
 
-    def envelope(self, kind: str, choices: list[dict]) -> dict:
-        return {"id": self.id, "object": kind, "created": int(time.time()), "model": self.served.name,
-                "choices": choices, "system_fingerprint": self.served.fingerprint,
-                "policy_step": self.served.version}
-
-    async def whole(self) -> dict:
-        rows = await self.asked.ended()
-        self.ended()
-        out = self.envelope("chat.completion", [self.choice(i, row) for i, row in enumerate(rows)])
-        out["usage"] = usage(len(self.prompt), sum(len(row.tokens) for row in rows))
+    async def response(self) -> dict[str, Any]:
+        sequences = await self.pending.finished()
+        self.record_all()
+        out = self.served.envelope(self.id, "chat.completion",
+                                   [self.choice(i, sequence) for i, sequence in enumerate(sequences)])
+        out["usage"] = token_usage(len(self.prompt), sum(len(s.tokens) for s in sequences))
         return out | ({"prompt_token_ids": self.prompt} if self.ids else {})
 
-    def message(self, row: Row) -> dict:
-        text, calls = reply_text(self.served.chat, row), []
+    def message(self, sequence: RequestSequence) -> dict[str, Any]:
+        text, calls = reply_text(self.served.chat, sequence), list[dict[str, Any]]()
         if self.tools:
             text, calls = read_calls(text, self.tools)
         message = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
         return message | ({"tool_calls": calls} if calls else {})
 
-    def choice(self, index: int, row: Row) -> dict:
-        message = self.message(row)
+    def choice(self, index: int, sequence: RequestSequence) -> dict[str, Any]:
+        message = self.message(sequence)
         out = {"index": index, "message": message,
-               "logprobs": chat_logprobs(self.served.chat, row.sampled) if self.logprobs else None,
-               "finish_reason": finish(row.end, "tool_calls" in message)}
-        return out | ({"token_ids": row.tokens} if self.ids else {})
+               "logprobs": chat_logprobs(self.served.chat, sequence.sampled) if self.logprobs else None,
+               "finish_reason": chat_finish_reason(sequence, "tool_calls" in message)}
+        return out | ({"token_ids": sequence.tokens} if self.ids else {})
 
-    async def parts(self) -> AsyncIterator[dict]:
-        """The same piece by piece, the rows as they come."""
-        kind, writing = "chat.completion.chunk", [Writing(i) for i in range(self.asked.count)]
-        for one in writing:
-            yield self.envelope(kind, [one.part({"role": "assistant", "content": ""})])
-        async for i, chosen in self.asked:
-            row, one = self.asked.rows[i], writing[i]
-            one.count += 1
-            one.chosen.append(chosen)
-            ended = row.end is not None and one.count == len(row.sampled)
-            piece, calls = one.held.add(chosen.piece) if self.tools else chosen.piece, []
-            if ended and self.tools:
-                rest, calls = one.held.end(self.tools)
-                piece += rest
-            if piece or calls or ended:
-                delta = ({"content": piece} if piece else {}) | (
-                    {"tool_calls": [{"index": n} | call for n, call in enumerate(calls)]} if calls else {})
-                end = finish(row.end, bool(calls)) if ended else None
-                yield self.envelope(kind, [one.part(delta, self, end)])
-        self.ended()
-        if self.count_tokens:
-            written = sum(one.count for one in writing)
-            yield self.envelope(kind, []) | {"usage": usage(len(self.prompt), written)}
+    async def chunks(self) -> AsyncIterator[dict[str, Any]]:
+        """The response piece by piece, the sequences as they come."""
+        choices = [StreamedChoice(self, i) for i in range(self.pending.count)]
+        for choice in choices:
+            yield self.chunk([choice.delta({"role": "assistant", "content": ""})])
+        async for i, sampled in self.pending:
+            sequence, choice = self.pending.sequences[i], choices[i]
+            if delta := choice.add(sequence, sampled):
+                yield self.chunk([delta])
+        self.record_all()
+        if self.include_usage:
+            sampled_tokens = sum(choice.count for choice in choices)
+            yield self.chunk([]) | {"usage": token_usage(len(self.prompt), sampled_tokens)}
+
+    def chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return self.served.envelope(self.id, "chat.completion.chunk", choices)
 
 
-class Writing:
-    """A row of a streamed reply: tokens that were not told yet, and text that may still become a call."""
+class StreamedChoice:
+    """A sequence of a streamed response: tokens not sent yet, and text that may still become a tool call."""
 
-    def __init__(self, index: int):
-        self.index, self.count, self.held = index, 0, Holding()
-        self.chosen: list[Chosen] = []
+    def __init__(self, call: ChatCompletion, index: int):
+        self.call, self.index, self.count, self.buffer = call, index, 0, ToolCallBuffer()
+        self.unsent: list[SampledToken] = []
 
-    def part(self, delta: dict, call: ChatCompletion | None = None, end: str | None = None) -> dict:
-        out = {"index": self.index, "delta": delta, "logprobs": None, "finish_reason": end}
-        if call and call.logprobs:
-            out["logprobs"] = chat_logprobs(call.served.chat, self.chosen)
-        if call and call.ids:
-            out["token_ids"] = [c.token for c in self.chosen]
-        if call:
-            self.chosen = []
+    def add(self, sequence: RequestSequence, sampled: SampledToken) -> dict[str, Any] | None:
+        """What is sent with a further token; None where nothing is."""
+        tools, calls = self.call.tools, list[dict[str, Any]]()
+        self.count += 1
+        self.unsent.append(sampled)
+        ended = sequence.finish_reason is not None and self.count == len(sequence.sampled)
+        text = self.buffer.add(sampled.text) if tools else sampled.text
+        if ended and tools:
+            rest, calls = self.buffer.end(tools)
+            text += rest
+        if not (text or calls or ended):
+            return None
+        delta: dict[str, Any] = {"content": text} if text else {}
+        if calls:
+            delta["tool_calls"] = [{"index": n} | call for n, call in enumerate(calls)]
+        out = self.delta(delta, chat_finish_reason(sequence, bool(calls)) if ended else None)
+        if self.call.logprobs:
+            out["logprobs"] = chat_logprobs(self.call.served.chat, self.unsent)
+        if self.call.ids:
+            out["token_ids"] = [token.token for token in self.unsent]
+        self.unsent = []
         return out
 
+    def delta(self, delta: dict[str, Any], end: str | None = None) -> dict[str, Any]:
+        return {"index": self.index, "delta": delta, "logprobs": None, "finish_reason": end}
 
-def finish(end: str | None, calls: bool) -> str | None:
-    return "tool_calls" if calls and end == "stop" else end
+
+def chat_finish_reason(sequence: RequestSequence, calls: bool) -> str | None:
+    return "tool_calls" if calls and sequence.finish_reason == "stop" else sequence.finish_reason
 
 
 async def chat_completions(request: Request) -> Response:
     served = request.app.state.served
     call = ChatCompletion.read(await read_body(request), served)
     call.ask(served.recorder.session(request.headers) if served.recorder else None)
-    return await answer(request, call)
+    return await respond(request, call)
 
 
-async def answer(request: Request, call: ChatCompletion) -> Response:
-    """What a call gives, whole or as a stream."""
+async def respond(request: Request, call: ChatCompletion) -> Response:
+    """The response to a call, complete or as a stream."""
     if call.stream:
-        return Events(call.parts(), call.drop, request.app.state.explain)
-    return JSONResponse(await whole(request, call.whole(), call.drop))
+        return EventStream(call.chunks(), call.drop, request.app.state.explain)
+    return JSONResponse(await await_unless_closed(request, call.response(), call.drop))

@@ -1,162 +1,159 @@
-"""POST /v1/completions: a text or tokens, gone on with; with `echo`, the prompt's own log-probs."""
+"""POST /v1/completions: a text or tokens, continued; with `echo`, the prompt's own log-probs."""
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from postgrad.sampling import Chosen, Row
-from postgrad.serving.body import Body, read_body, short
+from postgrad.sampling import RequestSequence, SampledToken
+from postgrad.serving.decode_worker import PendingRequest
 from postgrad.serving.errors import Refusal
-from postgrad.serving.replies import completion_logprobs, reply_text, usage
-from postgrad.serving.sampling import MOST_TOP, NEUTRAL, Choosing
-from postgrad.serving.served import Served
-from postgrad.serving.streams import Events, whole
-from postgrad.serving.worker import Asked
+from postgrad.serving.logprobs import completion_logprobs, reply_text, token_usage
+from postgrad.serving.request_body import RequestBody, read_body, shorten_value
+from postgrad.serving.sampling_fields import MOST_TOP, NEUTRAL, SamplingFields
+from postgrad.serving.served_model import ServedModel
+from postgrad.serving.streaming import EventStream, await_unless_closed
 
-LONG = 20_000  # characters from which a text is turned into tokens beside the event loop
+LONG = 20_000  # characters from which a text is tokenized beside the event loop
 
 
 @dataclass(kw_only=True)
 class Completion:
-    """One call: prompts, how many tokens are written after each, and what is told of them."""
+    """One call. new: the most tokens after each prompt."""
 
-    served: Served
+    served: ServedModel
     prompts: list[list[int]]
-    choosing: Choosing
+    fields: SamplingFields
     new: list[int]
     echo: bool
     top: int | None
     ids: bool
     stream: bool
-    count_tokens: bool
-    id: str
-    asked: list[Asked]
+    include_usage: bool
+    id: str = field(default_factory=lambda: f"cmpl-{uuid.uuid4().hex}")
+    pending: list[PendingRequest] = field(default_factory=list)
 
     @classmethod
-    async def read(cls, body: Body, served: Served) -> Completion:
+    async def read(cls, body: RequestBody, served: ServedModel) -> Completion:
         served.check_name(body.take("model", str, None))
         special = body.take("add_special_tokens", bool, True)
-        prompts = await prompts_of(body, served, special)
-        choosing = Choosing.read(body, served)
+        prompts = await read_prompts(body, served, special)
+        fields = SamplingFields.read(body, served)
         echo, top = body.take("echo", bool, False), body.take("logprobs", int, None, low=0, high=MOST_TOP)
         new = body.take("max_tokens", int, 16, low=0 if echo else 1)
-        stream = body.take("stream", bool, False)
-        options = Body(body.take("stream_options", dict, {}) if stream else {}, "stream_options.")
-        counts = options.take("include_usage", bool, False)
-        options.done()
+        stream, include_usage = body.stream_options()
         if stream and echo:
             body.refuse("echo", "with stream is not honoured by this server: leave one of them out")
-        if not new and choosing.count > 1:
+        if not new and fields.n > 1:
             body.refuse("n", "above 1 with max_tokens 0 would be the same text again: leave it out")
         ids = body.take("return_token_ids", bool, False)
         body.done(NEUTRAL)
-        return cls(served=served, prompts=prompts, choosing=choosing, echo=echo, top=top, ids=ids,
-                   new=[served.room(p, new, "prompt") for p in prompts], stream=stream, count_tokens=counts,
-                   id=f"cmpl-{uuid.uuid4().hex}", asked=[])
+        return cls(served=served, prompts=prompts, fields=fields, echo=echo, top=top, ids=ids, stream=stream,
+                   new=[served.reply_room(p, new, "prompt") for p in prompts], include_usage=include_usage)
 
     def ask(self) -> None:
-        """All rows are added to the queue, or none."""
+        """Asks for all sequences, or none."""
         try:
             for i, (prompt, new) in enumerate(zip(self.prompts, self.new, strict=True)):
                 if new:
-                    requests = self.choosing.requests(new, i, own=True, top=self.top or 0, pieces=self.stream)
-                    self.asked.append(self.served.worker.ask(prompt, requests))
+                    requests = self.fields.requests(new, i, raw_logprobs=True, top_logprobs=self.top or 0,
+                                                    stream=self.stream)
+                    self.pending.append(self.served.worker.ask(prompt, requests))
         except Refusal:
             self.drop()
             raise
 
     def drop(self) -> None:
-        for asked in self.asked:
-            self.served.worker.drop(asked)
+        for pending in self.pending:
+            self.served.worker.drop(pending)
 
-    def envelope(self, choices: list[dict]) -> dict:
-        return {"id": self.id, "object": "text_completion", "created": int(time.time()),
-                "model": self.served.name, "choices": choices, "system_fingerprint": self.served.fingerprint,
-                "policy_step": self.served.version}
+    def envelope(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return self.served.envelope(self.id, "text_completion", choices)
 
-    async def whole(self) -> dict:
+    async def response(self) -> dict[str, Any]:
         self.ask()
-        told = self.echo and self.top is not None
-        scored = [await self.served.worker.score(p, self.top) if told else [] for p in self.prompts]
-        rows = [await asked.ended() for asked in self.asked] or [[None] for _ in self.prompts]
-        choices = []
-        for prompt, told, mine in zip(self.prompts, scored, rows, strict=True):
-            choices += [self.choice(len(choices) + i, prompt, told, row) for i, row in enumerate(mine)]
-        written = sum(len(row.tokens) for mine in rows for row in mine if row)
-        return self.envelope(choices) | {"usage": usage(sum(map(len, self.prompts)), written)}
+        scores = [await self.served.worker.score(p, self.top) if self.echo and self.top is not None else []
+                  for p in self.prompts]
+        sequences: list[Sequence[RequestSequence | None]] = [await p.finished() for p in self.pending]
+        choices: list[dict[str, Any]] = []
+        replies = sequences or [[None]] * len(scores)
+        for prompt, scored, mine in zip(self.prompts, scores, replies, strict=True):
+            choices += [self.choice(len(choices) + i, prompt, scored, s) for i, s in enumerate(mine)]
+        sampled = sum(len(s.tokens) for mine in sequences for s in mine if s)
+        return self.envelope(choices) | {"usage": token_usage(sum(map(len, self.prompts)), sampled)}
 
-    def choice(self, index: int, prompt: list[int], scored: list[Chosen], row: Row | None) -> dict:
+    def choice(self, index: int, prompt: list[int], scored: list[SampledToken],
+               sequence: RequestSequence | None) -> dict[str, Any]:
         chat = self.served.chat
-        ahead = chat.tokenizer.decode(prompt, skip_special_tokens=False) if self.echo else ""
-        first, chosen = prompt[:1] if self.echo else [], row.sampled if row else []
-        told: list[Chosen | int] = [*first, *scored, *chosen]
-        out = {"index": index, "text": ahead + (reply_text(chat, row) if row else ""),
+        echoed = chat.tokenizer.decode(prompt, skip_special_tokens=False) if self.echo else ""
+        first, sampled = prompt[:1] if self.echo else [], sequence.sampled if sequence else []
+        out = {"index": index, "text": echoed + (reply_text(chat, sequence) if sequence else ""),
                "logprobs": None if self.top is None else completion_logprobs(
-                   chat, told, echoed=len(prompt) if self.echo else 0),
-               "finish_reason": row.end if row else "length"}
+                   chat, [*first, *scored, *sampled], echoed=len(prompt) if self.echo else 0),
+               "finish_reason": sequence.finish_reason if sequence else "length"}
         if self.ids:
-            out |= {"token_ids": row.tokens if row else [], "prompt_token_ids": prompt}
+            out |= {"token_ids": sequence.tokens if sequence else [], "prompt_token_ids": prompt}
         return out
 
-    async def parts(self) -> AsyncIterator[dict]:
-        """The same piece by piece: prompt after prompt, the rows of each as they come."""
-        written = index = 0
-        for asked in self.asked:
-            held: list[list[Chosen]] = [[] for _ in range(asked.count)]
-            starts, counts = [0] * asked.count, [0] * asked.count
-            async for i, chosen in asked:
-                row, counts[i] = asked.rows[i], counts[i] + 1
-                ended = row.end is not None and counts[i] == len(row.sampled)
-                held[i].append(chosen)
-                written += 1
-                if chosen.piece or ended:
-                    yield self.envelope([self.part(index + i, chosen.piece, held[i], starts[i],
-                                                   row.end if ended else None)])
-                    starts[i] += len(chosen.piece)
-                    held[i] = []
-            index += asked.count
-        if self.count_tokens:
-            yield self.envelope([]) | {"usage": usage(sum(map(len, self.prompts)), written)}
+    async def chunks(self) -> AsyncIterator[dict[str, Any]]:
+        """The response piece by piece: prompt after prompt, the sequences of each as they come."""
+        total = index = 0
+        for pending in self.pending:
+            unsent: list[list[SampledToken]] = [[] for _ in range(pending.count)]
+            starts, counts = [0] * pending.count, [0] * pending.count
+            async for i, sampled in pending:
+                sequence, counts[i] = pending.sequences[i], counts[i] + 1
+                ended = sequence.finish_reason is not None and counts[i] == len(sequence.sampled)
+                unsent[i].append(sampled)
+                total += 1
+                if sampled.text or ended:
+                    yield self.envelope([self.chunk(index + i, sampled.text, unsent[i], starts[i],
+                                                    sequence.finish_reason if ended else None)])
+                    starts[i] += len(sampled.text)
+                    unsent[i] = []
+            index += pending.count
+        if self.include_usage:
+            yield self.envelope([]) | {"usage": token_usage(sum(map(len, self.prompts)), total)}
 
-    def part(self, index: int, piece: str, chosen: Sequence[Chosen], start: int, end: str | None) -> dict:
-        out = {"index": index, "text": piece, "finish_reason": end,
-               "logprobs": None if self.top is None else completion_logprobs(self.served.chat, chosen, start)}
-        return out | ({"token_ids": [c.token for c in chosen]} if self.ids else {})
+    def chunk(self, index: int, text: str, sampled: Sequence[SampledToken], start: int,
+              end: str | None) -> dict[str, Any]:
+        logprobs = None if self.top is None else completion_logprobs(self.served.chat, sampled, start)
+        out = {"index": index, "text": text, "finish_reason": end, "logprobs": logprobs}
+        return out | ({"token_ids": [s.token for s in sampled]} if self.ids else {})
 
 
-async def prompts_of(body: Body, served: Served, special: bool) -> list[list[int]]:
-    """A text, texts, tokens, or lists of tokens."""
+async def read_prompts(body: RequestBody, served: ServedModel, special: bool) -> list[list[int]]:
+    """The field prompt: a text, texts, tokens, or lists of tokens."""
     value = body.left.pop("prompt", None)
     body.known.add("prompt")
     kind = "a text, a list of texts, a list of tokens or a list of lists of tokens"
     if not isinstance(value, str | list) or value == []:
-        body.refuse("prompt", f"is {short(value)}, and has to be {kind}")
+        body.refuse("prompt", f"is {shorten_value(value)}, and has to be {kind}")
     listed = [value] if isinstance(value, str) or type(value[0]) is int else value
     if len(listed) > served.worker.most:
         body.refuse("prompt", f"has {len(listed)} prompts, and {served.worker.most} are taken at most")
     prompts = []
     for one in listed:
         if isinstance(one, str):
-            prompts.append(await tokens_of(served, one, special))
+            prompts.append(await encode_text(served, one, special))
         elif isinstance(one, list):
             prompts.append(served.check_tokens(one, "prompt"))
         else:
-            body.refuse("prompt", f"holds {short(one)}, and has to be {kind}")
+            body.refuse("prompt", f"holds {shorten_value(one)}, and has to be {kind}")
     return prompts
 
 
-async def tokens_of(served: Served, text: str, special: bool = False) -> list[int]:
+async def encode_text(served: ServedModel, text: str, special: bool = False) -> list[int]:
     def encode() -> list[int]:
-        return served.chat.tokenizer.encode(text, add_special_tokens=special).ids
+        return list(served.chat.tokenizer.encode(text, add_special_tokens=special).ids)
 
-    Body({"prompt": text}).take("prompt", str)
+    RequestBody({"prompt": text}).take("prompt", str)
     return encode() if len(text) < LONG else await run_in_threadpool(encode)
 
 
@@ -164,5 +161,5 @@ async def completions(request: Request) -> Response:
     call = await Completion.read(await read_body(request), request.app.state.served)
     if call.stream:
         call.ask()
-        return Events(call.parts(), call.drop, request.app.state.explain)
-    return JSONResponse(await whole(request, call.whole(), call.drop))
+        return EventStream(call.chunks(), call.drop, request.app.state.explain)
+    return JSONResponse(await await_unless_closed(request, call.response(), call.drop))

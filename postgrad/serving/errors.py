@@ -1,4 +1,4 @@
-"""The answer to a request that cannot be done: a sentence, in the shape that OpenAI's clients read."""
+"""Errors in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_e
 
 
 class Refusal(Exception):
-    """A request that is not done. param: the field that is at fault; code: a word for programs."""
+    """A request that is refused. param: the field at fault; code: OpenAI's error code."""
 
     def __init__(self, sentence: str, status: int = 400, *, param: str | None = None,
                  code: str | None = None):
         super().__init__(sentence)
         self.sentence, self.status, self.param, self.code = sentence, status, param, code
 
-    def body(self) -> dict:
+    def body(self) -> dict[str, object]:
         kind = TYPES.get(self.status, "invalid_request_error")
         return {"error": {"message": self.sentence, "type": kind, "param": self.param, "code": self.code}}
 
-    def answer(self) -> JSONResponse:
+    def response(self) -> JSONResponse:
         headers = {"Retry-After": "1"} if self.status == 503 else None
         return JSONResponse(self.body(), self.status, headers=headers)

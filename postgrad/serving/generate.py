@@ -1,7 +1,8 @@
-"""POST /inference/v1/generate, as vLLM has it: tokens in, tokens out, nothing encoded or decoded on the way.
+"""The routes of tokens, as vLLM has them: POST /inference/v1/generate, /tokenize and /detokenize.
 
-The log-probs are those of the distribution that was sampled from, as training needs them. What vLLM has not:
-`seeds` in the place of n and seed, a reply for each, whose log-probs are a plain list, `logp`.
+generate takes tokens and returns tokens. Its log-probs are those of the distribution that was sampled from,
+as training needs them. What vLLM has not: `seeds` in the place of n and seed, a reply for each, whose
+log-probs are a list of numbers, `logp`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from dataclasses import replace
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from postgrad.serving.body import Body, read_body
-from postgrad.serving.replies import generate_logprobs, number, usage
-from postgrad.serving.sampling import MOST_TOP, NEUTRAL, Choosing
-from postgrad.serving.streams import whole
+from postgrad.serving.completions import encode_text
+from postgrad.serving.logprobs import generate_logprobs, json_number, token_usage
+from postgrad.serving.messages import ChatMessages
+from postgrad.serving.request_body import RequestBody, read_body
+from postgrad.serving.sampling_fields import MOST_TOP, NEUTRAL, SamplingFields
+from postgrad.serving.streaming import await_unless_closed
 
 # detokenize: there is no text either way; output_kind, stream: whole replies alone
-ASKS_NOTHING = {"detokenize": (True, False), "stream": (False,), "stream_options": (), "priority": (0,),
+GENERATE_NEUTRAL = {"detokenize": (True, False), "stream": (False,), "stream_options": (), "priority": (0,),
                 "features": (), "kv_transfer_params": ()}
 
 
@@ -29,28 +32,28 @@ async def generate(request: Request) -> Response:
     prompt = served.check_tokens(body.take("token_ids", list), "token_ids")
     name = body.take("request_id", str, None) or f"generate-{uuid.uuid4().hex}"
     body.take("cache_salt", str, None)  # no prompt's cache is shared between requests
-    inside = Body(body.take("sampling_params", dict, {}), "sampling_params.")
-    body.done(ASKS_NOTHING)
+    inside = RequestBody(body.take("sampling_params", dict, {}), "sampling_params.")
+    body.done(GENERATE_NEUTRAL)
     seeds = read_seeds(inside, served.worker.most)
-    choosing = Choosing.read(inside, served)
+    fields = SamplingFields.read(inside, served)
     top = inside.take("logprobs", int, None, low=0, high=MOST_TOP)
-    new = served.room(prompt, inside.take("max_tokens", int, 16, low=1), "token_ids")
-    inside.done(NEUTRAL | ASKS_NOTHING)
-    # the chosen token is told in any case: 1 asks for no more
-    requests = choosing.requests(new, top=top if top and top > 1 else 0)
-    asked = served.worker.ask(prompt, [replace(requests[0], seed=seed) for seed in seeds] or requests)
-    rows = await whole(request, asked.ended(), lambda: served.worker.drop(asked))
-    choices = [{"index": i, "token_ids": row.tokens, "finish_reason": row.end,
-                "logprobs": None if top is None else generate_logprobs(row.sampled),
-                **({"logp": [number(chosen.logp) for chosen in row.sampled]} if seeds else {}),
-                "weight_versions": row.versions} for i, row in enumerate(rows)]
+    new = served.reply_room(prompt, inside.take("max_tokens", int, 16, low=1), "token_ids")
+    inside.done(NEUTRAL | GENERATE_NEUTRAL)
+    # the sampled token is reported in any case: 1 asks for no more
+    requests = fields.requests(new, top_logprobs=top if top and top > 1 else 0)
+    pending = served.worker.ask(prompt, [replace(requests[0], seed=seed) for seed in seeds] or requests)
+    sequences = await await_unless_closed(request, pending.finished(), lambda: served.worker.drop(pending))
+    choices = [{"index": i, "token_ids": s.tokens, "finish_reason": s.finish_reason,
+                "logprobs": None if top is None else generate_logprobs(s.sampled),
+                **({"logp": [json_number(token.logp) for token in s.sampled]} if seeds else {}),
+                "weight_versions": s.weight_versions} for i, s in enumerate(sequences)]
     return JSONResponse({"request_id": name, "choices": choices, "policy_step": served.version,
                          "weights": served.weights,
-                         "usage": usage(len(prompt), sum(len(row.tokens) for row in rows))})
+                         "usage": token_usage(len(prompt), sum(len(s.tokens) for s in sequences))})
 
 
-def read_seeds(inside: Body, most: int) -> list[int]:
-    """The seed of each reply, where they are given."""
+def read_seeds(inside: RequestBody, most: int) -> list[int]:
+    """The field seeds: one of each reply."""
     seeds = inside.take("seeds", list, None)
     if seeds is None:
         return []
@@ -59,3 +62,28 @@ def read_seeds(inside: Body, most: int) -> list[int]:
     if any(inside.left.get(name) is not None for name in ("n", "seed")):
         inside.refuse("seeds", "stands in the place of n and seed: leave those out")
     return seeds
+
+
+async def tokenize(request: Request) -> Response:
+    served = request.app.state.served
+    body = await read_body(request)
+    served.check_name(body.take("model", str, None))
+    if body.left.get("messages") is not None:
+        talk = ChatMessages.read(body, served.chat)
+        reply = body.take("add_generation_prompt", bool, True)
+        body.done()
+        tokens = talk.tokens(served.chat, reply=reply)
+    else:
+        text, special = body.take("prompt", str), body.take("add_special_tokens", bool, True)
+        body.done()
+        tokens = await encode_text(served, text, special)
+    return JSONResponse({"count": len(tokens), "max_model_len": served.context, "tokens": tokens})
+
+
+async def detokenize(request: Request) -> Response:
+    served = request.app.state.served
+    body = await read_body(request)
+    served.check_name(body.take("model", str, None))
+    tokens = served.check_tokens(body.take("tokens", list), "tokens")
+    body.done()
+    return JSONResponse({"prompt": served.chat.tokenizer.decode(tokens, skip_special_tokens=False)})

@@ -11,7 +11,7 @@ from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import tool_schema
 from postgrad.models.load import EMBEDDED
 from postgrad.sampling import Sampling
-from postgrad.sampling.active import ActiveRows
+from postgrad.sampling.batch_decoder import BatchDecoder
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
@@ -50,9 +50,9 @@ def test_the_base_can_write_steps_and_cannot_do_without():
 
     def right(template: str) -> float:
         prompts = [chat.encode(template.format(p.question)) for p in problems]
-        active = ActiveRows(model, chat, Sampling(temperature=0.0, max_new_tokens=64), rows=60, prompts=60,
+        decoder = BatchDecoder(model, chat, Sampling(temperature=0.0, max_new_tokens=64), rows=60, prompts=60,
                             read=max(map(len, prompts)))
-        texts = {row.request: chat.decode(row.tokens) for rows in active.write(prompts, 1, [0] * 60)
+        texts = {row.number: chat.decode(row.tokens) for rows in decoder.decode(prompts, 1, [0] * 60)
                  for row in rows}
         texts = [texts[i] for i in range(60)]
         hits = [t.split("Answer:")[-1].strip() == str(p.answer) for t, p in zip(texts, problems, strict=True)]

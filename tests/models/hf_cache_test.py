@@ -133,7 +133,7 @@ def test_a_step_that_cannot_be_captured_runs_without_a_graph(folders, monkeypatc
     monkeypatch.setattr(torch.cuda, "set_stream", stream.append)
     for _ in range(2):
         sampler = LocalSampler(model, CHAT)
-        active = sampler._active_for([[1] * 16], 16, settings)
+        active = sampler._decoder_for([[1] * 16], 16, settings)
         active.engine.graphs = True
         monkeypatch.setattr(active, "step", lambda n, times=1, mine=active: stepped(mine, n, times))
         said = sampler.sample(prompts, 16, settings, seed=0)

@@ -62,7 +62,8 @@ def test_what_is_sampled_has_the_probability_that_training_gives_it(kind, folder
                for text in ("Hi", "What is 2+3?", "Tom has 12 apples and eats one. How many are left?")]
     chat = Chat(CHAT.tokenizer, CHAT.template, bos=CHAT.bos, eos=CHAT.eos, pad=CHAT.pad,
                 ends=range(0, 1024, 12))
-    groups = LocalSampler(model, chat, rows_at_once=5).sample(prompts, 4, Sampling(max_new_tokens=20), seed=1)
+    sampler = LocalSampler(model, chat, max_concurrent=5)
+    groups = sampler.sample(prompts, 4, Sampling(max_new_tokens=20), seed=1)
     rollouts = [r for group in groups for r in group]
     assert len({len(r.tokens) for r in rollouts}) > 3
     for r in rollouts:

@@ -35,7 +35,7 @@ class Reader:
 
 def prompted(model, script=None, rules=SHIPPED):
     return PromptedJudge(model, CHAT, ScriptedSampler(CHAT, script), rules, Sampling(max_new_tokens=128),
-                         rows_at_once=6)
+                         max_concurrent=6)
 
 
 def test_a_liking_for_a_place_is_averaged_away():

@@ -104,7 +104,7 @@ def test_what_the_sampler_holds_is_given_back(tmp_path, monkeypatch):
 
     monkeypatch.setattr(LocalSampler, "__init__", make)
     monkeypatch.setattr("postgrad.training.optim.Optim.gather",
-                        lambda optim: held.append(samplers[-1]._active))
+                        lambda optim: held.append(samplers[-1]._decoder))
     for release in ("false", "true"):
         recipe, config = config_from_text("grpo", (*QUICK, f"rollouts.release={release}"))
         recipes.start(recipe, config, tmp_path / release)
@@ -118,6 +118,6 @@ def test_what_the_sampler_holds_is_given_back(tmp_path, monkeypatch):
 def test_fewer_slots_give_the_same_replies():
     model = small_model()
     prompts = [Prompt(id=str(n), messages=({"role": "user", "content": f"Say {n}."},)) for n in range(3)]
-    said = [LocalSampler(model, CHAT, rows_at_once=slots).sample(prompts, 8, Sampling(max_new_tokens=6), 0)
+    said = [LocalSampler(model, CHAT, max_concurrent=slots).sample(prompts, 8, Sampling(max_new_tokens=6), 0)
             for slots in (512, 16)]
     assert said[0] == said[1]

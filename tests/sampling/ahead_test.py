@@ -14,9 +14,9 @@ from postgrad.resolve.handles import begins_with, take
 from postgrad.resolve.models import open_writer, with_adapter
 from postgrad.resolve.weights import shown_in
 from postgrad.sampling import SamplerFault
-from postgrad.sampling.served import Kept
+from postgrad.sampling.remote import SpotCheck
 from postgrad.training.batches.ahead import AsyncCollector, Collection
-from tests.sampling.served_test import SMALL, config, equal, override, remote_settings
+from tests.sampling.remote_test import SMALL, config, equal, override, remote_settings
 
 STEPS = {**SMALL, "steps": 4, "save_every": 2}
 
@@ -132,15 +132,15 @@ def goes_far(folder, *changes, lora=0, off=0.0):
 
         def collect(number, step):
             model, name = there()
-            row = Kept(address, name, [1, 5], [7, 8, 9], [0.0] * 3)
+            row = SpotCheck(address, name, [1, 5], [7, 8, 9], [0.0] * 3)
             logp = [x - (off if number > 3 else 0) for x in source.logp(model, [row])[0]]
-            sampler.kept.setdefault(step, []).append(row._replace(logp=logp))
+            sampler.spot_checks.setdefault(step, []).append(row._replace(logp=logp))
             return Collection([], [], {"logp": sum(logp)}, step)
 
         line = AsyncCollector(2, collect, source)
         for step in range(6):
             made = line.take(step, 6 - step)
-            row = Kept(address, "", [1, 5], [7, 8, 9], [])
+            row = SpotCheck(address, "", [1, 5], [7, 8, 9], [])
             moved.append(abs(sum(source.logp(net, [row])[0]) - made.facts["logp"]) / 3)
             with torch.no_grad():
                 for p in net.parameters():

@@ -17,12 +17,12 @@ from postgrad.resolve import handles
 from postgrad.resolve.handles import SharedWeights, begins_with, take
 from postgrad.resolve.models import open_writer, with_adapter
 from postgrad.resolve.weights import named, shown_in
-from postgrad.sampling import ServedSampler, Weights
-from postgrad.sampling.wire import SamplerFault
-from postgrad.serving.follow import Pushed
+from postgrad.sampling import RemoteSampler, WeightVersion
+from postgrad.sampling.http_json import SamplerFault
+from postgrad.serving.weight_updates import PushedWeights
 from postgrad.training.batches.ahead import AsyncCollector, Collection
 from tests.sampling.ahead_test import goes_far
-from tests.sampling.served_test import SMALL, config, equal, fit, remote_settings
+from tests.sampling.remote_test import SMALL, config, equal, fit, remote_settings
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_the_first_weights_are_a_folder_and_later_ones_a_file_that_tells_where_t
     place = SharedWeights(tmp_path / "w", chat)
     first = place.write(net, 0)
     place.show(first)
-    newer = Pushed(tmp_path / "w", "cpu", "")
+    newer = PushedWeights(tmp_path / "w", "cpu", "")
     assert shown_in(tmp_path / "w")[0].is_dir() and same(newer().weights, net)
     for step in range(1, 6):
         moved(net)
@@ -158,7 +158,7 @@ def test_a_server_that_starts_late_has_the_weights_of_the_moment(tmp_path, memor
     assert main(["serve", str(tmp_path / "w"), "--port", "0"]) == 0
     (served,) = made
     assert (served.weights, served.version) == (latest.name, 3)
-    assert torch.equal(served.worker.slots.model.head, net.head)
+    assert torch.equal(served.worker.batch.model.head, net.head)
     memory.clear()  # the training is gone: what it began with is served, and later ones are looked for
     assert main(["serve", str(tmp_path / "w"), "--port", "0"]) == 0
     assert (made[-1].weights, made[-1].version) == (first.name, 0)
@@ -187,10 +187,10 @@ def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path, memory):
 
 
 def test_a_sampler_on_another_gpu_is_named_at_once():
-    wanted = Weights(0, "0-0123456789ab")
+    wanted = WeightVersion(0, "0-0123456789ab")
     for gpu, words in (("", "is on a CPU"), ("cd-34", "is on cd-34")):
         with saying(lambda *_, gpu=gpu: {"policy_step": 0, "weights": wanted.name, "gpu": gpu}) as address:
-            there = ServedSampler([address], CHAT, positions=256, vocabulary=512, gpu="ab-12")
+            there = RemoteSampler([address], CHAT, positions=256, vocabulary=512, gpu="ab-12")
             with pytest.raises(SamplerFault, match=f"{address} {words}, and .*on GPU ab-12"):
                 there.await_weights(wanted)
 

@@ -19,7 +19,8 @@ from postgrad.models.engine import Engine
 from postgrad.recipes.plan.costs import SLOTS
 from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards.base import VerifierReward
-from postgrad.sampling import LocalSampler, Sampling, ScriptedSampler, active
+from postgrad.sampling import LocalSampler, Sampling, ScriptedSampler
+from postgrad.sampling.batch_decoder import BatchDecoder
 from postgrad.training.batches.collect import Rollouts
 
 SHORT = Prompt.ask("Hi", id="hi")
@@ -80,12 +81,12 @@ def test_a_row_does_not_depend_on_its_neighbours(model, chat, sampler):
     together = sampler.sample(PROMPTS, 3, settings, seed=1)
     wanted = {r.seed: (r.tokens, r.logp) for group in together for r in group}
     backwards = sampler.sample(PROMPTS[::-1], 3, settings, seed=1)
-    blocks = LocalSampler(model, chat, rows_at_once=7).sample(PROMPTS, 3, settings, seed=1)
+    blocks = LocalSampler(model, chat, max_concurrent=7).sample(PROMPTS, 3, settings, seed=1)
     larger = sampler.sample(PROMPTS[:5], 6, settings, seed=1)
     alone = [sampler.sample([p], 1, settings, seed=1)[0] for p in PROMPTS]
     assert rows_of(blocks) == rows_of(together) == rows_of(backwards[::-1])
     assert rows_of(group[:3] for group in larger) == rows_of(together[:5])
-    bits = sampler._active.engine.independent  # with the C kernels; else log-probs of few round otherwise
+    bits = sampler._decoder.engine.independent  # with the C kernels; else log-probs of few round otherwise
     assert all(wanted[g[0].seed][: 1 + bits] == (g[0].tokens, g[0].logp)[: 1 + bits] for g in alone)
 
 
@@ -94,17 +95,17 @@ def test_what_c_chooses_in_one_call_is_what_is_chosen_step_by_step(model, chat, 
     """Also where a row has no distribution: the same sentence, and nothing is noted."""
     sampler, settings = LocalSampler(model, chat), Sampling(max_new_tokens=20, temperature=0.7)
     at_once = sampler.sample(PROMPTS[:few], 2, settings, seed=1)
-    active = sampler._active
-    if active.chooser is None:
+    decoder = sampler._decoder
+    if decoder.fused_sampler is None:
         pytest.skip("no C kernels here")
-    for chooser in (active.chooser, None):
-        active.chooser = chooser
+    for fused in (decoder.fused_sampler, None):
+        decoder.fused_sampler = fused
         assert sampler.sample(PROMPTS[:few], 2, settings, seed=1) == at_once
-        active.keep([], active.size)
+        decoder.compact([], decoder.size)
         with torch.no_grad(), pytest.raises(ValueError, match="row 1 of the logits has no distribution"):
-            active.hidden[1] = torch.nan
-            active.advance(2)
-        assert not active.count.any()
+            decoder.hidden[1] = torch.nan
+            decoder.advance(2)
+        assert not decoder.count.any()
 
 
 def test_a_prompt_asked_twice_gets_further_samples(sampler):
@@ -147,7 +148,7 @@ def test_rows_leave_and_others_take_their_slots(model, chat, monkeypatch):
         seen = sizes.setdefault(slots, [])
         monkeypatch.setattr(Engine, "step", lambda e, token, at, slot, *a, seen=seen: (
             seen.append(int((slot < e.rows).sum())) or step(e, token, at, slot, *a)))
-        out[slots] = LocalSampler(model, chat, rows_at_once=slots).sample(PROMPTS[:10], 4,
+        out[slots] = LocalSampler(model, chat, max_concurrent=slots).sample(PROMPTS[:10], 4,
                                                                           Sampling(max_new_tokens=30), seed=9)
     # rows did leave
     assert sizes[512][0] == 40 and sizes[512] == sorted(sizes[512], reverse=True) and len(set(sizes[512])) > 5
@@ -159,7 +160,7 @@ def test_rows_leave_and_others_take_their_slots(model, chat, monkeypatch):
 
 def test_a_step_becomes_a_graph(model, chat, monkeypatch):
     """On a GPU, by sizes: the first one as it is, then all others by its graph."""
-    rows = LocalSampler(model, chat)._active_for([[1] * 16], 16, Sampling(max_new_tokens=8))
+    rows = LocalSampler(model, chat)._decoder_for([[1] * 16], 16, Sampling(max_new_tokens=8))
     seen = []
     monkeypatch.setattr(rows, "advance", seen.append)
 
@@ -178,7 +179,7 @@ def test_rows_that_end_together_are_spelled_before(model, chat, monkeypatch):
     settings = Sampling(max_new_tokens=27, temperature=30.0)  # no row ends by itself
     wanted = LocalSampler(model, chat).sample(PROMPTS[:6], 4, settings, seed=1)
     begun, spell = [], Chat.spell
-    monkeypatch.setattr(active.ActiveRows, "pace", (4, 1))
+    monkeypatch.setattr(BatchDecoder, "pace", (4, 1))
     monkeypatch.setattr(Chat, "spell", lambda mine, rows: begun.extend(map(len, rows)) or spell(mine, rows))
     found = LocalSampler(model, chat).sample(PROMPTS[:6], 4, settings, seed=1)
     assert begun == [12] * 24 and found == wanted
@@ -189,11 +190,11 @@ def test_of_rows_that_end_late_only_their_own_is_brought_along(model, chat, monk
     """Others have ended before them, so they stand in other columns than slots."""
     settings, brought = Sampling(max_new_tokens=48, temperature=3.0), []
     wanted = LocalSampler(model, chat).sample(PROMPTS[:8], 4, settings, seed=2)
-    monkeypatch.setattr(active.ActiveRows, "pace", (4, 1))
-    taken = active.ActiveRows.taken
-    monkeypatch.setattr(active.ActiveRows, "taken", lambda mine, look, which, wide: (
-        brought.extend((len(x), [look.rows[i].slot for i in which] == which) for x in look.written[:1])
-        or taken(mine, look, which, wide)))
+    monkeypatch.setattr(BatchDecoder, "pace", (4, 1))
+    fetch = BatchDecoder.fetch
+    monkeypatch.setattr(BatchDecoder, "fetch", lambda mine, look, which, wide: (
+        brought.extend((len(x), [look.sequences[i].slot for i in which] == which) for x in look.written[:1])
+        or fetch(mine, look, which, wide)))
     assert LocalSampler(model, chat).sample(PROMPTS[:8], 4, settings, seed=2) == wanted
     assert brought and all(rows < 32 and not same for rows, same in brought)
 
@@ -209,7 +210,7 @@ def test_a_rollout_made_at_once_is_one_like_others():
 
 
 def test_as_many_slots_are_the_default_everywhere(model, chat):
-    assert LocalSampler(model, chat).rows_at_once == Rollouts().max_concurrent == SLOTS
+    assert LocalSampler(model, chat).max_concurrent == Rollouts().max_concurrent == SLOTS
 
 
 def test_what_is_given_back_is_free_at_once(model, chat):
@@ -218,7 +219,7 @@ def test_what_is_given_back_is_free_at_once(model, chat):
     gc.disable()
     try:
         sampler.sample(PROMPTS[:4], 4, Sampling(max_new_tokens=8), seed=0)
-        held = [weakref.ref(x) for x in (sampler._active, sampler._active.engine)]
+        held = [weakref.ref(x) for x in (sampler._decoder, sampler._decoder.engine)]
         sampler.release()
         assert [x() for x in held] == [None, None]
     finally:
@@ -260,7 +261,7 @@ def test_a_slow_verifier_works_beside_the_sampling(model, chat):
         reward.prefetch(rollout)
         assert rollout.prompt is not PROMPTS[2] or judged.wait(30)
 
-    reward, sampler = VerifierReward(verify, waits=True), LocalSampler(model, chat, rows_at_once=1)
+    reward, sampler = VerifierReward(verify, waits=True), LocalSampler(model, chat, max_concurrent=1)
     sampler.ended = ended
     rollouts = [g[0] for g in sampler.sample(PROMPTS[:6], 1, Sampling(max_new_tokens=6), seed=2)]
     assert (judged.is_set() and [v.score for v in reward.score(rollouts)] == [len(r.text) for r in rollouts]
@@ -281,14 +282,14 @@ def test_a_call_that_was_broken_off_leaves_no_row_behind(model, chat):
     sampler.ended = fails
     with pytest.raises(RuntimeError, match="no verdict"):
         sampler.sample(PROMPTS[:8], 4, settings, 0)
-    active = sampler._active
-    assert (active.slot < active.rows).any()  # rows that were being written
+    decoder = sampler._decoder
+    assert (decoder.slot < decoder.rows).any()  # rows that were being written
     rest = slice(2, None)
-    sampler.ended = lambda r: seen.append(bool((active.slot[rest] == active.rows).all()
-                                               and active.done[rest].all()))
+    sampler.ended = lambda r: seen.append(bool((decoder.slot[rest] == decoder.rows).all()
+                                               and decoder.done[rest].all()))
     seen: list[bool] = []
     after = sampler.sample(PROMPTS[:1], 2, settings, 0)
-    assert sampler._active is active and all(seen) and len(seen) == 2
+    assert sampler._decoder is decoder and all(seen) and len(seen) == 2
     assert rows_of(after) == rows_of(fresh.sample(PROMPTS[:1], 2, settings, 0))
 
 
@@ -296,11 +297,11 @@ def test_the_slots_are_kept_and_see_new_weights(chat):
     model = load_model("tiny").requires_grad_(False)
     sampler, settings = LocalSampler(model, chat), Sampling(max_new_tokens=8)
     before = rows_of(sampler.sample(PROMPTS[:4], 2, settings, 0))
-    active = sampler._active
+    decoder = sampler._decoder
     for p in model.parameters():
         p.mul_(1.5)
     after = rows_of(sampler.sample(PROMPTS[:4], 2, settings, 0))
-    assert sampler._active is active and after != before
+    assert sampler._decoder is decoder and after != before
     assert after == rows_of(LocalSampler(model, chat).sample(PROMPTS[:4], 2, settings, 0))
 
 

@@ -20,9 +20,9 @@ from serve_small import ASK, client, idle, on_a_socket, post, served
 from postgrad.models import load_model, save_model
 from postgrad.resolve.models import open_chat, open_folder
 from postgrad.runs import Run
-from postgrad.serving import streams
+from postgrad.serving import streaming
 from postgrad.serving.app import create_app
-from postgrad.serving.follow import Checkpoints, take_newer
+from postgrad.serving.weight_updates import CheckpointWatcher, take_new_weights
 
 HOME = ROOT
 LONG = {"messages": ASK, "seed": 1, "max_tokens": 200, "ignore_eos": True}
@@ -46,15 +46,15 @@ def test_whoever_leaves_frees_a_slot(monkeypatch):
     """Within a stream, before the reply is whole, while waiting in the queue. Rows of 20 tokens wait until
     something is asked of the thread: they can't end before their client has left."""
     what, dropped, rows, pause = served(rows=2), [], 0, threading.Event()
-    drop, step, slots = what.worker.slots.drop, what.worker.slots.step, what.worker.slots
+    abort, step, batch = what.worker.batch.abort, what.worker.batch.step, what.worker.batch
 
     def held():
-        while any(len(row.tokens) >= 20 for row in slots.active) and what.worker.inbox.empty():
+        while any(len(row.tokens) >= 20 for row in batch.active) and what.worker.inbox.empty():
             pause.wait(0.001)
         return step()
 
-    monkeypatch.setattr(slots, "step", held)
-    monkeypatch.setattr(what.worker.slots, "drop", lambda row: dropped.append(row) or drop(row))
+    monkeypatch.setattr(batch, "step", held)
+    monkeypatch.setattr(batch, "abort", lambda row: dropped.append(row) or abort(row))
     with on_a_socket(what) as port:
         for i in range(8):
             with socket.create_connection(("127.0.0.1", port)) as link:
@@ -62,17 +62,17 @@ def test_whoever_leaves_frees_a_slot(monkeypatch):
                 rows += 1 + i % 4
                 while i % 2 == 0 and b"data:" not in (heard := link.recv(100)):
                     assert heard, "the stream ended before it began"
-                while not what.worker.asked:
+                while not what.worker.pending:
                     httpx.get(f"http://127.0.0.1:{port}/health")
             wait_for(port, what)
-        assert len(dropped) == rows and all(row.end == "dropped" and len(row.tokens) < 200 for row in dropped)
-        monkeypatch.setattr(slots, "step", step)
+        assert len(dropped) == rows and all(row.finish_reason == "abort" and len(row.tokens) < 200 for row in dropped)
+        monkeypatch.setattr(batch, "step", step)
         answer = httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json={"messages": ASK, "n": 2})
         assert answer.status_code == 200
 
 
 def test_whoever_does_not_read_is_left_behind(monkeypatch):
-    monkeypatch.setattr(streams, "SLOW", 0.01)
+    monkeypatch.setattr(streaming, "SLOW", 0.01)
     what = served(rows=1)
     app = create_app(what)
     scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "query_string": b"",
@@ -110,8 +110,8 @@ def test_what_makes_no_sense_is_a_sentence():
 
 def test_a_model_that_fails_is_told_to_those_who_wait_and_to_no_one_else(monkeypatch, capsys):
     what = served(rows=2)
-    choose, broken = what.worker.slots.choose, [ValueError("row 0 of the logits has no distribution")]
-    monkeypatch.setattr(what.worker.slots, "choose", lambda rows: raise_one(broken) or choose(rows))
+    choose, broken = what.worker.batch.sample, [ValueError("row 0 of the logits has no distribution")]
+    monkeypatch.setattr(what.worker.batch, "sample", lambda rows: raise_one(broken) or choose(rows))
     with client(what) as web:
         error = post(web, "/v1/chat/completions", 500, messages=ASK, n=3)["error"]
         assert error["type"] == "server_error" and "no distribution" in error["message"]
@@ -140,20 +140,20 @@ def test_a_run_is_followed_to_its_newest_checkpoint(tmp_path, capsys):
         return model
 
     save(1)
-    what, newer = served(rows=1, model=run.folder, version=1), Checkpoints(run.folder, "cpu", 1)
+    what, newer = served(rows=1, model=run.folder, version=1), CheckpointWatcher(run.folder, "cpu", 1)
     asked = {"messages": ASK, "seed": 4, "max_tokens": 20}
     with client(what) as web:
         first = post(web, "/v1/chat/completions", **asked)
-        assert not web.portal.call(take_newer, what, newer)
+        assert not web.portal.call(take_new_weights, what, newer)
         save(2)
-        assert web.portal.call(take_newer, what, newer)
+        assert web.portal.call(take_new_weights, what, newer)
         second = post(web, "/v1/chat/completions", **asked)
         assert [x["policy_step"] for x in (first, second, web.get("/health").json())] == [1, 2, 2]
         assert first["choices"] != second["choices"] and second["system_fingerprint"].endswith("-step-2")
         save(3)
         weights = run.folder / "checkpoints" / "000003" / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1])  # a damaged one is passed over
-        assert not web.portal.call(take_newer, what, newer)
+        assert not web.portal.call(take_new_weights, what, newer)
         assert post(web, "/v1/chat/completions", **asked)["choices"] == second["choices"]
     with client(served(rows=1, model=f"{run.folder}@2", version=2)) as web:
         assert post(web, "/v1/chat/completions", **asked)["choices"] == second["choices"]

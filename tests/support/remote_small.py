@@ -1,4 +1,4 @@
-"""Samplers elsewhere, for tests: `postgrad serve` in a thread over a folder of weights, and one that says
+"""Remote samplers for tests: `postgrad serve` in a thread over a folder of weights, and one that says
 what it is told to."""
 
 import json
@@ -11,8 +11,8 @@ import uvicorn
 from postgrad.resolve.models import open_writer
 from postgrad.resolve.weights import WeightsFolder, shown_in
 from postgrad.serving.app import create_app
-from postgrad.serving.follow import Pushed
-from postgrad.serving.served import Served
+from postgrad.serving.served_model import ServedModel
+from postgrad.serving.weight_updates import PushedWeights
 from postgrad.system.sockets import bind
 
 
@@ -30,10 +30,11 @@ def sampler_of(folder, rows=16, spoil=lambda net: None, follows=True):
     place, weights = shown_in(folder)
     net, chat = open_writer(place)
     spoil(net)
-    served = Served.of(net.requires_grad_(False), chat, "policy", rows=rows, context=256, waiting=256,
+    served = ServedModel.of(net.requires_grad_(False), chat, "policy", rows=rows, context=256, waiting=256,
                        version=weights.step)
     served.weights = weights.name
-    app = create_app(served, newer=Pushed(folder, "cpu", weights.name) if follows else None, every=0.01)
+    source = PushedWeights(folder, "cpu", weights.name) if follows else None
+    app = create_app(served, source=source, every=0.01)
     sock = bind("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False,
                                            timeout_graceful_shutdown=1))

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from postgrad.resolve.models import open_writer
 from postgrad.serving.app import create_app
-from postgrad.serving.served import Served
+from postgrad.serving.served_model import ServedModel
 from postgrad.system.sockets import bind
 
 ASK = [{"role": "user", "content": "Tom has 3 pears and buys 4 more. How many pears does he have?"}]
@@ -17,7 +17,7 @@ ASK = [{"role": "user", "content": "Tom has 3 pears and buys 4 more. How many pe
 
 def served(rows=8, context=256, waiting=64, model="tiny-chat", chat=None, **more):
     net, own = open_writer(model)
-    return Served.of(net.requires_grad_(False), chat or own, "small", rows=rows, context=context,
+    return ServedModel.of(net.requires_grad_(False), chat or own, "small", rows=rows, context=context,
                      waiting=waiting, **more)
 
 
@@ -46,9 +46,10 @@ def on_a_socket(what):
 
 def idle(what):
     """Every slot is free; asked on the thread that owns them."""
-    slots = what.worker.slots
-    return (sorted(slots.free) == list(range(slots.rows)) and len(slots.spare) == slots.prompts
-            and not slots.busy and not what.worker.asked and what.worker.open == 0)
+    batch, scheduler = what.worker.batch, what.worker.batch.scheduler
+    return (sorted(scheduler.free_slots) == list(range(batch.rows))
+            and len(scheduler.free_places) == batch.engine.prompts
+            and not batch.busy and not what.worker.pending and what.worker.open == 0)
 
 
 def events(text):

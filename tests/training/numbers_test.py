@@ -13,17 +13,17 @@ from postgrad.maths.noise import seed_of
 from postgrad.maths.packing import flat, to_cpu
 from postgrad.records import Rollout
 from postgrad.sampling import LocalSampler, Sampling
-from postgrad.sampling.numbers import Numbers
-from postgrad.sampling.rows import Seeds
+from postgrad.sampling.array_tuple import ArrayTuple
+from postgrad.sampling.token_sampler import RowSeeds
 from postgrad.training.batches.collect import rollout_batch
 from postgrad.training.batches.keep import dump_rollout, pick_rows
 
 
 def test_numbers_of_a_sampler_are_a_tuple_to_all_who_look():
     array = np.array([0.1, -2.5, 3.0], np.float32)
-    numbers, plain = Numbers(array[:2]), (float(np.float32(0.1)), -2.5)
-    assert numbers == plain and plain == numbers and numbers == Numbers(array[:2].copy())
-    assert numbers != Numbers(array) and numbers != plain[:1] and hash(numbers) == hash(plain)
+    numbers, plain = ArrayTuple(array[:2]), (float(np.float32(0.1)), -2.5)
+    assert numbers == plain and plain == numbers and numbers == ArrayTuple(array[:2].copy())
+    assert numbers != ArrayTuple(array) and numbers != plain[:1] and hash(numbers) == hash(plain)
     assert [*numbers] == [*plain] and numbers[-1] == -2.5 and numbers[:1] == plain[:1] and len(numbers) == 2
     assert (1.0,) + numbers + (2.0,) == (1.0, *plain, 2.0) and repr(numbers) == repr(plain)
     assert type(pickle.loads(pickle.dumps(numbers))) is tuple
@@ -33,7 +33,7 @@ def test_numbers_of_a_sampler_are_a_tuple_to_all_who_look():
 
 def test_rollouts_of_a_sampler_are_kept_and_made_into_rows_as_those_of_tuples():
     (group,) = LocalSampler(small_model(), CHAT).sample(PROMPTS[:1], 4, Sampling(max_new_tokens=6), 0)
-    assert all(isinstance(x, Numbers) for r in group for x in (r.tokens, r.logp))
+    assert all(isinstance(x, ArrayTuple) for r in group for x in (r.tokens, r.logp))
     plain = [replace(r, tokens=tuple(r.tokens), logp=tuple(r.logp)) for r in group]
     assert plain == group and [dump_rollout(r) for r in group] == [dump_rollout(r) for r in plain]
     assert all(type(dump_rollout(r)[name]) is tuple for r in group for name in ("tokens", "logp"))
@@ -44,7 +44,7 @@ def test_rollouts_of_a_sampler_are_kept_and_made_into_rows_as_those_of_tuples():
 
 
 def test_the_seeds_of_a_call_are_made_when_a_row_begins():
-    seeds = Seeds(3, ["a", "b", "a"], 2)
+    seeds = RowSeeds(3, ["a", "b", "a"], 2)
     assert len(seeds) == 6 and "made" not in vars(seeds)
     assert [*seeds] == [seed_of(3, name, i) for name, i in
                         (("a", 0), ("a", 1), ("b", 0), ("b", 1), ("a", 2), ("a", 3))]

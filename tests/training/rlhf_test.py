@@ -85,9 +85,9 @@ def test_a_judge_of_several_models_follows_its_rule():
     rollouts = [r for group in groups for r in group]
     rules = {"mean": lambda x, y: (x + y) / 2, "min": min,
              "penalised": lambda x, y: (x + y) / 2 - (x - y) ** 2 / 4}
-    said = [[v.score for v in ModelReward([model], rows_at_once=5).score(rollouts)] for model in models]
+    said = [[v.score for v in ModelReward([model], max_concurrent=5).score(rollouts)] for model in models]
     for rule, of in rules.items():
-        verdicts = ModelReward(models, rule=rule, rows_at_once=5).score(rollouts)
+        verdicts = ModelReward(models, rule=rule, max_concurrent=5).score(rollouts)
         assert [v.score for v in verdicts] == pytest.approx([of(x, y) for x, y in zip(*said, strict=True)],
                                                             abs=1e-5)
         assert verdicts[0].parts["disagreement"] == pytest.approx(abs(said[0][0] - said[1][0]) / 2, abs=1e-5)

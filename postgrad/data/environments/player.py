@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from postgrad.data.environments.episode import Episode, Play
 from postgrad.maths.noise import seed_of
-from postgrad.records import Prompt, Rollout, Verdict
-from postgrad.sampling import Sampling
+from postgrad.records import Prompt, Rollout, Sampling, Verdict
 
 TURNS = 8  # replies of a game whose task says nothing of them
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 
 from postgrad.records import Conversation, Pair, Prompt, Reward, Step, Verdict
-from postgrad.rewards.base import EnvironmentReward, VerifierReward
+from postgrad.rewards.base import EnvironmentReward, VerifierReward, guarded
 from postgrad.rewards.format import find_answer, split_reply
 from postgrad.rewards.number import exact_number
 from postgrad.system.user_code import GIVEN, function_hash, rows_hash
@@ -68,6 +68,11 @@ class Task:
     def judged(self) -> bool:
         """Whether the task itself says how good a rollout is."""
         return self.verify is not None or self.play is not None
+
+    @property
+    def guarded_verify(self) -> Callable[[Prompt, str], Verdict] | None:
+        """The verifier, with a time limit; whatever it raises becomes an error verdict."""
+        return guarded(self.verify) if self.verify else None
 
     def of_one_reply(self, who: str) -> None:
         """Refused where a rollout is an episode. who: what looks at single replies."""

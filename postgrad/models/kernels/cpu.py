@@ -431,7 +431,7 @@ def fused_sampler(rows) -> Callable[..., tuple[Tensor, Tensor]] | None:
     noted in one call, and where they stand in their slots; None where tokens are left out, or the likeliest
     is taken."""
     settings, engine = rows.settings, rows.engine
-    if not (engine.independent and settings.whole and settings.temperature):
+    if not (engine.independent and settings.unfiltered and settings.temperature):
         return None
     size, width = rows.out.shape
     state = (rows.u, rows.at, rows.slot, rows.shown, rows.done, rows.count, rows.out, rows.logp, rows.ends)

@@ -178,7 +178,7 @@ def fused_sampler(rows) -> Callable[..., tuple[Tensor, Tensor]] | None:
     """(rows, n) -> the next tokens of the first n of these rows, the sampler's, and where they stand in their
     slots; None where the logits themselves are wanted, or nothing is won."""
     head, settings = rows.engine.weights.get("head"), rows.settings
-    if head is None or head.dtype == torch.float32 or not (settings.whole and settings.temperature):
+    if head is None or head.dtype == torch.float32 or not (settings.unfiltered and settings.temperature):
         return None
     return sample_from_states if len(head) >= LARGE and head.shape[1] <= NARROW else None
 

@@ -10,7 +10,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from postgrad.maths.noise import seed_of
 from postgrad.models.chat import Chat
-from postgrad.sampling import LocalSampler, Sampling, Slots
+from postgrad.sampling import LocalSampler, RequestBatch, Sampling
 
 OWN = {"until", "do_sample", "temperature", "max_gen_toks", "max_tokens", "top_p", "top_k"}
 
@@ -20,7 +20,7 @@ class HarnessModel(LM):
         super().__init__()
         self.net, self.chat, self.sampler = net.requires_grad_(False), chat, LocalSampler(net, chat)
         self.context = self.sampler.positions
-        self.slots = Slots(net, chat, rows=1, read=self.context, new=1)
+        self.batch = RequestBatch(net, chat, rows=1, max_prompt_tokens=self.context, max_new_tokens=1)
 
     # chats
 
@@ -72,7 +72,7 @@ class HarnessModel(LM):
     def scored(self, before: Sequence[int], after: Sequence[int]) -> tuple[float, bool]:
         """The log-prob of tokens after others, and whether each is the likeliest."""
         tokens = [*before, *after][-self.context:]
-        told = self.slots.score(tokens, 1)[len(tokens) - 1 - len(after):]
+        told = self.batch.score(tokens, 1)[len(tokens) - 1 - len(after):]
         return sum(c.logp for c in told), all(c.top[0][0] == c.token for c in told)
 
 

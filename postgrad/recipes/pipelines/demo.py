@@ -12,6 +12,7 @@ import torch
 
 from postgrad.data.tasks import load_task
 from postgrad.evaluation import evaluate_task, score_samples
+from postgrad.evaluation.progress import Progress
 from postgrad.recipes import rollouts, sft
 from postgrad.recipes.base import SEED, Evaluation
 from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, Step, minutes
@@ -19,7 +20,7 @@ from postgrad.records import Prompt
 from postgrad.resolve.models import open_model
 from postgrad.runs import Run
 from postgrad.runs.report import write_report
-from postgrad.sampling import LocalSampler, Sampling, Track
+from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.settings import Settings, setting
 
 TASK = "words"
@@ -73,7 +74,7 @@ def asked(config: DemoConfig) -> list[Prompt]:
     return load_task(TASK).prompts("test", config.problems, config.seed)
 
 
-def measured(config: DemoConfig, model: str, track: Track) -> dict:
+def measured(config: DemoConfig, model: str, track: Progress) -> dict:
     """A model on the held-out problems, and its plain answers to the first three."""
     task, prompts, settings = load_task(TASK), asked(config), Sampling(max_new_tokens=64)
     policy, chat = open_model(model)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from postgrad.data.tasks.calculations import practice
+from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.difficulty import Difficulty
@@ -45,7 +46,6 @@ from postgrad.recipes.pipelines.stages import (
 from postgrad.recipes.rollouts import KL, RolloutConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.resolve.tasks import open_task
-from postgrad.sampling import Track
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, Settings, setting
 from postgrad.training.batches import Rollouts
 from postgrad.training.optim import OptimSettings
@@ -160,7 +160,7 @@ def policy(config: ExpertIterationConfig, model: str, collections: int, optim: O
         evaluation=Evaluation(every=-(-collections // 3), problems=min(128, config.problems), samples=4))
 
 
-def write_practice(config: ExpertIterationConfig, out: Path, track: Track) -> dict:
+def write_practice(config: ExpertIterationConfig, out: Path, track: Progress) -> dict:
     """Calculations of the kinds that the training solutions note."""
     task = open_task(config.task)
     if task.gold is None:

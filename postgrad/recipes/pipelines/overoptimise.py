@@ -20,6 +20,7 @@ from typing import ClassVar
 from postgrad import methods
 from postgrad.data.tasks import load_task
 from postgrad.evaluation import mean_of, score_samples
+from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import best_of_n
 from postgrad.maths.select import best_of_n_kl
@@ -32,7 +33,7 @@ from postgrad.recipes.preference import Pairs
 from postgrad.resolve.models import open_folder, open_model
 from postgrad.rewards.model import ModelReward
 from postgrad.runs import Run
-from postgrad.sampling import LocalSampler, Sampling, Track
+from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import write_text
 from postgrad.system.settings import COUNT, Settings, setting
 from postgrad.training.batches import Rollouts
@@ -164,7 +165,7 @@ def turning(curve: Sequence[dict]) -> dict:
             "proxy_at_end": smooth("proxy", last)}
 
 
-def best_of_curve(config: OveroptimiseConfig, proxy: str, track: Track) -> dict:
+def best_of_curve(config: OveroptimiseConfig, proxy: str, track: Progress) -> dict:
     """Both rewards of the best by the proxy among n samples of the start, for n = 1, 2, 4, ...;
     the KL is the bound."""
     task = load_task(config.task)

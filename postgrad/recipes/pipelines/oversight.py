@@ -27,6 +27,7 @@ from typing import ClassVar
 
 from postgrad.data.tasks import load_task, word_problems
 from postgrad.evaluation import passed, score_samples, with_interval
+from postgrad.evaluation.progress import Progress
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.noise import seed_of
 from postgrad.models import Decoder, load_scalar, save_model
@@ -41,7 +42,7 @@ from postgrad.records import Prompt
 from postgrad.resolve.models import open_folder, open_model
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.model import ProcessReward
-from postgrad.sampling import LocalSampler, Sampling, Track
+from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import write_text
 from postgrad.system.settings import COUNT, Settings, setting
 from postgrad.training.optim import OptimSettings
@@ -123,7 +124,7 @@ SETTINGS = {"full": full, "quick": quick}
 
 # what the runs learn from
 
-def write_small(config: OversightConfig, out: Path, track: Track) -> dict:
+def write_small(config: OversightConfig, out: Path, track: Progress) -> dict:
     """The model with layers left out, as a model folder."""
     model, chat = open_model(config.model, config.device)
     layers = config.kept_layers
@@ -150,7 +151,7 @@ def label_seed(config: OversightConfig) -> int:
     return seed_of(config.seed, "oversight") % 2**31
 
 
-def write_chains(part: str, config: OversightConfig, out: Path, track: Track) -> dict:
+def write_chains(part: str, config: OversightConfig, out: Path, track: Progress) -> dict:
     """Problems with the worked answers that code writes."""
     rows = [{"messages": [*map(dict, prompt.messages),
                           {"role": "assistant", "content": word_problems.gold(prompt)}]}
@@ -194,7 +195,7 @@ def pipeline(config: OversightConfig) -> Pipeline:
 
 # weak to strong
 
-def recovered(config: OversightConfig, models: Sequence[str], track: Track) -> dict:
+def recovered(config: OversightConfig, models: Sequence[str], track: Progress) -> dict:
     """The likeliest replies of base, teacher, student and ceiling to fresh problems.
 
     recovered: (student - weak) / (strong - weak), the performance gap recovered
@@ -227,7 +228,7 @@ def share(values: Sequence[float]) -> float | None:
 
 # the judge
 
-def judged(config: OversightConfig, models: Sequence[str], track: Track) -> dict:
+def judged(config: OversightConfig, models: Sequence[str], track: Progress) -> dict:
     """The judge on pairs of fresh answers: of each problem that has both, a right and a wrong one in form."""
     task, many = load_task(config.task), config.gathered
     (writer, chat), (reader, _) = (open_model(name, config.device) for name in models[:2])

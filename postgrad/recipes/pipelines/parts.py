@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from postgrad.evaluation.progress import Progress
 from postgrad.recipes.pipelines.stages import examined
 from postgrad.resolve.tasks import open_task
-from postgrad.sampling import Track
 
 SHOWN = ("pass@1", "pass@1_interval", "format", "mean_length", "turn_back", "restart", "recheck", "worded",
          "wrong_language")
@@ -29,7 +29,7 @@ def parts_of(task: str) -> tuple[str, ...]:
     return tuple(open_task(task).meta.get("parts", (task,)))
 
 
-def figures(exam: Exam, model: str, track: Track) -> dict[str, dict]:
+def figures(exam: Exam, model: str, track: Progress) -> dict[str, dict]:
     """The figures of `examined` by part, as many problems of each."""
     return {part: examined(part, model, track, problems=exam.problems, samples=exam.samples, seed=exam.seed,
                            device=exam.device) for part in parts_of(exam.task)}

@@ -7,11 +7,12 @@ from typing import Protocol
 
 from postgrad.data.tasks import load_task
 from postgrad.evaluation import evaluate_task
+from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.defaults import reply_tokens, size_of
 from postgrad.recipes.pipelines.stages import Done, Measurement, minutes
 from postgrad.resolve.models import open_model
-from postgrad.sampling import LocalSampler, Sampling, Track
+from postgrad.sampling import LocalSampler, Sampling
 
 PARTS = ("correct", "greets", "closes", "filler", "rude")  # of the quality, shown at the end
 
@@ -27,7 +28,7 @@ class Exam(Protocol):
     device: str
 
 
-def quality(exam: Exam, model: str, track: Track) -> dict:
+def quality(exam: Exam, model: str, track: Progress) -> dict:
     task, size = load_task(exam.task), size_of(exam.model)
     settings = Sampling(max_new_tokens=reply_tokens(task.tokens, size.parameters, size.positions))
     prompts = [p for split in ("validation", "test") for p in task.prompts(split, exam.problems, exam.seed)]

@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from postgrad.data.tasks import Task, countdown, word_problems
 from postgrad.data.tasks.base import conversation, think
+from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED
 from postgrad.recipes.own_rows import OwnRows
@@ -41,7 +42,6 @@ from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Prompt
 from postgrad.resolve.tasks import open_task
 from postgrad.rewards.expression import parse
-from postgrad.sampling import Track
 from postgrad.system.files import write_text
 from postgrad.system.settings import COUNT, POSITIVE, SHARE, Settings, setting
 
@@ -137,7 +137,7 @@ def readable(task: Task, prompt: Prompt, rng: random.Random) -> str:
     return task.gold(prompt)
 
 
-def write_chains(config: R1Config, out: Path, track: Track) -> dict:
+def write_chains(config: R1Config, out: Path, track: Progress) -> dict:
     """Conversations of the task's training problems, each with a readable reply."""
     task = open_task(config.task)
     if task.gold is None:
@@ -162,7 +162,7 @@ def measured(name: str, model: str, config: R1Config) -> Measurement:
     return Measurement(name=name, model=model, figures=partial(figures, config))
 
 
-def figures(config: R1Config, model: str, track: Track) -> dict:
+def figures(config: R1Config, model: str, track: Progress) -> dict:
     """A model on held-out problems of each part, and its true quality on general prompts."""
     general = examined(config.general, model, track, problems=config.problems, samples=config.samples,
                        seed=config.seed, device=config.device)

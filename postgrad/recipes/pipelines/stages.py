@@ -30,6 +30,7 @@ from postgrad import recipes
 from postgrad.data.environments import sampler_for
 from postgrad.data.tasks import reflection
 from postgrad.evaluation import evaluate_task
+from postgrad.evaluation.progress import Progress
 from postgrad.recipes import pick, running
 from postgrad.recipes.base import RunConfig
 from postgrad.recipes.defaults import fitted, tokens_for
@@ -37,7 +38,7 @@ from postgrad.recipes.fit import as_given
 from postgrad.resolve.models import open_writer
 from postgrad.resolve.tasks import open_task
 from postgrad.runs import Run, check_name
-from postgrad.sampling import LocalSampler, Sampling, Track
+from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import load_json, whole_folder, write_text
 from postgrad.system.options import PickConfig
 from postgrad.system.settings import Settings, replace_settings, settings_to_json, suggest
@@ -112,7 +113,7 @@ class Data:
     kind: ClassVar[str] = "data"
     name: str
     given: Settings
-    write: Callable[[Settings, Path, Track], dict]
+    write: Callable[[Settings, Path, Progress], dict]
 
     def done(self, folder: Path) -> bool:
         return (folder / self.name / COUNTS).exists()
@@ -251,7 +252,7 @@ def keep(name: str, **settings) -> Data:
     return Data(name=name, given=PickConfig(**settings), write=picked)
 
 
-def picked(config: PickConfig, out: Path, track: Track) -> dict:
+def picked(config: PickConfig, out: Path, track: Progress) -> dict:
     """Beside the replies stand the pass rates of their prompts, for difficulty.rates of a later stage."""
     rates = out.with_name(RATES) if config.keep == "passing" else None
     return {key: value for key, value in pick.run(config, out, rates=rates, track=track).items()
@@ -263,7 +264,7 @@ def measure(name: str, model: str, task, **settings) -> Measurement:
     return Measurement(name=name, model=model, figures=partial(examined, task, **settings))
 
 
-def examined(task, model: str, track: Track, *, problems: int = 100, samples: int = 8, split: str = "test",
+def examined(task, model: str, track: Progress, *, problems: int = 100, samples: int = 8, split: str = "test",
              seed: int = 0, greedy: bool = False, max_new_tokens: int | None = None,
              device: str = "cpu") -> dict:
     """A model on a task's held-out problems: the figures of `evaluate`, and what replies do as they think."""

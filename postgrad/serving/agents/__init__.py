@@ -1,10 +1,10 @@
 """Agents: programs with an OpenAI client that play episodes, asking the policy that is trained.
 
-desk      the endpoint that they ask: each request waits there until its episode is sampled
-program   the command that is started for an episode: what it is told, what it says in the end
-play      both as an environment, so that training, examination and resuming are those of every other
+episode_server  the endpoint that they call: each request waits there until its episode is sampled
+program         the command that is started for an episode: its input and its score
+agent           both as an environment, for training, evaluation and resuming like every other
 """
 
-from postgrad.serving.agents.play import Agent, played_by
+from postgrad.serving.agents.agent import Agent, played_by
 
 __all__ = ["Agent", "played_by"]

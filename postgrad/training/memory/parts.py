@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from postgrad.methods import Method
-from postgrad.models.engine import SMALL
+from postgrad.models.engine import PREFILL_TOKENS, SMALL
 from postgrad.models.families import Config
 from postgrad.models.kernels.fused import C_DECODE_STEP
 from postgrad.models.layer import layer_spec
-from postgrad.sampling.waiting import READ
 from postgrad.training.memory.passes import activations, captured, layers, walked
 from postgrad.training.memory.setup import Setup, adapter, matrices, parameters
 
@@ -93,7 +92,7 @@ def reading(c: Config, setup: Setup) -> float:
     second half holds at most."""
     if setup.lora or setup.width == 4 or not setup.on_gpu or c.hidden_size > SMALL:
         return 0.0
-    tokens = min(READ, -(-setup.samples // setup.group) * setup.prompt)
+    tokens = min(PREFILL_TOKENS, -(-setup.samples // setup.group) * setup.prompt)
     return setup.width * tokens * (2 * c.hidden_size + 4 * c.intermediate_size)
 
 

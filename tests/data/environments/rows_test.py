@@ -33,7 +33,7 @@ class Counted(LocalSampler):
     def reply(self, contexts, seeds, settings, after=()):
         before = self.computed
         rows = super().reply(contexts, seeds, settings, after)
-        begun = sum(len(row.kept.tokens) for row in after if row)
+        begun = sum(len(row.cached.tokens) for row in after if row)
         self.turns.append((self.computed - before, sum(map(len, contexts)) - begun,
                            sum(len(row.tokens) for row in rows)))
         return rows
@@ -61,7 +61,7 @@ def test_of_a_later_turn_what_was_added_is_computed(at_once, monkeypatch):
     assert [computed == added + written for computed, added, written in sampler.turns[1:]] == [True, True]
     computed, added, written = sampler.turns[0]
     assert computed == added // 6 + written, "a prompt is read once for its group"
-    assert sampler.turns[1][1] < sum(len(r.prompt_tokens) for r in kept) and sampler.anew == 0
+    assert sampler.turns[1][1] < sum(len(r.prompt_tokens) for r in kept) and sampler.cache_misses == 0
     monkeypatch.setattr(Engine, "appends", False)
     assert apart(kept, played(LocalSampler(model, CHAT))) < 2e-5
 
@@ -69,9 +69,10 @@ def test_of_a_later_turn_what_was_added_is_computed(at_once, monkeypatch):
 @pytest.mark.parametrize("slots", [1, 5])
 def test_where_there_is_no_room_a_row_is_read_anew_and_counted(slots):
     """Also with one place for all prompts: whoever waits is let in in the end."""
-    wide, sampler = played(LocalSampler(talker(), CHAT), 2), LocalSampler(talker(), CHAT, rows_at_once=slots)
+    wide = played(LocalSampler(talker(), CHAT), 2)
+    sampler = LocalSampler(talker(), CHAT, max_concurrent=slots)
     narrow = played(sampler, 2)
-    assert apart(wide, narrow) < 2e-5 and 0 < sampler.anew
+    assert apart(wide, narrow) < 2e-5 and 0 < sampler.cache_misses
     assert apart(narrow, played(sampler, 2)) == 0.0, "the same call gives the same bits"
 
 
@@ -81,9 +82,9 @@ def test_a_row_that_begins_otherwise_is_read_anew():
     contexts = [CHAT.render(ASK[i].messages) for i in (0, 1)]
     first = sampler.reply(contexts, [1, 2], SETTINGS)
     longer = [[*c, *row.tokens, 5, 6] for c, row in zip(contexts, first, strict=True)]
-    assert sampler.reply([longer[0], [7, *longer[1]]], [3, 4], SETTINGS, first) and sampler.anew == 1
+    assert sampler.reply([longer[0], [7, *longer[1]]], [3, 4], SETTINGS, first) and sampler.cache_misses == 1
     sampler.reply(longer, [3, 4], SETTINGS, first)
-    assert sampler.anew == 3, "rows of the call before the last have left"
+    assert sampler.cache_misses == 3, "rows of the call before the last have left"
 
 
 def test_new_weights_are_seen_from_the_first_turn_on():

@@ -14,12 +14,13 @@ from postgrad.cli import export, main
 from postgrad.data.preferences import split_rows
 from postgrad.data.rows import read_conversations
 from postgrad.data.tasks import load_task
+from postgrad.evaluation.progress import track_replies
 from postgrad.methods import METHODS
 from postgrad.models import Models
 from postgrad.recipes.own_rows import OwnRows, seen_on
 from postgrad.runs import Run
 from postgrad.runs.display import progress
-from postgrad.sampling import LocalSampler, Sampling, counted
+from postgrad.sampling import LocalSampler, Sampling
 from postgrad.training import objectives
 from postgrad.training.batches import ConversationBatches
 
@@ -77,11 +78,11 @@ def test_every_reply_is_counted_once_and_the_sampler_is_given_back():
             yield item
 
     prompts = load_task("arithmetic").prompts("train", 5, 0)
-    with counted(track, 10, sampler):
+    with track_replies(track, 10, sampler):
         assert ticks == [0], "the clock starts at once"
         sampler.sample(prompts, 2, Sampling(max_new_tokens=3), 0)
     assert ticks == list(range(10)) and len(told) == 10 and sampler.ended == before
-    with pytest.raises(KeyError), counted(track, 10, sampler):
+    with pytest.raises(KeyError), track_replies(track, 10, sampler):
         raise KeyError
     assert sampler.ended == before
 

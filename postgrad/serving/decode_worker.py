@@ -1,0 +1,196 @@
+"""The thread that decodes: it owns the request batch, takes orders between two tokens, and reports what it
+sampled.
+
+Everything that touches the model runs here, so requests, weight updates and closed connections can't meet in
+the middle of a step. The event loop calls `ask`, `score`, `drop`, `call` and hears by `call_soon_threadsafe`,
+once a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+from postgrad.sampling import Request, RequestBatch, RequestSequence, SampledToken
+from postgrad.serving.errors import Refusal
+
+T = TypeVar("T")
+Report = tuple["PendingRequest", int, SampledToken, str | None]
+
+
+class PendingRequest:
+    """The sequences of one request, and what the event loop has heard of them so far.
+
+    async for i, sampled in pending: the token of sequence i, as it comes; without `stream`, only the last one
+    of each.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int):
+        self.loop, self.count, self.sequences = loop, count, list[RequestSequence]()
+        self.reports: asyncio.Queue[tuple[int, SampledToken] | Exception] = asyncio.Queue()
+        self.open = count  # sequences that have not ended
+        self.dropped = False
+
+    async def __aiter__(self) -> AsyncIterator[tuple[int, SampledToken]]:
+        while self.open or not self.reports.empty():
+            report = await self.reports.get()
+            if isinstance(report, Exception):
+                raise report
+            yield report
+
+    async def finished(self) -> list[RequestSequence]:
+        async for _ in self:
+            continue
+        return self.sequences
+
+
+class DecodeWorker:
+    """One model's request batch and the thread that decodes it. waiting: how many sequences may wait for a
+    slot."""
+
+    def __init__(self, batch: RequestBatch, *, waiting: int):
+        self.batch, self.most = batch, batch.rows + waiting
+        self.open = 0  # sequences asked for that have not ended, counted by the event loop
+        self.pending: dict[RequestSequence, tuple[PendingRequest, int]] = {}
+        self.thread = threading.Thread(target=self.work, name="postgrad-serve", daemon=True)
+        self.stopping = False
+        self.inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+
+    @property
+    def version(self) -> int:
+        return self.batch.version
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.batch.model.config.vocab_size)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.stopping = True
+        self.inbox.put(lambda: None)
+        self.thread.join()
+
+    # called by the event loop
+
+    def ask(self, prompt: Sequence[int], requests: Sequence[Request]) -> PendingRequest:
+        """Asks for sequences after a prompt; refused where too many wait already."""
+        self.reserve(len(requests))
+        pending = PendingRequest(asyncio.get_running_loop(), len(requests))
+
+        def add() -> None:
+            if pending.dropped:
+                return
+            try:
+                pending.sequences = self.batch.add(prompt, requests)
+                self.pending |= {sequence: (pending, i) for i, sequence in enumerate(pending.sequences)}
+            except Exception as error:  # raised to whoever waits
+                pending.loop.call_soon_threadsafe(self.hear_failure, pending, error)
+        self.inbox.put(add)
+        return pending
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """What a function returns, or raises, that is called between two steps."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def settle(settled: Callable[[], None]) -> None:
+            if not future.done():
+                settled()
+
+        def answer() -> None:
+            try:
+                settled = partial(future.set_result, function())
+            except Exception as fault:  # raised to whoever called
+                settled = partial(future.set_exception, fault)
+            loop.call_soon_threadsafe(settle, settled)
+        self.inbox.put(answer)
+        return await future
+
+    async def score(self, tokens: Sequence[int], top: int) -> list[SampledToken]:
+        self.reserve(1)
+        try:
+            return await self.call(lambda: self.batch.score(tokens, top))
+        finally:
+            self.open -= 1
+
+    def drop(self, pending: PendingRequest) -> None:
+        """Nobody waits for it any more."""
+        if pending.open and not pending.dropped:
+            pending.dropped = True
+            self.open -= pending.open
+            pending.open = 0
+            self.inbox.put(lambda: self.abort(pending.sequences))
+
+    def reserve(self, rows: int) -> None:
+        if self.stopping:
+            raise Refusal("the server is being stopped.", 503)
+        if self.open + rows > self.most:
+            raise Refusal(f"{self.open} replies are being decoded or wait, and there is room for "
+                          f"{self.most}: ask again in a moment.", 503, code="queue_full")
+        self.open += rows
+
+    # on the thread
+
+    def work(self) -> None:
+        while not self.stopping:
+            for order in self.orders():
+                order()
+            if self.batch.busy:
+                try:
+                    self.report(self.batch.step())
+                except Exception as error:  # a model that has diverged, say
+                    self.fail(error)
+
+    def orders(self) -> Iterator[Callable[[], object]]:
+        """What the event loop has asked for; while there is nothing to decode, the next order is awaited."""
+        if not self.batch.busy:
+            yield self.inbox.get()
+        while not self.inbox.empty():
+            yield self.inbox.get()
+
+    def report(self, sampled: list[tuple[RequestSequence, SampledToken]]) -> None:
+        reports: dict[asyncio.AbstractEventLoop, list[Report]] = {}
+        for sequence, token in sampled:
+            end = sequence.finish_reason
+            if end or sequence.request.stream:
+                pending, i = self.pending.pop(sequence) if end else self.pending[sequence]
+                reports.setdefault(pending.loop, []).append((pending, i, token, end))
+        for loop, listed in reports.items():
+            loop.call_soon_threadsafe(self.hear, listed)
+
+    def hear(self, reports: list[Report]) -> None:
+        """In the event loop: what one step sampled."""
+        for pending, i, token, end in reports:
+            if not pending.dropped:
+                pending.reports.put_nowait((i, token))
+                if end:
+                    pending.open -= 1
+                    self.open -= 1
+
+    def abort(self, sequences: Sequence[RequestSequence]) -> None:
+        for sequence in sequences:
+            self.batch.abort(sequence)
+            self.pending.pop(sequence, None)
+
+    def fail(self, error: Exception) -> None:
+        """Every sequence is aborted, and whoever waits for one is told why."""
+        traceback.print_exception(error, file=sys.stderr)
+        lost = {id(pending): pending for pending, _ in self.pending.values()}
+        self.abort([*self.pending])
+        for pending in lost.values():
+            pending.loop.call_soon_threadsafe(self.hear_failure, pending, error)
+
+    def hear_failure(self, pending: PendingRequest, error: Exception) -> None:
+        """In the event loop: nothing more will come."""
+        if not pending.dropped:
+            pending.reports.put_nowait(error)
+            self.open -= pending.open
+            pending.dropped = True

@@ -1,0 +1,102 @@
+"""Records conversations: exact tokens, and the log-probs they were sampled with.
+
+A folder has a file for each session, SESSION.jsonl, with a line for each reply:
+    {"row": 0, "shown": [1, 5, 9], "tokens": [7, 2], "logp": [-0.1, -0.7], "role": "user", "end": "stop",
+     "policy_step": 20, "temperature": 1.0, "told": {"role": "assistant", "content": "5"}, "asked": [...]}
+A row is what its lines show and what was sampled, end to end. A conversation that continues a reply, by the
+message that the client was given, continues its row; any other begins a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from postgrad.data.environments.rows import Request, Row, Rows, escaped, rollout_of
+from postgrad.data.rows import read_rows
+from postgrad.models.chat import Chat
+from postgrad.records import Prompt, Rollout
+from postgrad.sampling import RequestSequence
+from postgrad.serving.errors import Refusal
+from postgrad.serving.messages import ChatMessages, read_message
+
+MOST_SESSIONS = 1000  # whose tokens are held in memory; one that was left longer ago begins new rows
+NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+
+
+class RecordedSession:
+    """The conversations of one client."""
+
+    def __init__(self, path: Path, chat: Chat):
+        self.path, self.rows = path, Rows(chat, partial(escaped, chat))
+        self.numbers: dict[Row, int] = {}
+
+    def ask(self, talk: ChatMessages) -> Request:
+        try:
+            return self.rows.ask(talk.messages, talk.tools or ())
+        except ValueError as error:
+            raise Refusal(f"the messages can't be shown to the model: {error}", param="messages") from None
+
+    def record_reply(self, request: Request, sequence: RequestSequence, message: dict[str, Any]) -> None:
+        """Records a reply that has ended. message: what the client is given."""
+        logp = [token.logp for token in sequence.sampled]
+        step = sequence.weight_versions[-1][1] if sequence.weight_versions else 0
+        row = self.rows.wrote(request, sequence.tokens, logp, step, read_message(message, "message."))
+        goes_on = len(row.turns) > 1
+        shown, asked = request.context, request.messages
+        if goes_on:
+            shown = row.tokens[row.turns[-2].start: row.turns[-2].end]
+            asked = asked[len(request.after.messages):]
+        line = {"row": self.numbers.setdefault(row, len(self.numbers)), "shown": shown,
+                "role": request.added if goes_on else "prompt", "tokens": sequence.tokens, "logp": logp,
+                "end": sequence.finish_reason, "policy_step": step, "asked": asked, "told": message,
+                "temperature": sequence.request.sampling.temperature}
+        with self.path.open("a") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+class Recorder:
+    """Sessions by name: the header X-Session-ID, else a hash of the client's key, which is a secret."""
+
+    def __init__(self, folder: Path | str, chat: Chat):
+        self.folder, self.chat = Path(folder), chat
+        self.sessions: OrderedDict[str, RecordedSession] = OrderedDict()
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise ValueError(f"--record {folder} is there already and not an empty folder: name another.")
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def session(self, headers: Mapping[str, str]) -> RecordedSession:
+        name = headers.get("x-session-id") or ""
+        if not NAME.fullmatch(name):
+            secret = name or headers.get("authorization", "").partition(" ")[2].strip()
+            name = hashlib.sha256(secret.encode()).hexdigest()[:16] if secret else "nobody"
+        session = self.sessions.pop(name, None) or RecordedSession(self.folder / f"{name}.jsonl", self.chat)
+        self.sessions[name] = session
+        if len(self.sessions) > MOST_SESSIONS:
+            self.sessions.popitem(last=False)
+        return session
+
+
+def read_sessions(folder: Path | str) -> dict[str, Rollout]:
+    """The sessions of a folder, each as a rollout."""
+    sessions = {}
+    for path in sorted(Path(folder).glob("*.jsonl")):
+        rows: dict[int, Row] = {}
+        lines = [line for _, _, line in read_rows(path)]
+        for line in lines:
+            if line["row"] not in rows:
+                rows[line["row"]] = Row(line["shown"])
+            else:
+                rows[line["row"]].add(line["shown"], None, line["role"], None)
+            rows[line["row"]].add(line["tokens"], line["logp"], "assistant", line["policy_step"])
+        prompt = Prompt(id=path.stem, messages=tuple(lines[0]["asked"]), where=str(path))
+        last = lines[-1]
+        sessions[path.stem] = rollout_of([*rows.values()], prompt, text=last["told"]["content"] or "",
+                                      finished=last["end"] == "stop", seed=0, episode=path.stem)
+    return sessions

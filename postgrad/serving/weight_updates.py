@@ -1,0 +1,122 @@
+"""In-flight weight updates: the newest checkpoint of a run, or the weights that a training pushes through a
+folder, loaded while older ones are in use."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from postgrad.models.graph_capture import outside_capture
+from postgrad.resolve.handles import take
+from postgrad.resolve.models import newest_checkpoint, open_writer
+from postgrad.resolve.weights import shown_in
+from postgrad.sampling import WeightVersion
+from postgrad.sampling.sampler import DecodableModel
+from postgrad.serving.served_model import ServedModel
+
+
+class NewWeights(NamedTuple):
+    """step: optimizer steps behind the weights. name: what a training calls them, "" for a checkpoint."""
+
+    step: int
+    weights: Mapping[str, Tensor]
+    name: str = ""
+
+
+class WeightFeed(Protocol):
+    """A call returns newer weights, or None where the newest were returned already."""
+
+    run: str | Path
+
+    def __call__(self) -> NewWeights | None: ...
+
+    def report(self, fault: Exception) -> None: ...
+
+
+class CheckpointWatcher:
+    """The checkpoints of a run after `step`."""
+
+    def __init__(self, run: str | Path, device: str, step: int):
+        self.run, self.device, self.step = run, device, step
+        self.reported = ""
+
+    def __call__(self) -> NewWeights | None:
+        folder = newest_checkpoint(self.run, self.step)
+        if folder is None:
+            return None
+        model, _ = open_writer(folder, self.device)
+        self.step = int(folder.name)
+        return NewWeights(self.step, model.state_dict())
+
+    def report(self, fault: Exception) -> None:
+        """Once: it is tried again, and weights may be gone before they were read."""
+        if str(fault) != self.reported:
+            print(f"postgrad: newer weights of {self.run} can't be opened yet: {fault}", file=sys.stderr)
+        self.reported = str(fault)
+
+
+class PushedWeights(CheckpointWatcher):
+    """The weights that a training pushes through a folder. name: of those in use."""
+
+    def __init__(self, folder: str | Path, device: str, name: str):
+        super().__init__(folder, device, 0)
+        self.name = name
+
+    def __call__(self) -> NewWeights | None:
+        place, version = shown_in(self.run)
+        if version.name == self.name:
+            return None
+        weights = (open_writer(place, self.device)[0].state_dict() if place.is_dir()
+                   else take(place, self.device))
+        self.name = version.name
+        return NewWeights(version.step, weights, version.name)
+
+    def load_first(self, model: DecodableModel) -> WeightVersion:
+        """Loads the newest weights into a model that was just opened -> the version that it has; weights that
+        can't be loaded yet are tried again later."""
+        step = int(self.name.split("-")[0])
+        try:
+            if new := self():
+                model.load_state_dict(new.weights)
+                step = new.step
+        except (ValueError, OSError) as fault:
+            self.report(fault)
+        return WeightVersion(step, self.name)
+
+
+async def take_new_weights(served: ServedModel, source: WeightFeed) -> bool:
+    """Loads newer weights, where there are some, between two tokens."""
+    def look() -> NewWeights | None:
+        with outside_capture():  # never while a graph is captured
+            return source()
+
+    try:
+        new = await asyncio.to_thread(look)
+    except (ValueError, OSError) as fault:
+        source.report(fault)
+        return False
+    if new is None:
+        return False
+    batch = served.worker.batch
+
+    def swap() -> None:
+        batch.model.load_state_dict(new.weights)
+        batch.update_weights(new.step)
+        served.weights = new.name
+
+    await served.worker.call(swap)
+    if not new.name:  # a training pushes at every step
+        print(f"postgrad: serving step {new.step} of {source.run}", file=sys.stderr)
+    return True
+
+
+async def follow_weights(served: ServedModel, source: WeightFeed, every: float) -> None:
+    """Looks for newer weights every so many seconds."""
+    while True:
+        await asyncio.sleep(every)
+        await take_new_weights(served, source)
