@@ -18,7 +18,7 @@ from postgrad.serving.weight_updates import CheckpointWatcher, PushedWeights
 PUSH_INTERVAL = 0.05  # seconds between two looks into a folder of weights, for which a training waits
 
 
-class ServedModel(NamedTuple):
+class ServedApp(NamedTuple):
     """context: tokens of a prompt and its reply; follows: whether newer weights are loaded as they appear."""
 
     app: ASGIApp
@@ -28,7 +28,7 @@ class ServedModel(NamedTuple):
 
 
 def serve_model(model: str, *, name: str | None, rows: int, context: int, queue: int, record: str | None,
-                every: float, device: str, token: str | None) -> ServedModel:
+                every: float, device: str, token: str | None) -> ServedApp:
     """model: a name; a run, whose newest checkpoint is followed; or a folder of weights that a training
     leaves for its samplers. every: seconds between two looks for newer weights."""
     pushed = is_weights_folder(model)
@@ -42,9 +42,9 @@ def serve_model(model: str, *, name: str | None, rows: int, context: int, queue:
     context = min(context, net.config.max_position_embeddings)
     name = name or (Path(model).resolve().name if run or Path(model).exists() else model)
     served = ServedModel.of(net.requires_grad_(False), chat, name, rows=rows, context=context, waiting=queue,
-                       version=step)
+                            version=step)
     served.recorder = Recorder(record, chat) if record else None
     newer = training or (CheckpointWatcher(run[0], device, step) if run and run[1] is None else None)
     served.weights = weights.name if weights else ""
     app = create_app(served, token=token, source=newer, every=min(every, PUSH_INTERVAL) if weights else every)
-    return ServedModel(app, name, context, newer is not None)
+    return ServedApp(app, name, context, newer is not None)
