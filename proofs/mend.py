@@ -42,10 +42,10 @@ def labs(folder: Path) -> Bars:
 # the command line
 
 def mistakes(folder: Path) -> Bars:
-    import postgrad.cli.commands
     import uvicorn  # noqa: F401  what commands import is not counted
     from hostile.mistakes import BUDGET, MISTAKES, lay, try_one
 
+    import postgrad.cli
     import postgrad.recipes.measuring
     import postgrad.studio.app  # noqa: F401
     lay(folder)

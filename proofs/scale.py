@@ -261,7 +261,7 @@ def weigh(path: str) -> None:
     if path.endswith("-4k.json"):
         ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE
     hooks.saved_after = watched
-    processes.join()
+    processes.join_ranks()
     before = peak()
     carry_out(json.loads(Path(path).read_text()))
     Path(f"{path}.{processes.rank()}").write_text(json.dumps([peaks[-1] - before, peak() - before]))

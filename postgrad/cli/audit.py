@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from postgrad.cli.options import Command, CommandOptions
-from postgrad.cli.output import print_json, print_table, progress_of
+from postgrad.cli.output import print_json, print_table, progress_tracker
 from postgrad.system.files import write_text
 from postgrad.system.options import DEVICE
 from postgrad.system.settings import Range, setting
@@ -44,7 +44,7 @@ def run_audit(options: AuditOptions) -> None:
     report = audit_reward_model(options.model, task=options.task or "questions", pairs=options.pairs,
                                 probes=options.probes.split(","), count=options.count, seed=options.seed,
                                 device=options.device,
-                                track=progress_of(f"scoring for {options.model}", options.json))
+                                track=progress_tracker(f"scoring for {options.model}", options.json))
     if options.out:
         write_text(Path(options.out), json.dumps(plain(report), indent=1, allow_nan=False) + "\n")
     return print_json(report) if options.json else print_audit(report)

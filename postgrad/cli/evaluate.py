@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from postgrad.cli.options import SPLITS, Command, CommandOptions
-from postgrad.cli.output import format_figure, format_share, print_json, print_table
+from postgrad.cli.output import format_figure, format_percent, print_json, print_table
 from postgrad.system.options import MODEL, SampleOptions, TaskOptions
 from postgrad.system.settings import COUNT, setting
 
@@ -58,10 +58,10 @@ class CompareOptions(MeasureOptions):
 def run_eval(options: EvalOptions) -> None:
     from postgrad.recipes.measuring import evaluate
     row = evaluate(options.model, rank_by=options.reward, **options.arguments())
-    page = write_page(options, row)
+    page = write_measure_page(options, row)
     if options.json:
         return print_json(row)
-    print_table([{"samples": point["k"], **{name: format_share(point, name) for name in point
+    print_table([{"samples": point["k"], **{name: format_percent(point, name) for name in point
                                             if name != "k" and not name.endswith("_interval")}}
                  for point in row["curve"]], title=f"{row['model']} on {row['task']}: {problem_counts(row)}")
     if "no_vote" in row:
@@ -77,11 +77,11 @@ def run_eval(options: EvalOptions) -> None:
 def run_compare(options: CompareOptions) -> None:
     from postgrad.recipes.measuring import compare
     rows = compare(*options.model, **options.arguments())
-    page = write_page(options, rows)
+    page = write_measure_page(options, rows)
     if options.json:
         return print_json(rows)
     first, *others = rows
-    print_table([{"model": row["model"], "pass@1": format_share(row, "pass@1"),
+    print_table([{"model": row["model"], "pass@1": format_percent(row, "pass@1"),
                   "more than the first": format_points(row, "pass@1_gain") if "p_value" in row else "",
                   "p": f"{row['p_value']:.2g}" if "p_value" in row else "",
                   "reward": format_figure(row["reward"])} for row in rows],
@@ -111,7 +111,7 @@ def largest_gains_and_losses(problems: Sequence[Mapping[str, Any]]) -> list[dict
              "": "won" if p["gain"] > 0 else "lost"} for p in ends]
 
 
-def write_page(options: MeasureOptions, measured: Any) -> str:
+def write_measure_page(options: MeasureOptions, measured: Any) -> str:
     """Writes the page that was asked for; -> a sentence on where it is."""
     if options.html is None:
         return ""

@@ -173,7 +173,7 @@ def ask_question(options: QuestionOptions) -> None:
     return None
 
 
-def export_progress(options: ExportProgressOptions) -> None:
+def write_progress(options: ExportProgressOptions) -> None:
     from postgrad.studio.exercises import progress
     saved = progress.load_progress().record()
     write_text(Path(options.out), json.dumps(saved, indent=1) + "\n")
@@ -192,5 +192,5 @@ COMMAND = Command("exercise", "exercises of the book, checked: an error is named
     Command("hint", "a hint; there are three", HintOptions, print_hints),
     Command("ask", "the questions; a model answer after your own", QuestionOptions, ask_question),
     Command("export", "your progress and your answers as a JSON file", ExportProgressOptions,
-            export_progress),
+            write_progress),
 ))

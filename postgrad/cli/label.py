@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from postgrad.cli.options import SPLITS, STORE, Command, CommandOptions, options_from
-from postgrad.cli.output import print_json, print_table, progress_of
+from postgrad.cli.output import print_json, print_table, progress_tracker
 from postgrad.system.options import MODEL, SampleOptions
 from postgrad.system.settings import COUNT, Range, setting
 
@@ -89,7 +89,7 @@ def import_labels(options: ImportLabelsOptions) -> None:
     print_result(options, counts | {"file": seen}, "\n".join(lines))
 
 
-def export_labels(options: ExportLabelsOptions) -> None:
+def export_judgements(options: ExportLabelsOptions) -> None:
     from postgrad.data.exchange import export
     from postgrad.data.store import Store
     with Store.open(options.store, create=False) as store:
@@ -107,7 +107,7 @@ def make_items(options: MakeOptions) -> None:
     from postgrad.recipes.label_items import make_label_items
     counts = make_label_items(options_from(SampleOptions, options), options.store, prompts=options.prompts,
                               split=options.split,
-                              track=progress_of(f"{options.model} on {options.task}", options.json))
+                              track=progress_tracker(f"{options.model} on {options.task}", options.json))
     print_result(options, counts, f"{options.store}: {plural(counts['added'], 'new item')}, "
                  f"{counts['known']} known, of {plural(counts['prompts'], 'prompt')} "
                  f"({options.prompts} asked for); {counts['skipped']} skipped, for the answers were equal\n"
@@ -199,7 +199,7 @@ def read_key(options: CommandOptions) -> str | None:
 COMMAND = Command("label", "preferences: a store of pairs of answers, and labellers' judgements", actions=(
     Command("import", "pairs, rankings, or answers to be labelled, from a JSONL file into the store",
             ImportLabelsOptions, import_labels),
-    Command("export", "the judgements as a JSONL file to train on", ExportLabelsOptions, export_labels),
+    Command("export", "the judgements as a JSONL file to train on", ExportLabelsOptions, export_judgements),
     Command("make", "items to label: two answers of a model to each of a task's prompts", MakeOptions,
             make_items),
     Command("stats", "what is in the store: items, labels, contradictions, agreement between labellers",

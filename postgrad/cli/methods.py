@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from postgrad.cli.options import Command, CommandOptions
-from postgrad.cli.output import format_value, print_json, print_table
+from postgrad.cli.output import print_json, print_table, setting_text
 from postgrad.system.settings import setting
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def print_method(row: Method) -> None:
         print(f"\nwants {name}: {text}")
     if on := [constant for constant in about.constants if constant.on]:
         print()
-        print_table([{"constant": c.name, "value": format_value(c.value), "what it is": c.about} for c in on])
+        print_table([{"constant": c.name, "value": setting_text(c.value), "what it is": c.about} for c in on])
     for head, text in (("off", ", ".join(c.name for c in about.constants if not c.on)),
                        ("departs from its paper", about.departures),
                        ("next to it", ", ".join(f"{n.name} ({len(n.differences)} differences)"

@@ -22,14 +22,10 @@ def print_table(rows: Sequence[Mapping[str, object]], title: str = "",
     table(rows, list(rows[0]) if columns is None else columns, title=title, whole=whole)
 
 
-def progress_of(label: str, quiet: bool) -> Callable[[Iterable[Any]], Iterable[Any]]:
+def progress_tracker(label: str, quiet: bool) -> Callable[[Iterable[Any]], Iterable[Any]]:
     """What goes through items and shows how far it is; quiet: and shows nothing."""
-    return iter if quiet else partial(progress, label=label)
-
-
-def progress(items: Iterable[Any], **arguments: Any) -> Iterable[Any]:
-    from postgrad.runs.display import progress as show_progress
-    return show_progress(items, **arguments)
+    from postgrad.runs import display
+    return iter if quiet else partial(display.progress, label=label)
 
 
 def format_figure(value: object) -> str:
@@ -39,12 +35,12 @@ def format_figure(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def format_value(value: object) -> str:
+def setting_text(value: object) -> str:
     """A value as the command line takes it."""
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def format_share(row: Mapping[str, Any], name: str) -> str:
+def format_percent(row: Mapping[str, Any], name: str) -> str:
     """0.234 with its interval -> 23.4% (20.1 to 27.0)"""
     low, high = row[f"{name}_interval"]
     return f"{row[name]:.1%} ({100 * low:.1f} to {100 * high:.1f})"

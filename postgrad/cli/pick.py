@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from postgrad.cli.options import Command, CommandOptions, options_from
-from postgrad.cli.output import format_figure, print_json, print_table, progress_of
+from postgrad.cli.output import format_figure, print_json, print_table, progress_tracker
 from postgrad.system.options import PickConfig
 from postgrad.system.settings import setting
 
@@ -22,7 +22,7 @@ def run_pick(options: PickOptions) -> None:
     from postgrad.recipes import pick
     counts = pick.run(options_from(PickConfig, options), Path(options.out),
                       rates=Path(options.rates) if options.rates else None,
-                      track=progress_of(f"sampling {options.model}", options.json))
+                      track=progress_tracker(f"sampling {options.model}", options.json))
     if options.json:
         return print_json(counts)
     return print_table([{"": name, "value": format_figure(value)} for name, value in counts.items()

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from postgrad.cli.output import format_value
+from postgrad.cli.output import setting_text
 from postgrad.cli.settings import INDEX, format_setting
 
 MADE = "Made from the code by `python -m postgrad.cli.reference`; edit the dataclasses, not this page."
@@ -53,7 +53,7 @@ def constants_part() -> list[str]:
     rows = [row for row in index() if row["setting"].startswith("method.")]
 
     def defaults(row: dict) -> str:
-        return ", ".join(f"{name} {format_value(value)}" for name, value in row["defaults"].items())
+        return ", ".join(f"{name} {setting_text(value)}" for name, value in row["defaults"].items())
 
     return ["", "## Constants of rows", "", "Every number of a row can be set: `method.high=0.3`; so can the "
             "parts that go by a name, `method.correction=tis`, and after them their own numbers: "

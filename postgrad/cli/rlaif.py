@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from postgrad.cli.options import Command, CommandOptions, options_from
-from postgrad.cli.output import print_json, print_table, progress_of
+from postgrad.cli.output import print_json, print_table, progress_tracker
 from postgrad.system.options import RLAIFConfig
 from postgrad.system.settings import setting
 
@@ -22,7 +22,7 @@ def run_rlaif(options: RLAIFOptions) -> None:
     from postgrad.recipes import rlaif
     folder = Path(options.out)
     summary = rlaif.run(options_from(RLAIFConfig, options), folder,
-                        track=progress_of(f"{options.model} on {options.task}", options.json))
+                        track=progress_tracker(f"{options.model} on {options.task}", options.json))
     if options.json:
         return print_json(summary)
     print_rlaif(summary)

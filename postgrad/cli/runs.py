@@ -25,7 +25,7 @@ class RunsOptions(CommandOptions):
 def run_runs(options: RunsOptions) -> None:
     from postgrad.runs import Run
     from postgrad.system.throughput import throughput_words
-    folder = find_runs(options.run)
+    folder = named_runs_folder(options.run)
     if (folder / "run.json").is_file():
         run = Run.open(folder)
         speed = throughput_words(lambda name: run.curve(name)[1])
@@ -45,7 +45,7 @@ def run_runs(options: RunsOptions) -> None:
     return print(f"no runs in {folder} yet: try `postgrad demo` or `postgrad train grpo:words`.")
 
 
-def find_runs(name: str) -> Path:
+def named_runs_folder(name: str) -> Path:
     """A run or a folder of runs, by its path or by its name in runs/."""
     if places := [path for path in (Path(name), HOME / name) if path.is_dir()]:
         return places[0]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from postgrad.cli.output import format_value, print_json, print_table
+from postgrad.cli.output import print_json, print_table, setting_text
 from postgrad.system.parse import parse_settings
 from postgrad.system.settings import configurables_of
 
@@ -63,7 +63,7 @@ def print_settings(spec: str, texts: Sequence[str], task: str | None, as_json: b
 
 def format_setting(row: Mapping[str, Any]) -> str:
     """The value; of one that is left open, what stands for it in brackets."""
-    text = format_value(row["value"])
+    text = setting_text(row["value"])
     return f"none ({text})" if row["open"] else text
 
 
@@ -82,7 +82,7 @@ def find_settings(name: str) -> list[dict[str, Any]]:
 
 def explain_settings(rows: Iterable[Mapping[str, Any]]) -> None:
     for row in rows:
-        defaults = ", ".join(f"{home} {format_value(value)}" for home, value in row["defaults"].items())
+        defaults = ", ".join(f"{home} {setting_text(value)}" for home, value in row["defaults"].items())
         words = {"what it is": row["about"], "when to change it": row["when"], "default": defaults}
         print_table([{"": name, row["setting"]: text} for name, text in words.items()])
 

@@ -15,11 +15,11 @@ from typing import Any
 from postgrad.cli.options import Command, CommandOptions
 from postgrad.cli.output import (
     format_figure,
-    format_share,
-    format_value,
+    format_percent,
     print_json,
     print_table,
-    progress_of,
+    progress_tracker,
+    setting_text,
 )
 from postgrad.cli.settings import config_from_text, print_settings
 from postgrad.system import processes
@@ -96,7 +96,7 @@ def run_train(options: TrainOptions) -> int:
     from postgrad.recipes.defaults import choose_defaults
     from postgrad.recipes.fit import free_folder
     from postgrad.recipes.running import check_place
-    processes.join()
+    processes.join_ranks()
     folder = (Path(options.run) if options.run
               else processes.agreed(lambda: free_folder(options.recipe), "named the run"))
     recipe, config = config_from_text(options.recipe, changes, options.task)
@@ -119,7 +119,7 @@ def describe_run(spec: str, folder: Path, config: Settings, reasons: Mapping[str
                  file: str) -> str:
     """What is trained: the settings that are not the defaults, those that the model decides with the reason,
     and where all of them are saved."""
-    rows = [(name, format_value(value), reasons.get(name, "")) for name, value in changed_settings(config)]
+    rows = [(name, setting_text(value), reasons.get(name, "")) for name, value in changed_settings(config)]
     widths = [max((len(row[i]) for row in rows), default=0) for i in (0, 1)]
     lines = [f"  {name:<{widths[0]}}  {value:<{widths[1]}}  {why}".rstrip() for name, value, why in rows]
     count = sum(1 for _ in describe_settings(config))
@@ -152,7 +152,7 @@ def run_resume(options: ResumeOptions) -> int | None:
     steps, go = changes.get("steps"), partial(recipes.resume, folder, **changes)
     if recipes.pipeline_in(folder):
         return follow_pipeline(options, folder, go)
-    processes.join()
+    processes.join_ranks()
     run = Run.open(folder)
     recipe, began_with = run.started()
     if note := finished(run, steps):
@@ -196,7 +196,7 @@ class StageDisplays:
 
     def track(self, label: str) -> Callable[[Any], Any]:
         self.begin()
-        return progress_of(label, self.quiet)
+        return progress_tracker(label, self.quiet)
 
 
 @contextmanager
@@ -284,7 +284,7 @@ def print_demo(folder: Path, summary: Mapping[str, Any]) -> None:
 
 def demo_row(stage: Mapping[str, Any]) -> dict[str, str]:
     shares = ("pass@1", f"pass@{stage['samples']}", "greedy")
-    return {"stage": stage["name"], **{name: format_share(stage, name) for name in shares},
+    return {"stage": stage["name"], **{name: format_percent(stage, name) for name in shares},
             "in form": f"{stage.get('format', 0):.1%}", "mean length": f"{stage['mean_length']:.1f}",
             "minutes": f"{stage['seconds'] / 60:.1f}"}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from postgrad.records import Conversation
-from postgrad.system.files import said
+from postgrad.system.files import error_text
 
 ROLES = ("system", "user", "assistant")
 LONGEST_LINE = 2**24  # bytes
@@ -83,7 +83,7 @@ def _line(line: bytes, number: int, path: Path) -> dict:
     try:
         row = parse(line, first=number == 1)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} line {number} is not JSON in UTF-8: {said(error)}") from error
+        raise ValueError(f"{path} line {number} is not JSON in UTF-8: {error_text(error)}") from error
     if not isinstance(row, dict):
         raise ValueError(f"{path} line {number} is a {type(row).__name__}; each line must be an "
                          "object in braces.")

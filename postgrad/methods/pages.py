@@ -27,7 +27,7 @@ from postgrad.methods.row import (
     row_functions,
     unbound,
 )
-from postgrad.system.user_code import called, syntax, text_hash
+from postgrad.system.user_code import function_name, parse_source, text_hash
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
@@ -57,7 +57,7 @@ def docstring(function: Function) -> str:
 
 @lru_cache(maxsize=1000)
 def _source_docstring(function: Function) -> str:
-    node = syntax(textwrap.dedent(inspect.getsource(function))).body[0]
+    node = parse_source(textwrap.dedent(inspect.getsource(function))).body[0]
     if not isinstance(node, ast.FunctionDef | ast.ClassDef):
         return ""
     text = ast.get_docstring(node, clean=False)
@@ -160,7 +160,7 @@ def function_facts(function: Function) -> dict[str, object]:
     """A function of a row: its name, where it stands, its constants, its first paragraph, its formulas;
     of a user's function a hash of its text too, for a name alone does not say what it computes."""
     doc = docstring(function)
-    module, _, name = called(function).rpartition(".")
+    module, _, name = function_name(function).rpartition(".")
     own = {} if module.startswith("postgrad.") else {"text": text_hash(function)}
     return {"function": name, "module": module, "constants": bound_constants(function), **own,
             "says": first_paragraph(doc), "formulas": formulas_in(doc)}
@@ -247,7 +247,7 @@ def teacher_words(row: Method) -> str:
 
 
 def row_function(place: str, function: Function) -> RowFunction:
-    name = called(function).rpartition(".")[2]
+    name = function_name(function).rpartition(".")[2]
     return RowFunction(place, name, *source_location(function), bound_constants(function),
                        doc_pieces(docstring(function)))
 
@@ -288,7 +288,7 @@ def row_comments(text: str) -> dict[str, str]:
     """The comments that stand above the rows of a file, by row: above the call that names it, or above the
     statement in which it is made."""
     lines, out = text.splitlines(), {}
-    for statement in syntax(text).body:
+    for statement in parse_source(text).body:
         for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
             name = {k.arg: k.value for k in call.keywords}.get("name")
             if isinstance(name, ast.Constant) and isinstance(name.value, str):

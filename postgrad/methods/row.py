@@ -28,7 +28,7 @@ from postgrad.maths import choice, correction, credit, kl
 from postgrad.system.plugins import is_file_spec, load_plugins
 from postgrad.system.renamed import renamed_field
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, Configurable, Range, check_range, suggest
-from postgrad.system.user_code import GIVEN, called, load_file, text_hash
+from postgrad.system.user_code import GIVEN, function_name, load_file, text_hash
 
 SOURCES = ("conversations", "pairs", "singles", "steps", "outcomes", "rollouts", "rollouts to pairs",
            "rollouts to conversations")
@@ -435,7 +435,7 @@ def constant_meaning(row: Method, name: str) -> Meaning:
                      if key in bound_constants(f) and place in ("", where)), None)
     owner: Function = type(row) if function is None else _callee(function)
     known = _meanings(owner).get(key, Meaning(None, "", ""))
-    home = row.name if function is None else called(function).rpartition(".")[2]
+    home = row.name if function is None else function_name(function).rpartition(".")[2]
     return Meaning(known.within, known.about or f"a constant of {home}",
                    known.when or "what it does is in that function's text")
 
@@ -478,7 +478,7 @@ def named_parts(row: Method) -> dict[str, str]:
     for place, options in PARTS.items():
         if isinstance(row, Policy):
             function = getattr(row, place)
-            own = called(function).rpartition(".")[2] if function else ""
+            own = function_name(function).rpartition(".")[2] if function else ""
             out[place] = next((name for name, option in options.items()
                                if (unbound(option) if option else None)
                                is (unbound(function) if function else None)), own)
@@ -575,9 +575,11 @@ def describe_row(row: Method) -> dict[str, object]:
     """A row as JSON: its words, every constant, every function by name, and a hash of the text of functions
     that are not the package's: their constants alone do not say what they compute."""
     functions = row_functions(row)
-    texts = {place: text_hash(f) for place, f in functions.items() if not called(f).startswith("postgrad.")}
+    names = {place: function_name(f) for place, f in functions.items()}
+    texts = {place: text_hash(f) for place, f in functions.items()
+             if not names[place].startswith("postgrad.")}
     return {"name": row.name, "kind": row.kind, "source": row.source, "paper": row.paper, "about": row.about,
-            "constants": constants_of(row), "functions": {place: called(f) for place, f in functions.items()},
+            "constants": constants_of(row), "functions": names,
             "wants": sorted(row.wanted - {"best"}), "compares": isinstance(row, Policy) and row.compares,
             "shown": isinstance(row, Policy) and row.shown, "texts": texts}
 

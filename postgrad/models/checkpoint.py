@@ -21,7 +21,7 @@ from postgrad.models.load import model_weights, save_model
 from postgrad.models.lora import is_adapted
 from postgrad.models.peft import adapter_tensors, write_adapter
 from postgrad.models.weights import read_tensors, send_tensor_shards, tensor_templates, write_tensors
-from postgrad.system.files import load_json, said
+from postgrad.system.files import error_text, load_json
 
 SLOT = "__tensor__"
 LARGEST = 2**30  # bytes of state.json
@@ -102,8 +102,8 @@ def read_state(folder: Path) -> dict:
     try:
         return _put_back(load_json(folder / "state.json", LARGEST), stored)
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{folder / 'state.json'} is no state of a training ({said(error)}): go back to "
-                         "another checkpoint, or start a new run.") from error
+        raise ValueError(f"{folder / 'state.json'} is no state of a training ({error_text(error)}): go back "
+                         "to another checkpoint, or start a new run.") from error
 
 
 def checkpoint_bytes(state: dict, policy) -> int:

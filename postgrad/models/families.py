@@ -13,7 +13,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
-from postgrad.system.files import load_json, said
+from postgrad.system.files import error_text, load_json
 
 # Where the norms of a layer stand, and what Hugging Face calls them there.
 BEFORE = {"before_attention": "input_layernorm", "before_mlp": "post_attention_layernorm"}
@@ -211,7 +211,8 @@ def read_config_json(path: Path) -> dict:
     try:
         raw = load_json(path)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as JSON ({said(error)}): get the file again.") from error
+        raise ValueError(f"{path} cannot be read as JSON ({error_text(error)}): get the file "
+                         "again.") from error
     if not isinstance(raw, dict):
         raise ValueError(f"{path} holds no JSON object: get the file again.")
     return raw

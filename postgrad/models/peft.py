@@ -21,8 +21,8 @@ from postgrad.models.heads import ScalarModel
 from postgrad.models.hf_model import INSIDE
 from postgrad.models.lora import Adapted, Adapter
 from postgrad.models.weights import read_tensors, weight_files
+from postgrad.system.files import error_text as one_line
 from postgrad.system.files import load_json
-from postgrad.system.files import said as one_line
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 AHEAD, HEAD = "base_model.model.", "base_model.model.score.weight"  # how peft names what it has wrapped

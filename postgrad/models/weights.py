@@ -14,7 +14,7 @@ from torch import Tensor
 
 from postgrad.models.graph_capture import outside_capture
 from postgrad.models.sharded_tensor import full_tensor, local_rows
-from postgrad.system.files import load_json, said
+from postgrad.system.files import error_text, load_json
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -38,7 +38,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError, MemoryError, OverflowError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors ({said(error)}): get the file "
+        raise ValueError(f"{path} cannot be read as safetensors ({error_text(error)}): get the file "
                          "again.") from error
 
 
@@ -180,7 +180,7 @@ def _index(folder: Path) -> dict[str, str]:
         placed = load_json(path)["weight_map"]
         sound = all(isinstance(name, str) and isinstance(file, str) for name, file in placed.items())
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} cannot be read as an index of weights ({said(error)}): get the file "
+        raise ValueError(f"{path} cannot be read as an index of weights ({error_text(error)}): get the file "
                          "again.") from error
     if not sound or not placed:
         raise ValueError(f"{path}: weight_map must give a file for each tensor.")
@@ -207,5 +207,5 @@ def _header(path: Path) -> dict[str, StoredTensor]:
             return {name: StoredTensor(path=path, shape=tuple(part.get_shape())) for name,
                     part in found.items()}
     except (SafetensorError, OSError, MemoryError, OverflowError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors ({said(error)}): get the file "
+        raise ValueError(f"{path} cannot be read as safetensors ({error_text(error)}): get the file "
                          "again.") from error

@@ -18,7 +18,7 @@ from postgrad.models.peft import copy_adapter, is_adapter
 from postgrad.recipes.card import card
 from postgrad.resolve.models import open_chat, open_folder
 from postgrad.runs.disk import refuse_if_unwritable
-from postgrad.system.files import whole_folder
+from postgrad.system.files import atomic_folder
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -30,7 +30,7 @@ def export(name: str, out: Path, *, adapter: bool = False, dtype: str | None = N
     refuse_if_unwritable(out)
     folder, kind = open_folder(name), DTYPES[dtype] if dtype else None
     scalar = is_scalar_model(folder)
-    with whole_folder(out) as made:
+    with atomic_folder(out) as made:
         if adapter:
             copy_adapter(adapter_of(name, folder), made, kind)
         else:

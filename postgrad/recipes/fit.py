@@ -85,7 +85,7 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
         raise ValueError(f"method is {row!r:.80}: expected a row of the table, its name, or FILE.py with a "
                          "row of your own.")
     check_watching(watch, callback)
-    processes.join()
+    processes.join_ranks()
     folder = (Path(run) if run is not None
               else processes.agreed(lambda: free_folder(row.name), "named the run"))
     check_place(folder)
@@ -121,7 +121,7 @@ def resume(run: str | Path | Folder, *, steps: int | None = None, sampler: str |
     recipe, made = opened.started()
     check_watching(watch, callback)
     objects = {name: as_given(name, value) for name, value in given.items()}
-    processes.join()
+    processes.join_ranks()
     said = finished(opened, steps)
     with _eyes(None if said else watch, opened.info.get("method") or recipe, steps or made) as eyes:
         recipes.resume(folder, steps=steps, sampler=sampler, watch=eyes, callback=callback, **objects)

@@ -30,7 +30,7 @@ from postgrad.resolve.models import open_writer
 from postgrad.rewards.constitution import SHIPPED, Constitution, read_constitution
 from postgrad.rewards.judges import PreferenceJudge, PromptedJudge, RuleJudge
 from postgrad.sampling import LocalSampler, Sampling
-from postgrad.system.files import read_text, whole_folder
+from postgrad.system.files import atomic_folder, read_text
 from postgrad.system.options import RULES, RLAIFConfig
 from postgrad.system.settings import settings_to_json
 
@@ -62,7 +62,7 @@ def run(config: RLAIFConfig, folder: Path, *, track: Progress = iter) -> dict:
             revisions += revise(judge, groups, config.seed, counts)
             pairs += compare(judge, groups, config.seed, counts)
     summary = summarise(config, constitution, revisions, pairs, counts) | {"prompts": len(prompts)}
-    with whole_folder(folder) as made:
+    with atomic_folder(folder) as made:
         (made / "constitution.toml").write_text(read_text(config.constitution or SHIPPED), encoding="utf-8")
         for name, rows in (("revisions", revisions), ("pairs", pairs)):
             (made / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows),

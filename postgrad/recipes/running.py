@@ -25,7 +25,7 @@ from postgrad.resolve.models import ModelSource, fingerprint, open_folder
 from postgrad.runs import Follower, Run, RunGone, SampleLog, Saves, check_name
 from postgrad.runs.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.system import processes
-from postgrad.system.files import said
+from postgrad.system.files import error_text
 from postgrad.system.gc_tuning import seldom_collected
 from postgrad.system.settings import settings_to_json
 from postgrad.system.signals import Stopped, stop_on_signal
@@ -51,7 +51,7 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
     origin: the folder of a model that has no name of its own; it is moved into the run, as `start`, and
     config.model names it there. What the config leaves open is chosen here (recipes/defaults.py), and saved.
     """
-    processes.join()
+    processes.join_ranks()
     check_division(config)
     check_place(Path(folder))
     begins = beginning(config, origin=origin)
@@ -137,7 +137,7 @@ def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
 
     Everything is built, and so checked, before anything in the run is changed.
     """
-    processes.join()
+    processes.join_ranks()
     check_division(config)
     check_inputs(run, config)
     if finished(run, config.steps):
@@ -186,7 +186,7 @@ def take_up(checkpoint: Path, parts: Parts) -> None:
     try:
         restore_state(state, parts.models, parts.optim, parts.batches)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        why = f"{type(error).__name__}: {said(error)}"
+        why = f"{type(error).__name__}: {error_text(error)}"
         raise ValueError(f"the checkpoint {checkpoint} does not fit this run ({why}): go back to another, or "
                          "start a new run.") from error
 

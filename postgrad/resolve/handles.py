@@ -26,7 +26,7 @@ from postgrad.models.load import model_weights
 from postgrad.models.weights import STORED_AS, tensor_templates
 from postgrad.resolve.weights import WeightsFolder
 from postgrad.sampling import WeightVersion
-from postgrad.system.files import load_json, said, write_text
+from postgrad.system.files import error_text, load_json, write_text
 
 ALIGNED = 256  # bytes: where a tensor may begin
 DTYPES = {name: dtype for dtype, name in STORED_AS.items()}
@@ -120,8 +120,8 @@ def take(path: Path, device: str) -> dict[str, Tensor]:
         out = {name: x.clone() for name, x in views(memory, told["tensors"]).items()}
         await_copies(memory.device)
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"the weights of {path} cannot be taken over ({said(error)}): the training that "
-                         "holds them has ended or is in another container; go on with it by `postgrad "
+        raise ValueError(f"the weights of {path} cannot be taken over ({error_text(error)}): the training "
+                         "that holds them has ended or is in another container; go on with it by `postgrad "
                          "resume`.") from error
     return out
 
@@ -133,8 +133,8 @@ def share(memory: Tensor) -> dict:
     try:
         _, handle, size, offset, counter, number, _, _ = memory.untyped_storage()._share_cuda_()
     except RuntimeError as error:
-        raise ValueError(f"this GPU's memory cannot be shared with another process ({said(error)}): leave "
-                         "remote.weight_sync=ipc out.") from error
+        raise ValueError(f"this GPU's memory cannot be shared with another process ({error_text(error)}): "
+                         "leave remote.weight_sync=ipc out.") from error
     return {"handle": b64encode(handle).decode(), "size": size, "offset": offset,
             "counter": b64encode(counter).decode(), "number": number}
 

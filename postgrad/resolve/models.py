@@ -36,7 +36,7 @@ from postgrad.models.load import Divide
 from postgrad.records import Prompt, Rollout
 from postgrad.runs import Run, number
 from postgrad.sampling import LocalSampler, Sampling
-from postgrad.system.files import whole_folder
+from postgrad.system.files import atomic_folder
 from postgrad.system.settings import settings_from_json
 from postgrad.system.user_code import GIVEN, weights_hash
 
@@ -333,7 +333,7 @@ class Model:
         folder = Path(folder)
         if folder.exists() and any(folder.iterdir()):
             raise ValueError(f"{folder} is there and is not empty: give another folder.")
-        with whole_folder(folder) as made:
+        with atomic_folder(folder) as made:
             save_model(self.net, made)
             self.chat.save(made)
         return folder

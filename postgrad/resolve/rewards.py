@@ -45,7 +45,7 @@ from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import read_bytes, read_text
 from postgrad.system.plugins import is_file_spec, load_from_file
-from postgrad.system.user_code import called
+from postgrad.system.user_code import function_name
 
 BETWEEN = re.compile(r";(?![^()]*\))")  # a semicolon outside of brackets
 
@@ -360,7 +360,7 @@ def _term(reward: object) -> Term:
         return _task_term(reward)
     if callable(reward):
         check_signature(reward)
-        return FunctionTerm(name=called(reward).rpartition(".")[2], function=reward)
+        return FunctionTerm(name=function_name(reward).rpartition(".")[2], function=reward)
     raise ValueError(f"reward is {reward!r:.80}: expected a function of (prompt, text), a list or weighted "
                      "dict of them, a reward model, a run, or a name.")
 

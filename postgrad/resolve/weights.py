@@ -22,7 +22,7 @@ from postgrad.models import save_model
 from postgrad.models.chat import Chat
 from postgrad.resolve.models import open_writer
 from postgrad.sampling import WeightVersion
-from postgrad.system.files import load_json, whole_folder, write_text
+from postgrad.system.files import atomic_folder, load_json, write_text
 
 MARKER = "newest.json"
 PIECE = 1 << 24  # numbers that are summed at once
@@ -48,7 +48,7 @@ class WeightsFolder:
         """The model as it is now, under its name; nobody takes it yet."""
         weights = self.remember(model, step)
         if not (self.folder / weights.name).is_dir():
-            with whole_folder(self.folder / weights.name) as made:
+            with atomic_folder(self.folder / weights.name) as made:
                 save_model(model, made)
                 self.chat.save(made)
         return weights

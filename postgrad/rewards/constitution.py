@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from postgrad.system.files import read_bytes, said
+from postgrad.system.files import error_text, read_bytes
 
 LARGEST = 2**20  # bytes of a constitution
 DEEP = re.compile(r"(?:[\w-]{1,99}\s{0,9}\.\s{0,9}){32}")  # tables in tables, which take long to make
@@ -188,7 +188,7 @@ def read_constitution(path: Path | str | None = None) -> Constitution:
             raise ValueError("a name of over 32 parts")
         raw = tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read as TOML in UTF-8: {said(error)}") from error
+        raise ValueError(f"{path} cannot be read as TOML in UTF-8: {error_text(error)}") from error
     tables = raw.pop("rule", None)
     if raw or not isinstance(tables, list) or not tables:
         raise ValueError(f"{path}: expected [[rule]] tables and nothing else; found "

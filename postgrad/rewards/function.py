@@ -16,8 +16,8 @@ from pathlib import Path
 from postgrad.records import Prompt, Reward, Rollout, Verdict
 from postgrad.rewards.base import Verify, fault, guarded, overdue
 from postgrad.rewards.limit import SECONDS, TimeLimit, within
-from postgrad.system.user_code import GIVEN, called, function_hash
-from postgrad.system.user_code import fault as place_of
+from postgrad.system.user_code import GIVEN, function_hash, function_name
+from postgrad.system.user_code import error_location as place_of
 
 TOGETHER = 10 * SECONDS  # the most that a function may take which judges all replies at once
 
@@ -43,7 +43,7 @@ def own_verifier(verify: Callable[[Prompt, str], object], path: Path | None = No
                  seconds: float | None = None) -> Verify:
     """A user's function as a verifier, total. path: the file it is in, for the place of an error.
     seconds: the most that a verdict may take, as in `guarded`."""
-    who = f"{path.name}: verify" if path else called(verify)
+    who = f"{path.name}: verify" if path else function_name(verify)
     place = path or Path(getattr(getattr(verify, "__code__", None), "co_filename", who))
     judge = guarded(lambda prompt, text: verdict_of(verify(prompt, text), who),
                     lambda error: place_of(place, error), seconds or getattr(verify, "seconds", None))
@@ -52,7 +52,7 @@ def own_verifier(verify: Callable[[Prompt, str], object], path: Path | None = No
 
 def check_signature(function: Callable) -> None:
     """Of a reward function, before any training: it can be called with a prompt and a text."""
-    name, signature = called(function).rpartition(".")[2], signature_of(function)
+    name, signature = function_name(function).rpartition(".")[2], signature_of(function)
     if signature and "completions" in signature.parameters:
         raise ValueError(f"reward {name} takes completions, as functions written for TRL do: hand it in as "
                          f"from_trl({name}).")
@@ -94,7 +94,7 @@ class TRLReward(Reward):
         self.__name__ = getattr(function, "__name__", "reward")
 
     def record(self) -> dict:
-        return {GIVEN: "TRL reward function", "name": called(self.function),
+        return {GIVEN: "TRL reward function", "name": function_name(self.function),
                 "sha256": function_hash(self.function), "conversational": self.conversational}
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:

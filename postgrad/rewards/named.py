@@ -23,7 +23,7 @@ from postgrad.rewards.format import boxed, find_marked, think_answer, tidy
 from postgrad.rewards.function import own_verifier
 from postgrad.rewards.number import bare_number, exact_number, last_number
 from postgrad.system.plugins import Registry
-from postgrad.system.user_code import called
+from postgrad.system.user_code import function_name
 
 RewardFunction = Callable[[Prompt, str], object]  # a user's own: it returns a float, a bool or a Verdict
 
@@ -183,7 +183,7 @@ _REGISTERED: Registry[Named] = Registry("reward", frozenset(NAMED))
 
 def register_reward(name: str, function: RewardFunction) -> RewardFunction:
     """Adds a reward by name, for as long as the process lives: reward="polite", "number+0.2*polite"."""
-    pays = " ".join((function.__doc__ or f"what {called(function)} returns").split("\n\n")[0].split())
+    pays = " ".join((function.__doc__ or f"what {function_name(function)} returns").split("\n\n")[0].split())
     _REGISTERED.register(name, Named(pays=pays, make=_bare_verify(own_verifier(function)), kind="style"))
     return function
 

@@ -14,8 +14,8 @@ from postgrad.records import Verdict
 from postgrad.rewards.base import fault, shorten
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.jailed import Jailed
+from postgrad.system.files import error_text as one_line
 from postgrad.system.files import load_json
-from postgrad.system.files import said as one_line
 
 LONGEST, DEPTH = 100_000, 32  # characters, brackets in brackets
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from postgrad.runs.rows import dumps, unreadable
-from postgrad.system.files import file_hash, full, is_full, open_plain, read_bytes
+from postgrad.system.files import disk_full_error, file_hash, is_full, open_regular, read_bytes
 
 UNREADABLE = {errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO,
               errno.ENAMETOOLONG}
@@ -59,7 +59,8 @@ def fail(folder: Path, error: BaseException, what: str, needed: int) -> NoReturn
     """Raise the sentence for a full disk, or the error itself when it is another one."""
     if not is_full(error):
         raise error
-    raise full(folder / what, error, needed, "resume the run; what was saved before is intact") from error
+    raise disk_full_error(folder / what, error, needed,
+                          "resume the run; what was saved before is intact") from error
 
 
 def refuse_links(folder: Path) -> None:
@@ -76,7 +77,7 @@ def refuse_links(folder: Path) -> None:
 # locks
 
 def take(path: Path) -> int:
-    fd = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+    fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     for last in [False] * 9 + [True]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,7 +102,7 @@ def file_id(file: Path | int) -> tuple[int, int, int] | None:
 
 def is_held(path: Path) -> bool:
     try:
-        fd = open_plain(path, os.O_NOFOLLOW)
+        fd = open_regular(path, os.O_NOFOLLOW)
     except OSError:
         return False
     try:

@@ -16,7 +16,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from postgrad.system.files import load_json, open_plain, said
+from postgrad.system.files import error_text, load_json, open_regular
 
 LOGS = ("metrics", "evals", "samples", "events")
 LARGEST = 2**53 - 1     # a step that a browser can count
@@ -77,14 +77,14 @@ def read_json(path: Path) -> dict:
         raise ValueError(f"cannot read {path} ({unreadable(error)}): the run is broken or "
                          "not yours to read") from error
     except ValueError as error:
-        fault = said(error)
+        fault = error_text(error)
     raise ValueError(f"{path} is not a JSON object ({fault}): the run is broken; restore the "
                      "file from a copy")
 
 
 def unreadable(error: OSError) -> str:
     """Why a file of a run was not opened."""
-    return "it is a link" if error.errno == errno.ELOOP else said(error)
+    return "it is a link" if error.errno == errno.ELOOP else error_text(error)
 
 
 # lines
@@ -104,7 +104,7 @@ def is_step(x: object) -> bool:
 
 def open_log(path: Path) -> int:
     """A descriptor to append rows; a line that a kill tore is cut off first."""
-    fd = open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
+    fd = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
     size = end = os.fstat(fd).st_size
     while end:
         start = max(0, end - 65536)
@@ -131,7 +131,7 @@ def append(fd: int, line: bytes) -> None:
 def open_to_read(path: Path, most: int = LOG) -> BinaryIO:
     """A log as it lies in its run: a plain file, no link, of at most so many bytes."""
     try:
-        file = open(open_plain(path, os.O_NOFOLLOW), "rb")
+        file = open(open_regular(path, os.O_NOFOLLOW), "rb")
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -227,7 +227,7 @@ def read_step(path: Path, step: int) -> tuple[list[dict], int | None, int | None
 def cut(path: Path, step: int) -> int:
     """Keep the whole rows with step <= step (or none); -> how many lines were dropped."""
     temp, lost = path.with_name(f".{path.name}.tmp"), 0
-    os.close(open_plain(path, os.O_CREAT | os.O_NOFOLLOW))
+    os.close(open_regular(path, os.O_CREAT | os.O_NOFOLLOW))
     temp.unlink(missing_ok=True)
     try:
         with open_to_read(path) as old, open(temp, "xb") as new:

@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 import postgrad
 from postgrad.studio.pages import full_page
-from postgrad.system.user_code import syntax
+from postgrad.system.user_code import parse_source
 
 PACKAGE = Path(postgrad.__file__).parent
 # a line of a docstring that is set as it stands: indented, or in columns
@@ -107,7 +107,7 @@ def parse_module(name: str) -> tuple[str, ast.Module]:
     parts = name.split(".")[1:]
     path = PACKAGE.joinpath(*parts).with_suffix(".py") if parts else PACKAGE / "__init__.py"
     path = path if path.is_file() else PACKAGE.joinpath(*parts, "__init__.py")
-    return path.relative_to(PACKAGE.parent).as_posix(), syntax(path.read_text())
+    return path.relative_to(PACKAGE.parent).as_posix(), parse_source(path.read_text())
 
 
 def find_definition(module: str, name: str) -> tuple[str, ast.stmt]:

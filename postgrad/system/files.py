@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LARGEST = 2**26  # bytes of a file of settings
+MAX_BYTES = 2**26  # bytes of a file of settings
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -29,7 +29,7 @@ class DiskFull(ValueError):
 
 # reading
 
-def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> int:
+def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
     """A descriptor of a plain file; anything else is an OSError that says so. flags: as os.open has them."""
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     if stat.S_ISREG(os.fstat(fd).st_mode):
@@ -38,23 +38,23 @@ def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> int:
     raise OSError(errno.EINVAL, "it is no plain file", str(path))
 
 
-def read_bytes(path: Path | str, most: int = LARGEST, flags: int = os.O_RDONLY) -> bytes:
-    with open(open_plain(path, flags), "rb") as file:
+def read_bytes(path: Path | str, most: int = MAX_BYTES, flags: int = os.O_RDONLY) -> bytes:
+    with open(open_regular(path, flags), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise ValueError(f"it has {size:,} bytes, and {most:,} are read")
         return file.read(most)
 
 
-def read_text(path: Path | str, most: int = LARGEST) -> str:
+def read_text(path: Path | str, most: int = MAX_BYTES) -> str:
     """In UTF-8; what cannot be read is a ValueError with the file's name."""
     try:
         return read_bytes(path, most).decode()
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as text ({said(error)}).") from error
+        raise ValueError(f"{path} cannot be read as text ({error_text(error)}).") from error
 
 
-def load_json(path: Path | str, most: int = LARGEST, flags: int = os.O_RDONLY) -> object:
+def load_json(path: Path | str, most: int = MAX_BYTES, flags: int = os.O_RDONLY) -> object:
     """The value in a JSON file. OSError where it cannot be read, ValueError where it is no JSON."""
     try:
         return json.loads(read_bytes(path, most, flags).decode())
@@ -63,11 +63,11 @@ def load_json(path: Path | str, most: int = LARGEST, flags: int = os.O_RDONLY) -
 
 
 def file_hash(path: Path | str, flags: int = os.O_RDONLY) -> str:
-    with open(open_plain(path, flags), "rb") as file:
+    with open(open_regular(path, flags), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What an error says, without the file's name where it is the system's; in one line."""
     text = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 200 else text[:199] + "…"
@@ -86,19 +86,19 @@ def is_full(error: BaseException) -> bool:
     return getattr(error, "errno", None) in FULL or bool(code) and int(code[1]) in FULL
 
 
-def full(place: Path, error: BaseException, needed: int = 0,
+def disk_full_error(place: Path, error: BaseException, needed: int = 0,
          then: str = "try again; nothing of it was left behind") -> DiskFull:
     """The sentence for a full disk. needed: bytes, where they are known; where as many are free, it was not
     the disk that was full. then: what to do when there is room."""
     free = shutil.disk_usage(next(p for p in (place, *place.absolute().parents) if p.is_dir())).free
     need = f"it needs at least {needed:,} bytes, {free:,} are free" if needed else f"{free:,} bytes are free"
-    why = said(error) if isinstance(error, OSError) else os.strerror(errno.ENOSPC)
+    why = error_text(error) if isinstance(error, OSError) else os.strerror(errno.ENOSPC)
     other = ", so a quota or a limit on the size of files stands in the way" if 0 < needed <= free else ""
     return DiskFull(f"no room to write {place}: {need} ({why}){other}. Make room and {then}.")
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path) -> Iterator[Path]:
     """A folder to fill; it gets its name when the block ends, and is gone where the block fails, with the
     folders above it that were made for it."""
     above = [place for place in folder.parents if not place.exists()]
@@ -114,7 +114,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             if place.is_dir() and not any(place.iterdir()):
                 place.rmdir()
         if is_full(error):
-            raise full(folder, error) from error
+            raise disk_full_error(folder, error) from error
         raise
 
 
@@ -129,5 +129,5 @@ def write_text(path: Path, text: str) -> None:
     except OSError as error:
         temp.unlink(missing_ok=True)
         if is_full(error):
-            raise full(path, error, len(text)) from error
+            raise disk_full_error(path, error, len(text)) from error
         raise

@@ -58,7 +58,7 @@ def rates(column: Column) -> dict[str, float]:
     return out
 
 
-def shares(column: Column) -> dict[str, float]:
+def time_shares(column: Column) -> dict[str, float]:
     """The parts of the time of all steps. Samples that are drawn ahead cost the time that is waited for
     them."""
     spent = {name: sum(filter(math.isfinite, column(name))) for name in ("time/step", *PARTS)}
@@ -72,7 +72,7 @@ def throughput_words(column: Column) -> str:
     """"sampling 9,870 tokens/s, training 41,000 tokens/s; 61 % of the time sampling, 30 % training;
     0.4 GB"; as much of it as is known."""
     speeds = [f"{part} {round(rate):,} tokens/s" for part, rate in rates(column).items()]
-    parts = [f"{share:.0%} {part}".replace("%", " %") for part, share in shares(column).items()
+    parts = [f"{share:.0%} {part}".replace("%", " %") for part, share in time_shares(column).items()
              if 0.005 <= share < math.inf]
     if parts:
         parts[0] = parts[0].replace(" % ", " % of the time ", 1)

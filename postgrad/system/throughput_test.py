@@ -14,7 +14,7 @@ def test_tokens_a_second_and_parts_of_the_time():
     second = {"tokens": 500.0, "time/train": 1.0, "time/step": 1.0, "memory": 0.52}
     rows = [first, second] * 3
     assert pace.rates(of(rows)) == {"sampling": 300.0, "training": 500.0}
-    assert pace.shares(of(rows)) == {"sampling": 0.4, "scoring": 0.1, "training": 0.4}
+    assert pace.time_shares(of(rows)) == {"sampling": 0.4, "scoring": 0.1, "training": 0.4}
     assert pace.throughput_words(of(rows)) == ("sampling 300 tokens/s, training 500 tokens/s; "
                                    "40 % of the time sampling, 10 % scoring, 40 % training; 0.5 GB")
 
@@ -27,7 +27,7 @@ def test_the_rate_is_that_of_the_last_steps():
 
 def test_samples_that_are_drawn_ahead_cost_what_is_waited():
     row = {"sampled": 100.0, "time/sample": 3.0, "time/wait": 0.5, "time/train": 1.5, "time/step": 2.0}
-    assert pace.shares(of([row])) == {"waiting for samples": 0.25, "training": 0.75}
+    assert pace.time_shares(of([row])) == {"waiting for samples": 0.25, "training": 0.75}
 
 
 def test_nothing_is_said_of_what_nobody_logged():

@@ -22,7 +22,7 @@ _PARSING = Lock()
 GIVEN = "given"  # the key of a record of something that was handed in and has no name
 
 
-def syntax(text: str) -> ast.Module:
+def parse_source(text: str) -> ast.Module:
     """The tree of a module's source. One at a time: Python 3.11 fails where two threads do so at once."""
     with _PARSING:
         return ast.parse(text)
@@ -52,12 +52,12 @@ def load_file(path: Path, kind: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{fault(path, error)}: mend the {kind} file, which must run "
+        raise ValueError(f"{error_location(path, error)}: mend the {kind} file, which must run "
                          "without error.") from error
     return module
 
 
-def fault(path: Path, error: BaseException) -> str:
+def error_location(path: Path, error: BaseException) -> str:
     """One line on an exception: "my_task.py, line 7: KeyError: 'x'";
     the line is the last one inside the user's file."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
@@ -74,7 +74,7 @@ def fault(path: Path, error: BaseException) -> str:
 
 # what a run keeps of what was handed in
 
-def called(function: Callable) -> str:
+def function_name(function: Callable) -> str:
     """module.name of a function, or of the class of a callable object."""
     plain = function.func if isinstance(function, partial) else function
     plain = plain if hasattr(plain, "__qualname__") else type(plain)
@@ -104,8 +104,8 @@ def _text(plain: Callable) -> str:
         if getattr(plain, "__name__", "") != "<lambda>":
             return inspect.getsource(plain)
     except (OSError, TypeError):  # typed in, or built in: there is no file to read
-        return repr(_code(code)) if code else called(plain)
-    return repr(_code(code)) if code else called(plain)
+        return repr(_code(code)) if code else function_name(plain)
+    return repr(_code(code)) if code else function_name(plain)
 
 
 def _code(code: CodeType) -> tuple:
@@ -153,7 +153,7 @@ def record(value: object) -> object:
     if hasattr(value, "state_dict"):
         return {GIVEN: "model", "name": type(value).__name__, "sha256": weights_hash(value)}
     if callable(value):
-        return {GIVEN: "function", "name": called(value), "sha256": function_hash(value)}
+        return {GIVEN: "function", "name": function_name(value), "sha256": function_hash(value)}
     if isinstance(value, Mapping):
         return {GIVEN: "reward", "name": "a weighted sum",
                 "parts": [[record(k), v] for k, v in value.items()]}

@@ -14,7 +14,7 @@ from postgrad.studio import export
 from postgrad.studio.instruments import INSTRUMENTS, grpo
 from postgrad.studio.pages import num
 from postgrad.studio.script.python import Function, Script
-from postgrad.system.user_code import syntax
+from postgrad.system.user_code import parse_source
 
 expect = pytest.importorskip("playwright.sync_api").expect
 LARGEST = 12_000_000  # bytes of the site
@@ -209,7 +209,7 @@ def test_numbers_are_written_as_python_writes_them(site, reader):
 
 
 def test_what_has_no_script_is_refused_by_name():
-    tree = syntax("def f(x):\n    with x: pass\n").body[0]
+    tree = parse_source("def f(x):\n    with x: pass\n").body[0]
     with pytest.raises(NotImplementedError, match="there is no script for 'with x: pass'"):
         Function(Script(), grpo).define(tree)
     assert apart([1.0, {"a": "b"}], [1.0, {"a": "c"}])[0] == float("inf")

@@ -12,7 +12,7 @@ from postgrad.models.checkpoint import checkpoint_bytes
 from postgrad.resolve.models import load
 from postgrad.runs import Run
 from postgrad.system import files
-from postgrad.system.files import DiskFull, whole_folder, write_text
+from postgrad.system.files import DiskFull, atomic_folder, write_text
 
 Usage = namedtuple("Usage", "total used free")
 SMALL = ["steps=1", "examples=4", "rows_per_step=2"]
@@ -83,13 +83,13 @@ def test_training_counts_the_optimizer_in_what_a_checkpoint_needs(tmp_path, caps
 def test_where_there_is_room_the_disk_is_not_blamed(tmp_path, monkeypatch):
     free(monkeypatch, 10**9)
     error = OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
-    assert "so a quota or a limit" in str(files.full(tmp_path / "x", error, 10**6))
-    assert "quota or a limit" not in str(files.full(tmp_path / "x", error, 10**10))
+    assert "so a quota or a limit" in str(files.disk_full_error(tmp_path / "x", error, 10**6))
+    assert "quota or a limit" not in str(files.disk_full_error(tmp_path / "x", error, 10**10))
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_folder_and_a_file_are_whole_or_absent(tmp_path, monkeypatch, code):
-    with pytest.raises(DiskFull, match="no room to write"), whole_folder(tmp_path / "new") as made:
+    with pytest.raises(DiskFull, match="no room to write"), atomic_folder(tmp_path / "new") as made:
         (made / "half").write_text("x")
         raise OSError(code, os.strerror(code))
     write_text(tmp_path / "file", "old")

@@ -16,8 +16,8 @@ from postgrad.records import Message, Prompt, Rollout, Verdict
 from postgrad.rewards.base import fault
 from postgrad.rewards.function import verdict_of
 from postgrad.rewards.limit import SECONDS, TimeLimit, within
-from postgrad.system.user_code import called
-from postgrad.system.user_code import fault as place_of
+from postgrad.system.user_code import error_location as place_of
+from postgrad.system.user_code import function_name
 
 ROLES = ("system", "user", "tool")
 
@@ -71,9 +71,9 @@ class Episode:
         try:
             added = within(self.limit, self._send)
         except StopIteration as end:
-            self.finished, self.verdict = True, self._paid(verdict_of(end.value, called(self.play)))
+            self.finished, self.verdict = True, self._paid(verdict_of(end.value, function_name(self.play)))
         except TimeLimit:
-            self.verdict = fault(f"{called(self.play)} took over {self.limit:g} s for one turn; "
+            self.verdict = fault(f"{function_name(self.play)} took over {self.limit:g} s for one turn; "
                                  "play.seconds = N allows more")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an environment raises
             self.verdict = fault(place_of(Path(self._file()), error))
@@ -84,7 +84,8 @@ class Episode:
         if self.game is None:
             self.game = self.play(self.prompt, random.Random(self.env_seed))
         if not hasattr(self.game, "send"):
-            raise ValueError(f"{called(self.play)} is no generator: `reply = yield ()` waits for a reply")
+            raise ValueError(f"{function_name(self.play)} is no generator: `reply = yield ()` waits for "
+                             "a reply")
         added = self.game.send(self.replies[-1] if self.replies else None)
         if isinstance(added, Asks):
             return added
@@ -100,7 +101,7 @@ class Episode:
         if hasattr(self.play, "file"):
             return self.play.file
         code = getattr(self.game, "gi_code", None) or getattr(self.play, "__code__", None)
-        return getattr(code, "co_filename", called(self.play))
+        return getattr(code, "co_filename", function_name(self.play))
 
     def _show(self, added: Sequence[Message] | Asks) -> None:
         """What the model is asked next becomes tokens; a game that is too long ends, unpaid."""
@@ -160,11 +161,12 @@ class Episode:
     def _paid(self, verdict: Verdict) -> Verdict:
         """A verdict's turn rewards on the last token of each reply, what is left of its score on the last."""
         if verdict.error is None and not self.replies:
-            return fault(f"{called(self.play)} ended before any reply")
+            return fault(f"{function_name(self.play)} ended before any reply")
         if verdict.per_turn is None or verdict.error:
             return verdict
         if len(verdict.per_turn) > len(self.lengths):
-            return fault(f"{called(self.play)} pays {len(verdict.per_turn)} turns of {len(self.lengths)}")
+            return fault(f"{function_name(self.play)} pays {len(verdict.per_turn)} turns of "
+                         f"{len(self.lengths)}")
         paid = [*verdict.per_turn, *[0.0] * (len(self.lengths) - len(verdict.per_turn))]
         paid[-1] += verdict.score - sum(paid)
         spread = tuple(x for reward, n in zip(paid, self.lengths, strict=True)

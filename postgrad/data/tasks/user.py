@@ -29,7 +29,7 @@ from postgrad.models.chat.tools import tool_schema
 from postgrad.records import Conversation, Prompt
 from postgrad.rewards.base import check
 from postgrad.rewards.function import own_verifier, takes_two
-from postgrad.system.user_code import fault, load_file
+from postgrad.system.user_code import error_location, load_file
 
 PROVED = 8  # gold completions judged when a file is loaded
 
@@ -62,7 +62,7 @@ def _rows(path: Path, name: str, source: object, split: str | None) -> list:
             rows = source() if split is None else source(split)
             rows = list(rows) if rows is not None and not isinstance(rows, (str, Mapping)) else rows
         except (Exception, SystemExit) as error:
-            raise ValueError(f"{fault(path, error)}: `{name}` must return a list.") from error
+            raise ValueError(f"{error_location(path, error)}: `{name}` must return a list.") from error
     else:
         rows = list(source) if isinstance(source, tuple) else source
     if not isinstance(rows, list) or not rows:
@@ -214,7 +214,7 @@ def _gold(path: Path | None, task: Task, prompt: Prompt) -> str:
     try:
         text = task.gold(prompt)
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{fault(path or Path('gold'), error)}: `gold` failed on prompt "
+        raise ValueError(f"{error_location(path or Path('gold'), error)}: `gold` failed on prompt "
                          f"{prompt.id!r}.") from error
     if isinstance(text, str):
         return text

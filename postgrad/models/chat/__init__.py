@@ -20,7 +20,7 @@ from postgrad.models.chat.detokenize import ByteTable
 from postgrad.models.chat.template import compile_template
 from postgrad.models.chat.tokenizer_files import read_json_object, read_template, read_tokenizer, token_text
 from postgrad.records import Message
-from postgrad.system.files import said
+from postgrad.system.files import error_text
 
 MANY = 16  # replies that are worth a table or starting threads for
 
@@ -57,7 +57,8 @@ class Chat:
                      for k in ("bos_token", "eos_token", "pad_token") if (v := raw.get(k) or tokens.get(k))}
         except (OSError, ValueError) as error:
             raise ValueError(f"{folder}: tokenizer.json, tokenizer_config.json or a file beside them cannot "
-                             f"be read ({said(error)}): the folder is damaged, get it again.") from error
+                             f"be read ({error_text(error)}): the folder is damaged, get it "
+                             "again.") from error
         template = read_template(folder, raw)
         if not names.get("eos_token"):
             raise ValueError(f"{folder}/tokenizer_config.json names no eos_token: without one no reply "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from postgrad.system.files import is_fault, load_json, read_text, said
+from postgrad.system.files import error_text, is_fault, load_json, read_text
 
 LARGEST = 2**28  # bytes of a tokenizer.json
 GROWTH = 64      # times that a text may become longer on its way to tokens or back
@@ -19,7 +19,7 @@ def read_json_object(path: Path) -> dict:
     try:
         found = load_json(path) if path.is_file() else {}
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path.name}: {said(error)}") from error
+        raise ValueError(f"{path.name}: {error_text(error)}") from error
     if not isinstance(found, dict):
         raise ValueError(f"{path.name} holds no JSON object")
     return found
@@ -34,7 +34,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
         tokenizer = Tokenizer.from_file(str(path))
     except BaseException as error:  # the library raises plain Exception, and where it panics BaseException
         if is_fault(error):
-            raise ValueError(f"{path.name}: {said(error)}") from None
+            raise ValueError(f"{path.name}: {error_text(error)}") from None
         raise
     tokenizer.no_padding()
     tokenizer.no_truncation()

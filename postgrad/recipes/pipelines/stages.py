@@ -39,7 +39,7 @@ from postgrad.resolve.models import open_writer
 from postgrad.resolve.tasks import open_task
 from postgrad.runs import Run, check_name
 from postgrad.sampling import LocalSampler, Sampling
-from postgrad.system.files import load_json, whole_folder, write_text
+from postgrad.system.files import atomic_folder, load_json, write_text
 from postgrad.system.options import PickConfig
 from postgrad.system.settings import Settings, replace_settings, settings_to_json, suggest
 from postgrad.system.user_code import is_record, record
@@ -120,7 +120,7 @@ class Data:
 
     def carry_out(self, folder: Path, watch, command: str) -> dict:
         if not self.done(folder):
-            with whole_folder(folder / self.name) as made:
+            with atomic_folder(folder / self.name) as made:
                 counts = self.write(placed(self.given, folder), made / CONVERSATIONS, watch.track(self.name))
                 write_text(made / COUNTS, json.dumps(counts, indent=1))
         return load_json(folder / self.name / COUNTS)

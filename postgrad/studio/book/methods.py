@@ -9,7 +9,7 @@ from pathlib import Path
 
 import postgrad
 from postgrad.studio.svg import Plot
-from postgrad.system.user_code import syntax
+from postgrad.system.user_code import parse_source
 
 BIAS = Path(__file__).parent / "bias.json"  # a copy of docs/methods/bias.json, made by tools/book.py build
 PACKAGE = Path(postgrad.__file__).parent
@@ -37,7 +37,7 @@ def row_source(name: str) -> dict:
     """The lines that make a row, with the comment above them: {"name", "file", "line", "text"}."""
     for path in sorted(ROWS.glob("*.py")):
         lines = path.read_text().splitlines()
-        for node in ast.walk(syntax("\n".join(lines))):
+        for node in ast.walk(parse_source("\n".join(lines))):
             if isinstance(node, ast.Call) and row_name(node) == name:
                 begin = node.lineno
                 while lines[begin - 2].strip().startswith("#"):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from postgrad.system.user_code import syntax
+from postgrad.system.user_code import parse_source
 
 HOME = Path(__file__).parent.parent.parent.parent  # the folder that holds the package
 
@@ -148,7 +148,7 @@ def functions_of(path: str) -> dict[str, tuple[str, int]]:
     text = (HOME / path).read_text(encoding="utf-8")
     lines = text.split("\n")
     return {node.name: ("\n".join(lines[node.lineno - 1: node.end_lineno]), node.lineno)
-            for node in syntax(text).body if isinstance(node, ast.FunctionDef)}
+            for node in parse_source(text).body if isinstance(node, ast.FunctionDef)}
 
 
 @cache
@@ -156,7 +156,7 @@ def check_sentences() -> dict[str, tuple[tuple[str, str], ...]]:
     """{cell: ((check, sentence), ...)} from the decorators and docstrings of the files in checks/."""
     found: dict[str, tuple[tuple[str, str], ...]] = {}
     for path in sorted((Path(__file__).parent / "checks").glob("*.py")):
-        for node in syntax(path.read_text(encoding="utf-8")).body:
+        for node in parse_source(path.read_text(encoding="utf-8")).body:
             for mark in getattr(node, "decorator_list", ()):
                 cell = ast.literal_eval(mark.args[0])
                 found[cell] = (*found.get(cell, ()), (node.name, typeset(ast.get_docstring(node))))

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from postgrad.system.files import load_json, said, write_text
+from postgrad.system.files import error_text, load_json, write_text
 
 
 @dataclass(kw_only=True)
@@ -56,7 +56,8 @@ def load_progress(path: Path | None = None) -> Progress:
     except FileNotFoundError:
         return Progress()
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read ({said(error)}): move it away to begin anew.") from error
+        raise ValueError(f"{path} cannot be read ({error_text(error)}): move it away to begin "
+                         "anew.") from error
     return Progress(**kept)
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 
-from postgrad.system.user_code import syntax
+from postgrad.system.user_code import parse_source
 
 PACKAGE = Path(__file__).parent.parent.parent
 # the folder of runs of the request that is being answered
@@ -204,7 +204,7 @@ def function_source(name: str) -> Mapping[str, str | int]:
     file = PACKAGE.joinpath(*parts).with_suffix(".py")
     file = file if file.is_file() else PACKAGE.joinpath(*parts, "__init__.py")
     lines = file.read_text().splitlines()
-    for node in syntax("\n".join(lines)).body:
+    for node in parse_source("\n".join(lines)).body:
         names = {getattr(node, "name", None)} | {getattr(t, "id", None) for t in getattr(node, "targets", [])}
         if wanted in names:
             begin = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])

@@ -21,14 +21,14 @@ from typing import Any
 
 from postgrad.studio.pages import num
 from postgrad.studio.script.expressions import BINARY, Expressions, js_literal, js_name
-from postgrad.system.user_code import syntax
+from postgrad.system.user_code import parse_source
 
 KNOWN = {num: "py.num", math: "py.math", dataclasses.replace: "py.replace", median: "py.median",
          pairwise: "py.pairwise"}
 
 @cache
 def module_tree(module: ModuleType) -> ast.Module:
-    return syntax(inspect.getsource(module))
+    return parse_source(inspect.getsource(module))
 
 
 class Script:
@@ -181,6 +181,6 @@ def own_nodes(node: ast.AST):
 
 
 def as_load(node: ast.expr) -> ast.expr:
-    (statement,) = syntax(ast.unparse(node)).body
+    (statement,) = parse_source(ast.unparse(node)).body
     assert isinstance(statement, ast.Expr)
     return statement.value

@@ -8,7 +8,7 @@ from postgrad.system.processes.group import (
     agreed,
     check_others,
     gather,
-    join,
+    join_ranks,
     leads,
     leave,
     rank,
@@ -21,5 +21,5 @@ from postgrad.system.processes.group import (
 )
 from postgrad.system.processes.missing import Lost
 
-__all__ = ["Lost", "agreed", "check_others", "gather", "join", "leads", "leave", "rank", "says_first",
+__all__ = ["Lost", "agreed", "check_others", "gather", "join_ranks", "leads", "leave", "rank", "says_first",
            "started", "tell_end", "tell_left", "too_few_gpus", "world"]

@@ -18,7 +18,7 @@ TIMEOUT = 1800.0  # seconds that a rank waits for the others: an examination by 
 _group: Group | None = None
 
 
-def join() -> None:
+def join_ranks() -> None:
     """Meets the other ranks, where torchrun has started several; once a process."""
     global _group
     if _group is not None or started() == 1:

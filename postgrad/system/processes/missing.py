@@ -57,7 +57,7 @@ def who_is_gone(group: Group, what: str) -> str:
             time.sleep(0.05)
         # those on other machines that miss nobody themselves
         gone = gone or [r for r in group.others if group.told("missing", r) is None]
-        return f"{named(group, gone)} died while the ranks {what}: {remedy}."
+        return f"{rank_names(group, gone)} died while the ranks {what}: {remedy}."
     except RuntimeError:
         return f"the store of the ranks is gone with the process or machine that kept it: {remedy}."
 
@@ -71,11 +71,11 @@ def who_is_late(group: Group, what: str, limit: float) -> str:
         time.sleep(GRACE)
         late = [r for r in group.others if group.told("missing", r) is None]
     last = f"; last seen where the ranks {at[late[0]][1]}" if late else ""
-    return (f"{named(group, late)} did not come within {limit:g} s to where the ranks {what}{last}: look "
-            "at that process, or allow more with POSTGRAD_TIMEOUT=SECONDS.")
+    return (f"{rank_names(group, late)} did not come within {limit:g} s to where the ranks {what}{last}: "
+            "look at that process, or allow more with POSTGRAD_TIMEOUT=SECONDS.")
 
 
-def named(group: Group, ranks: Sequence[int]) -> str:
+def rank_names(group: Group, ranks: Sequence[int]) -> str:
     """"rank 1 (process 4711 on node-a)"."""
     if not ranks:
         return "a rank"

@@ -30,7 +30,7 @@ SMALL = {"problems": 6, "samples": 2, "max_new_tokens": 6}
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Progress from the first moment on."""
-    for place in ("cli.output", "recipes.measuring"):
+    for place in ("runs.display", "recipes.measuring"):
         monkeypatch.setattr(f"postgrad.{place}.progress", partial(progress, after=0.0))
 
 
