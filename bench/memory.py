@@ -34,7 +34,7 @@ except ImportError:  # files of weights are neither read nor written here
 
 from postgrad import methods  # noqa: E402
 from postgrad.maths.logprob import chosen_logp  # noqa: E402
-from postgrad.maths.packing import last_of, pack  # noqa: E402
+from postgrad.maths.packing import last_masked, pack  # noqa: E402
 from postgrad.models import Adapted, Adapter, Decoder, Models, ScalarModel  # noqa: E402
 from postgrad.models.kernels import softmax_for  # noqa: E402
 from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
@@ -154,7 +154,7 @@ def parts_of(case: Case, models: Models) -> dict[str, list[float]]:
     setup, c, policy = case.setup, SHAPES[case.size], models.policy
     tokens, mask = a_batch(setup, c.vocab_size)
     network = getattr(policy, "body", policy)
-    packed = pack(last_of(mask) + 1, tokens, mask).to("cuda")
+    packed = pack(last_masked(mask) + 1, tokens, mask).to("cuda")
 
     def forward() -> torch.Tensor:
         made = (network.ops.block_layout(packed, c.head_dim) if network.compiled and not setup.lora

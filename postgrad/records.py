@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from postgrad.maths.packing import Packed, common_prompts, pack, passes, to_cpu, to_device
+from postgrad.maths.packing import Packed, common_prompts, pack, split_passes, to_cpu, to_device
 from postgrad.maths.packing import pad_rows as pad_rows
 
 Message = Mapping[str, str]  # {"role": "user", "content": "What is 2+3?"}
@@ -362,7 +362,7 @@ class Batch:
         # looked at here once, not at each cut
         tokens, mask, lengths = to_cpu(self.tokens), to_cpu(self.mask), to_cpu(self.lengths)
         prompts = common_prompts(tokens.numpy(), mask.numpy())
-        for start, stop in passes(lengths.tolist(), prompts, self.rows_per_unit, tokens_per_pass):
+        for start, stop in split_passes(lengths.tolist(), prompts, self.rows_per_unit, tokens_per_pass):
             rows = slice(start * self.rows_per_unit, stop * self.rows_per_unit)
             width = int(lengths[rows].max())
             packed = pack(lengths[rows], tokens[rows, :width], mask[rows, :width])

@@ -16,7 +16,7 @@ from postgrad.evaluation.evaluate import (
     with_interval,
 )
 from postgrad.maths.intervals import gain_interval, mean_interval
-from postgrad.maths.paired import in_units, least_told, problems_needed, sign_flip
+from postgrad.maths.paired import detectable_difference, problems_needed, sign_flip, whole_units
 from postgrad.records import Scored
 
 LEVEL = 0.05
@@ -58,12 +58,12 @@ def paired_test(task: EvalTask, first: Groups, second: Groups) -> Figures:
     a, b = ([mean_of(passed(task, s) for s in group) for group in groups] for groups in (first, second))
     gains = [y - x for x, y in zip(a, b, strict=True)]
     counts = [len(group) for groups in (first, second) for group in groups]
-    p_value = sign_flip(in_units(a, b, counts))
+    p_value = sign_flip(whole_units(a, b, counts))
     found: Figures = {"p_value": p_value, "real": p_value < LEVEL, "test": TEST,
              "won": sum(gain > 0 for gain in gains), "lost": sum(gain < 0 for gain in gains),
              "even": sum(gain == 0 for gain in gains),
              "problems_needed": None if p_value < LEVEL else problems_needed(gains),
-             "least_told": least_told(gains)}
+             "least_told": detectable_difference(gains)}
     by_problem = [{"id": group[0].rollout.prompt.id, "question": group[0].rollout.prompt.question,
                    "first": x, "second": y, "gain": gain}
                   for group, x, y, gain in zip(first, a, b, gains, strict=True)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 
 from postgrad.evaluation.evaluate import SHARE, EvalTask, Figures, Groups, passed, with_interval
-from postgrad.maths.diversity import distinct, repetition, words
+from postgrad.maths.diversity import distinct_n, repetition, split_words
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.passk import best_of_n, majority_at_k, pass_at_k
 from postgrad.records import Prompt, Reward
@@ -100,10 +100,10 @@ def diversity(task: EvalTask, groups: Groups) -> Figures:
     different_answers         how many different answers its samples give, where replies mark one
     repetition                the share of a reply that repeats itself
     """
-    texts = [[words(s.rollout.text) for s in group] for group in groups]
+    texts = [[split_words(s.rollout.text) for s in group] for group in groups]
     shares = {
-        "distinct-1": [distinct(said, 1) for said in texts],
-        "distinct-2": [distinct(said, 2) for said in texts],
+        "distinct-1": [distinct_n(said, 1) for said in texts],
+        "distinct-2": [distinct_n(said, 2) for said in texts],
         "different_replies": [len({s.rollout.text for s in group}) / len(group) for group in groups],
         "repetition": [sum(repetition(s.rollout.sampled) for s in group) / len(group) for group in groups],
     }

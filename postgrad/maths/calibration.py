@@ -41,7 +41,7 @@ def expected_calibration_error(probability: Tensor, outcome: Tensor, bins: int,
 
 
 # [N] -> {"ece": float, "curve": [{"confidence", "accuracy", "count"}]}
-def calibration(gap: Tensor, bins: int = 10) -> dict:
+def calibration(gap: Tensor, bins: int = 10) -> dict[str, object]:
     """Calibration of a model of preferences, from gap = score(chosen) - score(rejected) of held-out pairs.
 
     The model states P(chosen > rejected) = sigmoid(gap). The chosen answer always stands first, so the

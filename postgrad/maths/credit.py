@@ -45,7 +45,7 @@ def overlong(lengths: Tensor, budget: int, cache: int) -> Tensor:
     return ((budget - cache - lengths) / cache).clamp(-1.0, 0.0)
 
 
-def groups(x: Tensor, group_size: int) -> Tensor:  # [B] -> [P, G]
+def by_prompt(x: Tensor, group_size: int) -> Tensor:  # [B] -> [P, G]
     """The rows of one prompt side by side."""
     if group_size < 1 or len(x) % group_size:
         fits = [g for g in range(2, len(x) + 1) if len(x) % g == 0]
@@ -59,15 +59,15 @@ def groups(x: Tensor, group_size: int) -> Tensor:  # [B] -> [P, G]
 
 def flat_groups(score: Tensor, group_size: int) -> Tensor:  # [B] -> [P] bool
     """The groups in which all scores are equal: no advantage, so no gradient comes from them."""
-    group = groups(score, group_size)
+    group = by_prompt(score, group_size)
     return group.amax(1) - group.amin(1) <= FLAT
 
 
 def _centred(reward: Tensor, mask: Tensor, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
     """Row sums less the mean of their group [P, G], which rows count [P, G], and how many in
     each group [P, 1]."""
-    counts = groups(mask.any(1), group_size)
-    total = groups(row_sum(reward), group_size)
+    counts = by_prompt(mask.any(1), group_size)
+    total = by_prompt(row_sum(reward), group_size)
     size = counts.sum(1, keepdim=True).clamp(min=1)
     first = total.gather(1, counts.int().argmax(1, keepdim=True))
     gap = torch.where(counts, total - first, 0.0)  # measured from one of them: equal rewards give exactly 0
@@ -148,7 +148,7 @@ def batch_scaled(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
     a group that differs by little is not blown up to the size of one that differs by much.
     """
     adv, counts, _ = _centred(reward, mask, group_size)
-    total = groups(row_sum(reward), group_size)[counts]
+    total = by_prompt(row_sum(reward), group_size)[counts]
     std = total.std(unbiased=False) if len(total) else total.sum()
     return _spread(adv / std.clamp(min=FLAT), mask)
 
@@ -166,7 +166,7 @@ def over_mean(
     formula carried on to m = 0. (1, 0, 0, 0) gives (3, -1, -1, -1): a rare success counts for more.
     """
     adv, counts, size = _centred(reward, mask, group_size)
-    mean = torch.where(counts, groups(row_sum(reward), group_size), 0.0).sum(1, keepdim=True) / size
+    mean = torch.where(counts, by_prompt(row_sum(reward), group_size), 0.0).sum(1, keepdim=True) / size
     return _spread(torch.where(mean > FLAT, adv / mean.clamp(min=FLAT), all_wrong), mask)
 
 
@@ -177,7 +177,7 @@ def length_weighted(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
     Rewards (1, 0) of 3 and 1 tokens: the baseline is 3/4, the advantages (1/4, -3/4).
     """
     adv, _, _ = _centred(reward, mask, group_size)
-    length = groups(mask.sum(1), group_size).to(adv)
+    length = by_prompt(mask.sum(1), group_size).to(adv)
     baseline = (length * adv).sum(1, keepdim=True) / length.sum(1, keepdim=True).clamp(min=1)
     return _spread(adv - baseline, mask)
 
@@ -242,7 +242,8 @@ def distil(
     return gae(gap, mask, group_size, value=torch.zeros_like(gap), gamma=gamma, lam=1.0)
 
 
-def told(reward: Tensor, mask: Tensor, group_size: int, *, teacher_logp: Tensor, old_logp: Tensor) -> Tensor:
+def distil_per_token(reward: Tensor, mask: Tensor, group_size: int, *, teacher_logp: Tensor,
+                     old_logp: Tensor) -> Tensor:
     """distil, each token by itself: what a teacher thinks of it, against what the policy thought."""
     return distil(reward, mask, group_size, teacher_logp=teacher_logp, old_logp=old_logp)
 
@@ -254,7 +255,7 @@ def whiten(adv: Tensor, mask: Tensor) -> Tensor:  # [B, T], [B, T] -> [B, T]
     return centred / spread.clamp(min=FLAT)
 
 
-def scale(reward: Tensor, mask: Tensor) -> Tensor:  # [B, T], [B, T] -> [B, T]
+def scale_rewards(reward: Tensor, mask: Tensor) -> Tensor:  # [B, T], [B, T] -> [B, T]
     """Rewards with population std 1 over all sampled tokens of the collection, and the mean they had: Ziegler
     et al.'s code (1909.08593), before any advantage is made of them.
 

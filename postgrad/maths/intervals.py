@@ -27,7 +27,7 @@ def student(degrees: int) -> float:
     z = NORMAL
     terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96,
              (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
-    return z + sum(term / degrees**power for power, term in enumerate(terms, start=1))
+    return z + sum(term / float(degrees**power) for power, term in enumerate(terms, start=1))
 
 
 def mean_interval(values: Sequence[float], within: tuple[float, float] | None = None) -> Interval:
@@ -45,15 +45,15 @@ def mean_interval(values: Sequence[float], within: tuple[float, float] | None = 
     if within:
         low, high = within
         share, size = (mean - low) / (high - low), (high - low) ** 2
-        ends = wilson(share, effective(share, squares / size, n), student(max(n - 1, 1)))
-        return mean, *(low + (high - low) * end for end in ends)
+        below, above = wilson(share, effective_count(share, squares / size, n), student(max(n - 1, 1)))
+        return mean, low + (high - low) * below, low + (high - low) * above
     if squares <= 1e-20 * n * mean * mean:
         return mean, -math.inf, math.inf
     half = student(n - 1) * math.sqrt(squares / (n - 1) / n)
     return mean, mean - half, mean + half
 
 
-def effective(share: float, squares: float, n: int) -> float:
+def effective_count(share: float, squares: float, n: int) -> float:
     """How many yes-or-no answers know as much of a share as n values in [0, 1] whose squared deviations from
     it sum to `squares`:
 
@@ -78,11 +78,11 @@ def wilson(share: float, n: float, z: float = NORMAL) -> tuple[float, float]:
     share = min(max(share, 0.0), 1.0)
     middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     low, high = ((middle + way * half) / (1 + z * z / n) for way in (-1, 1))
-    return (max(0.0, min(share, low, few(share * n) / n)),
-            min(1.0, max(share, high, 1 - few((1 - share) * n) / n)))
+    return (max(0.0, min(share, low, poisson_limit(share * n) / n)),
+            min(1.0, max(share, high, 1 - poisson_limit((1 - share) * n) / n)))
 
 
-def few(hits: float) -> float:
+def poisson_limit(hits: float) -> float:
     """The mean with which a Poisson variable is `hits` or more 5 times in 100, for up to 3; then infinite."""
     hits = round(hits, 9)
     below = min(int(hits), len(POISSON) - 2)
@@ -95,7 +95,7 @@ def gain_interval(first: Sequence[float], second: Sequence[float],
 
     Without a range, that of the mean difference. With one, it is put together from the two intervals
     (Newcombe 1998, method 10; Zou & Donner 2008): with the distances of the means a, b to their ends and r
-    the `correlation` over problems,
+    the `shrunk_correlation` over problems,
 
         low  = b - a - sqrt((b - b_low)^2 - 2 r (b - b_low)(a_high - a) + (a_high - a)^2)
         high = b - a + sqrt((b_high - b)^2 - 2 r (b_high - b)(a - a_low) + (a - a_low)^2)
@@ -106,7 +106,7 @@ def gain_interval(first: Sequence[float], second: Sequence[float],
         return mean_interval([b - a for a, b in zip(first, second, strict=True)])
     a, a_low, a_high = mean_interval(first, within)
     b, b_low, b_high = mean_interval(second, within)
-    r = correlation(first, second)
+    r = shrunk_correlation(first, second)
 
     def joined(down: float, up: float) -> float:
         return math.sqrt(max(0.0, down * down - 2 * r * down * up + up * up))
@@ -114,7 +114,7 @@ def gain_interval(first: Sequence[float], second: Sequence[float],
     return b - a, b - a - joined(b - b_low, a_high - a), b - a + joined(b_high - b, a - a_low)
 
 
-def correlation(first: Sequence[float], second: Sequence[float]) -> float:
+def shrunk_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     """n / (n + 1) of Pearson's: as if on one more problem of the usual spread the two went their own ways,
     for few problems on which they agree are no proof that they always do. 0 where one never varies."""
     n, a, b = len(first), math.fsum(first) / len(first), math.fsum(second) / len(second)

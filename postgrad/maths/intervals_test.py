@@ -7,14 +7,14 @@ import pytest
 
 from postgrad.maths import intervals
 from postgrad.maths.intervals import (
-    correlation,
     crossed_interval,
-    effective,
-    few,
+    effective_count,
     gain_interval,
     grouped_interval,
     mean_interval,
+    poisson_limit,
     ratio_interval,
+    shrunk_correlation,
     student,
     wilson,
 )
@@ -38,12 +38,12 @@ def test_wilson_by_hand():
 
 @pytest.mark.parametrize("hits", [1, 2, 3])
 def test_of_few_hits_the_end_is_poissons(hits):
-    mean = few(hits)
+    mean = poisson_limit(hits)
     fewer = math.fsum(math.exp(-mean) * mean**i / math.factorial(i) for i in range(hits))
     assert 1 - fewer == pytest.approx(0.05, abs=1e-4)
     assert wilson(hits / 100, 100)[0] == pytest.approx(mean / 100)
     assert wilson(1 - hits / 100, 100)[1] == pytest.approx(1 - mean / 100)
-    assert few(0) == 0 and few(4) == math.inf
+    assert poisson_limit(0) == 0 and poisson_limit(4) == math.inf
 
 
 @pytest.mark.parametrize("hits", [0, 1, 7, 19, 20])
@@ -54,10 +54,11 @@ def test_one_sample_a_problem_is_wilson(hits):
 
 
 def test_effective_by_hand():
-    assert effective(0.5, 5.0, 20) == pytest.approx(20)  # 10 zeros and 10 ones: squares 20 * 0.25
+    assert effective_count(0.5, 5.0, 20) == pytest.approx(20)  # 10 zeros and 10 ones: squares 20 * 0.25
     # ten shares of 1/4 and ten of 3/4: squares 20 / 16 = 1.25, so 20 * 5.125 / 1.375
-    assert effective(0.5, 1.25, 20) == pytest.approx(74.5454545)
-    assert effective(0.0, 0.0, 20) == effective(1.0, 0.0, 20) == 20  # all or none: a problem counts once
+    assert effective_count(0.5, 1.25, 20) == pytest.approx(74.5454545)
+    # all or none: a problem counts once
+    assert effective_count(0.0, 0.0, 20) == effective_count(1.0, 0.0, 20) == 20
 
 
 @pytest.mark.parametrize("values", [[0.0], [1.0], [0.5], [0.0] * 20, [1.0] * 20, [0.5] * 20,
@@ -89,18 +90,18 @@ def test_more_samples_a_problem_narrow_it_and_more_problems_too():
 
 def test_gain_by_hand(monkeypatch):
     """Newcombe (1998), method 10, on his table of 36, 12, 2 and 0: 0.0569 to 0.3404."""
-    monkeypatch.setattr(intervals, "few", lambda hits: math.inf)  # he takes Wilson's ends as they are,
+    monkeypatch.setattr(intervals, "poisson_limit", lambda hits: math.inf)  # Wilson's own ends,
     monkeypatch.setattr(intervals, "student", lambda degrees: intervals.NORMAL)  # by the normal,
-    monkeypatch.setattr(intervals, "correlation", statistics.correlation)  # and Pearson's correlation whole
+    monkeypatch.setattr(intervals, "shrunk_correlation", statistics.correlation)  # Pearson's own
     first, second = [1.0] * 48 + [0.0] * 2, [1.0] * 36 + [0.0] * 12 + [1.0] * 2
     assert gain_interval(second, first, (0.0, 1.0)) == pytest.approx((0.2, 0.0569, 0.3404), abs=5e-5)
     assert gain_interval(first, second, (0.0, 1.0)) == pytest.approx((-0.2, -0.3404, -0.0569), abs=5e-5)
 
 
 def test_correlation_by_hand():
-    assert correlation([1, 2, 3], [2, 4, 6]) == pytest.approx(3 / 4)   # Pearson's 1, and three problems
-    assert correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-3 / 4)
-    assert correlation([1, 2, 3], [5, 5, 5]) == 0.0
+    assert shrunk_correlation([1, 2, 3], [2, 4, 6]) == pytest.approx(3 / 4)  # Pearson's 1, three problems
+    assert shrunk_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-3 / 4)
+    assert shrunk_correlation([1, 2, 3], [5, 5, 5]) == 0.0
 
 
 def test_a_gain_is_never_certain_and_never_out_of_range():

@@ -2,21 +2,21 @@
 
 The next-token shift is made here, in `align`, and for packed rows in packing.py's `before`.
 
-Left out on purpose: top-k and top-p. A policy is differentiated as the full softmax at one temperature,
-and sampled as that.
+Left out on purpose: top-k and top-p. A policy is the full softmax at one temperature, in sampling and in
+training.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 
 def align(x: Tensor) -> Tensor:  # [B, T, ...] -> [B, T, ...]
-    """What was computed at token t-1 is about token t: it moves to column t. Column 0, which nothing
+    """Shifts one column to the right: what is computed at token t-1 is about token t. Column 0, which nothing
     predicts, is zero.
 
     align([[a, b, c]]) = [[0, a, b]]
@@ -25,24 +25,24 @@ def align(x: Tensor) -> Tensor:  # [B, T, ...] -> [B, T, ...]
 
 
 def row_sum(x: Tensor) -> Tensor:  # [B, T] -> [B]
-    """The sum of each row, by folding it at powers of two: zeros on the right (padding) can't change a single
-    bit of it."""
+    """The sum of each row, folded at powers of two: padding with zeros on the right changes no bit of it."""
     while x.shape[1] > 1:
         half = 1 << ((x.shape[1] - 1).bit_length() - 1)  # the largest power of two below the width
-        left, right = x.split([half, x.shape[1] - half], dim=1)
+        left, right = torch.split(x, [half, x.shape[1] - half], dim=1)
         x = left + torch.nn.functional.pad(right, (0, half - right.shape[1]))
     return x.squeeze(1)
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:  # [N, K], [K, M] -> [N, M], float32 at least
-    if a.is_cuda and a.dtype == torch.bfloat16:  # it is summed in float32: keep what it has
+def product(a: Tensor, b: Tensor) -> Tensor:  # [N, K], [K, M] -> [N, M]
+    """a @ b, accumulated and returned in float32 at least."""
+    if a.is_cuda and a.dtype == torch.bfloat16:
         return torch.mm(a, b.to(a.dtype), out_dtype=torch.float32)
     wide = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     return a.to(wide) @ b.to(wide)
 
 
 def add_product(out: Tensor, a: Tensor, b: Tensor) -> None:  # [N, M] += [N, K] @ [K, M]
-    """In one pass over `out` where the product is summed in float32 anyway."""
+    """out += a @ b; of bfloat16 on a GPU without the product in memory."""
     if a.is_cuda and a.dtype == torch.bfloat16 and out.dtype == torch.float32:
         torch.addmm(out, a, b.to(a.dtype), out_dtype=torch.float32, out=out)
     else:
@@ -50,8 +50,8 @@ def add_product(out: Tensor, a: Tensor, b: Tensor) -> None:  # [N, M] += [N, K] 
 
 
 # [N, V], [N] -> total, logp, entropy [N]
-def read(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The log of the sum of exponentials, and of the tokens that were chosen what `chosen_logp` says."""
+def logits_forward(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The logsumexp of each row of logits, and the log-prob and entropy of `chosen_logp`."""
     total = logits.logsumexp(-1)
     logp = logits.gather(-1, tokens[:, None]).squeeze(-1) - total
     # -sum p log p, with log p = logits - total
@@ -59,74 +59,78 @@ def read(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return total, logp, entropy
 
 
-def _slope(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor) -> Tensor:
-    """d logp_token / d logits_v = [v = token] - p_v, times what comes back."""
+def _logp_gradient(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor) -> Tensor:
+    """d logp_token / d logits_v = [v = token] - p_v, times the gradient of logp."""
     p = (logits - total[:, None]).exp()
     return (p * -by_logp[:, None]).scatter_add(1, tokens[:, None], by_logp[:, None])
 
 
-def _slope_of_both(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entropy: Tensor,
+def _both_gradients(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entropy: Tensor,
                    by_entropy: Tensor) -> Tensor:
-    """The same, and d entropy / d logits_v = -p_v (log p_v + entropy)."""
+    """_logp_gradient, plus d entropy / d logits_v = -p_v (log p_v + entropy) times that of entropy."""
     logp = logits - total[:, None]
-    return (_slope(logits, tokens, total, by_logp)
+    return (_logp_gradient(logits, tokens, total, by_logp)
             - logp.exp() * (by_entropy[:, None] * (logp + entropy[:, None])))
 
 
-def slope(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entropy: Tensor,
+def logits_backward(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entropy: Tensor,
           by_entropy: Tensor | None, dtype: torch.dtype) -> Tensor:  # -> [N, V]
-    """What goes back to the logits, in a type; by_entropy: None where no loss looks at the entropy."""
-    slopes = (_slope(logits, tokens, total, by_logp) if by_entropy is None else
-              _slope_of_both(logits, tokens, total, by_logp, entropy, by_entropy))
-    return slopes.to(dtype)
+    """The gradient of the logits, from those of logp and entropy; by_entropy: None where no loss has it."""
+    gradient = (_logp_gradient(logits, tokens, total, by_logp) if by_entropy is None else
+                _both_gradients(logits, tokens, total, by_logp, entropy, by_entropy))
+    return gradient.to(dtype)
 
 
-def read_states(states: Tensor, head: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return read(product(states, head.T), tokens)
+def head_forward(states: Tensor, head: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """logits_forward of states [N, D] and a head [V, D]."""
+    return logits_forward(product(states, head.T), tokens)
 
 
-def slope_of_states(states: Tensor, head: Tensor, tokens: Tensor, *rest: Tensor | None) -> Tensor:
-    return slope(product(states, head.T), tokens, *rest, states.dtype)
+def head_backward(states: Tensor, head: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor,
+                  entropy: Tensor, by_entropy: Tensor | None) -> Tensor:
+    """logits_backward of states [N, D] and a head [V, D], in the states' dtype."""
+    return logits_backward(product(states, head.T), tokens, total, by_logp, entropy, by_entropy, states.dtype)
 
 
 class Softmax(NamedTuple):
-    """The two passes over a chunk's logits, forward and backward, from the states [N, D] and the head [V, D]:
-    `read` and `slope`, or kernels that give the same. Slopes are in the states' type."""
+    """The softmax of a chunk, forward and backward: `head_forward` and `head_backward`, or kernels that
+    compute the same."""
 
-    read: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-    slope: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
+    forward: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+    backward: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
-PLAIN = Softmax(read_states, slope_of_states)
+PLAIN = Softmax(head_forward, head_backward)
 
 
 class _Chosen(torch.autograd.Function):
-    """chosen_logp in chunks; what a chunk needs in the backward pass is computed again there."""
+    """chosen_logp in chunks; the backward pass computes a chunk's logits again."""
 
     @staticmethod
-    def forward(ctx, states, head, tokens, chunk, softmax):
-        parts = [softmax.read(states[i: i + chunk], head, tokens[i: i + chunk])
+    def forward(ctx: Any, states: Tensor, head: Tensor, tokens: Tensor, chunk: int,
+                softmax: Softmax) -> tuple[Tensor, Tensor]:
+        parts = [softmax.forward(states[i: i + chunk], head, tokens[i: i + chunk])
                  for i in range(0, max(len(states), 1), chunk)]
         total, logp, entropy = (torch.cat(x) for x in zip(*parts, strict=True))
         ctx.save_for_backward(states, head, tokens, total, entropy)
-        ctx.set_materialize_grads(False)  # an entropy that no loss looks at costs nothing
+        ctx.set_materialize_grads(False)  # an entropy that is in no loss costs nothing
         ctx.chunk, ctx.softmax = chunk, softmax
         return logp, entropy
 
     @staticmethod
-    def backward(ctx, by_logp, by_entropy):
+    def backward(ctx: Any, by_logp: Tensor | None, by_entropy: Tensor | None) -> Any:
         states, head, tokens, total, entropy = ctx.saved_tensors
         by_logp, need = torch.zeros_like(total) if by_logp is None else by_logp, ctx.needs_input_grad
         dstates = torch.empty_like(states)
         dhead = torch.zeros_like(head, dtype=total.dtype) if need[1] else None
         for i in range(0, len(states), ctx.chunk):
             part = slice(i, i + ctx.chunk)
-            slopes = ctx.softmax.slope(states[part], head, tokens[part], total[part], by_logp[part],
+            gradient = ctx.softmax.backward(states[part], head, tokens[part], total[part], by_logp[part],
                                        entropy[part], None if by_entropy is None else by_entropy[part])
-            dstates[part] = product(slopes, head)
-            if need[1]:
-                add_product(dhead, slopes.T, states[part])
-            del slopes  # before the next chunk's logits are there
+            dstates[part] = product(gradient, head)
+            if dhead is not None:
+                add_product(dhead, gradient.T, states[part])
+            del gradient  # before the next chunk's logits are allocated
         return dstates, None if dhead is None else dhead.to(head.dtype), None, None, None
 
 
@@ -136,15 +140,17 @@ def chosen_logp(states: Tensor, head: Tensor, tokens: Tensor, temperature: float
     """Log-prob of each token by the state before it, and entropy of the distribution it was drawn from.
 
         logp = log softmax(head . state / temperature)[token],    entropy = -sum_v p_v log p_v
-    The states meet the head `chunk` at a time, also in the backward pass: at most [chunk, V] logits exist at
-    once, never [B, T, V]; on a CPU few enough to stay in its cache. The softmax is in float32 at least, also
-    for bfloat16 states.
+    Computed `chunk` states at a time, also in the backward pass: at most [chunk, V] logits exist at once,
+    never [B, T, V]; on a CPU few enough to stay in its cache. The softmax is in float32 at least, also for
+    bfloat16 states.
     """
     chunk = chunk or (4096 if states.is_cuda else max(16, (1 << 18) // len(head)))
-    return _Chosen.apply(states / temperature if temperature != 1 else states, head, tokens, chunk, softmax)
+    scaled = states / temperature if temperature != 1 else states
+    apply: Callable[..., tuple[Tensor, Tensor]] = _Chosen.apply
+    return apply(scaled, head, tokens, chunk, softmax)
 
 
 def logp_of_logits(logits: Tensor, tokens: Tensor) -> Tensor:  # [B, T, V], [B, T] -> [B, T]
-    """Log-prob of each token given the whole logits tensor; column 0 is zero. For small models and tests."""
+    """Log-prob of each token from all logits at once; column 0 is zero. For small models and tests."""
     logp = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), -1)
     return align(logp).gather(-1, tokens[..., None]).squeeze(-1)

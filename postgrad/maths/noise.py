@@ -23,7 +23,7 @@ def _shift(x: Tensor, bits: int) -> Tensor:
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def mix(x: Tensor) -> Tensor:  # int64 -> int64
+def splitmix64(x: Tensor) -> Tensor:  # int64 -> int64
     """splitmix64's finaliser: a bijection in which every input bit moves about half of the output bits."""
     x = (x ^ _shift(x, 30)) * MULTIPLIERS[0]
     x = (x ^ _shift(x, 27)) * MULTIPLIERS[1]
@@ -31,9 +31,9 @@ def mix(x: Tensor) -> Tensor:  # int64 -> int64
 
 
 def uniform(seed: Tensor, counter: Tensor) -> Tensor:  # int64 [B], int64 [B] -> float64 [B] in [0, 1)
-    """One uniform number for each (seed, counter): the top 53 bits of mix(mix(seed) + golden
+    """One uniform number for each (seed, counter): the top 53 bits of splitmix64(splitmix64(seed) + golden
     * (counter + 1))."""
-    bits = mix(mix(seed + GOLDEN) + GOLDEN * (counter + 1))
+    bits = splitmix64(splitmix64(seed + GOLDEN) + GOLDEN * (counter + 1))
     return _shift(bits, 11).to(torch.float64) * 2.0**-53
 
 
@@ -48,14 +48,14 @@ def seed_of(*parts: int | str) -> int:
     """A seed in [0, 2^63) from names and numbers, the same in every process: seed_of("rollout", 3,
     "arithmetic/7")."""
     text = repr(tuple(part if isinstance(part, str) else int(part) for part in parts))
-    return hashed(text)
+    return _hash_to_seed(text)
 
 
 def seeds_of(*parts: int | str, numbers: range) -> list[int]:
     """seed_of(*parts, n) for each of these numbers, in half the time."""
     begun = repr((*(part if isinstance(part, str) else int(part) for part in parts), ""))[: -len("'')")]
-    return [hashed(f"{begun}{n})") for n in numbers]
+    return [_hash_to_seed(f"{begun}{n})") for n in numbers]
 
 
-def hashed(text: str) -> int:
+def _hash_to_seed(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

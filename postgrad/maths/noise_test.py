@@ -1,6 +1,6 @@
 import torch
 
-from postgrad.maths.noise import GOLDEN, mix, seed_of, seeds_of, uniform
+from postgrad.maths.noise import GOLDEN, seed_of, seeds_of, splitmix64, uniform
 
 
 def unsigned(x):
@@ -9,7 +9,7 @@ def unsigned(x):
 
 def test_mix_is_splitmix64():
     # the published first outputs of splitmix64 from seed 0
-    out = mix(GOLDEN * torch.tensor([1, 2, 3]))
+    out = splitmix64(GOLDEN * torch.tensor([1, 2, 3]))
     assert unsigned(out) == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
 
 
@@ -50,7 +50,7 @@ def test_a_number_depends_on_its_own_seed_and_counter_alone():
 def test_every_input_bit_moves_half_of_the_output():
     base = torch.tensor([seed_of("avalanche", i) for i in range(256)])
     for bit in range(63):
-        changed = mix(base) ^ mix(base ^ (1 << bit))
+        changed = splitmix64(base) ^ splitmix64(base ^ (1 << bit))
         moved = sum(bin(v).count("1") for v in unsigned(changed)) / 256
         assert 28 < moved < 36
 

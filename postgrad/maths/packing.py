@@ -1,10 +1,10 @@
-"""Rows laid end to end, without padding, and what rows have in common computed once.
+"""Packing: rows end to end, without padding, and a prompt that adjacent rows share computed once.
 
-Rows side by side that begin with the same prompt (the samples of a group,
-the two answers of a pair) share its tokens:
-    row 0: p q r a b        tokens laid out:   p q r | a b | c
+Adjacent rows that begin with the same prompt (the samples of a group, the two answers of a pair) share its
+tokens:
+    row 0: p q r a b        packed tokens:     p q r | a b | c
     row 1: p q r c          sequences:         (p q r), (a b) after (p q r), (c) after (p q r)
-A token sees its own sequence up to itself and the whole of the prefix: exactly what it saw in its row.
+A token attends to its own sequence up to itself and to the whole of the prefix: exactly as in its row.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Device = torch.device | str
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Spans:
     prefix_stop: Tensor
 
     @classmethod
-    def of(cls, lengths) -> Spans:
+    def of(cls, lengths: Tensor | Sequence[int]) -> Spans:
         """Sequences of these lengths, one after the other, without prefixes."""
         stop = torch.as_tensor(lengths).cumsum(0)
         nothing = torch.zeros_like(stop)
@@ -45,20 +49,20 @@ class Spans:
     def prefix(self) -> Tensor:  # [M]
         return self.prefix_stop - self.prefix_start
 
-    def laid(self, device) -> Laid:
-        """What an attention kernel over sequences asks for, on its device; made once."""
-        if device not in self._made:
-            self._made[device] = Laid.of(self, device)
-        return self._made[device]
+    def layout(self, device: Device) -> AttentionLayout:
+        """The arguments of a variable-length attention kernel, on its device; computed once."""
+        if device not in self._layouts:
+            self._layouts[device] = AttentionLayout.of(self, device)
+        return self._layouts[device]
 
     @cached_property
-    def _made(self) -> dict:
+    def _layouts(self) -> dict[Device, AttentionLayout]:
         return {}
 
     @cached_property
     def keys(self) -> Tensor | None:  # [sum of prefix + own]
-        """The tokens that each sequence may look at, sequence after sequence;
-        None where that is all tokens as they stand."""
+        """The tokens that each sequence attends to, sequence after sequence; None where these are all tokens
+        in their order."""
         if not self.prefix.any():
             return None
         first = torch.stack([self.prefix_start, self.start], 1).flatten()  # prefix, own, prefix, own, ...
@@ -78,9 +82,9 @@ class Spans:
         return torch.from_numpy(places).int(), torch.nn.functional.pad(torch.from_numpy(ends), (1, 0)).int()
 
 
-class Laid(NamedTuple):
-    """Spans as flash attention takes them: where each sequence's queries and keys end, and the longest of
-    them; the tokens that are keys, and the places of each token among them."""
+class AttentionLayout(NamedTuple):
+    """Spans as flash attention takes them: cumulative lengths of queries and keys, and the longest of each;
+    the tokens that are keys, and the places of each token among them."""
 
     queries_to: Tensor          # [M + 1] int32, from 0
     keys_to: Tensor             # [M + 1]
@@ -91,21 +95,20 @@ class Laid(NamedTuple):
     seen: int                   # keys of a sequence, at most
 
     @classmethod
-    def of(cls, spans: Spans, device) -> Laid:
-        own, all_seen = spans.own, spans.own + spans.prefix
-        ends = [torch.nn.functional.pad(x.cumsum(0), (1, 0)).int() for x in (own, all_seen)]
-        tensors = (*ends, spans.keys, *(spans.places or (None, None)))
-        return cls(*(x if x is None else to_device(x, device) for x in tensors), int(own.max()),
-                   int(all_seen.max()))
+    def of(cls, spans: Spans, device: Device) -> AttentionLayout:
+        own, attended = spans.own, spans.own + spans.prefix
+        queries_to, keys_to = (to_device(torch.nn.functional.pad(x.cumsum(0), (1, 0)).int(), device)
+                               for x in (own, attended))
+        keys, places, places_to = (None if x is None else to_device(x, device)
+                                   for x in (spans.keys, *(spans.places or (None, None))))
+        return cls(queries_to, keys_to, keys, places, places_to, int(own.max()), int(attended.max()))
 
 
 @dataclass(frozen=True)
 class Packed:
-    """N tokens of B rows laid end to end, and the way back.
+    """N tokens of B rows end to end, and the way back. `spans` is on the CPU, the rest on the model's device.
 
-    The tensors but `spans` stand where the model does.
-
-    cells [N]: a token's place in the rows laid flat, [B * T].       positions [N]: its position in its row
+    cells [N]: a token's index in the flattened rows, [B * T].       positions [N]: its position in its row
     home [B, T]: the packed token of each cell (0 for padding).      chosen [K]: the masked cells, [B * T]
     before [K]: the packed token that predicts each of them
     """
@@ -117,96 +120,102 @@ class Packed:
     before: Tensor
     spans: Spans
 
-    def to(self, device) -> Packed:
-        return replace(self, **{f.name: to_device(getattr(self, f.name), device) for f in fields(self)
-                                if f.name != "spans"})
+    def to(self, device: Device) -> Packed:
+        moved: dict[str, Any] = {f.name: to_device(getattr(self, f.name), device) for f in fields(self)
+                                 if f.name != "spans"}
+        return replace(self, **moved)
 
 
-def to_device(x: Tensor, device) -> Tensor:
-    """To a device, without waiting for what it is still computing; `here` remembers what was sent."""
+def to_device(x: Tensor, device: Device) -> Tensor:
+    """Copies to a device without synchronising with it; `to_cpu` of the result is x itself."""
     to = torch.device(device)
     if not x.is_cpu or to.type == "cpu":
         return x.to(device)
-    made = x.contiguous().pin_memory() if to.type == "cuda" else x
-    return remembered(made.to(device, non_blocking=True), x)
+    pinned = x.contiguous().pin_memory() if to.type == "cuda" else x
+    return with_cpu_copy(pinned.to(device, non_blocking=True), x)
 
 
-def remembered(x: Tensor, copy: Tensor) -> Tensor:
-    """x, of which `here` gives this copy: for what is not changed in place."""
-    x.here = copy  # type: ignore[attr-defined]
+def with_cpu_copy(x: Tensor, copy: Tensor) -> Tensor:
+    """x, of which `to_cpu` returns this copy: for tensors that are not changed in place."""
+    setattr(x, "cpu_copy", copy)  # noqa: B010 - an attribute that Tensor does not declare
     return x
 
 
+def has_cpu_copy(x: Tensor) -> bool:
+    return hasattr(x, "cpu_copy")
+
+
 def to_cpu(x: Tensor) -> Tensor:
-    """In main memory; of what was sent from there, without asking the device."""
-    return x.here if hasattr(x, "here") else x.cpu()
+    """On the CPU; of a tensor that came from there, the original, without synchronising with the device."""
+    copy = getattr(x, "cpu_copy", None)
+    return x.cpu() if copy is None else copy
 
 
-def fetched(x: Tensor) -> Callable[[], Tensor]:
-    """A tensor on its way to main memory: the call, which may come from another thread, waits for it."""
+def fetch_async(x: Tensor) -> Callable[[], Tensor]:
+    """Starts a copy to the CPU; the call that is returned, from any thread, waits for it."""
     copy = x.to("cpu", non_blocking=True)
-    event = torch.cuda.Event() if x.is_cuda else None
-    if event:
-        event.record()
+    if not x.is_cuda:
+        return lambda: copy
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
 
-    def arrived() -> Tensor:
-        if event:
-            event.synchronize()
+    def wait() -> Tensor:
+        event.synchronize()
         return copy
 
-    return arrived
+    return wait
 
 
 def pack(lengths: Tensor, tokens: Tensor | None = None,
          mask: Tensor | None = None) -> Packed:  # [B], [B, T], [B, T]
-    """Given tokens and mask, a prompt (what comes before the first masked token) that adjacent rows share
-    is laid out once."""
+    """Packs rows. With tokens and mask, a prompt (what comes before the first masked token) that adjacent
+    rows share is packed once."""
     ends = lengths.cpu().numpy()  # [B]
     B, T = len(ends), int(ends.max()) if tokens is None else tokens.shape[1]
-    mask = np.zeros((B, T), bool) if mask is None else mask.cpu().numpy()
-    known, again = common_prompts(mask if tokens is None else tokens.cpu().numpy(), mask)
-    # two sequences a row: its prompt, laid out with the first row of the group, and what is the row's own
-    size = np.stack([np.where(again, 0, known), ends - known], 1)  # [B, 2]
+    trained = np.zeros((B, T), bool) if mask is None else mask.cpu().numpy()
+    shared, repeated = common_prompts(trained if tokens is None else tokens.cpu().numpy(), trained)
+    # two sequences a row: its prompt, packed with the first row of the group, and what is the row's own
+    size = np.stack([np.where(repeated, 0, shared), ends - shared], 1)  # [B, 2]
     stop = size.cumsum().reshape(B, 2)
     start = stop - size
-    prompt = start[np.maximum.accumulate(np.where(again, 0, np.arange(B))), 0]  # where the group's begins
-    nothing = np.zeros_like(known)
-    spans = np.stack([np.stack([start[:, 0], stop[:, 0], nothing, nothing], 1),
-                      np.stack([start[:, 1], stop[:, 1], prompt, prompt + known], 1)], 1)  # [B, 2, 4]
-    laid = spans[np.stack([size[:, 0] > 0, np.ones(B, bool)], 1)].T  # a row's own is there, however short
-    # a token's place less its number, for each sequence: in its row, and in the rows laid flat
-    ahead = np.stack([nothing, known], 1) - start
-    numbers, flat = np.arange(stop[-1, 1]), ahead + np.arange(0, B * T, T)[:, None]
-    positions, cells = (numbers + x.repeat(size.ravel()) for x in (ahead, flat))
+    prompt = start[np.maximum.accumulate(np.where(repeated, 0, np.arange(B))), 0]  # where the group's begins
+    zeros = np.zeros_like(shared)
+    spans = np.stack([np.stack([start[:, 0], stop[:, 0], zeros, zeros], 1),
+                      np.stack([start[:, 1], stop[:, 1], prompt, prompt + shared], 1)], 1)  # [B, 2, 4]
+    present = spans[np.stack([size[:, 0] > 0, np.ones(B, bool)], 1)].T  # a row's own is there, however short
+    # an index less the token's number, for each sequence: the index in its row, and in the flattened rows
+    in_row = np.stack([zeros, shared], 1) - start
+    numbers, in_batch = np.arange(stop[-1, 1]), in_row + np.arange(0, B * T, T)[:, None]
+    positions, cells = (numbers + x.repeat(size.ravel()) for x in (in_row, in_batch))
     column = np.arange(T)
-    home = column + np.where(column < known[:, None], prompt[:, None], (start[:, 1] - known)[:, None])
+    home = column + np.where(column < shared[:, None], prompt[:, None], (start[:, 1] - shared)[:, None])
     home[column >= ends[:, None]] = 0
-    chosen = np.flatnonzero(mask)
+    chosen = np.flatnonzero(trained)
     assert (chosen % T).all(), ("column 0 has no token before it that could predict it: mask[:, "
                                 "0] must be False")
-    arrays = cells, positions, home, chosen, home.reshape(-1)[chosen - 1]
-    return Packed(*map(torch.from_numpy, arrays), Spans(*torch.from_numpy(laid.copy()).unbind(0)))
+    tensor = torch.from_numpy
+    return Packed(tensor(cells), tensor(positions), tensor(home), tensor(chosen),
+                  tensor(home.reshape(-1)[chosen - 1]), Spans(*tensor(present.copy()).unbind(0)))
 
 
-def padded(packed: Packed, size: int, piece: int = 64) -> Packed:
-    """With further tokens, up to `size`, that stand in sequences of their own:
-    what was there is computed as before."""
+def pad_packed(packed: Packed, size: int, piece: int = 64) -> Packed:
+    """Padded to `size` tokens by sequences of dummy tokens: the other sequences are computed as before."""
     more = size - len(packed.cells)
     if not more:
         return packed
     starts = torch.arange(len(packed.cells), size, piece)
     stops = (starts + piece).clamp_max(size)
-    old, nothing, device = packed.spans, torch.zeros_like(starts), packed.cells.device
+    old, zeros, device = packed.spans, torch.zeros_like(starts), packed.cells.device
     spans = Spans(torch.cat([old.start, starts]), torch.cat([old.stop, stops]),
-                  torch.cat([old.prefix_start, nothing]), torch.cat([old.prefix_stop, nothing]))
+                  torch.cat([old.prefix_start, zeros]), torch.cat([old.prefix_stop, zeros]))
     cells = torch.cat([packed.cells, to_device(torch.zeros(more, dtype=torch.int64), device)])
     positions = torch.cat([packed.positions, to_device(torch.arange(more) % piece, device)])
     return replace(packed, cells=cells, positions=positions, spans=spans)
 
 
-def common_prompts(tokens: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # [B, T] -> [B]
-    """For each row, how long the prompt is that it shares with a neighbour (0: with none),
-    and whether it was there before."""
+def common_prompts(tokens: Array, mask: Array) -> tuple[Array, Array]:  # [B, T] -> [B], [B]
+    """For each row the length of the prompt that it shares with a neighbour (0: with none), and whether the
+    row before has it too."""
     first = np.where(mask.any(1), mask.argmax(1), 0)
     n = first[1:]
     equal = (tokens[1:] == tokens[:-1]) | (np.arange(tokens.shape[1]) >= n[:, None])
@@ -215,10 +224,10 @@ def common_prompts(tokens: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np
     return np.where(again | followed, first, 0), again
 
 
-def passes(lengths: Sequence[int], prompts: tuple[np.ndarray, np.ndarray], each: int,
-           tokens_per_pass: int) -> Iterator[tuple[int, int]]:
-    """Units of `each` rows in about equal parts, [start, stop) of each: at most tokens_per_pass tokens to
-    compute, at least one unit. prompts: as `common_prompts` finds them."""
+def split_passes(lengths: Sequence[int], prompts: tuple[Array, Array], each: int,
+                 tokens_per_pass: int) -> Iterator[tuple[int, int]]:
+    """Bounds [start, stop) of micro-batches of about equal size, in units of `each` rows: at most
+    tokens_per_pass tokens to compute, at least one unit. prompts: from `common_prompts`."""
     new = (np.array(lengths) - np.where(prompts[1], prompts[0], 0)).tolist()
     units = [sum(new[i: i + each]) for i in range(0, len(new), each)]
     count = -(-sum(units) // tokens_per_pass)
@@ -236,49 +245,50 @@ def passes(lengths: Sequence[int], prompts: tuple[np.ndarray, np.ndarray], each:
         start = stop
 
 
-def pad_rows(rows: Sequence[Sequence], width: int | None = None, fill=0, dtype=torch.int64) -> Tensor:
+def pad_rows(rows: Sequence[Sequence[float]], width: int | None = None, fill: float = 0,
+             dtype: torch.dtype = torch.int64) -> Tensor:
     """Lists of different length as one right-padded tensor [B, T]. [[1, 2], [3]] -> [[1, 2], [3, 0]]"""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     width = width or int(lengths.max())
     out = torch.full((len(rows), width), fill, dtype=dtype)
-    plain = out.numpy()  # the same memory
-    plain[np.arange(width) < lengths[:, None]] = flat(rows, plain.dtype.type)
+    view = out.numpy()  # the same memory
+    view[np.arange(width) < lengths[:, None]] = concat_rows(rows, view.dtype.type)
     return out
 
 
-def flat(rows: Sequence[Sequence], dtype: type = np.int64) -> np.ndarray:
-    """Rows of different length end to end; one that stands there several times is read once."""
-    # as of sampler.numbers.Numbers, or arrays themselves
+def concat_rows(rows: Sequence[Sequence[float]], dtype: type[np.generic | bool] = np.int64) -> Array:
+    """Rows of different length end to end; one that occurs several times is converted once."""
+    # arrays, and sequences that hold one (sampling/numbers.py)
     arrays = [row if isinstance(row, np.ndarray) else getattr(row, "array", None) for row in rows]
-    if rows and all(x is not None for x in arrays):
-        return np.concatenate(arrays).astype(dtype, copy=False)
+    filled = [x for x in arrays if x is not None]
+    if rows and len(filled) == len(rows):
+        return np.concatenate(filled).astype(dtype, copy=False)
     once = {id(row): row for row in rows}
     if len(once) == len(rows):
-        return end_to_end(rows, dtype)
-    made = {name: end_to_end([row], dtype) for name, row in once.items()}
-    return np.concatenate([made[id(row)] for row in rows])
+        return _to_array(rows, dtype)
+    converted = {key: _to_array([row], dtype) for key, row in once.items()}
+    return np.concatenate([converted[id(row)] for row in rows])
 
 
-def end_to_end(rows: Sequence[Sequence], dtype: type) -> np.ndarray:
-    """By way of their bytes: numpy would ask for number after number."""
+def _to_array(rows: Sequence[Sequence[float]], dtype: type[np.generic | bool]) -> Array:
+    """Through their bytes: numpy would convert number after number."""
     kind = "?" if dtype is np.bool_ or dtype is bool else "q" if issubclass(dtype, np.integer) else "d"
     read = np.frombuffer(b"".join([struct.pack(f"{len(row)}{kind}", *row) for row in rows]), kind)
     return read.astype(dtype, copy=False)
 
 
 def take_rows(x: Tensor, index: Tensor) -> Tensor:  # [N, ...], [...] -> [..., ...]
-    """x[index], whose gradient is summed in one order: rows that share a prompt take its state several times.
+    """x[index] with a deterministic gradient: rows that share a prompt take its state several times.
 
-    On a CPU the gradient of plain indexing is added up by all threads at once, in the order in which they
-    come, so its last bits depend on what else the machine does; on a GPU it is sorted first, and that of
-    index_select is not.
+    On a CPU the gradient of plain indexing is accumulated by all threads in no fixed order, that of
+    index_select in one; on a GPU it is the other way round.
     """
     if x.is_cuda:
         return x[index]
     return x.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])
 
 
-def last_of(mask: Tensor) -> Tensor:  # [B, T] -> [B]
-    """The last column that is masked in each row; 0 where none is."""
+def last_masked(mask: Tensor) -> Tensor:  # [B, T] -> [B]
+    """The last True column of each row; 0 where there is none."""
     columns = torch.arange(mask.shape[1], device=mask.device)
     return torch.where(mask, columns, 0).amax(1)

@@ -34,10 +34,10 @@ def sign_flip(differences: Sequence[int]) -> float:
     turned = (total - seen) // 2
     low, mask = ways & ((1 << width * (turned + 1)) - 1), (1 << width) - 1
     far = sum((low >> width * i) & mask for i in range(turned + 1))
-    return min(1.0, 2 * far / 2 ** len(sizes))
+    return min(1.0, 2 * far / (1 << len(sizes)))
 
 
-def in_units(first: Sequence[float], second: Sequence[float], counts: Sequence[int]) -> list[int]:
+def whole_units(first: Sequence[float], second: Sequence[float], counts: Sequence[int]) -> list[int]:
     """second - first, problem by problem, in whole units: shares of `counts` samples are multiples of one
     over their least common multiple. Above 1,000 units they are rounded to a thousandth."""
     units = min(math.lcm(*counts), 1000)
@@ -57,7 +57,7 @@ def problems_needed(differences: Sequence[float]) -> int | None:
     return max(2, math.ceil(round(((NORMAL + NORMAL_80) * stdev(differences) / mean) ** 2, 6)))
 
 
-def least_told(differences: Sequence[float]) -> float | None:
+def detectable_difference(differences: Sequence[float]) -> float | None:
     """The smallest difference that so many problems of this spread would tell from 0 in 80 of 100
     comparisons: (1.96 + 0.84) std / sqrt(n). None where no spread was seen."""
     if len(differences) < 2 or not (spread := stdev(differences)):

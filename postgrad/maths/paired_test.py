@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from postgrad.maths.paired import in_units, least_told, problems_needed, sign_flip
+from postgrad.maths.paired import detectable_difference, problems_needed, sign_flip, whole_units
 
 
 @pytest.mark.parametrize(("differences", "chance"), [
@@ -35,18 +35,18 @@ def test_sign_flip_is_exact_on_many_problems():
 
 
 def test_differences_are_whole_samples():
-    assert in_units([0.25, 1.0], [0.5, 0.0], [8, 4]) == [2, -8]
-    assert in_units([1 / 3], [1 / 2], [3, 2]) == [1]
-    assert in_units([0.0], [1 / 3], [64, 63, 62, 61]) == [333]
+    assert whole_units([0.25, 1.0], [0.5, 0.0], [8, 4]) == [2, -8]
+    assert whole_units([1 / 3], [1 / 2], [3, 2]) == [1]
+    assert whole_units([0.0], [1 / 3], [64, 63, 62, 61]) == [333]
 
 
 def test_problems_needed_by_hand():
     # mean 0.1, std 0.5: (2.80159 * 5)^2 = 196.2
     found = [0.1 + 0.5 * math.sqrt(3 / 4) * sign for sign in (1, 1, -1, -1)]
     assert problems_needed(found) == 197
-    assert least_told(found) == pytest.approx(2.801585 * 0.5 / 2)
+    assert detectable_difference(found) == pytest.approx(2.801585 * 0.5 / 2)
     assert problems_needed([0.0, 0.0]) is None and problems_needed([0.5]) is None
-    assert problems_needed([1.0, 1.0]) == 2 and least_told([1.0, 1.0]) is None
+    assert problems_needed([1.0, 1.0]) == 2 and detectable_difference([1.0, 1.0]) is None
 
 
 def test_so_many_problems_tell_the_difference_four_times_in_five():

@@ -64,7 +64,7 @@ def reward(
     return (1 - smoothing) * right + smoothing * wrong + centre * (chosen + rejected) ** 2
 
 
-def labelled(score: Tensor, label: Tensor) -> Tensor:  # label +1 right, -1 wrong; any one shape
+def label_loss(score: Tensor, label: Tensor) -> Tensor:  # label +1 right, -1 wrong; any one shape
     """-log sigmoid(label score): the cross-entropy of P(right) = sigmoid(score). log 2 at score 0.
 
     Of steps: Lightman et al. 2023 (2305.20050); of whole answers too: Wang et al. 2023, Math-Shepherd

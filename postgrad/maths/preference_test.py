@@ -28,12 +28,12 @@ def test_bradley_terry_by_hand():
 
 
 def test_labelled_by_hand():
-    assert p.labelled(T(0.0, 0.0), T(1, -1)).exp().tolist() == pytest.approx([2.0, 2.0])
-    assert (p.labelled(T(1.0, -1.0, 1.0), T(1, -1, -1)).tolist()
+    assert p.label_loss(T(0.0, 0.0), T(1, -1)).exp().tolist() == pytest.approx([2.0, 2.0])
+    assert (p.label_loss(T(1.0, -1.0, 1.0), T(1, -1, -1)).tolist()
             == pytest.approx([0.313262, 0.313262, 1.313262], abs=1e-6))
     score, zero = T(0.3, -2.0, 5.0), T(0, 0, 0)
-    torch.testing.assert_close(p.labelled(score, T(1, 1, 1)), p.bradley_terry(score, zero, zero))
-    torch.testing.assert_close(p.labelled(score, T(-1, -1, -1)), p.bradley_terry(zero, score, zero))
+    torch.testing.assert_close(p.label_loss(score, T(1, 1, 1)), p.bradley_terry(score, zero, zero))
+    torch.testing.assert_close(p.label_loss(score, T(-1, -1, -1)), p.bradley_terry(zero, score, zero))
 
 
 def test_600_comparisons_recover_the_ranking_and_the_rewards():

@@ -19,21 +19,21 @@ def _progress(step: int, steps: int, warmup: int) -> float:
     return min(max((step - 1 - warmup) / max(steps - warmup, 1), 0.0), 1.0)
 
 
-def constant(step: int, steps: int, warmup: int) -> float:
+def constant_schedule(step: int, steps: int, warmup: int) -> float:
     """Warm-up, then 1."""
     return warmup_factor(step, warmup)
 
 
-def linear(step: int, steps: int, warmup: int, *, floor: float = 0.0) -> float:
+def linear_schedule(step: int, steps: int, warmup: int, *, floor: float = 0.0) -> float:
     """Warm-up, then a straight line down to the floor."""
     return warmup_factor(step, warmup) * (1.0 - (1.0 - floor) * _progress(step, steps, warmup))
 
 
-def cosine(step: int, steps: int, warmup: int, *, floor: float = 0.1) -> float:
+def cosine_schedule(step: int, steps: int, warmup: int, *, floor: float = 0.1) -> float:
     """Warm-up, then half a cosine down to the floor: floor + (1 - floor) (1 + cos(pi progress))
     / 2 (1608.03983)."""
     wave = 0.5 * (1.0 + math.cos(math.pi * _progress(step, steps, warmup)))
     return warmup_factor(step, warmup) * (floor + (1.0 - floor) * wave)
 
 
-SCHEDULES = {"constant": constant, "linear": linear, "cosine": cosine}
+SCHEDULES = {"constant": constant_schedule, "linear": linear_schedule, "cosine": cosine_schedule}

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from postgrad.maths.credit import flat_groups, groups
+from postgrad.maths.credit import by_prompt, flat_groups
 
 ROUNDING = 1e-6  # a sum of weighted parts may miss its best by so much
 
@@ -18,9 +18,9 @@ def _first(hit: Tensor) -> Tensor:  # [P, G] bool -> [P, G] bool
     return hit & (hit.cumsum(1) == 1)
 
 
-def best_of(score: Tensor, group_size: int) -> Tensor:  # [B] -> [B] bool
+def best_of_group(score: Tensor, group_size: int) -> Tensor:  # [B] -> [B] bool
     """The best sample of each prompt; of several equally good ones, the first."""
-    group = groups(score, group_size)
+    group = by_prompt(score, group_size)
     return _first(group == group.amax(1, keepdim=True)).view(-1)
 
 
@@ -33,13 +33,13 @@ def passing(
 
     A prompt may keep none, or all. passing([1.2, 1.0], 2, best=1.2, threshold=1.0) -> [True, False]
     """
-    return groups(score, group_size).view(-1) >= threshold * best - ROUNDING
+    return by_prompt(score, group_size).view(-1) >= threshold * best - ROUNDING
 
 
 def best_and_worst(score: Tensor, group_size: int) -> tuple[Tensor, Tensor]:  # [B] -> [K], [K] row indices
     """The rows of the best and the worst sample of each prompt; prompts whose samples all score the same give
     no pair."""
-    group = groups(score, group_size)
+    group = by_prompt(score, group_size)
     best = _first(group == group.amax(1, keepdim=True)).view(-1).nonzero().squeeze(1)
     worst = _first(group == group.amin(1, keepdim=True)).view(-1).nonzero().squeeze(1)
     useful = ~flat_groups(score, group_size)

@@ -3,13 +3,13 @@ import math
 import pytest
 import torch
 
-from postgrad.maths.select import best_and_worst, best_of, best_of_n_kl, passing
+from postgrad.maths.select import best_and_worst, best_of_group, best_of_n_kl, passing
 
 SCORE = torch.tensor([0.0, 2.0, 2.0, 1.0, 1.0, 1.0])
 
 
 def test_by_hand():
-    assert best_of(SCORE, 3).tolist() == [False, True, False, True, False, False]  # ties: the first
+    assert best_of_group(SCORE, 3).tolist() == [False, True, False, True, False, False]  # ties: the first
     assert passing(SCORE, 3, best=2.0, threshold=1.0).tolist() == [False, True, True, False, False, False]
     assert passing(SCORE, 3, best=2.0, threshold=0.5).tolist() == [False, True, True, True, True, True]
     best, worst = best_and_worst(SCORE, 3)

@@ -204,7 +204,8 @@ DISTILLATION = (
     # learned from; verdicts are logged, and have no say.
     Policy(
         name="opd",
-        credit=credit.told, compares=False, surrogate=surrogate.divergence, weigh=weights.token_mean,
+        credit=credit.distil_per_token, compares=False, surrogate=surrogate.divergence,
+        weigh=weights.token_mean,
         paper="Lu et al. 2025, On-Policy Distillation (thinkingmachines.ai); Agarwal et al. 2023, GKD, "
               "arXiv:2306.13649; Gu et al. 2023, MiniLLM, arXiv:2306.08543",
         about="a better model's word on every token that the policy samples",

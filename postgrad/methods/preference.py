@@ -20,7 +20,7 @@ PREFERENCE = (
     # mistake is labelled wrong as well: a label says whether all is right so far (Uesato et al.).
     Preference(
         name="process", source="steps",
-        score=None, reference=False, loss=preference.labelled,
+        score=None, reference=False, loss=preference.label_loss,
         paper="Lightman et al. 2023, arXiv:2305.20050; Uesato et al. 2022, arXiv:2211.14275",
         about="a scalar head learns after every step whether all is right so far",
     ),
@@ -29,7 +29,7 @@ PREFERENCE = (
     # cross-entropy is that of Math-Shepherd (arXiv:2312.08935).
     Preference(
         name="outcome", source="outcomes",
-        score=None, reference=False, loss=preference.labelled,
+        score=None, reference=False, loss=preference.label_loss,
         paper="Cobbe et al. 2021, arXiv:2110.14168",
         about="a scalar head learns at the end whether the answer is right",
     ),

@@ -326,7 +326,7 @@ class Policy(Method):
 
 
 IN_REWARD = ("kl_in_reward", "overlong", "truncated_penalty", "scale_rewards")  # fields that change it
-WITHOUT_REWARD = (credit.distil, credit.told)  # credit that is made of other columns
+WITHOUT_REWARD = (credit.distil, credit.distil_per_token)  # credit that is made of other columns
 
 
 def check_schedule(row: Policy) -> None:

@@ -18,7 +18,7 @@ SUPERVISED = (
     # 2023, arXiv:2304.06767).
     Supervised(
         name="best_of_n", source="rollouts to conversations",
-        weigh=weights.token_mean, select=select.best_of, kl_bound=select.best_of_n_kl,
+        weigh=weights.token_mean, select=select.best_of_group, kl_bound=select.best_of_n_kl,
         paper="Stiennon et al. 2020, arXiv:2009.01325",
         about="sample n, imitate the best, even where the best is poor",
     ),

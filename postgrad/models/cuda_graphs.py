@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from postgrad.maths.packing import Laid, Packed, padded, to_device
+from postgrad.maths.packing import AttentionLayout, Packed, pad_packed, to_device
 from postgrad.models.blocks import Blocks
 from postgrad.models.graph_capture import capturing
 
@@ -62,7 +62,7 @@ class PassGraphs:
         key = self.fitting(len(packed.cells), len(packed.spans.start))
         if key is None:
             return None
-        wide = padded(packed, key[0], PIECE)
+        wide = pad_packed(packed, key[0], PIECE)
         laid = self.decoder.ops.block_layout(wide, self.decoder.config.head_dim, key[1])
         inputs = tokens.flatten()[wide.cells], wide.positions, laid.queries, laid.keys
         if key not in self.made:
@@ -183,8 +183,8 @@ class PrefillGraphs:
 
     def read(self, columns: Tensor, ends: Tensor, longest: int) -> Tensor:
         tokens, positions, place = columns
-        return self.decoder.run(tokens, positions, Laid(ends, ends, None, None, None, longest, longest),
-                                partial(self.keep, place, positions))
+        layout = AttentionLayout(ends, ends, None, None, None, longest, longest)
+        return self.decoder.run(tokens, positions, layout, partial(self.keep, place, positions))
 
 
 def graph_tokens(n: int, steps: int = 8) -> int:

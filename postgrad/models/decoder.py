@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import chosen_logp, product
-from postgrad.maths.packing import Packed, last_of, pack, take_rows
+from postgrad.maths.packing import Packed, last_masked, pack, take_rows
 from postgrad.models.choices import Choices
 from postgrad.models.cuda_graphs import PassGraphs
 from postgrad.models.engine import Engine, Merged
@@ -366,6 +366,6 @@ class Decoder(nn.Module):
     def choices(self, tokens: Tensor, mask: Tensor, packed: Packed | None = None) -> Choices:
         """What each masked token was chosen from."""
         if packed is None:
-            packed = pack(last_of(mask) + 1, tokens, mask).to(tokens.device)
+            packed = pack(last_masked(mask) + 1, tokens, mask).to(tokens.device)
         states = take_rows(self.states(tokens, packed), packed.before)
         return Choices(states=states, read=lambda part: product(part, self.head.T), cells=packed.chosen)

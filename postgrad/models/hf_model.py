@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from postgrad.maths.packing import Packed, last_of, pack, take_rows
+from postgrad.maths.packing import Packed, last_masked, pack, take_rows
 from postgrad.models.choices import Choices, choice_columns
 from postgrad.models.families import FAMILIES, check_positions, largest_allowed
 from postgrad.models.hf_engine import HFEngine
@@ -142,7 +142,7 @@ class HFModel(nn.Module):
     def choices(self, tokens: Tensor, mask: Tensor, packed: Packed | None = None) -> Choices:
         """What each masked token was chosen from."""
         if packed is None:
-            packed = pack(last_of(mask) + 1, tokens, mask).to(tokens.device)
+            packed = pack(last_masked(mask) + 1, tokens, mask).to(tokens.device)
         states = take_rows(self.states(tokens, packed), packed.before)
         return Choices(states=states, read=self._logits, cells=packed.chosen)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from postgrad.maths.packing import fetched
+from postgrad.maths.packing import fetch_async
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import Parts
 from postgrad.records import Batch
@@ -40,7 +40,7 @@ def fetched_columns(known: list[dict[str, Tensor]]) -> Callable[[], Iterator[dic
     """The columns of some rows, on their way to main memory in one piece."""
     flat = [x.float() for columns in known for x in columns.values()]
     sizes = [len(x) for x in flat]
-    arrived = fetched(torch.cat(flat))
+    arrived = fetch_async(torch.cat(flat))
 
     def apart() -> Iterator[dict[str, Tensor]]:
         parts = iter(arrived().split(sizes))

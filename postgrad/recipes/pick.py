@@ -20,7 +20,7 @@ from postgrad.data.tasks import Task, load_task
 from postgrad.evaluation import mean_of, sample_all
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
-from postgrad.maths.select import ROUNDING, best_of, best_of_n_kl, passing
+from postgrad.maths.select import ROUNDING, best_of_group, best_of_n_kl, passing
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.records import Rollout, Verdict, require_verdicts
@@ -47,7 +47,7 @@ def run(config: PickConfig, out: Path, *, rates: Path | None = None, track: Prog
                          "--threshold.")
     rollouts, verdicts = judged(config, task, track)
     score = torch.tensor([v.score if v.error is None else -torch.inf for v in verdicts])
-    select = best_of if config.keep == "best" else partial(passing, best=bar, threshold=1.0)
+    select = best_of_group if config.keep == "best" else partial(passing, best=bar, threshold=1.0)
     good = (select(score, config.samples) & score.isfinite()).nonzero().squeeze(1).tolist()
     if not good:
         raise ValueError(f"none of {len(rollouts)} replies scores {bar:g}: lower --threshold, or "

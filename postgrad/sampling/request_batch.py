@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from postgrad.maths.noise import seed_of, uniform
-from postgrad.maths.packing import fetched, pack, to_device
+from postgrad.maths.packing import fetch_async, pack, to_device
 from postgrad.models.chat import Chat
 from postgrad.models.engine import Engine
 from postgrad.records import Sampling
@@ -341,7 +341,7 @@ class UniformBatch:
             n if self.engine.independent else max(n, MIN_ROWS)
         self.left, self.longest = self.left - 1, self.longest + 1
         self.run(self.sample, size)
-        token, logp = fetched(self.token[:n]), fetched(self.logp[:n])
+        token, logp = fetch_async(self.token[:n]), fetch_async(self.logp[:n])
         if self.left:
             self.run(self.advance, size)
         return token().tolist(), logp().tolist()

@@ -42,7 +42,11 @@ SETTINGS: dict[str, str] = {  # dotted name in a config -> dotted name now
 }
 
 ROW_FIELDS = {"kl": "kl_estimator"}  # of a row of the table
-FUNCTIONS: dict[str, str] = {}  # of a row of the table, as a run keeps them: module.name -> module.name
+FUNCTIONS = {  # of a row of the table, as a run keeps them
+    "postgrad.maths.credit.told": "postgrad.maths.credit.distil_per_token",
+    "postgrad.maths.preference.labelled": "postgrad.maths.preference.label_loss",
+    "postgrad.maths.select.best_of": "postgrad.maths.select.best_of_group",
+}
 
 
 def renamed_module(name: str) -> str:

@@ -10,7 +10,7 @@ import torch
 from small import CHAT, PROMPTS, small_model
 
 from postgrad.maths.noise import seed_of
-from postgrad.maths.packing import flat, to_cpu
+from postgrad.maths.packing import concat_rows, to_cpu
 from postgrad.records import Rollout
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.sampling.array_tuple import ArrayTuple
@@ -27,8 +27,8 @@ def test_numbers_of_a_sampler_are_a_tuple_to_all_who_look():
     assert [*numbers] == [*plain] and numbers[-1] == -2.5 and numbers[:1] == plain[:1] and len(numbers) == 2
     assert (1.0,) + numbers + (2.0,) == (1.0, *plain, 2.0) and repr(numbers) == repr(plain)
     assert type(pickle.loads(pickle.dumps(numbers))) is tuple
-    assert flat([numbers, numbers], np.float32).tolist() == [*plain, *plain]
-    assert flat([numbers, plain], np.float32).tolist() == [*plain, *plain]  # beside others
+    assert concat_rows([numbers, numbers], np.float32).tolist() == [*plain, *plain]
+    assert concat_rows([numbers, plain], np.float32).tolist() == [*plain, *plain]  # beside others
 
 
 def test_rollouts_of_a_sampler_are_kept_and_made_into_rows_as_those_of_tuples():

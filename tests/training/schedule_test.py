@@ -8,7 +8,7 @@ from settings_text import override
 from small import PROMPTS, FixedReward, begins
 
 from postgrad.cli.settings import config_from_text
-from postgrad.maths.credit import scale
+from postgrad.maths.credit import scale_rewards
 from postgrad.methods import METHODS, change
 from postgrad.models import load_model
 from postgrad.recipes import rollouts, running
@@ -148,11 +148,11 @@ def test_replies_that_were_cut_are_compared_with_and_not_learned_from():
 def test_rewards_are_scaled_as_zieglers_code_does():
     reward = torch.tensor([[0.0, 4.0, 9.0], [2.0, 2.0, 0.0]])
     mask = torch.tensor([[1, 1, 0], [1, 1, 1]]).bool()
-    got = scale(reward, mask)  # 0, 4, 2, 2, 0: mean 1.6, variance 2.24
+    got = scale_rewards(reward, mask)  # 0, 4, 2, 2, 0: mean 1.6, variance 2.24
     want = [(r - 1.6) / 2.24**0.5 + 1.6 for r in (0.0, 4.0, 2.0, 2.0, 0.0)]
     assert got[mask].tolist() == pytest.approx(want, abs=1e-6) and got[0, 2] == 9
     level = torch.full((2, 3), 0.7)
-    assert torch.equal(scale(level, mask), level)
+    assert torch.equal(scale_rewards(level, mask), level)
 
 
 # rejection

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from postgrad.maths.packing import flat
+from postgrad.maths.packing import concat_rows
 
 # the byte that each character stands for: itself where it can be seen, the others from U+0100 on
 SEEN = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
@@ -50,7 +50,7 @@ class ByteTable:
                 for (_, said), more in zip(begun, self.spelled(rest), strict=True)]
 
     def spelled(self, rows: Sequence[Sequence[int]]) -> list[bytes]:
-        tokens = np.minimum(flat(rows), len(self.size) - 1)
+        tokens = np.minimum(concat_rows(rows), len(self.size) - 1)
         size = self.size[tokens]
         ends = np.concatenate([[0], size.cumsum()])  # of each token, in the bytes of all rows
         whole = self.bytes[np.repeat(self.first[tokens] - ends[:-1], size) + np.arange(ends[-1])].tobytes()

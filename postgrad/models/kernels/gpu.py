@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from postgrad.maths.packing import Laid, Spans
+from postgrad.maths.packing import AttentionLayout, Spans
 from postgrad.models.blocks import Blocks
 from postgrad.models.kernels import gpu_training, plain
 from postgrad.models.kernels.decode_attention import step_attention, store_kv
@@ -31,11 +31,11 @@ FUSED_STEP = GPU_DECODE_STEP
 PICK = 2048, 4  # logits at a time and warps of a program that picks a token
 
 
-def attention_layout(spans: Spans, x: Tensor) -> Spans | Laid:
-    return spans if x.dtype == torch.float32 else spans.laid(x.device)
+def attention_layout(spans: Spans, x: Tensor) -> Spans | AttentionLayout:
+    return spans if x.dtype == torch.float32 else spans.layout(x.device)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, laid: Spans | Laid | Blocks,
+def attention(q: Tensor, k: Tensor, v: Tensor, laid: Spans | AttentionLayout | Blocks,
               window: int | None = None) -> Tensor:
     if isinstance(laid, Spans):
         return plain.attention(q, k, v, laid, window)

@@ -27,7 +27,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from postgrad.maths.packing import Laid, Packed
+from postgrad.maths.packing import AttentionLayout, Packed
 from postgrad.models.blocks import Blocks
 from postgrad.models.kernels.gpu_decode import swiglu_joined
 
@@ -81,7 +81,7 @@ def gather_keys(k: Tensor, v: Tensor, keys: Tensor, times: int = 1) -> list[Tens
     return out
 
 
-def sum_key_gradients(dk: Tensor, dv: Tensor, laid: Laid, tokens: int, times: int) -> list[Tensor]:
+def sum_key_gradients(dk: Tensor, dv: Tensor, laid: AttentionLayout, tokens: int, times: int) -> list[Tensor]:
     """The gradients of what was taken, [K, KV times, D] -> [N, KV, D].
 
     One program finds all places of a token in the table, sums what comes back from them and from all times
@@ -106,7 +106,7 @@ def by_rows(x: Tensor) -> Tensor:  # [N, heads, head_dim]
     return x if x.stride(2) == 1 and x.stride(1) == x.shape[2] else x.contiguous()
 
 
-def flash(q: Tensor, k: Tensor, v: Tensor, laid: Laid, window: int) -> tuple[Tensor, Tensor]:
+def flash(q: Tensor, k: Tensor, v: Tensor, laid: AttentionLayout, window: int) -> tuple[Tensor, Tensor]:
     """-> the answers [N, H, D], and the log of each sum of exponentials. window: keys to the left; -1:
     all."""
     found = torch.ops.aten._flash_attention_forward(
@@ -115,7 +115,7 @@ def flash(q: Tensor, k: Tensor, v: Tensor, laid: Laid, window: int) -> tuple[Ten
     return found[0], found[1]
 
 
-def flash_back(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, sums: Tensor, laid: Laid,
+def flash_back(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, sums: Tensor, laid: AttentionLayout,
                window: int) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v."""
     chance = torch.empty(2, dtype=torch.uint64, device=q.device)  # nothing is dropped
@@ -131,7 +131,7 @@ class _FlashAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, window, longest, seen, *tensors):
-        laid = Laid(*tensors, longest, seen)
+        laid = AttentionLayout(*tensors, longest, seen)
         y, sums = flash(q, *((k, v) if laid.keys is None else gather_keys(k, v, laid.keys)), laid, window)
         ctx.save_for_backward(q, k, v, y, sums, *tensors)
         ctx.sizes = window, longest, seen
@@ -142,7 +142,7 @@ class _FlashAttention(torch.autograd.Function):
     def backward(ctx, dy):
         q, k, v, y, sums, *tensors = ctx.saved_tensors
         window, longest, seen = ctx.sizes
-        laid, times = Laid(*tensors, longest, seen), q.shape[1] // k.shape[1]
+        laid, times = AttentionLayout(*tensors, longest, seen), q.shape[1] // k.shape[1]
         if laid.keys is None:
             dq, dk, dv = flash_back(dy, q, k, v, y, sums, laid, window)
         else:
@@ -151,7 +151,7 @@ class _FlashAttention(torch.autograd.Function):
         return dq, dk, dv, *[None] * (3 + len(tensors))
 
 
-def flash_attention(q: Tensor, k: Tensor, v: Tensor, laid: Laid, window: int | None) -> Tensor:
+def flash_attention(q: Tensor, k: Tensor, v: Tensor, laid: AttentionLayout, window: int | None) -> Tensor:
     *tensors, longest, seen = laid
     return _FlashAttention.apply(q, k, v, -1 if window is None else window - 1, longest, seen, *tensors)
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from postgrad.maths.noise import seed_of
-from postgrad.maths.packing import flat
+from postgrad.maths.packing import concat_rows
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.records import Batch, Prompt, Reward, Rollout, Scored, require_verdicts
@@ -149,10 +149,11 @@ def rollout_batch(rollouts: Sequence[Rollout]) -> Batch:
     column = np.arange(int((read + written).max()))
     prompt, reply = column < read, (column >= read) & (column < read + written)  # [B, T]
     tokens, mask, logp = np.zeros(reply.shape, np.int64), reply.copy(), np.zeros(reply.shape, np.float32)
-    tokens[prompt], tokens[reply] = flat([r.prompt_tokens for r in rows]), flat([r.tokens for r in rows])
-    logp[reply] = flat([r.logp for r in rows], np.float32)
+    tokens[prompt] = concat_rows([r.prompt_tokens for r in rows])
+    tokens[reply] = concat_rows([r.tokens for r in rows])
+    logp[reply] = concat_rows([r.logp for r in rows], np.float32)
     if any(r.mask for r in rows):
-        mask[reply] = flat([r.mask or [True] * len(r.tokens) for r in rows], bool)
+        mask[reply] = concat_rows([r.mask or [True] * len(r.tokens) for r in rows], bool)
     several = len(rows) > len(rollouts)
     episode = torch.tensor([i for i, r in enumerate(rollouts) for _ in r.rows]) if several else None
     trained = torch.from_numpy(mask)

@@ -91,7 +91,7 @@ def credit_columns(batch: Batch, reward: Tensor, method: Policy, models: Models,
         # in nats, mean over the replies
         facts["kl_reply"] = float(gap.sum() / batch.mask.any(1).sum().clamp(min=1))
     if method.scale_rewards:
-        reward = credit.scale(reward, batch.mask)
+        reward = credit.scale_rewards(reward, batch.mask)
     batch = replace(batch, old_logp=old, ref_logp=ref, teacher_logp=teacher, value=value,
                     entropy=entropy if "entropy" in early else None)
     whole = episode_batch(batch)

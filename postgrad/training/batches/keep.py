@@ -10,19 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from postgrad.maths.packing import remembered, to_device
+from postgrad.maths.packing import has_cpu_copy, to_cpu, to_device, with_cpu_copy
 from postgrad.records import Batch, Prompt, Rollout, Scored, Turn, Verdict
 from postgrad.training.stats import resolve_deferred
 
 
 def pick_rows(batch: Batch, rows: list[int]) -> Batch:
     """These rows of a batch, in this order."""
-    here = torch.tensor(rows)
-    index = to_device(here, batch.tokens.device)
+    chosen = torch.tensor(rows)
+    index = to_device(chosen, batch.tokens.device)
     cut: dict[str, Any] = {}
     for f in fields(batch):
         if isinstance(x := getattr(batch, f.name), Tensor):
-            cut[f.name] = remembered(x[index], x.here[here]) if hasattr(x, "here") else x[index]
+            cut[f.name] = with_cpu_copy(x[index], to_cpu(x)[chosen]) if has_cpu_copy(x) else x[index]
     scored = tuple(batch.scored[i] for i in rows) if batch.scored else ()
     return replace(batch, ids=tuple(batch.ids[i] for i in rows), scored=scored, **cut)
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from postgrad.maths.packing import Packed, pack, padded
+from postgrad.maths.packing import Packed, pack, pad_packed
 from postgrad.models.kernels import plain
 from tests.models.kernels.triton_test import close, flash, interpreted
 
@@ -32,7 +32,7 @@ def cases() -> dict[str, Packed]:
     """By what is particular about them; blocks have 16 tokens and more."""
     group = rows([40, 21, 33, 50, 30, 17], [20, 20, 20, 49, 16, 16], [0, 0, 0, 1, 2, 2])
     return {"ragged groups and a row alone": group,
-            "padded, as for a graph": padded(group, 200, piece=24),
+            "padded, as for a graph": pad_packed(group, 200, piece=24),
             "no prompts": pack(torch.tensor([1, 16, 33, 5])),
             "a prompt all of whose rows but one are empty": rows([35, 70, 35], [35, 35, 35], [0, 0, 0]),
             "prompts of several blocks": rows([90, 70], [64, 64], [0, 0])}
@@ -75,7 +75,7 @@ def by_flash(gpu):
     for name in ("ragged groups and a row alone", "no prompts"):
         spans, N = cases()[name].spans, len(cases()[name].cells)
         close(*(results(lambda *qkv, laid=laid: gpu.attention(*qkv, laid), SHAPES[0], N, torch.float32)
-                for laid in (spans.laid("cpu"), spans)))
+                for laid in (spans.layout("cpu"), spans)))
 
 
 def compared(gpu, packed, shape, dtype, name):

@@ -67,8 +67,8 @@ def vocabulary():
         logits[3:4, 1::2] = -torch.inf  # also the first and the last blocks of a row
         logits[4:5, : V // 2 + 1] = -torch.inf
         tokens = torch.randint(V // 2 + 2, V, (N,), generator=make) // 2 * 2  # one that is not -inf
-        found, right = kernels.read_logits(logits, tokens), logprob.read(logits.double().clamp_min(-1e9),
-                                                                         tokens)
+        found = kernels.read_logits(logits, tokens)
+        right = logprob.logits_forward(logits.double().clamp_min(-1e9), tokens)
         for mine, theirs in zip(found, right, strict=True):
             close(mine, theirs.float())
         total, _, entropy = right
@@ -76,7 +76,7 @@ def vocabulary():
         for by_both, by in ((None, by_logp), (by_entropy, by_logp), (by_entropy, torch.ones(()).expand(N))):
             mine = kernels.slope_logits(logits, tokens, total.float(), by, entropy.float(), by_both,
                                         torch.float32)
-            theirs = logprob.slope(logits.double().clamp_min(-1e9), tokens, total.float().double(),
+            theirs = logprob.logits_backward(logits.double().clamp_min(-1e9), tokens, total.float().double(),
                                    by.double(), entropy, None if by_both is None else by_both.double(),
                                    torch.float32)
             close(mine, theirs)
@@ -98,14 +98,14 @@ def tiles():
         states[1:2] *= 300
         states[2:3] *= 60
         tokens = torch.randint(V, (N,), generator=make)
-        right = PLAIN.read(states.double(), head.double(), tokens)
+        right = PLAIN.forward(states.double(), head.double(), tokens)
         for mine, theirs in zip(kernels.read_tiles(states, head, tokens), right, strict=True):
             torch.testing.assert_close(mine, theirs.float(), rtol=1e-4, atol=1e-3)
         total, _, entropy = right
         by_logp, by_entropy = torch.randn(2, N, generator=make)
         for by_both in (None, by_entropy):
             mine = kernels.slope_tiles(states, head, tokens, total.float(), by_logp, entropy.float(), by_both)
-            theirs = PLAIN.slope(states.double(), head.double(), tokens, total, by_logp.double(), entropy,
+            theirs = PLAIN.backward(states.double(), head.double(), tokens, total, by_logp.double(), entropy,
                                  None if by_both is None else by_both.double())
             torch.testing.assert_close(mine, theirs.float(), rtol=1e-3, atol=1e-3)
     bad = torch.tensor([[1.0, torch.nan], [torch.inf, 0.0], [1.0, 2.0]])
@@ -179,7 +179,7 @@ def shared_keys():
     columns = torch.arange(12)
     packed = pack(lengths, tokens, (columns >= read[:, None]) & (columns < lengths[:, None]))
     assert packed.spans.places[1].diff().tolist() == [6] * 4 + [1] * 17 + [3] * 2 + [1] * 12
-    laid, N = packed.spans.laid("cpu"), len(packed.cells)
+    laid, N = packed.spans.layout("cpu"), len(packed.cells)
     for heads, head_dim, times in ((3, 8, 1), (3, 64, 3), (1, 5, 2), (2, 200, 1)):
         x = torch.randn(N, 3, heads, head_dim, generator=make).requires_grad_()  # k and v stand side by side
         right = [y[laid.keys].repeat_interleave(times, 1) for y in (x[:, 1], x[:, 2])]
