@@ -25,6 +25,7 @@ from markupsafe import escape
 from starlette.types import ASGIApp
 
 from postgrad.studio.app import create_studio
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import STATIC, jinja_environment
 from postgrad.studio.script import export_scripts
 from postgrad.studio.security import COOKIE
@@ -54,16 +55,16 @@ async def get_from_app(app: ASGIApp, path: str, *, headers: dict[str, str]) -> t
     `path` is taken as it is, already decoded.
     """
     path, _, query = path.partition("?")
-    found: dict = {"status": 0, "headers": {}, "body": b""}
+    found: JsonDict = {"status": 0, "headers": {}, "body": b""}
     scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET",
              "scheme": "http", "path": path, "raw_path": quote(path).encode(), "query_string": query.encode(),
              "root_path": "", "server": (HOST, 80), "client": ("127.0.0.1", 1),
              "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()]}
 
-    async def receive() -> dict:
+    async def receive() -> JsonDict:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    async def send(message: dict) -> None:
+    async def send(message: JsonDict) -> None:
         if message["type"] == "http.response.start":
             found["status"] = message["status"]
             found["headers"] = {k.decode().lower(): v.decode() for k, v in message["headers"]}
@@ -74,7 +75,7 @@ async def get_from_app(app: ASGIApp, path: str, *, headers: dict[str, str]) -> t
     return found["status"], found["headers"], found["body"]
 
 
-def run_coroutine(work: Coroutine):
+def run_coroutine(work: Coroutine[object, object, T]):
     """The result of a coroutine, from a thread of its own: whoever calls may have an event loop already."""
     with ThreadPoolExecutor(1) as apart:
         return apart.submit(asyncio.run, work).result()
@@ -99,7 +100,7 @@ def exported_file(address: str) -> str | None:
 def with_relative_links(text: str, file: str, known: set[str]) -> str:
     """The page with addresses relative to its own file; a link to what is not there stays as
     words without a link."""
-    def turn(match: re.Match) -> str:
+    def turn(match: re.Match[str]) -> str:
         space, name, address = match[1], match[2], unescape(match[3])
         if not address.startswith("/"):
             return match[0]
@@ -146,7 +147,7 @@ async def crawl_pages(app: ASGIApp) -> tuple[dict[str, str], list[str]]:
     return pages, lost
 
 
-def export_site(folder: Path, *, runs: Path, store: Path | None = None) -> dict:
+def export_site(folder: Path, *, runs: Path, store: Path | None = None) -> JsonDict:
     """Write the pages into a new or empty folder; -> {"pages", "bytes", "lost": addresses without a page}."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

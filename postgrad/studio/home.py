@@ -17,6 +17,7 @@ from starlette.routing import Route
 from postgrad import __version__
 from postgrad.runs import Run, number
 from postgrad.runs.rows import LONGEST, open_to_read, parse
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import STATIC, full_page
 from postgrad.studio.runs.traces import find_runs
 from postgrad.studio.svg import spark
@@ -25,7 +26,7 @@ PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "starlette", "uvicorn
 SHOWN = ("reward", "accuracy", "loss")
 
 
-def sampled_rows(path: Path, count: int = 32) -> list[dict]:
+def sampled_rows(path: Path, count: int = 32) -> list[JsonDict]:
     """About `count` whole rows from all over a log, the last one always among them,
     each once and in order."""
     lines: dict[int, bytes] = {}
@@ -44,7 +45,7 @@ def sampled_rows(path: Path, count: int = 32) -> list[dict]:
     return [row for row in rows if row is not None and row["step"] is not None]
 
 
-def run_glance(folder: Path) -> dict:
+def run_glance(folder: Path) -> JsonDict:
     """What the first page says of a run; of one that can't be read, why."""
     log = folder / "metrics.jsonl"
     try:
@@ -60,7 +61,7 @@ def run_glance(folder: Path) -> dict:
                 "series_name": None}
 
 
-def newest_runs(folder: Path, count: int = 6) -> list[dict]:
+def newest_runs(folder: Path, count: int = 6) -> list[JsonDict]:
     """The runs that were written last, those of a pipeline among them, by their path below the folder."""
     logs = [path for name in find_runs(folder) if (path := folder / name / "metrics.jsonl").is_file()]
     dated = sorted(((path.stat().st_mtime, path.parent) for path in logs), reverse=True)

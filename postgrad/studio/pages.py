@@ -24,6 +24,7 @@ from starlette.responses import HTMLResponse, Response
 
 from postgrad.data.store import Store
 from postgrad.studio import svg
+from postgrad.studio.json_types import JsonDict
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -124,7 +125,7 @@ def jinja_environment() -> Environment:
     return made
 
 
-def render_template(request: Request, template: str, context: dict) -> str:
+def render_template(request: Request, template: str, context: JsonDict) -> str:
     theme = request.cookies.get("theme", "")
     here = {"request": request, "path": request.url.path, "nonce": getattr(request.state, "nonce", ""),
             "theme": theme if theme in ("light", "dark") else "",
@@ -181,7 +182,7 @@ def open_store(request: Request) -> Iterator[Store | None]:
             yield store
 
 
-def app_object(request: Request, name: str, make: Callable):
+def app_object(request: Request, name: str, make: Callable[..., object]):
     """What belongs to the app as long as it runs, made when it is first needed."""
     state = request.app.state
     with _MAKING:
@@ -203,7 +204,7 @@ def require_own_machine(request: Request, why: str) -> None:
         raise HTTPException(403, said)
 
 
-def form_handler(act: Callable[[Request, ImmutableMultiDict], Response], limit: int = 1_000_000):
+def form_handler(act: Callable[[Request, ImmutableMultiDict[str, str]], Response], limit: int = 1_000_000):
     """A handler of forms whose work is done in a thread; fields["x"] is the last x."""
     async def handler(request: Request) -> Response:
         return await run_in_threadpool(act, request, ImmutableMultiDict(await form_items(request, limit)))

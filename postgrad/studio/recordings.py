@@ -7,11 +7,13 @@ import json
 from functools import cache
 from pathlib import Path
 
+from postgrad.studio.json_types import JsonDict
+
 FOLDER = Path(__file__).parent.parent / "models" / "embedded" / "recordings"
 
 
 @cache
-def recording(name: str) -> dict:
+def recording(name: str) -> JsonDict:
     """pipeline, group, pairs; choosing, languages, ledger, samplers, tries; threads; workshop. Read once; not
     to be changed."""
     return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))

@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from postgrad.studio.json_types import JsonDict
+
 Point = tuple[float, float]
 
 
@@ -119,7 +121,7 @@ class Plot:
         return next((d for d in range(6) if all(abs(round(t, d) - t) < 1e-9 for _, t in found)), 6)
 
 
-def spark(series: Sequence[float], width: int = 120, height: int = 28) -> dict:
+def spark(series: Sequence[float], width: int = 120, height: int = 28) -> JsonDict:
     """A sparkline: its path and where it ends; an empty one has an empty path."""
     good = [(i, v) for i, v in enumerate(series) if math.isfinite(v)]
     area = Plot((0, max(len(series) - 1, 1)), spread([v for _, v in good], margin=0.0), width, height, 2, 4,

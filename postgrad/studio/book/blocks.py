@@ -10,10 +10,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from postgrad.studio.book.inline import TextPiece, fill_values, parse_inline, plain_text
+from postgrad.studio.json_types import JsonMapping
 
 LEAVES = ("instrument", "cell", "check", "source", "row", "table", "workshop")
 BOXES = ("misconception", "derivation", "note")
@@ -38,7 +39,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def read_blocks(text: str, values: Mapping) -> tuple[TextBlock, ...]:
+def read_blocks(text: str, values: JsonMapping) -> tuple[TextBlock, ...]:
     lines = text.splitlines()
     blocks, at = blocks_within(lines, 0, values)
     if at < len(lines):
@@ -46,7 +47,7 @@ def read_blocks(text: str, values: Mapping) -> tuple[TextBlock, ...]:
     return blocks
 
 
-def blocks_within(lines: list[str], at: int, values: Mapping) -> tuple[tuple[TextBlock, ...], int]:
+def blocks_within(lines: list[str], at: int, values: JsonMapping) -> tuple[tuple[TextBlock, ...], int]:
     """The blocks from a line on, to the end or to the ':::' that closes a box."""
     blocks = []
     while at < len(lines) and lines[at].strip() != ":::":
@@ -58,7 +59,7 @@ def blocks_within(lines: list[str], at: int, values: Mapping) -> tuple[tuple[Tex
     return tuple(blocks), at
 
 
-def next_block(lines: list[str], at: int, values: Mapping) -> tuple[TextBlock, int]:
+def next_block(lines: list[str], at: int, values: JsonMapping) -> tuple[TextBlock, int]:
     line, here = lines[at], at + 1
     if heading := re.match(r"(#{2,3}) (.+)", line):
         pieces = parse_inline(heading[2], values)
@@ -91,7 +92,7 @@ def check_kind(kind: str, names: tuple[str, ...], line: int) -> None:
         raise ValueError(f"line {line}: there is no {kind!r}; there are {', '.join(names)}")
 
 
-def equation_block(lines: list[str], at: int, values: Mapping) -> tuple[TextBlock, int]:
+def equation_block(lines: list[str], at: int, values: JsonMapping) -> tuple[TextBlock, int]:
     end, text = at, lines[at].strip()[2:]
     while not text.rstrip().endswith("$$"):
         end += 1
@@ -103,7 +104,8 @@ def equation_block(lines: list[str], at: int, values: Mapping) -> tuple[TextBloc
                      pieces=(TextPiece("tex", fill_values(raw, values), raw=raw),)), end + 1
 
 
-def item_block(kind: str, mark: re.Pattern, lines: list[str], at: int, values: Mapping) -> tuple[TextBlock,
+def item_block(kind: str, mark: re.Pattern[str], lines: list[str], at: int,
+               values: JsonMapping) -> tuple[TextBlock,
                                                                                                  int]:
     """Items or rows, one after the other; an indented line goes on with its item."""
     items: list[str] = []

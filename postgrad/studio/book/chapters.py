@@ -13,6 +13,7 @@ from types import MappingProxyType
 from postgrad.studio.book import blocks, inline
 from postgrad.studio.book.blocks import TextBlock
 from postgrad.studio.book.inline import TextPiece
+from postgrad.studio.json_types import JsonDict
 
 HERE = Path(__file__).parent
 TEXT = HERE / "text"
@@ -83,7 +84,7 @@ def layer_words(chapter: Chapter, layer: str) -> str:
 
 
 @cache
-def stored_values() -> dict[str, dict]:
+def stored_values() -> dict[str, JsonDict]:
     return json.loads(VALUES.read_text(encoding="utf-8")) if VALUES.exists() else {}
 
 
@@ -92,7 +93,7 @@ def chapter(name: str) -> Chapter:
     return load_chapter(name, stored_values().get(name, {}))
 
 
-def load_chapter(name: str, values: dict) -> Chapter:
+def load_chapter(name: str, values: JsonDict) -> Chapter:
     folder = TEXT / name
     head = tomllib.loads((folder / "chapter.toml").read_text(encoding="utf-8"))
     found = {path.stem: path for path in sorted(folder.glob("*.md"))}
@@ -106,14 +107,14 @@ def load_chapter(name: str, values: dict) -> Chapter:
         checks=MappingProxyType({q["name"]: parse_check(q, values) for q in questions}))
 
 
-def read_layer(path: Path, values: dict) -> tuple[TextBlock, ...]:
+def read_layer(path: Path, values: JsonDict) -> tuple[TextBlock, ...]:
     try:
         return blocks.read_blocks(path.read_text(encoding="utf-8"), values)
     except (ValueError, LookupError) as fault:
         raise ValueError(f"{path.parent.name}/{path.name}: {fault}") from fault
 
 
-def parse_check(question: dict, values: dict) -> ChapterCheck:
+def parse_check(question: JsonDict, values: dict) -> ChapterCheck:
     """The choices are shuffled by their own words, so that the right one has no place of its own."""
     written = [(question["right"], question["why"], True),
                *((wrong["says"], wrong["why"], False) for wrong in question["wrong"])]
@@ -131,7 +132,7 @@ def all_chapters() -> tuple[Chapter, ...]:
 
 
 @cache
-def book_sources() -> dict[str, dict]:
+def book_sources() -> dict[str, JsonDict]:
     """key -> {"who", "year", "title", "where"}; where is an address."""
     return tomllib.loads((TEXT / "sources.toml").read_text(encoding="utf-8"))
 

@@ -34,7 +34,7 @@ def terms() -> dict[str, GlossaryTerm]:
 
 
 @cache
-def term_pattern() -> tuple[re.Pattern, dict[str, str]]:
+def term_pattern() -> tuple[re.Pattern[str], dict[str, str]]:
     """What finds a term in a text, the longest form first, and form -> term."""
     forms = {form.lower().replace("'", "\u2019"): term.name
              for term in terms().values() for form in term.forms}

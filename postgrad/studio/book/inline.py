@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from typing import NamedTuple
 
+from postgrad.studio.json_types import JsonMapping
 from postgrad.studio.pages import MINUS, num
 
 VALUE = re.compile(r"\{\{([a-z]\w*)(?::([^{}]*))?\}\}")
@@ -49,19 +49,19 @@ def format_value(value: object, how: str = "") -> str:
         "-", MINUS)
 
 
-def look_up_value(name: str, values: Mapping) -> object:
+def look_up_value(name: str, values: JsonMapping) -> object:
     if name not in values:
         raise LookupError(f"the text names a value {name!r} that is not computed; there are "
                           f"{', '.join(sorted(values)) or 'none'}")
     return values[name]
 
 
-def fill_values(text: str, values: Mapping) -> str:
+def fill_values(text: str, values: JsonMapping) -> str:
     """Text with its values put in, and nothing else read in it."""
     return VALUE.sub(lambda m: format_value(look_up_value(m[1], values), m[2] or ""), text)
 
 
-def parse_inline(text: str, values: Mapping) -> tuple[TextPiece, ...]:
+def parse_inline(text: str, values: JsonMapping) -> tuple[TextPiece, ...]:
     pieces, at = [], 0
     for match in TOKENS.finditer(text):
         if match.start() > at:
@@ -78,7 +78,7 @@ def text_piece(text: str) -> TextPiece:
     return TextPiece("text", text.replace("'", "\u2019"))
 
 
-def parse_piece(match: re.Match, values: Mapping) -> TextPiece:
+def parse_piece(match: re.Match[str], values: JsonMapping) -> TextPiece:
     found = match.groupdict()
     if found["value"]:
         return TextPiece("value", format_value(look_up_value(found["value"], values), found["how"] or ""),

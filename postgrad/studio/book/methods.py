@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import postgrad
+from postgrad.studio.json_types import JsonDict, JsonList
 from postgrad.studio.svg import Plot
 from postgrad.system.user_code import parse_source
 
@@ -18,11 +19,11 @@ FAMILIES = {"supervised": "Imitate", "preference": "Prefer", "policy": "Reinforc
 
 
 @cache
-def bias_data() -> dict[str, dict]:
+def bias_data() -> dict[str, JsonDict]:
     return json.loads(BIAS.read_text(encoding="utf-8"))
 
 
-def bias_scatter(name: str) -> dict | None:
+def bias_scatter(name: str) -> JsonDict | None:
     """The mean gradient of a row against the exact one, component by component, and the plot they lie in."""
     if name not in bias_data():
         return None
@@ -33,7 +34,7 @@ def bias_scatter(name: str) -> dict | None:
 
 
 @cache
-def row_source(name: str) -> dict:
+def row_source(name: str) -> JsonDict:
     """The lines that make a row, with the comment above them: {"name", "file", "line", "text"}."""
     for path in sorted(ROWS.glob("*.py")):
         lines = path.read_text().splitlines()
@@ -53,7 +54,7 @@ def row_name(call: ast.Call) -> object:
     return value.value if isinstance(value, ast.Constant) else None
 
 
-def methods_by_family() -> dict[str, list]:
+def methods_by_family() -> dict[str, JsonList]:
     """The rows by family."""
     from postgrad.methods import METHODS
     return {title: [row for row in METHODS.values() if row.kind == kind] for kind, title in FAMILIES.items()}

@@ -27,12 +27,13 @@ from postgrad.studio.cells import web as lab
 from postgrad.studio.cells.catalogue import CELLS
 from postgrad.studio.cells.runner import WALL
 from postgrad.studio.instruments.base import RUNS, function_source
+from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.pages import full_page, render_template, why_closed
 
 EXERCISES = "/exercises"
 
 
-def page_figures(request: Request, found: tuple[TextBlock, ...]) -> dict:
+def page_figures(request: Request, found: tuple[TextBlock, ...]) -> JsonDict:
     """The instruments of a page by their argument. An export holds them; a page asks for each when it is
     there, so that its words need not wait for torch."""
     if request.headers.get("x-postgrad-export") != "1":
@@ -43,14 +44,14 @@ def page_figures(request: Request, found: tuple[TextBlock, ...]) -> dict:
             for b in blocks.walk_blocks(found) if b.kind == "instrument"}
 
 
-def page_workshops(request: Request, found: tuple[TextBlock, ...]) -> dict:
+def page_workshops(request: Request, found: tuple[TextBlock, ...]) -> JsonDict:
     """The experiments of a page by their name, as they stand."""
     return {b.argument: Markup(render_template(request, "book/workshop.html", workshop.experiment_panel(
                 request, workshop.experiment_of(b.argument))))
             for b in blocks.walk_blocks(found) if b.kind == "workshop"}
 
 
-def instrument_in_text(argument: str) -> tuple:
+def instrument_in_text(argument: str) -> Values:
     """grpo?std=0 -> the instrument, and its state."""
     name, _, query = argument.partition("?")
     return instruments.instrument_named(name), QueryParams(parse_qsl(query))

@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from postgrad.runs import Run, number
 from postgrad.studio.book.experiments import EXPERIMENTS, FIRST, VARIANTS, Experiment, Variant
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import form_fields, format_share, fragment, require_own_machine, why_closed
 from postgrad.studio.recordings import recording
 from postgrad.studio.runs import launch, live, processes
@@ -30,7 +31,7 @@ LAST = 5  # steps whose mean stands for the end of a noisy curve
 WAYS = ("policy", "reward")  # the colours of an experiment's own runs
 
 
-def followed_run(run: Run) -> dict:
+def followed_run(run: Run) -> JsonDict:
     """What the workshop shows of a run: its examinations, its rewards, and its replies to a few problems."""
     evals, _ = run.rows("evals")
     rows, _ = run.rows("metrics")
@@ -43,7 +44,7 @@ def followed_run(run: Run) -> dict:
             "answers": [replies_through(evals, k) for k in range(problems)]}
 
 
-def replies_through(evals: list[dict], k: int) -> dict:
+def replies_through(evals: list[JsonDict], k: int) -> dict:
     """The k-th held-out problem, and what was replied at each examination."""
     asked = [(e["step"], e["answers"][k]) for e in evals if len(as_list(e.get("answers"))) > k]
     first = asked[0][1]
@@ -64,7 +65,7 @@ def own_run(root: Path, variant: Variant) -> str | None:
     return found[max(found)] if found else None
 
 
-def variant_line(request: Request, variant: Variant) -> dict:
+def variant_line(request: Request, variant: Variant) -> JsonDict:
     """A run as it is drawn: the reader's own where there is one with an examination, else the recorded."""
     root, name = request.app.state.runs, own_run(request.app.state.runs, variant)
     shown = {"variant": variant, "name": name, "address": run_address(name) if name else "",
@@ -83,7 +84,7 @@ def variant_line(request: Request, variant: Variant) -> dict:
                     "progress": pace.progress_text(trace, status.get("state")), **followed_run(trace.run)}
 
 
-def line_facts(line: dict) -> dict:
+def line_facts(line: JsonDict) -> dict:
     """The numbers of a line in a table: how many right before and after, what was paid, how long replies
     are."""
     evals, rewards = line["evals"], line["rewards"]
@@ -96,7 +97,7 @@ def line_facts(line: dict) -> dict:
         "length": f"{last[4]:.0f}" if last else ""}
 
 
-def prediction_text(line: dict) -> str:
+def prediction_text(line: JsonDict) -> str:
     """What is to be said of a prediction once its run is done."""
     said, evals = line["predicted"], line["evals"]
     if line["state"] != "done" or said is None or not evals or said != said:
@@ -109,7 +110,7 @@ def prediction_text(line: dict) -> str:
     return f"You said {said:.0f} %; it came to {format_share(found)}: {verdict}."
 
 
-def experiment_panel(request: Request, experiment: Experiment, error: str = "") -> dict:
+def experiment_panel(request: Request, experiment: Experiment, error: str = "") -> JsonDict:
     """All that the figure of an experiment needs."""
     lines = [line_facts(variant_line(request, variant)) for variant in experiment.variants]
     first = line_facts(variant_line(request, FIRST)) if FIRST not in experiment.variants else None

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from postgrad.studio.cells.catalogue import HOME, CodeCell
 from postgrad.studio.exercises.base import AnswerVerdict, Exercise, with_full_stop
+from postgrad.studio.json_types import JsonDict, JsonList
 
 # seconds for one run; for a zygote to import torch, on a machine that is busy training
 WALL, START = 8.0, 60.0
@@ -43,7 +44,7 @@ class CellResult:
     verdict: of an answer to an exercise; fault: why it ended early, or ""."""
 
     checks: dict[str, tuple[bool, str]] = field(default_factory=dict)
-    numbers: dict | None = None
+    numbers: JsonDict | None = None
     plots: list[list[list[float]]] = field(default_factory=list)
     verdict: AnswerVerdict | None = None
     output: str = ""
@@ -60,9 +61,9 @@ class Runner:
 
     def __init__(self, wall: float = WALL):
         self.wall, self._lock = wall, threading.Lock()
-        self._process: subprocess.Popen | None = None
+        self._process: subprocess.Popen[str] | None = None
         self._control: socket.socket | None = None
-        self.facts: dict | None = None
+        self.facts: JsonDict | None = None
         self._for_exercises = False
         self._checked = ("", "", "")  # the cell that was checked last, its source and its fault
 
@@ -83,7 +84,7 @@ class Runner:
         self._checked = (cell.name, source, result.fault)
         return result
 
-    def drive(self, cell: CodeCell, source: str, instrument: str, state: dict) -> CellResult:
+    def drive(self, cell: CodeCell, source: str, instrument: str, state: JsonDict) -> CellResult:
         """The numbers of the instrument in that module, at that state, by the edited functions.
 
         What did not come to its end when it was checked is not run once more.
@@ -153,7 +154,7 @@ class Runner:
         self._process = self._control = self.facts = None
         self._for_exercises = False
 
-    def _run(self, job: dict) -> CellResult:
+    def _run(self, job: JsonDict) -> CellResult:
         with self._lock:
             self._ready("exercise" in job)
             if not self.facts["jailed"] and self.facts["root"]:
@@ -201,7 +202,7 @@ def check_source_length(source: str) -> str:
     return source
 
 
-def cell_job(cell: CodeCell, source: str) -> dict:
+def cell_job(cell: CodeCell, source: str) -> JsonDict:
     return {"cell": cell.name, "module": cell.module, "names": list(cell.names),
             "source": check_source_length(source)}
 
@@ -250,7 +251,7 @@ def parse_result(answers: bytes, output: str, why: str, status: int, seconds: fl
     return result
 
 
-def parse_chart(lines: list) -> list[list[float]]:
+def parse_chart(lines: JsonList) -> list[list[float]]:
     """The lines of a chart, x first; raises where they are none."""
     chart = [[float(value) for value in line] for line in lines]
     if len(chart) < 2 or not chart[0] or any(len(line) != len(chart[0]) for line in chart):

@@ -20,6 +20,7 @@ from postgrad.studio.cells.catalogue import CELLS, CodeCell
 from postgrad.studio.cells.runner import WALL, Runner
 from postgrad.studio.instruments import INSTRUMENTS, instrument_context
 from postgrad.studio.instruments.base import Instrument
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import (
     app_object,
     form_handler,
@@ -71,12 +72,12 @@ def cell_page(request: Request) -> Response:
                      **shown)
 
 
-def source_text(fields: ImmutableMultiDict) -> str:
+def source_text(fields: ImmutableMultiDict[str, str]) -> str:
     """The source as it was typed: a form sends its line ends as CRLF."""
     return fields.get("source", "").replace("\r\n", "\n")
 
 
-def run_cell(request: Request, fields: ImmutableMultiDict) -> Response:
+def run_cell(request: Request, fields: ImmutableMultiDict[str, str]) -> Response:
     """The edited cell against its invariants; the figure is told to follow."""
     cell, text = cell_of(request), source_text(fields)
     result = runner_of(request).check(cell, text)
@@ -86,7 +87,7 @@ def run_cell(request: Request, fields: ImmutableMultiDict) -> Response:
     return answer
 
 
-def drive_cell(request: Request, fields: ImmutableMultiDict) -> Response:
+def drive_cell(request: Request, fields: ImmutableMultiDict[str, str]) -> Response:
     """The instrument at the state of its controls, computed by the edited cell;
     the library's own numbers in grey."""
     cell, text = cell_of(request), source_text(fields)
@@ -113,7 +114,7 @@ def drive_cell(request: Request, fields: ImmutableMultiDict) -> Response:
     return fragment(request, "lab/driven.html", swapped=True, **shown)
 
 
-def link_fields(shown: dict) -> dict:
+def link_fields(shown: JsonDict) -> dict:
     return {"query": shown["query"], "held": shown["held"]}
 
 

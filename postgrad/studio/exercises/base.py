@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from random import Random
 
 from postgrad.studio.exercises.values import near
+from postgrad.studio.json_types import JsonDict, Values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +38,11 @@ class Property:
     holds: Callable[..., bool]
 
 
-def call_answer(answer: Callable, *arguments: object) -> object:
+def call_answer(answer: Callable[..., object], *arguments: object) -> object:
     return answer(*arguments)
 
 
-def repeats_itself(answer: Callable, *arguments: object) -> bool:
+def repeats_itself(answer: Callable[..., object], *arguments: object) -> bool:
     return near(answer(*arguments), answer(*arguments), 1e-9)
 
 
@@ -71,7 +72,7 @@ class Exercise:
     hints: tuple[str, str, str]
     solution: str
     mistakes: tuple[Mistake, ...]
-    cases: Callable[[Random], Iterable[tuple]]
+    cases: Callable[[Random], Iterable[Values]]
     right: Callable[..., object]
     properties: tuple[Property, ...] = ()
     observe: Callable[..., object] = call_answer
@@ -101,5 +102,5 @@ class AnswerVerdict:
     checks: tuple[tuple[str, bool], ...] = ()
     output: str = ""
 
-    def record(self) -> dict:
+    def record(self) -> JsonDict:
         return asdict(self)

@@ -16,13 +16,14 @@ from random import Random
 
 from postgrad.studio.exercises.base import AnswerVerdict, Exercise, with_full_stop
 from postgrad.studio.exercises.values import near, tame, to_plain, value_kind, value_text
+from postgrad.studio.json_types import JsonDict, JsonList, Values
 
 ANSWER = "<answer>"
 CLOSED = ("an answer has no files, no network and no other processes: it works with its arguments and "
           "returns "
           "a value")
 GREEDY = "it asked for more memory than an answer may have (1 GB)"
-Load = Callable[[str], dict]  # source text -> the names it defines
+Load = Callable[[str], JsonDict]  # source text -> the names it defines
 
 
 class Silence(io.TextIOBase):
@@ -69,8 +70,8 @@ def grade(exercise: Exercise, source: str, load: Load) -> AnswerVerdict:
         return compare_outcomes(exercise, answer, load, cases, outcomes)
 
 
-def compare_outcomes(exercise: Exercise, answer: Callable, load: Load, cases: list[tuple],
-                     outcomes: list) -> AnswerVerdict:
+def compare_outcomes(exercise: Exercise, answer: Callable[..., object], load: Load, cases: list[Values],
+                     outcomes: JsonList) -> AnswerVerdict:
     """An answer on all cases, the first of which it has answered already."""
     wanted = [to_plain(exercise.right(*copy.deepcopy(case))) for case in cases]
     outcomes = [*outcomes, *(observe_answer(exercise, answer, case) for case in cases[1:])]
@@ -82,8 +83,9 @@ def compare_outcomes(exercise: Exercise, answer: Callable, load: Load, cases: li
     return name_fault(exercise, load, cases, outcomes, wanted, wrong, checks)
 
 
-def name_fault(exercise: Exercise, load: Load, cases: list, outcomes: list, wanted: list, wrong: list[int],
-               checks: tuple) -> AnswerVerdict:
+def name_fault(exercise: Exercise, load: Load, cases: JsonList, outcomes: list, wanted: list,
+               wrong: list[int],
+               checks: Values) -> AnswerVerdict:
     """A wrong answer: the known mistake that gives the same, else the first thing that can be said of it."""
     example = example_text(exercise, cases[wrong[0]], outcomes[wrong[0]], wanted[wrong[0]]) if wrong else ""
     for number, mistake in enumerate(exercise.mistakes if wrong else ()):
@@ -96,7 +98,7 @@ def name_fault(exercise: Exercise, load: Load, cases: list, outcomes: list, want
                          checks=checks)
 
 
-def usual_fault(outcomes: list, wanted: list, wrong: list[int], checks: tuple) -> str:
+def usual_fault(outcomes: JsonList, wanted: list, wrong: list[int], checks: Values) -> str:
     """What can be said without knowing the mistake: it raised, returned nothing or something of another
     shape; a property that fails; how many cases are wrong."""
     raised = [outcomes[i] for i in wrong if isinstance(outcomes[i], Raised)]
@@ -113,7 +115,7 @@ def usual_fault(outcomes: list, wanted: list, wrong: list[int], checks: tuple) -
     return f"{len(wrong)} of {len(outcomes)} cases come out wrong, and by none of the usual mistakes."
 
 
-def observe_answer(exercise: Exercise, answer: Callable, case: tuple) -> object:
+def observe_answer(exercise: Exercise, answer: Callable[..., object], case: Values) -> object:
     """What an answer gives for these arguments, which it may change without harm."""
     try:
         return to_plain(exercise.observe(answer, *copy.deepcopy(case)))
@@ -133,7 +135,7 @@ def same_outcome(one: object, other: object, tolerance: float) -> bool:
     return all(broken) or not any(broken) and near(one, other, tolerance)
 
 
-def property_holds(exercise: Exercise, answer: Callable, rule, cases: list[tuple]) -> bool:
+def property_holds(exercise: Exercise, answer: Callable[..., object], rule, cases: list[Values]) -> bool:
     """Whether a property holds in every case; a call that raises keeps nothing."""
     def look(*arguments):
         value = to_plain(exercise.observe(answer, *arguments))
@@ -146,7 +148,7 @@ def property_holds(exercise: Exercise, answer: Callable, rule, cases: list[tuple
         return False
 
 
-def example_text(exercise: Exercise, case: tuple, got: object, right: object) -> str:
+def example_text(exercise: Exercise, case: Values, got: object, right: object) -> str:
     came = f"raised {got.kind}" if isinstance(got, Raised) else f"gave {value_text(got)}"
     return (f"{exercise.function}({', '.join(value_text(x, 200) for x in case)}) {came}; "
             f"right is {value_text(right)}")

@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from postgrad.studio.json_types import JsonDict
 from postgrad.system.files import error_text, load_json, write_text
 
 
@@ -22,7 +23,7 @@ class Progress:
     """solved: when, after how many tries and by which answer; tries: of what is not solved yet; written: the
     reader's own answers to questions."""
 
-    solved: dict[str, dict] = field(default_factory=dict)
+    solved: dict[str, JsonDict] = field(default_factory=dict)
     tries: dict[str, int] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
 
@@ -35,7 +36,7 @@ class Progress:
             self.solved[name] = {"when": time.time() if now is None else now, "tries": self.tries.pop(name),
                                  "answer": answer}
 
-    def record(self) -> dict:
+    def record(self) -> JsonDict:
         return {"solved": self.solved, "tries": self.tries, "written": self.written}
 
 

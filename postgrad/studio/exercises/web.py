@@ -17,6 +17,7 @@ from starlette.routing import Route
 from postgrad.studio.cells.runner import WALL
 from postgrad.studio.cells.web import runner_of, source_text
 from postgrad.studio.exercises import EXERCISES, QUESTIONS, Exercise, Question, exercise_number, progress
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import form_handler, fragment, full_page, why_closed
 
 RUNS_CODE = "Checking an answer runs it"
@@ -44,7 +45,7 @@ def question_of(request: Request) -> Question:
     return QUESTIONS[name]
 
 
-def statement_paragraphs(text: str) -> list[dict]:
+def statement_paragraphs(text: str) -> list[JsonDict]:
     """A statement as paragraphs: what is set in by four spaces as it stands, otherwise words and `code` in
     turn."""
     found = []
@@ -75,7 +76,7 @@ def exercise_page(request: Request) -> Response:
                      after=EXERCISES[names[place + 1]] if place + 1 < len(names) else None)
 
 
-def check_answer(request: Request, fields: ImmutableMultiDict) -> Response:
+def check_answer(request: Request, fields: ImmutableMultiDict[str, str]) -> Response:
     exercise, answer = exercise_of(request), source_text(fields)
     verdict = runner_of(request).grade(exercise, answer)
     with _WRITING:
@@ -92,7 +93,7 @@ def questions_page(request: Request) -> Response:
                      refused="")
 
 
-def write_answer(request: Request, fields: ImmutableMultiDict) -> Response:
+def write_answer(request: Request, fields: ImmutableMultiDict[str, str]) -> Response:
     """The reader's own answer is kept; then the model answer is shown."""
     question, text = question_of(request), fields.get("answer", "").replace("\r\n", "\n").strip()
     refused = "" if len(text) >= SHORTEST else "Write an answer of your own first, in a sentence or two."

@@ -20,6 +20,7 @@ from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 
 from postgrad.studio.instruments.base import Instrument, function_source
+from postgrad.studio.json_types import JsonDict
 
 HELPERS = {"base", "label_dpo", "pipeline_replies", "trial", "web"}
 MODULES = sorted(m.name for m in iter_modules(__path__) if m.name not in HELPERS)
@@ -33,7 +34,7 @@ def instrument_named(name: str) -> Instrument:
     return INSTRUMENTS[name]
 
 
-def instrument_context(instrument: Instrument, query: QueryParams) -> dict:
+def instrument_context(instrument: Instrument, query: QueryParams) -> JsonDict:
     """All that the templates of an instrument receive, on its own page, as a fragment or in a chapter."""
     state = instrument.read(query)
     ghost = (instrument.read(QueryParams(query["before"])) if "before" in query

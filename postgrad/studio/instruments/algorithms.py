@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from postgrad.studio.instruments.base import ChoiceControl, Instrument, Remark, Slider, Toggle, first_true
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import num
 
 NAMES = ("ppo", "dpo", "grpo")
@@ -42,7 +43,7 @@ CONTROLS = (
 )
 
 
-def method_facts(name: str) -> dict:
+def method_facts(name: str) -> JsonDict:
     """What the table of methods says of a row, in words."""
     from postgrad.methods import METHODS, constants_of
     from postgrad.training.memory import held, samples
@@ -63,7 +64,7 @@ def method_facts(name: str) -> dict:
     }
 
 
-def method_memory(name: str, size: str, rank: int, bits: int, tokens: int, recompute: bool) -> dict:
+def method_memory(name: str, size: str, rank: int, bits: int, tokens: int, recompute: bool) -> JsonDict:
     """The bytes of a method's parts and of each model's weights; of the cache, those of every reply that is
     written at once, and those that are there anyway."""
     from postgrad.methods import METHODS
@@ -76,7 +77,7 @@ def method_memory(name: str, size: str, rank: int, bits: int, tokens: int, recom
             "anyway": 2 * one.cache - two.cache}
 
 
-def parameter_counts(size: str, rank: int, bits: int) -> dict:
+def parameter_counts(size: str, rank: int, bits: int) -> JsonDict:
     """Weights of a model, those that are trained, its width, and the bytes that each trained one takes."""
     from postgrad.training.memory import SIZES, Setup, adapter, each_trained, parameters
     shape = SIZES[size]
@@ -84,7 +85,7 @@ def parameter_counts(size: str, rank: int, bits: int) -> dict:
             "width": shape.hidden_size, "bytes": each_trained(Setup(lora=rank, bits=bits))}
 
 
-def phase_parts(made: dict, share: dict[str, float]) -> dict[str, list[tuple[str, str, float]]]:
+def phase_parts(made: JsonDict, share: dict[str, float]) -> dict[str, list[tuple[str, str, float]]]:
     """The phases of a step, each as (part, model, GB): weights by model, what is trained by the model that is
     trained; activations and cache are nobody's weights."""
     weights = [("weights", role, size / GB) for role, size in made["models"].items() if size]
@@ -92,7 +93,7 @@ def phase_parts(made: dict, share: dict[str, float]) -> dict[str, list[tuple[str
     def of(part: str, size: float) -> list[tuple[str, str, float]]:
         return [(part, role, size * part_of / GB) for role, part_of in share.items() if size]
 
-    def trained(sizes: dict) -> list[tuple[str, str, float]]:
+    def trained(sizes: JsonDict) -> list[tuple[str, str, float]]:
         work = sizes["activations"] / GB
         return [*of("gradients", sizes["gradients"]), *([("activations", "work", work)] if work else [])]
 
@@ -102,7 +103,7 @@ def phase_parts(made: dict, share: dict[str, float]) -> dict[str, list[tuple[str
     return {"sample": sample, "update": update} if made["cache"] else {"update": update}
 
 
-def method_numbers(name: str, state: State, rank: int, count: dict) -> dict:
+def method_numbers(name: str, state: State, rank: int, count: JsonDict) -> dict:
     made = method_memory(name, state.size, rank, state.bits, state.tokens, state.recompute)
     made = made | {"cache": made["anyway"] + made["each"] * state.samples}
     trained = {role: count["trained"] + (role == "critic") * count["width"]
@@ -116,7 +117,7 @@ def method_numbers(name: str, state: State, rank: int, count: dict) -> dict:
             "cards": math.ceil(peak / 80)}
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     rank = RANK if state.trained == "lora" else 0
     count = parameter_counts(state.size, rank, state.bits)
     methods = [method_numbers(name, state, rank, count) for name in NAMES]
@@ -129,14 +130,14 @@ WORDS = {"weights": "weights", "optimizer": "AdamW’s state", "gradients": "gra
          "activations": "activations", "cache": "the cache of keys and values"}
 
 
-def needs_text(n: dict) -> str:
+def needs_text(n: JsonDict) -> str:
     """What PPO and GRPO need, and what most of it is."""
     ppo, _, grpo = n["methods"]
     return " and ".join(f"{m['name'].upper()} needs {num(m['peak'], 1 if m['peak'] < 100 else 0)} GB, "
                         f"{largest_part(m)[1]:.0f} % of it {WORDS[largest_part(m)[0]]}" for m in (ppo, grpo))
 
 
-def largest_part(method: dict) -> tuple[str, float]:
+def largest_part(method: JsonDict) -> tuple[str, float]:
     """The largest part of a method's peak, and how much of the peak it is, in per cent."""
     total: dict[str, float] = {}
     for part, _, size in method["phases"][method["busiest"]]:

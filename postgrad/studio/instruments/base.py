@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 
+from postgrad.studio.json_types import JsonDict, Values
 from postgrad.system.user_code import parse_source
 
 PACKAGE = Path(__file__).parent.parent.parent
@@ -48,9 +49,9 @@ class ChoiceControl:
 
     name: str
     label: str
-    options: tuple
+    options: Values
 
-    def pairs(self) -> list[tuple]:
+    def pairs(self) -> list[Values]:
         return [option if isinstance(option, tuple) else (option, str(option)) for option in self.options]
 
 
@@ -74,11 +75,11 @@ class Remark:
     function included; what is not a number holds for nothing.
     """
 
-    holds: Callable[[dict], bool]
-    words: Callable[[dict], str]
+    holds: Callable[[JsonDict], bool]
+    words: Callable[[JsonDict], str]
 
 
-def first_true(*claims: Remark) -> Callable[[dict], str]:
+def first_true(*claims: Remark) -> Callable[[JsonDict], str]:
     """An insight: the first of the claims that holds; "" where none does."""
     return lambda numbers: next((c.words(numbers) for c in claims if c.holds(numbers)), "")
 
@@ -102,8 +103,8 @@ class Instrument:
     functions: tuple[str, ...]
     state: type
     controls: tuple[Control, ...] | Callable[[Any], tuple[Control, ...]]
-    compute: Callable[[Any], dict]
-    insight: Callable[[dict], str]
+    compute: Callable[[Any], JsonDict]
+    insight: Callable[[JsonDict], str]
     about: str = ""
     settle: Callable[[Any], Any] = lambda state: state
 
@@ -134,12 +135,12 @@ class Instrument:
         return urlencode([(k, query_text(x)) for k, v in changed
                           for x in (v if isinstance(v, tuple) else (v,))])
 
-    def numbers(self, state) -> dict:
+    def numbers(self, state) -> JsonDict:
         return _numbers(self, state)
 
 
 @lru_cache(maxsize=64)
-def _numbers(instrument: Instrument, state) -> dict:
+def _numbers(instrument: Instrument, state) -> JsonDict:
     return instrument.compute(state)
 
 

@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from postgrad.studio.instruments.base import Instrument, Remark, Slider, as_percent, close, first_true
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import MINUS
 
 WIDEST = 10.0  # the gaps that are drawn: as wide as the two sliders can make them
@@ -27,7 +28,7 @@ CONTROLS = (
 )
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     """Probability, loss and gradients at the two rewards, and both curves over every gap that can be drawn.
 
     P = exp(-loss), for the loss is -log P. The gradients are autograd's.
@@ -53,7 +54,7 @@ def compute(state: State) -> dict:
     }
 
 
-def push_is_consistent(n: dict) -> bool:
+def push_is_consistent(n: JsonDict) -> bool:
     """Whether the loss is -log P, and the push what is left to certainty."""
     return close(n["loss"], -math.log(max(n["probability"], 1e-300))) and close(-n["slope"],
                                                                                 1 - n["probability"])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from postgrad.studio.instruments.base import ChoiceControl, Instrument, Remark, Slider, close, first_true
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import num
 
 ANSWERS, REFERENCE = "ABCD", (0.4, 0.3, 0.2, 0.1)
@@ -75,7 +76,7 @@ def pair_loss(logits, ref, reward, beta):  # logits [..., 4] -> [...]
         -1)
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     import torch
 
     from postgrad.maths.kl import exact_kl, k1
@@ -124,7 +125,7 @@ def compute(state: State) -> dict:
     }
 
 
-def machines() -> list[dict]:
+def machines() -> list[JsonDict]:
     """What each machine needs, read off its row of the table."""
     from postgrad.methods import METHODS
 
@@ -139,7 +140,7 @@ def machines() -> list[dict]:
     return out
 
 
-def too_far(n: dict) -> str:
+def too_far(n: JsonDict) -> str:
     cost = n["beta"] * (n["kl"] - n["best_kl"])
     pair, letters = n["pairs"][0], n["answers"]
     return (f"Too far: since the optimum the KL has cost PPO {num(cost)} and the reward bought "
@@ -148,13 +149,13 @@ def too_far(n: dict) -> str:
             f"{letters[n['worst']]}.")
 
 
-def on_the_way(n: dict) -> str:
+def on_the_way(n: JsonDict) -> str:
     gain = f"PPO can still gain {num(n['best_value'] - n['value'])}"
     above = f"DPO’s loss is {num(n['loss'] - n['best_loss'], 4)} above its least"
     return f"Between the reference and the optimum: {gain}, and {above}."
 
 
-def has_moved(n: dict) -> bool:
+def has_moved(n: JsonDict) -> bool:
     return not all(close(p, q) for p, q in zip(n["policy"], n["reference"], strict=True))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider
+from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.pages import num
 
 LENGTH, NEEDED = 8, 5
@@ -48,7 +49,7 @@ def true_values() -> list[list[float]]:
 
 
 @cache
-def all_replies() -> dict:
+def all_replies() -> JsonDict:
     """All 256 replies: their choices, the true values before each and the true advantages, the rewards, and
     which replies have as many good choices before each, with how many these are."""
     import torch
@@ -66,7 +67,7 @@ def all_replies() -> dict:
             "reward": reward, "member": member, "size": member.sum(1).clamp(min=1)[:, :, None]}
 
 
-def push_errors(lam: float, wrong: float) -> tuple:
+def push_errors(lam: float, wrong: float) -> Values:
     """(advantages [256, T], bias [T], noise [T]) of the push A * (1 for good, -1 for bad), which is what an
     advantage does to the logit of a choice: a number that is added to both cancels. Root mean squares."""
     import torch
@@ -98,11 +99,11 @@ def total_error(bias: list[float], noise: list[float], samples: int) -> dict[str
 
 
 @lru_cache(maxsize=256)
-def lambda_curve(wrong: float, samples: int) -> list[dict]:
+def lambda_curve(wrong: float, samples: int) -> list[JsonDict]:
     return [{"lam": lam, **total_error(*push_errors(lam, wrong)[1:], samples)} for lam in GRID]
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     found, bias, noise = push_errors(state.lam, state.wrong)
     known, rows = all_replies(), lambda_curve(state.wrong, state.samples)
     shown = int("".join(map(str, CHOICES[state.path])), 2)
@@ -118,7 +119,7 @@ def compute(state: State) -> dict:
     }
 
 
-def insight(numbers: dict) -> str:
+def insight(numbers: JsonDict) -> str:
     bias, noise, best = numbers["bias"], numbers["noise"], numbers["best"]
     wrong = f"wrong by {num(bias)} on average" if bias >= SMALLEST else "right on average"
     chance = f"off by {num(noise)} by chance" if noise >= SMALLEST else "free of chance"

@@ -14,6 +14,7 @@ from postgrad.studio.instruments.base import (
     close,
     first_true,
 )
+from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.pages import num
 from postgrad.studio.recordings import recording
 
@@ -40,7 +41,7 @@ def settle(state: State) -> State:
     return replace(state, rewards=(*state.rewards, *recorded_verdicts(32)[len(state.rewards):])[: state.size])
 
 
-def controls(state: State) -> tuple:
+def controls(state: State) -> Values:
     return (
         ChoiceControl("size", "Answers in the group, G", SIZES),
         Toggle("std", "Divide by the standard deviation", ("GRPO", "no: Dr. GRPO")),
@@ -61,7 +62,7 @@ def gradient_step(adv, method, rate: float):
     return (logits.detach() - rate * logits.grad).softmax(0), logits.grad
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     import torch
 
     from postgrad.maths.credit import flat_groups, group_centre
@@ -85,17 +86,17 @@ def compute(state: State) -> dict:
     }
 
 
-def best_answer(n: dict) -> int:
+def best_answer(n: JsonDict) -> int:
     return max(range(n["size"]), key=n["advantages"].__getitem__)
 
 
-def gained_text(n: dict) -> str:
+def gained_text(n: JsonDict) -> str:
     """What the step did to the answer with the largest advantage."""
     best = best_answer(n)
     return f"answer {best + 1} goes from {num(100 * n['start'], 1)} % to {num(100 * n['after'][best], 1)} %"
 
 
-def advantages_hold(n: dict) -> bool:
+def advantages_hold(n: JsonDict) -> bool:
     """Whether the advantages are the distances from the mean (in standard deviations), and sum to 0."""
     unit = n["std"] if n["std_on"] else 1.0
     return (close(sum(n["advantages"]), 0)
@@ -103,12 +104,12 @@ def advantages_hold(n: dict) -> bool:
                     for a, r in zip(n["advantages"], n["rewards"], strict=True)))
 
 
-def above_mean_text(n: dict) -> str:
+def above_mean_text(n: JsonDict) -> str:
     paid = sum(r > n["mean"] + 1e-9 for r in n["rewards"])
     return f"{paid} of {n['size']} {'is' if paid == 1 else 'are'} above the mean of {num(n['mean'], 2)}"
 
 
-def step_holds(n: dict) -> bool:
+def step_holds(n: JsonDict) -> bool:
     """Whether the step made the best answer likelier, and left a distribution."""
     return close(sum(n["after"]), 1) and n["after"][best_answer(n)] > n["start"]
 

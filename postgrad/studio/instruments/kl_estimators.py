@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import num
 
 REFERENCE = (0.4, 0.25, 0.2, 0.1, 0.05)  # the reference's probabilities of the five answers
@@ -32,7 +33,7 @@ CONTROLS = (
 )
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     """Values and gradients of the three estimators on one policy, in float64.
 
     The mean of a gradient is taken as a loss has it: the samples are fixed, and log pi alone is moved.
@@ -74,7 +75,7 @@ def compute(state: State) -> dict:
     }
 
 
-def insight(numbers: dict) -> str:
+def insight(numbers: JsonDict) -> str:
     if numbers["same"]:
         return ("Policy and reference are the same: all three say 0 on every sample, and none of them has a "
                 "gradient.")
@@ -82,21 +83,21 @@ def insight(numbers: dict) -> str:
     return {"k1": of_k1, "k2": of_k2, "k3": of_k3}[numbers["name"]](numbers, here, exact)
 
 
-def of_k1(numbers: dict, here: dict, exact: str) -> str:
+def of_k1(numbers: JsonDict, here: dict, exact: str) -> str:
     sign = (f"It is negative on {100 * here['negative']:.0f} % of the samples, though no KL is"
             if here["negative"] >= 0.005 else "It is negative on fewer than 1 % of the samples")
     return (f"k1 has the mean {exact}, which is the KL. {sign}. In a loss its mean gradient is 0 on every "
             "answer: there it adds noise, and nothing else.")
 
 
-def of_k2(numbers: dict, here: dict, exact: str) -> str:
+def of_k2(numbers: JsonDict, here: dict, exact: str) -> str:
     away = (f"{num(abs(here['bias']))} {'above' if here['bias'] > 0 else 'below'} the KL of {exact}"
             if abs(here["bias"]) >= SMALLEST else f"within 0.001 of the KL of {exact}")
     return (f"k2 has the mean {num(here['mean'])}, {away}. Its gradient in a loss is exactly that of "
             "KL(π‖ref) all the same.")
 
 
-def of_k3(numbers: dict, here: dict, exact: str) -> str:
+def of_k3(numbers: JsonDict, here: dict, exact: str) -> str:
     first = numbers["estimators"]["k1"]["std"]
     change = here["std"] - first
     than = (f"less than k1’s {num(first)}" if change <= -SMALLEST else f"more than k1’s {num(first)}"

@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.studio.instruments.preference_labeller import ENOUGH, State, settle
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.label.workers import python_process
 from postgrad.studio.pages import app_object, form_handler, fragment
 from postgrad.studio.recordings import recording
@@ -30,7 +31,7 @@ MODEL, STEPS, PER_STEP, RATE = "tiny-chat", 16, 16, 1e-4
 SAMPLES, SHOWN = 4, 4    # of each question; questions whose answers are shown
 
 
-def labelled_pairs(labels: str) -> list[dict]:
+def labelled_pairs(labels: str) -> list[JsonDict]:
     """The labels as DPO reads them; a tie or a skipped pair prefers nothing."""
     out = []
     for item, label in zip(recording("pairs")["to_label"], labels, strict=False):
@@ -40,7 +41,7 @@ def labelled_pairs(labels: str) -> list[dict]:
     return out
 
 
-def measure_replies(model: str) -> dict:
+def measure_replies(model: str) -> JsonDict:
     """The model on the questions of the unseen pairs: its mean true quality, its plain answers to a few."""
     from postgrad.data.tasks import load_task
     from postgrad.resolve.models import open_model
@@ -57,7 +58,7 @@ def measure_replies(model: str) -> dict:
                         for p, (r,) in zip(prompts, plain, strict=False)]}
 
 
-def train_on_labels(labels: str) -> dict:
+def train_on_labels(labels: str) -> JsonDict:
     from postgrad.recipes.fit import fit
     pairs = labelled_pairs(labels)
     with tempfile.TemporaryDirectory() as folder:
@@ -71,7 +72,7 @@ class LabelTrainings:
     """One training at a time; `found` keeps what came of each text of labels."""
 
     def __init__(self):
-        self.found: dict[str, dict] = {}
+        self.found: dict[str, JsonDict] = {}
         self.busy = ""
         self._lock = threading.Lock()
         self.thread: threading.Thread | None = None
@@ -103,7 +104,7 @@ def trainings_fragment(request: Request, labels: str) -> Response:
                     found=trainings.found.get(labels), busy=bool(labels) and trainings.busy == labels)
 
 
-def start_training(request: Request, fields: ImmutableMultiDict) -> Response:
+def start_training(request: Request, fields: ImmutableMultiDict[str, str]) -> Response:
     labels = settle(State(labels=fields.get("labels", ""))).labels
     if len(labelled_pairs(labels)) < ENOUGH:
         raise ValueError(f"DPO is trained on {ENOUGH} labels that prefer one answer; these are "

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from postgrad.studio.instruments.base import RUNS, ChoiceControl, Instrument, Slider
+from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.recordings import recording
 
 LANGUAGES = {"words": "English", "words-es": "Spanish"}  # the parts of the task that are asked in words
@@ -31,7 +32,7 @@ class State:
 
 
 @cache
-def read_examinations(path: Path, changed: int) -> list[dict]:
+def read_examinations(path: Path, changed: int) -> list[JsonDict]:
     """The examinations of a run that was asked in two languages; of any other, none."""
     try:
         rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
@@ -42,7 +43,7 @@ def read_examinations(path: Path, changed: int) -> list[dict]:
     return whole if len(whole) > 1 else []
 
 
-def language_runs() -> dict[str, dict]:
+def language_runs() -> dict[str, JsonDict]:
     """The package's recordings, then the runs that were examined in both languages: stages too."""
     found = {run["name"]: run for run in recording("languages")["runs"]}
     root = RUNS.get()
@@ -53,7 +54,7 @@ def language_runs() -> dict[str, dict]:
     return found
 
 
-def controls(state: State) -> tuple:
+def controls(state: State) -> Values:
     names = [(key, RECORDED[key][0] if key in RECORDED else key.removeprefix("run/"))
              for key in language_runs()]
     return (
@@ -69,12 +70,12 @@ def settle(state: State) -> State:
     return state
 
 
-def language_shares(row: dict, part: str) -> dict[str, float]:
+def language_shares(row: JsonDict, part: str) -> dict[str, float]:
     """What the replies to one part do, as the examination has it; of languages, among those with words."""
     return {name: row[f"{part}/{name}"] for name in MEASURES if f"{part}/{name}" in row}
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     run = language_runs()[state.source]
     rows = run["examinations"]
     at = min(range(len(rows)), key=lambda i: abs(rows[i]["step"] - state.progress / 100 * rows[-1]["step"]))
@@ -93,7 +94,7 @@ def compute(state: State) -> dict:
     }
 
 
-def insight(numbers: dict) -> str:
+def insight(numbers: JsonDict) -> str:
     here, start = numbers["here"], numbers["start"]
     when = f"After {numbers['step']} steps" if numbers["index"] else "Before training"
     was = f" (before, {whole_percent(start['worded'])})" if numbers["index"] else ""

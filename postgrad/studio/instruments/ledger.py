@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from postgrad.studio.instruments.base import RUNS, ChoiceControl, Instrument, Slider
+from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.recordings import recording
 
 MEASURES = {"pass@1": "one try", "pass@4": "several tries", "different_replies": "different replies"}
@@ -26,7 +27,7 @@ class State:
 
 
 @cache
-def read_ledger(path: Path, changed: int) -> dict | None:
+def read_ledger(path: Path, changed: int) -> JsonDict | None:
     """A run's ledger with two entries or more; None where it cannot be read."""
     from postgrad.runs import ledger
     try:
@@ -36,7 +37,7 @@ def read_ledger(path: Path, changed: int) -> dict | None:
     return found if found and len(found["entries"]) > 1 else None
 
 
-def ledger_books() -> dict[str, dict]:
+def ledger_books() -> dict[str, JsonDict]:
     kept = recording("ledger")
     found = {"zero": {"ledger": kept["ledger"], "command": kept["command"], "base": kept["base"]}}
     root = RUNS.get()
@@ -46,7 +47,7 @@ def ledger_books() -> dict[str, dict]:
     return found
 
 
-def controls(state: State) -> tuple:
+def controls(state: State) -> Values:
     names = [(key, key.partition("/")[2] or "recorded") for key in ledger_books()]
     return (
         ChoiceControl("measure", "Measured by", tuple(MEASURES.items())),
@@ -61,13 +62,13 @@ def settle(state: State) -> State:
     return state
 
 
-def first_problems(entry: dict, count: int) -> dict:
+def first_problems(entry: JsonDict, count: int) -> dict:
     """The entry as if so many problems had been asked."""
     return {**entry, "figures": {task: {name: values[:count] for name, values in figures.items()}
                                  for task, figures in entry["figures"].items()}}
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     from postgrad.runs import ledger
 
     book = ledger_books()[state.source]
@@ -87,7 +88,7 @@ def compute(state: State) -> dict:
     }
 
 
-def insight(numbers: dict) -> str:
+def insight(numbers: JsonDict) -> str:
     rows, text = numbers["rows"], numbers["text"]
     parts = [f"{said} {', '.join(row['task'] for row in rows if row['verdict'] == verdict)}"
              for verdict, said in WORDS.items() if any(row["verdict"] == verdict for row in rows)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider
+from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.pages import num
 from postgrad.studio.recordings import recording
 
@@ -32,7 +33,7 @@ CONTROLS = (
 
 
 @cache
-def paired_logps(sampler: str) -> tuple:
+def paired_logps(sampler: str) -> Values:
     """(the sampler's log-probabilities, the trainer's, mask), each [replies, tokens], in float64."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
@@ -58,7 +59,7 @@ def correction_weights(rule: str, cap: float, said, old, mask):
             "sequence": lambda: correction.sequence_banded(said, old, mask, widest=cap)}[rule]()
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     from postgrad.maths.kl import k3
 
     data, (said, old, mask) = recording("samplers"), paired_logps(state.sampler)
@@ -84,7 +85,7 @@ def compute(state: State) -> dict:
     }
 
 
-def furthest_tokens(said, old, touched) -> list[tuple]:
+def furthest_tokens(said, old, touched) -> list[Values]:
     """The tokens on which the two are furthest apart: (sampler's probability, trainer's, whether a limit has
     changed what it counts)."""
     order = (old - said).abs().argsort(descending=True, stable=True)[:DRAWN]
@@ -92,7 +93,7 @@ def furthest_tokens(said, old, touched) -> list[tuple]:
     return list(zip(*(column[order].tolist() for column in columns), strict=True))
 
 
-def rule_drawing(state: State, ratio, counts, touched) -> dict:
+def rule_drawing(state: State, ratio, counts, touched) -> JsonDict:
     """The rule as a line over all ratios, and where these tokens are on it."""
     limit, edge = state.cap, 1 / state.cap
     shape = {"none": [(0, 1), (WIDEST, 1)], "truncated": [(0, 0), (limit, limit), (WIDEST, limit)],
@@ -112,7 +113,7 @@ def histogram(apart: list[float]) -> list[int]:
     return bins
 
 
-def insight(numbers: dict) -> str:
+def insight(numbers: JsonDict) -> str:
     cap = num(numbers["cap"], 1)
     apart = (f"On {numbers['tokens']} tokens sampler and trainer are {num(numbers['mean_apart'])} nats apart "
              f"on average; their ratios go from {num(numbers['least'], 2)} to {num(numbers['most'], 2)}.")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider
+from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.recordings import recording
 
 SHARE = (0.0, 1.0)
@@ -60,7 +61,7 @@ def solved_curve(chooser: str, kind: str) -> list[float]:
     return [math.fsum(row[n] for row in rows) / len(rows) for n in range(SPENT)]
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     from postgrad.maths.intervals import mean_interval
 
     data, at = recording("choosing"), state.spent - 1
@@ -80,7 +81,7 @@ def compute(state: State) -> dict:
     }
 
 
-def curve_labels(curves: dict[str, list[float]]) -> list[tuple]:
+def curve_labels(curves: dict[str, list[float]]) -> list[Values]:
     """(chooser, colour, name, height) for the ends of the curves, kept apart from each other."""
     kinds, placed = {"verifier": "up", "judge": "reward", "vote": "policy"}, []
     for name in sorted(CHOOSERS, key=lambda name: -curves[name][-1]):
@@ -89,7 +90,7 @@ def curve_labels(curves: dict[str, list[float]]) -> list[tuple]:
     return placed
 
 
-def insight(numbers: dict) -> str:
+def insight(numbers: JsonDict) -> str:
     here, name = numbers["here"], numbers["name"]
     if numbers["spent"] == 1:
         return (f"One sample leaves nothing to choose: {percent_of(numbers['one'])} of the problems are "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider
+from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.pages import MINUS
 from postgrad.studio.recordings import recording
 
@@ -23,7 +24,7 @@ class State:
 
 
 @cache
-def right_counts() -> dict[str, dict]:
+def right_counts() -> dict[str, JsonDict]:
     """Right samples of each problem before and after RL, and of how many."""
     tries, pipeline = recording("tries"), recording("pipeline")
     found = {name: {"base": counts["base"], "rl": counts["rl"], "samples": tries["samples"],
@@ -39,7 +40,7 @@ def settle(state: State) -> State:
     return replace(state, k=min(state.k, right_counts()[state.task]["samples"]))
 
 
-def controls(state: State) -> tuple:
+def controls(state: State) -> Values:
     return (
         Slider("k", "Tries, k", 1, right_counts()[state.task]["samples"], 1),
         ChoiceControl("task", "Problems", tuple(TITLES.items())),
@@ -55,7 +56,7 @@ def pass_chances(task: str, who: str) -> list[list[float]]:
     return [[pass_at_k(data["samples"], c, k) for c in data[who]] for k in range(1, data["samples"] + 1)]
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     from postgrad.maths.intervals import gain_interval, mean_interval
 
     data = right_counts()[state.task]
@@ -81,7 +82,7 @@ def compute(state: State) -> dict:
     }
 
 
-def insight(numbers: dict) -> str:
+def insight(numbers: JsonDict) -> str:
     tries = "one try" if numbers["k"] == 1 else f"{numbers['k']} tries"
     gain, low, high = (as_points(x) for x in numbers["gain"])
     ahead = (f"RL is ahead by {gain} points ({low} to {high})" if numbers["gain"][1] > 0

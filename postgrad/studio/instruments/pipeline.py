@@ -10,6 +10,7 @@ from functools import cache
 from itertools import pairwise
 
 from postgrad.studio.instruments.base import ChoiceControl, Instrument, Remark, Slider, as_percent, first_true
+from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.recordings import recording
 
 STAGES = ("base", "sft", "rl")
@@ -34,7 +35,7 @@ class State:
     k: int = 1
 
 
-def controls(state: State) -> tuple:
+def controls(state: State) -> Values:
     prompts = recording("pipeline")["prompts"]
     return (
         ChoiceControl("stage", "Stage", tuple(TITLES.items())),
@@ -46,18 +47,18 @@ def controls(state: State) -> tuple:
 
 
 @cache
-def stage_figures(name: str, k: int) -> list[dict]:
+def stage_figures(name: str, k: int) -> list[JsonDict]:
     """The four figures of a stage, each with its interval over problems."""
     from postgrad.maths.intervals import mean_interval
     from postgrad.maths.passk import pass_at_k
     stage = next(s for s in recording("pipeline")["stages"] if s["name"] == name)
     words, questions = stage["measured"]["words"], stage["measured"]["questions"]
 
-    def row(name: str, about: str, values: list[float]) -> dict:
+    def row(name: str, about: str, values: list[float]) -> JsonDict:
         mean, low, high = mean_interval(values, (0.0, 1.0))
         return {"name": name, "about": about, "mean": mean, "low": low, "high": high}
 
-    def share(found: dict, part: str) -> list[float]:
+    def share(found: JsonDict, part: str) -> list[float]:
         return [count / found["samples"] for count in found[part]]
 
     solved = [pass_at_k(words["samples"], count, k) for count in words["right"]]
@@ -69,7 +70,7 @@ def stage_figures(name: str, k: int) -> list[dict]:
     ]
 
 
-def answer_verdict(said: dict, gold: str) -> str:
+def answer_verdict(said: JsonDict, gold: str) -> str:
     """right, wrong, or the right number in a form that the verifier does not pay."""
     numbers = re.findall(r"-?\d+", said["text"])
     if said["right"]:
@@ -77,7 +78,7 @@ def answer_verdict(said: dict, gold: str) -> str:
     return "right number, wrong form" if numbers and numbers[-1] == gold else "wrong"
 
 
-def changed_figures(rows: dict[str, list[dict]]) -> list[list[dict]]:
+def changed_figures(rows: dict[str, list[JsonDict]]) -> list[list[dict]]:
     """For each step between stages, the figures that changed by more than their intervals."""
     out = []
     for before, after in pairwise(STAGES):
@@ -87,7 +88,7 @@ def changed_figures(rows: dict[str, list[dict]]) -> list[list[dict]]:
     return out
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     from postgrad.maths.passk import pass_at_k
     data, at = recording("pipeline"), STAGES.index(state.stage)
     stages = {s["name"]: s for s in data["stages"]}
@@ -112,24 +113,24 @@ def compute(state: State) -> dict:
     }
 
 
-def went_to(n: dict, row: int, digits: int = 0) -> str:
+def went_to(n: JsonDict, row: int, digits: int = 0) -> str:
     """How a figure went from the stage before to this one."""
     return " to ".join(as_percent(n["figures"][stage][row]["mean"], digits)
                        for stage in (n["earlier"], n["stage"]))
 
 
-def has_risen(n: dict, row: int) -> bool:
+def has_risen(n: JsonDict, row: int) -> bool:
     """Whether a figure rose by more than its intervals."""
     return n["figures"][n["stage"]][row]["low"] > n["figures"][n["earlier"]][row]["high"]
 
 
-def intervals_overlap(n: dict, row: int) -> bool:
+def intervals_overlap(n: JsonDict, row: int) -> bool:
     """Whether the intervals of a figure, now and before, overlap."""
     now, then = n["figures"][n["stage"]][row], n["figures"][n["earlier"]][row]
     return now["low"] <= then["high"] and then["low"] <= now["high"]
 
 
-def tries_of(n: dict) -> str:
+def tries_of(n: JsonDict) -> str:
     return "one try" if n["k"] == 1 else f"{n['k']} tries"
 
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.runs import Run
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import form_handler, fragment
 
 EMBEDDED = {"Pretrained": "tiny", "SFT": "tiny-chat"}
@@ -42,7 +43,7 @@ def sampler_of(model: str, changed: int):
     return LocalSampler(*open_model(model))
 
 
-def greedy_reply(model: str, question: str, changed: int = 0) -> dict:
+def greedy_reply(model: str, question: str, changed: int = 0) -> JsonDict:
     """The model's greedy reply, and whether it is in the form that the verifier asks for."""
     from postgrad.data.tasks import load_task
     from postgrad.records import Prompt
@@ -53,7 +54,7 @@ def greedy_reply(model: str, question: str, changed: int = 0) -> dict:
     return {"text": rollout.text, "formed": verdict.parts["format"] == 1}
 
 
-def replies_fragment(request: Request, fields: ImmutableMultiDict) -> Response:
+def replies_fragment(request: Request, fields: ImmutableMultiDict[str, str]) -> Response:
     question = " ".join(fields.get("question", "").split())
     if not question or len(question) > LONGEST:
         raise ValueError(f"A problem has 1 to {LONGEST} characters; this has {len(question)}.")

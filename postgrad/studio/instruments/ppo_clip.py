@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from postgrad.studio.instruments.base import Instrument, Remark, Slider, close, first_true
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import MINUS
 
 LOWEST, HIGHEST = 0.02, 4.0  # the ratios that are drawn
@@ -30,7 +31,7 @@ CONTROLS = (
 )
 
 
-def surrogate_at(ratios: list[float], advantage: float, low: float, high: float) -> list[dict]:
+def surrogate_at(ratios: list[float], advantage: float, low: float, high: float) -> list[JsonDict]:
     """The trainer's surrogate at each ratio, its sign turned so that more is better,
     and its gradient on log pi by autograd."""
     import torch
@@ -53,11 +54,11 @@ def corners(edges: list[float]) -> list[float]:
     return sorted({LOWEST, 1.0, *(x for x in inner if LOWEST < x < HIGHEST), HIGHEST})
 
 
-def ratio_curve(points: list[dict], name: str) -> list[tuple[float, float]]:
+def ratio_curve(points: list[JsonDict], name: str) -> list[tuple[float, float]]:
     return [(p["ratio"], p[name]) for p in points]
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     """The point, the clipped objective over all ratios, and the raw one:
     the same function with the clip opened wide."""
     edges = [1 - state.low, 1 + state.high]
@@ -74,7 +75,7 @@ def compute(state: State) -> dict:
     }
 
 
-def clips_of_rows() -> list[dict]:
+def clips_of_rows() -> list[JsonDict]:
     """The clips of the table's rows that use this surrogate; rows with the same clip together."""
     from postgrad.maths.surrogate import clipped_ratio
     from postgrad.methods import METHODS, constants_of
@@ -87,13 +88,13 @@ def clips_of_rows() -> list[dict]:
     return [{"names": found, "low": low, "high": high} for (low, high), found in names.items()]
 
 
-def went_wrong_way(n: dict) -> bool:
+def went_wrong_way(n: JsonDict) -> bool:
     """Outside the clip on the side that the advantage wants to leave."""
     low, high = n["edges"]
     return n["ratio"] < low if n["advantage"] > 0 else n["ratio"] > high
 
 
-def is_unclipped(n: dict) -> bool:
+def is_unclipped(n: JsonDict) -> bool:
     """Whether the gradient and the objective are those without a clip."""
     return close(n["gradient"], n["ratio"] * n["advantage"]) and close(n["objective"], n["raw"])
 
@@ -102,7 +103,7 @@ def signed_text(value: float) -> str:
     return f"{value:+.3f}".replace("-", MINUS)
 
 
-def clipped_edge(n: dict) -> float:
+def clipped_edge(n: JsonDict) -> float:
     """The edge that a clipped ratio counts as."""
     return n["edges"][1] if n["advantage"] > 0 else n["edges"][0]
 

@@ -12,6 +12,7 @@ from functools import cache, lru_cache
 
 from postgrad.studio.instruments import trial
 from postgrad.studio.instruments.base import Instrument, Remark, as_percent, first_true
+from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.pages import num
 from postgrad.studio.recordings import FOLDER, recording
 
@@ -42,7 +43,7 @@ def settle(state: State) -> State:
 
 
 @lru_cache(maxsize=1)
-def answer_vectors() -> tuple:
+def answer_vectors() -> Values:
     """The features of both answers of each pair, as reward_head.features made them: to label [N, 2, D],
     unseen [M, 2, D]."""
     from safetensors.torch import load_file
@@ -80,7 +81,7 @@ def unseen_accuracy(labels: str) -> float:
     return ranking_accuracy((y[:, 0] - y[:, 1]) @ head_after(labels), quality[:, 0] - quality[:, 1])
 
 
-def simulated_labels(items: list[dict], *, noise: float, length_bias: float) -> str:
+def simulated_labels(items: list[JsonDict], *, noise: float, length_bias: float) -> str:
     """The labels of the task's own simulated annotator: quality, a liking for long replies, and errors."""
     rng, out = random.Random("annotator"), ""
     for item in items:
@@ -123,7 +124,7 @@ def quality_in_words() -> str:
             "than a plain wrong one")
 
 
-def last_pair(labels: str) -> dict | None:
+def last_pair(labels: str) -> JsonDict | None:
     """The last label that was trained on, worked: rewards, probability, loss, by the head that came of it."""
     import torch
 
@@ -138,7 +139,7 @@ def last_pair(labels: str) -> dict | None:
             "loss": float(loss)}
 
 
-def judged_pair(item: dict, scores: list[float]) -> dict:
+def judged_pair(item: JsonDict, scores: list[float]) -> dict:
     alike = (scores[0] > scores[1]) == (item["quality"][0] > item["quality"][1])
     return {**item, "scores": scores, "alike": alike}
 
@@ -154,7 +155,7 @@ def unseen_scores(labels: str, unseen: int) -> list[float]:
     return (answer_vectors()[1][unseen] @ head_after(labels)).tolist()
 
 
-def label_table(items: list[dict], labels: str) -> list[dict]:
+def label_table(items: list[JsonDict], labels: str) -> list[dict]:
     """What was labelled, the newest first: the answer that won and the one that lost, and what the head that
     came of it says of the pair."""
     gaps, rows = label_gaps(labels), []
@@ -166,7 +167,7 @@ def label_table(items: list[dict], labels: str) -> list[dict]:
     return rows[::-1]
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     data, labels = recording("pairs"), state.labels
     items, at = data["to_label"], len(labels)
     left, given = at < len(items), len(trained_items(labels))
@@ -190,7 +191,7 @@ def compute(state: State) -> dict:
     }
 
 
-def accuracy_text(n: dict) -> str:
+def accuracy_text(n: JsonDict) -> str:
     labels = "label" if n["given"] == 1 else "labels"
     return (f"After {n['given']} {labels} the model ranks {as_percent(n['accuracy'])} of "
             f"{n['unseen_pairs']} unseen pairs as their true quality does")

@@ -24,6 +24,7 @@ from postgrad.studio.instruments.base import (
     Toggle,
     first_true,
 )
+from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.pages import num
 
 EMBEDDED = PACKAGE / "models" / "embedded" / "overoptimise" / "curves.json"
@@ -44,7 +45,7 @@ class State:
 
 
 @cache
-def read_curves(path: Path, changed: int) -> dict:
+def read_curves(path: Path, changed: int) -> JsonDict:
     """A lab's curves. Of a file that was damaged, a lab without policies:
     it is listed, and says so when it is chosen."""
     try:
@@ -53,7 +54,7 @@ def read_curves(path: Path, changed: int) -> dict:
         return {"recipe": "overoptimise", "policies": []}
 
 
-def available_labs() -> dict[str, dict]:
+def available_labs() -> dict[str, JsonDict]:
     """The labs that can be shown, by the name that the control gives them:
     the package's, then those of the runs folder."""
     found = {f"seed-{run['seed']}": run for run in read_curves(EMBEDDED, 0)["runs"]}
@@ -64,7 +65,7 @@ def available_labs() -> dict[str, dict]:
     return found
 
 
-def controls(state: State) -> tuple:
+def controls(state: State) -> Values:
     """The penalties go as far as any lab's."""
     here = available_labs()
     most = max(p["kl_weight"] for lab in here.values() for p in lab["policies"])
@@ -79,7 +80,7 @@ def controls(state: State) -> tuple:
     )
 
 
-def interpolated_policy(low: dict, high: dict, beta: float) -> dict:
+def interpolated_policy(low: JsonDict, high: dict, beta: float) -> dict:
     """A policy that was not trained: each point on the straight line between two that were, at the same step.
     Where the turn would be is read off as the recipe does."""
     from postgrad.recipes.pipelines.overoptimise import turning
@@ -92,7 +93,7 @@ def interpolated_policy(low: dict, high: dict, beta: float) -> dict:
     return low | {"kl_weight": beta, "points": points, "turning": turning(points), "minutes": 0.0}
 
 
-def policy_at(policies: list[dict], beta: float) -> tuple[dict, tuple[float, ...]]:
+def policy_at(policies: list[JsonDict], beta: float) -> tuple[dict, tuple[float, ...]]:
     """The policy of that penalty, and the logged penalties that it was made of: one where it was logged or is
     the nearest that was, two where it lies between them."""
     ordered = sorted(policies, key=lambda p: p["kl_weight"])
@@ -113,7 +114,7 @@ def rank_chances(n: int, samples: int = SIZES[-1]) -> list[float]:
     return [best_of_n(ranks, [float(i == rank) for i in ranks], n) for rank in ranks]
 
 
-def why_missing(state: State, lab: dict) -> str:
+def why_missing(state: State, lab: JsonDict) -> str:
     """Why there is nothing to show, or ""."""
     name = state.source.partition("/")[2]
     if not lab["policies"]:
@@ -123,7 +124,7 @@ def why_missing(state: State, lab: dict) -> str:
     return ""
 
 
-def compute(state: State) -> dict:
+def compute(state: State) -> JsonDict:
     """The policy of that penalty, where its training stands, its highest point, and best-of-n beside it."""
     from postgrad.maths.select import best_of_n_kl
 
@@ -152,7 +153,7 @@ def compute(state: State) -> dict:
     }
 
 
-def source_note(n: dict) -> str:
+def source_note(n: JsonDict) -> str:
     """Which runs the numbers are of, where that is not plain from the control."""
     if len(n["logged"]) == 2:
         low, high = n["logged"]
@@ -162,12 +163,12 @@ def source_note(n: dict) -> str:
     return ""
 
 
-def sourced(n: dict, words: str) -> str:
+def sourced(n: JsonDict, words: str) -> str:
     begin = source_note(n)
     return begin + (words[0].lower() + words[1:] if begin else words)
 
 
-def since_peak(n: dict) -> str:
+def since_peak(n: JsonDict) -> str:
     """What has happened since the highest point of the true quality."""
     top, here = n["peak"], n["here"]
     who = "the most sceptical of three reward models" if n["ensemble"] else "the reward model"
@@ -178,7 +179,7 @@ def since_peak(n: dict) -> str:
     return f"{said}: the policy pleases {who} by its mistakes." if pleased else f"{said}."
 
 
-def gone_up(n: dict) -> str:
+def gone_up(n: JsonDict) -> str:
     start, here = n["start"], n["here"]
     return (f"So far both are above where they began: the proxy from {num(start['proxy'], 2)} to "
             f"{num(here['proxy'], 2)}, true quality from {num(start['true'], 2)} to {num(here['true'], 2)}, "

@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import median
 
 from postgrad.studio.instruments.base import Remark, first_true
+from postgrad.studio.json_types import JsonDict
 
 PAIRS = 4
 RANKS, RATES = "abt", "12345"
@@ -65,7 +66,7 @@ def first_wins(ratings: list[int]) -> int:
     return (ratings[0] > ratings[1]) - (ratings[0] < ratings[1])
 
 
-def trial_result(given: list[str]) -> dict:
+def trial_result(given: list[str]) -> JsonDict:
     """Of a trial that is over: seconds for a pair, and the pairs judged alike both times, by either way."""
     rank, rate, took = {}, {}, {"rank": [], "rate": []}
     for word, (kind, pair, side) in zip(given, ORDER, strict=True):
@@ -83,7 +84,7 @@ def trial_result(given: list[str]) -> dict:
                         "rate": median(a + b for a, b in list(pairwise(took["rate"]))[::2])}}
 
 
-def trial_state(text: str, items: list[dict]) -> dict:
+def trial_state(text: str, items: list[JsonDict]) -> dict:
     """How far a trial is: what is asked next, or what came of it. The pairs are the last that there are to
     label, so that few have met them."""
     given, shown = trial_answers(text), items[-PAIRS:]
@@ -98,7 +99,7 @@ def trial_state(text: str, items: list[dict]) -> dict:
             "of": len(ORDER), "answers": sides if kind == "rank" else [item["answers"][side]]}
 
 
-def trial_figures(n: dict) -> str:
+def trial_figures(n: JsonDict) -> str:
     times, alike = n["seconds"], n["alike"]
     return (f"Ranking took you {times['rank']:.1f} s a pair and rating {times['rate']:.1f} s; you agreed "
             f"with yourself on {alike['rank']} of {n['pairs']} pairs by ranking, on {alike['rate']} by "

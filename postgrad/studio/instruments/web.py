@@ -8,10 +8,11 @@ from starlette.routing import Route
 
 from postgrad.studio.instruments import INSTRUMENTS, instrument_context, instrument_named
 from postgrad.studio.instruments.base import RUNS, Instrument
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import fragment, full_page
 
 
-def first_numbers(instrument: Instrument) -> dict:
+def first_numbers(instrument: Instrument) -> JsonDict:
     """The numbers of the state that an instrument begins with."""
     return instrument.numbers(instrument.settle(instrument.state()))
 

@@ -27,6 +27,7 @@ from postgrad.data.items import Item
 from postgrad.data.preferences import ask_of
 from postgrad.data.store import Store
 from postgrad.maths.intervals import grouped_interval
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.label.reward_head import MODEL, FeatureReader, fit_head, standardised, win_share
 
 FOLDS = 5
@@ -51,7 +52,8 @@ def fold_of(item: Item) -> int:
     return int(hashlib.sha256(ask_of(item.messages).encode()).hexdigest(), 16) % FOLDS
 
 
-def cross_validate(judged: Sequence[tuple[Item, str]], ahead: Sequence[Item], reader: CachedReader) -> dict:
+def cross_validate(judged: Sequence[tuple[Item, str]], ahead: Sequence[Item],
+                   reader: CachedReader) -> JsonDict:
     """Held-out accuracy with its interval, and the chance that a wins for every item:
     each by a head that has not seen it."""
     began = time.perf_counter()
@@ -105,7 +107,7 @@ def chance_of(head: Tensor, states: Tensor) -> Tensor:  # [D], [N, 2, D] -> [N]
     return torch.sigmoid(a - b)
 
 
-def train_on_store(path: str, reader: CachedReader) -> dict:
+def train_on_store(path: str, reader: CachedReader) -> JsonDict:
     """A training on what the store holds now: one judgement an item, by the majority of its labellers."""
     with Store.open(path, create=False) as store:
         judged = [(item, choice) for item, choice, _ in store.judged()]

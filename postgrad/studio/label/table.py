@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from postgrad.data.items import CHOICES, Item, check_labeller
 from postgrad.data.store import Store
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.label.workers import RewardTrainer
 from postgrad.studio.pages import app_object, form_handler, fragment, full_page, open_store
 
@@ -81,7 +82,7 @@ def table_page(request: Request) -> Response:
                      formats=FORMATS)
 
 
-def row_fragment(request: Request, item: str, message: str = "", back: dict | None = None) -> Response:
+def row_fragment(request: Request, item: str, message: str = "", back: JsonDict | None = None) -> Response:
     """One line of the table as it stands now; `back`: the fields of a form that undoes what was just done."""
     with open_store(request) as store:
         both = [*label_rows(request, store), *label_rows(request, store, removed=True)]

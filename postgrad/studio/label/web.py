@@ -21,6 +21,7 @@ from starlette.routing import Route
 import postgrad
 from postgrad.data.items import agreement, check_labeller, counts
 from postgrad.data.store import Store
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.label import table as label_data
 from postgrad.studio.label.workers import FIRST, PairMaker, RewardTrainer
 from postgrad.studio.pages import app_object, form_handler, fragment, full_page, open_store
@@ -40,7 +41,7 @@ def labeller_of(request: Request) -> str:
 
 # what the page shows
 
-def next_pair(store: Store | None, labeller: str, item: str = "", message: str = "") -> dict:
+def next_pair(store: Store | None, labeller: str, item: str = "", message: str = "") -> JsonDict:
     """The pair that comes next for this labeller, or the item that was asked for, and how far they are."""
     asked, was = ((None, None) if store is None else store.asked(item, labeller) if item
                   else (store.next(labeller), None))
@@ -50,7 +51,7 @@ def next_pair(store: Store | None, labeller: str, item: str = "", message: str =
             "message": message}
 
 
-def reward_model_status(request: Request, store: Store | None) -> dict:
+def reward_model_status(request: Request, store: Store | None) -> JsonDict:
     """The reward model as it stands, and how far labellers agree. Starts a training where one is due."""
     trainer = app_object(request, "reward_trainer", RewardTrainer)
     choices = [(None, by) for by in store.choices()] if store else []
@@ -62,7 +63,7 @@ def reward_model_status(request: Request, store: Store | None) -> dict:
             "to_go": max(0, FIRST - found["judged"])}
 
 
-def making_form(request: Request, store: Store | None) -> dict:
+def making_form(request: Request, store: Store | None) -> JsonDict:
     """What the form that makes pairs offers, and what has become of the last one."""
     return {"maker": app_object(request, "pair_maker", PairMaker),
             "models": sampling_models(request.app.state.runs), "tasks": task_names(),

@@ -14,12 +14,14 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from postgrad.studio.json_types import JsonDict
+
 HOME = Path(__file__).parents[3]  # the folder that holds the package
 # judgements before the first training; changes before the next, at least
 FIRST, STEP = 10, 5
 
 
-def python_process(*words: str, **more) -> subprocess.Popen:
+def python_process(*words: str, **more) -> subprocess.Popen[str]:
     """A process of this very package, whatever folder the server was started in."""
     path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen([sys.executable, "-m", *words], env=os.environ | {"PYTHONPATH": path}, text=True,
@@ -81,7 +83,7 @@ class RewardTrainer:
                 if not self.busy:
                     return
 
-    def _ask(self) -> dict:
+    def _ask(self) -> JsonDict:
         """One training, in the process that has the model in memory; a process that has died is replaced."""
         if self._process is None or self._process.poll() is not None:
             self._process = python_process("postgrad.studio.label.reward_process", str(self.store),
@@ -138,7 +140,7 @@ class PairMaker:
             self._process.terminate()
 
 
-def pairs_made_text(found: dict) -> str:
+def pairs_made_text(found: JsonDict) -> str:
     known = f", {found['known']} were known" if found["known"] else ""
     skipped = f", {found['skipped']} prompts skipped, for the answers were equal" if found["skipped"] else ""
     return f"{found['added']} new pairs{known}{skipped}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import fragment, full_page
 from postgrad.studio.runs import curves, samples
 from postgrad.studio.runs.listing import run_list
@@ -50,7 +51,7 @@ def row_constants(trace: Trace) -> dict[str, str]:
     return flat_config(kept, "method.") if isinstance(kept, dict) else {}
 
 
-def paired_samples(request: Request, found: dict[str, Trace]) -> dict:
+def paired_samples(request: Request, found: dict[str, Trace]) -> JsonDict:
     """Samples of all runs on one prompt: the pair-th, from 1,
     of those prompts that every run has samples of."""
     shared = shared_prompts({name: trace.prompts.refresh() for name, trace in found.items()})

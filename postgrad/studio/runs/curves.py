@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from postgrad.runs import explain, number
 from postgrad.runs.report import extremes
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.runs.traces import EVALS, Trace
 
 POINTS = 800  # of a curve at first sight; what comes later is appended as it is
@@ -51,7 +52,7 @@ def chosen_metrics(traces: list[Trace]) -> tuple[list[str], list[str]]:
     return first, sorted(n for n in names if n not in first)
 
 
-def metric_description(name: str) -> dict:
+def metric_description(name: str) -> JsonDict:
     """Label, unit and colour of a metric, and the sentences that `postgrad explain` has."""
     log, metric = ("evals", name.removeprefix(EVALS)) if name.startswith(EVALS) else ("metrics", name)
     label, unit, role = SHOWN.get(name, (metric if log == "metrics" else f"{metric}, held out", "", "policy"))
@@ -71,7 +72,7 @@ def six_digits(value: float) -> float | None:
 
 
 def curve_points(name: str, trace: Trace, most: int = POINTS, between: tuple[float, float]
-                 | None = None) -> dict:
+                 | None = None) -> JsonDict:
     """One run's curve: steps, values, and the intervals of examinations."""
     steps, values = trace.column(name)
     if between:
@@ -89,7 +90,8 @@ def curve_points(name: str, trace: Trace, most: int = POINTS, between: tuple[flo
     return found
 
 
-def chart_curves(traces: dict[str, Trace], names: list[str], later: Sequence[str] = ()) -> dict[str, dict]:
+def chart_curves(traces: dict[str, Trace], names: list[str], later: Sequence[str] = ()) -> dict[str,
+                                                                                                JsonDict]:
     """What the page's charts are drawn from: {"reward": {"label", ..., "series":
     [{"run", "steps", "values"}]}}
 

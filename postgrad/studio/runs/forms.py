@@ -16,6 +16,7 @@ from dataclasses import fields
 from functools import cache
 
 from postgrad import recipes
+from postgrad.studio.json_types import JsonDict, Values
 from postgrad.system.parse import parse_settings
 from postgrad.system.settings import Configurable, Settings, configurables_of, flat_settings
 
@@ -23,7 +24,7 @@ OWN = "mytask.py"  # stands where a task of one's own is to be named
 
 
 @cache
-def recipe_menu() -> list[dict]:
+def recipe_menu() -> list[JsonDict]:
     """Everything that can be trained, with its named settings: {"name": "grpo", "about", "settings":
     [("words", ...)], ...}"""
     from postgrad.methods import METHODS
@@ -56,7 +57,7 @@ def setting_text(value) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def form_sections(spec: str, given: Mapping[str, str]) -> list[dict]:
+def form_sections(spec: str, given: Mapping[str, str]) -> list[JsonDict]:
     """The form: its groups of settings, the recipe's own first, then the row's constants. given: what was
     typed, by dotted key."""
     config = starting_config(spec)
@@ -72,7 +73,7 @@ def form_sections(spec: str, given: Mapping[str, str]) -> list[dict]:
     return groups
 
 
-def config_groups(config, name: str = "") -> Iterator[dict]:
+def config_groups(config, name: str = "") -> Iterator[JsonDict]:
     """A config and the groups of settings in it, each followed by those inside it:
     "", optim, optim.adapter ..."""
     prefix = f"{name}." if name else ""
@@ -83,7 +84,7 @@ def config_groups(config, name: str = "") -> Iterator[dict]:
             yield from config_groups(value, prefix + f.name)
 
 
-def form_field(config, f, prefix: str, given: Mapping[str, str]) -> dict:
+def form_field(config, f, prefix: str, given: Mapping[str, str]) -> JsonDict:
     kind, now = typing.get_type_hints(type(config))[f.name], setting_text(getattr(config, f.name))
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     key = prefix + f.name
@@ -94,7 +95,7 @@ def form_field(config, f, prefix: str, given: Mapping[str, str]) -> dict:
             "optional": type(None) in options or f.default is None}
 
 
-def constant_field(row: Configurable, name: str, value, given: Mapping[str, str]) -> dict:
+def constant_field(row: Configurable, name: str, value, given: Mapping[str, str]) -> JsonDict:
     """A constant of the row as a field of the form."""
     key, now = f"method.{name}", setting_text(value)
     about, when = row.words(name)
@@ -104,7 +105,7 @@ def constant_field(row: Configurable, name: str, value, given: Mapping[str, str]
             "number": isinstance(value, int | float) and not isinstance(value, bool), "optional": False}
 
 
-def fitted_memory(config) -> tuple:
+def fitted_memory(config) -> Values:
     """(the config with what is open chosen, the sentence about it, its bytes by part and at the peak).
 
     As it is where that cannot be known here: a form fetches nothing, and a task may still be unwritten.
@@ -137,7 +138,7 @@ def check_models(config) -> None:
             open_folder(name)
 
 
-def plan_command(spec: str, given: Mapping[str, str], folder: str) -> dict:
+def plan_command(spec: str, given: Mapping[str, str], folder: str) -> JsonDict:
     """What would be started: {"words", "command", "changes", "error", "memory", "chosen"}.
 
     A value that is the setting's own is left out.

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.runs import Run
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import form_fields, fragment, full_page, require_own_machine, why_closed
 from postgrad.studio.runs import processes
 from postgrad.studio.runs.traces import existing_run_folder, find_runs, run_address, run_folder, run_id_parts
@@ -41,7 +42,7 @@ def settings_in(given: Mapping[str, str]) -> dict[str, str]:
     return {key.removeprefix("set."): value for key, value in given.items() if key.startswith("set.")}
 
 
-def plan_run(root: Path, given: Mapping[str, str]) -> dict:
+def plan_run(root: Path, given: Mapping[str, str]) -> JsonDict:
     """What a form asks for; what is wrong with the name is told like what is wrong with a value."""
     from postgrad.studio.runs import forms
     spec = given.get("recipe") or FIRST
@@ -100,7 +101,7 @@ def start_response(request: Request, root: Path, given: Mapping[str, str]) -> Re
     return redirect_to(run_address(made["name"]))
 
 
-def start_planned(root: Path, given: Mapping[str, str], **note) -> dict:
+def start_planned(root: Path, given: Mapping[str, str], **note) -> JsonDict:
     """The plan of a form, and its run started unless something is wrong with it. note: kept with the
     process."""
     made = plan_run(root, given)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import fragment, full_page
 from postgrad.studio.runs import live, pipelines, processes
 from postgrad.studio.runs.shared import traces_of
@@ -17,7 +18,7 @@ SORTS = {"created": "created", "id": "run", "state": "state", "method": "method"
          "step": "step", "reward": "reward", "pass@1": "pass@1", "kl": "KL", "seconds": "time"}
 
 
-def run_list(request: Request) -> dict:
+def run_list(request: Request) -> JsonDict:
     root, given = request.app.state.runs, request.query_params
     rows = traces_of(request).summaries()
     taken = {row["id"] for row in rows}
@@ -41,11 +42,11 @@ def run_list(request: Request) -> dict:
             "pipelines": [(name, run_address(name)) for name in pipelines.pipeline_names(root)]}
 
 
-def searchable_text(row: dict) -> str:
+def searchable_text(row: JsonDict) -> str:
     return " ".join(str(row[k] or "") for k in ("id", "state", "method", "recipe", "model", "task")).lower()
 
 
-def sort_key(key: str) -> Callable[[dict], object]:
+def sort_key(key: str) -> Callable[[JsonDict], object]:
     return lambda row: str(row[key]) if key in ("id", "state", "method", "model") else row[key]
 
 

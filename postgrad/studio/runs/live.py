@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from postgrad.runs import dumps, number
 from postgrad.runs.disk import is_held
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.runs import progress as pace
 from postgrad.studio.runs.progress import current_state
 from postgrad.studio.runs.samples import safe_text
@@ -34,7 +35,7 @@ MOST = 2000         # rows in one message; a page that lacks more reads its curv
 WATCHED = 12        # runs on one page
 
 
-def row_numbers(row: dict) -> dict:
+def row_numbers(row: JsonDict) -> dict:
     """A row for the page: its step and numbers. What is not finite becomes null, a gap in the curve."""
     found = {k: number(v) for k, v in row.items() if k != "step" and not isinstance(v, list)}
     lists = {k: [number(x) for x in v] for k, v in row.items() if isinstance(v, list) and len(v) == 2}
@@ -42,7 +43,7 @@ def row_numbers(row: dict) -> dict:
             **{k: v for k, v in lists.items() if all(map(math.isfinite, v))}}
 
 
-def event_view(row: dict) -> dict:
+def event_view(row: JsonDict) -> dict:
     """An event for the page."""
     return {"step": row.get("step"), "kind": safe_text(row.get("kind", "")),
             "text": safe_text(row.get("text", ""))}
@@ -60,7 +61,7 @@ class WatchedRun:
     def cursor(self) -> list[int]:
         return [tail.at for tail in self.tails]
 
-    def news(self) -> dict | None:
+    def news(self) -> JsonDict | None:
         new = {tail.log: tail.new()[0] for tail in self.tails}
         state = current_state(self.root, self.name, self.run.state())
         now = {"state": state.get("state"), "step": self.trace.refresh().step, "steps": state.get("steps"),

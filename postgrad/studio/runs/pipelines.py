@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 
 from postgrad.runs import number
 from postgrad.runs.rows import read_json
+from postgrad.studio.json_types import JsonDict, JsonMapping
 from postgrad.studio.pages import format_share, fragment, full_page, num
 from postgrad.studio.runs import live
 from postgrad.studio.runs.samples import as_list, safe_text
@@ -51,16 +52,16 @@ def pipeline_names(root: Path) -> list[str]:
     return [name for name in above if name and holds_pipeline(root, name)]
 
 
-def read_if_present(path: Path) -> dict:
+def read_if_present(path: Path) -> JsonDict:
     """A file of a pipeline; {} where it is not there yet."""
     return read_json(path) if path.is_file() else {}
 
 
-def as_mapping(value: object) -> Mapping:
+def as_mapping(value: object) -> JsonMapping:
     return value if isinstance(value, Mapping) else {}
 
 
-def pipeline_steps(request: Request, name: str) -> Iterator[dict]:
+def pipeline_steps(request: Request, name: str) -> Iterator[JsonDict]:
     folder = run_folder(request.app.state.runs, name)
     spent = as_mapping(read_if_present(folder / "state.json").get("seconds"))
     for step in as_list(read_if_present(folder / "pipeline.json").get("steps"))[:MOST]:
@@ -72,7 +73,7 @@ def pipeline_steps(request: Request, name: str) -> Iterator[dict]:
         yield row | (run_step(request, f"{name}/{own}") if kind == "run" else file_step(folder, kind, own))
 
 
-def run_step(request: Request, name: str) -> dict:
+def run_step(request: Request, name: str) -> JsonDict:
     """How a run stands."""
     try:
         found = traces_of(request).get(name).summary(name)
@@ -87,7 +88,7 @@ def run_step(request: Request, name: str) -> dict:
             "figures": ", ".join(filter(None, (latest, passed)))}
 
 
-def file_step(folder: Path, kind: str, own: str) -> dict:
+def file_step(folder: Path, kind: str, own: str) -> JsonDict:
     """How a step stands that leaves a file: data, or a measurement."""
     try:
         run_id_parts(own)
@@ -98,7 +99,7 @@ def file_step(folder: Path, kind: str, own: str) -> dict:
     return {"state": "done" if found else "waiting", "figures": ", ".join(figure_texts(found))}
 
 
-def figure_texts(found: Mapping, before: str = "") -> Iterator[str]:
+def figure_texts(found: JsonMapping, before: str = "") -> Iterator[str]:
     """The figures of a measurement in a few words; those inside a part of it with the part's name."""
     for key in FIGURES:
         if isinstance(found.get(key), int | float):
@@ -108,7 +109,7 @@ def figure_texts(found: Mapping, before: str = "") -> Iterator[str]:
             yield from figure_texts(as_mapping(inner), f"{safe_text(part)} " if part != "figures" else " ")
 
 
-def summary_tables(summary: Mapping) -> list[dict]:
+def summary_tables(summary: JsonMapping) -> list[JsonDict]:
     """The tables of a summary as text: {"title", "columns", "rows"}."""
     found = []
     for title, given in as_mapping(summary.get("tables")).items():
@@ -120,7 +121,7 @@ def summary_tables(summary: Mapping) -> list[dict]:
     return found
 
 
-def table_cell(row: Mapping, column: str) -> str:
+def table_cell(row: JsonMapping, column: str) -> str:
     value, interval = row.get(column), as_list(row.get(f"{column}_interval"))
     if isinstance(value, list):
         return " to ".join(num(number(x)) for x in value[:2])
@@ -129,7 +130,7 @@ def table_cell(row: Mapping, column: str) -> str:
     return f"{text} ({low_to_high})" if len(interval) == 2 else text
 
 
-def pipeline_context(request: Request, name: str) -> dict:
+def pipeline_context(request: Request, name: str) -> JsonDict:
     root = request.app.state.runs
     folder = run_folder(root, name)
     begun, rows = read_if_present(folder / "pipeline.json"), list(pipeline_steps(request, name))

@@ -18,11 +18,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 from postgrad.runs.disk import is_held
+from postgrad.studio.json_types import JsonDict, JsonMapping
 from postgrad.studio.runs.traces import run_folder, run_id_parts
 
 OUTPUT = ".output"
@@ -37,7 +38,7 @@ def output_file(root: Path, name: str) -> Path:
 
 
 def start_process(root: Path, name: str, words: Sequence[str], *, anew: bool, patience: float = 0.0,
-                  note: Mapping = MappingProxyType({})) -> int:
+                  note: JsonMapping = MappingProxyType({})) -> int:
     """Starts `python -m postgrad WORDS`; -> its process id.
 
     anew: what an earlier one said is cleared away. patience: seconds that are given to an earlier one to
@@ -79,7 +80,7 @@ def process_alive(root: Path, name: str) -> bool:
     return is_held(output_file(root, name))
 
 
-def process_note(root: Path, name: str) -> dict:
+def process_note(root: Path, name: str) -> JsonDict:
     """What was kept of the process that was started here last for a run; {}: none was."""
     path = output_file(root, name).with_suffix(".json")
     return json.loads(path.read_text()) if path.is_file() else {}

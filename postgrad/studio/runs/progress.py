@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import dur, num
 from postgrad.studio.runs import processes
 from postgrad.studio.runs.traces import Trace, finite_or_none
@@ -15,7 +16,7 @@ from postgrad.system.throughput import RECENT, throughput_words
 ENDED = ("stopped", "interrupted", "failed")
 
 
-def current_state(root: Path, name: str, state: dict) -> dict:
+def current_state(root: Path, name: str, state: JsonDict) -> dict:
     """The state of a run; "resuming" where it stands still and a process is on its way to go on with it.
 
     The process that left it there may live a moment longer, and has another id.

@@ -11,6 +11,7 @@ import math
 import re
 
 from postgrad.runs import number
+from postgrad.studio.json_types import JsonDict, JsonList
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 LEVELS = 6
@@ -36,7 +37,7 @@ def safe_text(text: object) -> str:
     return CONTROLS.sub("\ufffd", str(text).replace("\r\n", "\n"))
 
 
-def as_list(value) -> list:
+def as_list(value) -> JsonList:
     return value if isinstance(value, list) else []
 
 
@@ -44,22 +45,22 @@ def finite_number(value) -> float | None:
     return found if math.isfinite(found := number(value)) else None
 
 
-def prompt_groups(rows: list[dict]) -> list[dict]:
+def prompt_groups(rows: list[JsonDict]) -> list[dict]:
     """The samples by prompt, in the order of their numbers;
     mean and population std of the scores as GRPO takes them."""
-    found: dict[str, list[dict]] = {}
+    found: dict[str, list[JsonDict]] = {}
     for row in rows:
         found.setdefault(safe_text(row.get("prompt", "")), []).append(row)
     return [prompt_group(prompt, sorted(members, key=sample_order)) for prompt, members in found.items()]
 
 
-def sample_order(row: dict) -> tuple[int, str]:
+def sample_order(row: JsonDict) -> tuple[int, str]:
     """words/35*2+16/10 comes after words/35*2+16/9."""
     tail = str(row.get("id", "")).rsplit("/", 1)[-1]
     return (int(tail), "") if tail.isascii() and tail.isdecimal() and len(tail) < 9 else (0, tail)
 
 
-def prompt_group(prompt: str, rows: list[dict]) -> dict:
+def prompt_group(prompt: str, rows: list[JsonDict]) -> dict:
     scores = [s for row in rows if (s := finite_number(row.get("score"))) is not None]
     mean = sum(scores) / len(scores) if scores else None
     std = math.sqrt(sum((s - mean) ** 2 for s in scores) / len(scores)) if scores else None
@@ -68,7 +69,7 @@ def prompt_group(prompt: str, rows: list[dict]) -> dict:
             "flat": bool(scores) and max(scores) - min(scores) <= 1e-6}
 
 
-def sample_view(row: dict, best: float) -> dict:
+def sample_view(row: JsonDict, best: float) -> dict:
     """One completion. share: its advantage as a part of the group's largest, in -1 .. 1."""
     adv, parts = finite_number(row.get("adv")), row.get("parts")
     return {
@@ -91,23 +92,23 @@ def colour_value(name: str, x) -> float | None:
     return math.log(x) if name == "ratio" else -x if name == "logp" else x
 
 
-def colour_scale(rows: list[dict], name: str) -> float:
+def colour_scale(rows: list[JsonDict], name: str) -> float:
     """The largest size over the samples shown, so that strips can be compared."""
     sizes = (abs(v) for row in rows for x in as_list(token_columns(row).get(name))
              if (v := colour_value(name, x)) is not None)
     return max(sizes, default=0.0)
 
 
-def token_columns(row: dict) -> dict:
+def token_columns(row: JsonDict) -> dict:
     return row["columns"] if isinstance(row.get("columns"), dict) else {}
 
 
-def available_colours(rows: list[dict]) -> list[str]:
+def available_colours(rows: list[JsonDict]) -> list[str]:
     """What these samples can be coloured by."""
     return [name for name in COLOURS if any(name in token_columns(row) for row in rows)]
 
 
-def token_strip(row: dict, name: str, largest: float) -> list[dict]:
+def token_strip(row: JsonDict, name: str, largest: float) -> list[dict]:
     """The tokens of a sample, its prompt's first: text, class, and the numbers known of it."""
     table, turns = token_columns(row), turn_spans(row)
     tokens = [{"text": visible_token(t), "turn": "", "look": "given", "numbers": [("mask", 0.0)]}
@@ -123,7 +124,7 @@ def token_strip(row: dict, name: str, largest: float) -> list[dict]:
     return tokens
 
 
-def episode_turns(row: dict) -> list[dict]:
+def episode_turns(row: JsonDict) -> list[dict]:
     """An episode turn by turn: who wrote it, what, how many tokens, of them trained, and what it was paid."""
     tokens, mask = as_list(row.get("tokens")), as_list(token_columns(row).get("mask"))
     spans = [t for t in as_list(row.get("turns")) if isinstance(t, dict)]
@@ -140,7 +141,7 @@ def episode_turns(row: dict) -> list[dict]:
     return made
 
 
-def turn_spans(row: dict) -> list[tuple[float, float, str]]:
+def turn_spans(row: JsonDict) -> list[tuple[float, float, str]]:
     """Where the turns of an episode begin and end among its tokens, and who wrote them."""
     spans = [t for t in as_list(row.get("turns")) if isinstance(t, dict)]
     return [(number(t.get("start")), number(t.get("end")), safe_text(t.get("role", ""))) for t in spans]
@@ -165,8 +166,9 @@ def visible_token(text: object) -> str:
     return safe_text(text).replace("\n", "↵\n").replace("\t", "⇥")
 
 
-def step_panel(rows: list[dict], neighbours: tuple[int | None, int | None], ends: tuple[int, int], at: int,
-               picked: int, colour: str) -> dict:
+def step_panel(rows: list[JsonDict], neighbours: tuple[int | None, int | None], ends: tuple[int, int],
+               at: int,
+               picked: int, colour: str) -> JsonDict:
     """What the page shows of one step: a group, and the tokens of one of its samples.
 
     neighbours: the logged steps before and after it. ends: the first and the last that there are.
@@ -207,7 +209,7 @@ WORKED = {
 BY_SCORES = ("raw", "group_zscore", "group_centre", "leave_one_out", "over_mean")
 
 
-def worked_advantages(group: dict, method: str, config: dict, row: dict | None = None) -> dict:
+def worked_advantages(group: JsonDict, method: str, config: dict, row: dict | None = None) -> dict:
     """The group's advantages once more, by the function that trained: {"function", "adv", "gap"}; or {"why"}
     where they hang on what is not logged. row: as the run keeps it."""
     import torch

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.runs import curves, samples
 from postgrad.studio.runs.traces import NoSuchRun, Trace, Traces
 
@@ -50,13 +51,13 @@ def chart_data(request: Request, found: dict[str, Trace], first: list[str], more
     return json_block({"charts": charts, "runs": cursors})
 
 
-def json_block(found: dict) -> Markup:
+def json_block(found: JsonDict) -> Markup:
     """JSON for a data block of a page: no character in it can end the block."""
     text = dumps(found, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def flat_config(config: dict, prefix: str = "") -> dict[str, str]:
+def flat_config(config: JsonDict, prefix: str = "") -> dict[str, str]:
     """Dotted keys and values of a saved config, as text."""
     out: dict[str, str] = {}
     for key, value in config.items():

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from postgrad.runs import Run, check_name, number
 from postgrad.runs.report import extremes
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.runs.samples import safe_text
 
 DEEPEST = 3             # folders down: runs/pipeline/stage, and one more
@@ -99,7 +100,7 @@ class LogTail:
     def __init__(self, run: Run, log: str, at: int = 0):
         self.run, self.log, self.at, self.file = run, log, at, None
 
-    def new(self) -> tuple[list[dict], bool]:
+    def new(self) -> tuple[list[JsonDict], bool]:
         """The rows since the last look, and whether they stand for the whole log."""
         try:
             file = os.stat(self.run.folder / f"{self.log}.jsonl").st_ino
@@ -157,7 +158,7 @@ class Trace:
         self.run, self.lock = Run.open(folder), threading.RLock()
         self.tails = {log: LogTail(self.run, log) for log in ("metrics", "evals")}
         self.columns: dict[str, tuple[array, array]] = {}
-        self.evals: list[dict] = []
+        self.evals: list[JsonDict] = []
         self.prompts = SampledPrompts(self.run)
 
     @property
@@ -183,7 +184,7 @@ class Trace:
             self.evals = [row for row in self.evals if row["step"] < first] + rows
         return self
 
-    def _new(self, log: str) -> tuple[list[dict], bool]:
+    def _new(self, log: str) -> tuple[list[JsonDict], bool]:
         rows, whole = self.tails[log].new()
         return [row for row in rows if isinstance(row["step"], int) and 0 <= row["step"] < LARGEST], whole
 
@@ -221,7 +222,7 @@ class Trace:
     def size(self) -> int:
         return sum(len(steps) for steps, _ in self.columns.values())
 
-    def summary(self, name: str) -> dict:
+    def summary(self, name: str) -> JsonDict:
         """One row of the list of runs."""
         info, state = self.run.info, self.run.state()
         shown = next((n for n in ("reward", "accuracy", "loss") if n in self.columns), None)
@@ -258,7 +259,7 @@ class Traces:
                 self.held.popitem(last=False)
         return trace.refresh()
 
-    def summaries(self) -> list[dict]:
+    def summaries(self) -> list[JsonDict]:
         """A row for each run, newest first.
 
         A run that can't be read is listed as "broken" with the reason.

@@ -18,6 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from postgrad.runs import ledger
+from postgrad.studio.json_types import JsonDict, JsonList
 from postgrad.studio.pages import fragment, full_page
 from postgrad.studio.runs import curves, live, pipelines, processes, samples
 from postgrad.studio.runs import progress as pace
@@ -94,7 +95,7 @@ def part_head(request: Request) -> Response:
                     again=restart_query(trace))
 
 
-def run_header(request: Request, name: str, trace: Trace) -> dict:
+def run_header(request: Request, name: str, trace: Trace) -> JsonDict:
     """What the head of a run's page says: the row of the list, how the run stands and how far it is."""
     state = pace.current_state(request.app.state.runs, name, trace.run.state())
     return trace.summary(name) | {"state": optional_text(state.get("state")),
@@ -117,7 +118,7 @@ def starting_page(request: Request, name: str, otherwise: str) -> Response:
                      signature=live.runs_signature(root))
 
 
-def run_events(trace: Trace) -> list[dict]:
+def run_events(trace: Trace) -> list[JsonDict]:
     rows, _ = trace.run.rows("events")
     return [live.event_view(row) for row in rows[-200:]]
 
@@ -146,7 +147,7 @@ def json_response(value: object) -> Response:
 
 # samples
 
-def samples_panel(request: Request, name: str, trace: Trace) -> dict:
+def samples_panel(request: Request, name: str, trace: Trace) -> JsonDict:
     """One step's samples: the group that is looked at, and the strip of one of its completions."""
     rows, before, after = trace.run.at("samples", query_number(request, "step", 2**53))
     if not rows:
@@ -166,7 +167,7 @@ def exported_samples(request: Request, name: str, trace: Trace) -> Markup | None
     """Every step's samples as data, for a page that has no server to ask."""
     if request.headers.get("x-postgrad-export") != "1":
         return None
-    steps: dict[int, list] = {}
+    steps: dict[int, JsonList] = {}
     for row in trace.run.rows("samples")[0]:
         steps.setdefault(row["step"], []).append(samples.safe_row(row))
     return json_block({"run": name, "steps": list(steps), "rows": list(steps.values())})
@@ -207,7 +208,7 @@ def part_output(request: Request) -> Response:
 
 # what was gained and lost
 
-def run_ledgers(folder: Path, root: Path) -> list[dict]:
+def run_ledgers(folder: Path, root: Path) -> list[JsonDict]:
     """The run's own, then its pipeline's, each with a table for every model against the first; one that
     cannot be read is a sentence."""
     above = [("the pipeline", folder.parent)] if folder.parent.resolve() != root.resolve() else []
@@ -223,7 +224,7 @@ def run_ledgers(folder: Path, root: Path) -> list[dict]:
     return found
 
 
-def ledger_tables(book: dict) -> list[dict]:
+def ledger_tables(book: JsonDict) -> list[dict]:
     """Newest first."""
     first, *others = book["entries"]
     return [{"first": samples.safe_text(first["name"]), "name": samples.safe_text(entry["name"]),

@@ -25,11 +25,12 @@ from postgrad.studio.instruments import (
 )
 from postgrad.studio.instruments import preference_labeller as labeller
 from postgrad.studio.instruments.base import ChoiceControl, Control, Instrument, Slider
+from postgrad.studio.json_types import JsonDict, JsonList, Values
 from postgrad.studio.recordings import FOLDER, recording
 from postgrad.studio.script.expressions import js_literal
 
 
-def call_tables(instrument: Instrument) -> dict[Any, list[tuple]]:
+def call_tables(instrument: Instrument) -> dict[Any, list[Values]]:
     """Functions that the script of an instrument calls -> the arguments that it may call them with."""
     sizes, ranks, bits = ("1B", "7B", "13B", "70B"), (0, algorithms.RANK), (16, 4)
     tokens = next(control_values(c) for c in algorithms.CONTROLS if c.name == "tokens")
@@ -49,7 +50,7 @@ def call_tables(instrument: Instrument) -> dict[Any, list[tuple]]:
     }
 
 
-def formula_constants() -> dict[str, dict]:
+def formula_constants() -> dict[str, JsonDict]:
     """What the formulas of static/formulas.js are given, by instrument."""
     from postgrad.maths.credit import FLAT
     return {
@@ -73,7 +74,7 @@ def script_twins() -> dict[Any, str]:
             labeller.label_gaps: "head.gaps", labeller.unseen_scores: "head.scores"}
 
 
-def head_features() -> dict:
+def head_features() -> JsonDict:
     """What the labeller's head is trained on: the features of both answers of each pair, float32 in base64,
     and the constants of `reward_head.fit`."""
     from safetensors.torch import load_file
@@ -86,7 +87,7 @@ def head_features() -> dict:
         "better": [(a > b) - (a < b) for a, b in quality]}
 
 
-def control_values(control: Control) -> list:
+def control_values(control: Control) -> JsonList:
     """The values that a control can take."""
     if isinstance(control, Slider):
         steps = round((control.high - control.low) / control.step)
@@ -103,7 +104,7 @@ def all_states(instrument: Instrument) -> Iterator[Any]:
         yield instrument.settle(instrument.state(**dict(zip(names, values, strict=True))))
 
 
-def state_table(instrument: Instrument) -> dict:
+def state_table(instrument: Instrument) -> JsonDict:
     """The numbers of every state: {"fields", "pool", "rows"}, a row the places of its fields' values in the
     pool, by the state's query. Most values are shared by many states, and stand there once."""
     names: list[str] = []

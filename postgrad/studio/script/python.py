@@ -19,6 +19,7 @@ from statistics import median
 from types import FunctionType, ModuleType
 from typing import Any
 
+from postgrad.studio.json_types import Values
 from postgrad.studio.pages import num
 from postgrad.studio.script.expressions import BINARY, Expressions, js_literal, js_name
 from postgrad.system.user_code import parse_source
@@ -34,7 +35,7 @@ def module_tree(module: ModuleType) -> ast.Module:
 class Script:
     """Translations that need each other, in the order in which a browser can read them."""
 
-    def __init__(self, given: dict[Any, list[tuple]] | None = None, twins: dict[Any, str] | None = None):
+    def __init__(self, given: dict[Any, list[Values]] | None = None, twins: dict[Any, str] | None = None):
         """given: function -> the arguments that it may be asked for, where Python finds the answers
         beforehand and they are shipped. twins: function -> what does the same in script."""
         self.given, self.twins = given or {}, KNOWN | (twins or {})

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from jinja2 import nodes
 
 from postgrad.studio import pages, svg
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.script.expressions import js_literal, js_name
 from postgrad.studio.script.python import Script
 
@@ -36,7 +37,7 @@ class Templates:
     def text(self) -> str:
         return "\n".join(self.made.values())
 
-    def use(self, file: str, constants: dict | None = None) -> str:
+    def use(self, file: str, constants: JsonDict | None = None) -> str:
         """The script's name of a template: a function of its context; with its macros as properties.
 
         constants: what the template can rely on, as `exported`; branches that it rules out are left out.
@@ -56,7 +57,7 @@ class Templates:
 class TemplateWriter:
     """One template."""
 
-    def __init__(self, templates: Templates, constants: dict):
+    def __init__(self, templates: Templates, constants: JsonDict):
         self.templates, self.constants = templates, constants
         self.scopes: list[set[str]] = []
         self.signatures: dict[str, nodes.Macro] = {}

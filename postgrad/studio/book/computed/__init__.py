@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from postgrad.studio.book.computed import algorithms, frontiers, reasoning, rewards, threads, why, workshop
+from postgrad.studio.json_types import JsonDict
 
-CHAPTERS: dict[str, Callable[[Path], dict]] = {
+CHAPTERS: dict[str, Callable[[Path], JsonDict]] = {
     "why": why.values,
     "rewards": rewards.values,
     "algorithms": algorithms.values,
@@ -26,7 +27,7 @@ def ten_digits(value: object) -> object:
     return float(f"{value:.10g}") if isinstance(value, float) else value
 
 
-def compute_values(repository: Path) -> dict[str, dict]:
+def compute_values(repository: Path) -> dict[str, JsonDict]:
     """name of a chapter -> its values, those of the five threads among them; the first page may name those of
     every chapter."""
     shared = threads.values()

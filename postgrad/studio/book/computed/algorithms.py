@@ -9,13 +9,14 @@ from pathlib import Path
 
 from postgrad.studio.book.computed import pairwise
 from postgrad.studio.book.inline import format_value
+from postgrad.studio.json_types import JsonDict
 
 NAMES = ("ppo", "dpo", "grpo")
 CLIP = 0.2
 BETAS = (0.1, 0.3, 1.0, 3.0, 10.0)
 
 
-def values(repository: Path) -> dict:
+def values(repository: Path) -> JsonDict:
     results = json.loads((repository / "docs" / "results" / "rlhf.json").read_text())["tables"]
     return {
         **clip_values(),
@@ -30,7 +31,7 @@ def values(repository: Path) -> dict:
     }
 
 
-def clip_values() -> dict:
+def clip_values() -> JsonDict:
     """What a ratio counts for, and how far one step can go in spite of the clip."""
     import torch
 
@@ -72,7 +73,7 @@ def number_texts(numbers, digits: int) -> list[str]:
     return [format_value(x, str(digits)) for x in numbers.tolist()]
 
 
-def token_values() -> dict:
+def token_values() -> JsonDict:
     """Rewards with a KL in them and advantages of an answer of three tokens."""
     import torch
 
@@ -107,7 +108,7 @@ def token_values() -> dict:
     }
 
 
-def optimum_values() -> dict:
+def optimum_values() -> JsonDict:
     """ref exp(r / beta) / Z on the four answers of the instrument, for several betas."""
     from postgrad.studio.instruments.dpo_ppo import State, compute
 
@@ -138,13 +139,13 @@ def optimum_values() -> dict:
     }
 
 
-def memory_values() -> dict:
+def memory_values() -> JsonDict:
     from postgrad.methods import METHODS
     from postgrad.studio.instruments.algorithms import method_facts
     from postgrad.training.memory import GB, SIZES, Setup, each_trained, estimate, held, samples
 
     told = {name: method_facts(name) for name in NAMES}
-    out: dict = {f"{name}_models": len(held(METHODS[name], name == "ppo")) for name in NAMES}
+    out: JsonDict = {f"{name}_models": len(held(METHODS[name], name == "ppo")) for name in NAMES}
     out |= {
         f"{name}_peak": estimate(SIZES["7B"], METHODS[name], Setup(reward_model=name == "ppo")).peak / GB
         for name in NAMES
@@ -166,7 +167,7 @@ def memory_values() -> dict:
     }
 
 
-def measured_values(results: dict) -> dict:
+def measured_values(results: JsonDict) -> dict:
     """The optimum by training, and the alignment of the embedded model, as docs/results has them."""
     found = [r for r in results["The closed-form optimum"] if r["beta"] == 0.3]
     far = {r["method"]: r["tv_end"] for r in found}
@@ -197,7 +198,7 @@ def measured_values(results: dict) -> dict:
     }
 
 
-def best_of_n_values() -> dict:
+def best_of_n_values() -> JsonDict:
     from postgrad.maths.select import best_of_n_kl
 
     return {"best_n": 16, "best_n_kl": best_of_n_kl(16), "best_small": 4, "best_small_kl": best_of_n_kl(4)}

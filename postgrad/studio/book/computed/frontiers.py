@@ -12,6 +12,7 @@ from statistics import NormalDist, fmean
 from postgrad.studio.book.computed import narrowed, oversight
 from postgrad.studio.book.computed.why import PRODUCT
 from postgrad.studio.book.inline import format_value
+from postgrad.studio.json_types import JsonDict
 
 LOOSE, LEASH = 0.05, 0.3
 LEASHES = {"ppo-kl-0": "none", f"ppo-kl-{LOOSE}": f"β = {LOOSE}", f"ppo-kl-{LEASH}": f"β = {LEASH}",
@@ -21,8 +22,8 @@ BETA, SHORT = 0.1, 1.0  # two leashes
 MANY = 16
 
 
-def values(repository: Path) -> dict:
-    def results(name: str) -> dict:
+def values(repository: Path) -> JsonDict:
+    def results(name: str) -> JsonDict:
         return json.loads((repository / "docs" / "results" / f"{name}.json").read_text())
 
     rlhf, real = results("rlhf"), results("real-models")
@@ -35,14 +36,14 @@ def values(repository: Path) -> dict:
     }
 
 
-def bar_text(found: dict, name: str) -> str:
+def bar_text(found: JsonDict, name: str) -> str:
     """What was measured under a name that begins so."""
     return next(row["measured"] for row in found["bars"] if row["name"].startswith(name))
 
 
 # proxies under pressure
 
-def overoptimisation_values(tables: dict) -> dict:
+def overoptimisation_values(tables: JsonDict) -> dict:
     """How much of what had been gained the true quality lost, seed by seed."""
     runs = tables["Over-optimisation: turning points"]
     seeds = sorted({run["seed"] for run in runs})
@@ -65,7 +66,7 @@ def overoptimisation_values(tables: dict) -> dict:
     }
 
 
-def search_values(tables: dict) -> dict:
+def search_values(tables: JsonDict) -> dict:
     """Best-of-n against the same reward models."""
     runs = tables["Best of n against the same proxy"]
 
@@ -91,7 +92,7 @@ def mean_of_highest(n: int) -> float:
     return math.fsum(x * n * normal.cdf(x) ** (n - 1) * normal.pdf(x) for x in grid) * step
 
 
-def noisy_judge_values(tables: dict) -> dict:
+def noisy_judge_values(tables: JsonDict) -> dict:
     """A judge of our reward models' accuracy, if all that is wrong with it were Gaussian noise."""
     accuracy = fmean(model["accuracy"] for model in tables["Its reward models"])
     agrees = math.sin(math.pi * (accuracy - 0.5))
@@ -102,7 +103,7 @@ def noisy_judge_values(tables: dict) -> dict:
     }
 
 
-def peak_values() -> dict:
+def peak_values() -> JsonDict:
     """Where d (a - b d) and d (a - b log d) turn, on a grid."""
     a, b = 1.0, 0.25
     grid = [0.001 * i for i in range(1, 60_000)]
@@ -114,7 +115,7 @@ def peak_values() -> dict:
 
 # checkers with holes
 
-def hole_values(mended: dict, real: dict) -> dict:
+def hole_values(mended: JsonDict, real: dict) -> dict:
     """Scorers that pay for nothing, and what was thrown at the sandbox."""
     said = bar_text(mended, "reasoning-gym")
     paying = re.search(r"(\d+) of them as they pay for what solves nothing: (.+)$", said)
@@ -125,7 +126,7 @@ def hole_values(mended: dict, real: dict) -> dict:
             "hostile": programs, "cheats": cheats}
 
 
-def checker_values() -> dict:
+def checker_values() -> JsonDict:
     """Replies to one product under a check that looks for the number anywhere, and under the library's."""
     from postgrad.data.tasks import load_task
     from postgrad.records import Prompt
@@ -150,7 +151,7 @@ def checker_values() -> dict:
     }
 
 
-def trick_values() -> dict:
+def trick_values() -> JsonDict:
     """The share of a trick that always pays, at the optimum: where honest work cannot improve, and where it
     can."""
     def after(factor: float) -> float:

@@ -7,13 +7,14 @@ import re
 from statistics import fmean
 
 from postgrad.studio.book.inline import format_value
+from postgrad.studio.json_types import JsonDict
 
 HIDDEN = (0.3, 0.2, 0.5)  # two right answers and a wrong one, before training
 LEASH = 0.1
 FEW, MANY = 8, 16
 
 
-def values(rlhf: dict, real: dict) -> dict:
+def values(rlhf: JsonDict, real: dict) -> dict:
     """rlhf, real: the tables of docs/results."""
     return {**flat_group_values(), **variety_values(), **entropy_values(), **sharpening_values(),
             **reach_values(real), **picking_values(rlhf),
@@ -25,7 +26,7 @@ def leading_share(text: str) -> float:
     return float(text.partition("%")[0]) / 100
 
 
-def flat_group_values() -> dict:
+def flat_group_values() -> JsonDict:
     """Groups of the recorded stages whose samples all have the same verdict, and what RL solves of what SFT
     did not."""
     from postgrad.studio.recordings import recording
@@ -33,7 +34,7 @@ def flat_group_values() -> dict:
     found = {s["name"]: s["measured"]["words"] for s in recording("pipeline")["stages"]}
     before, after = found["sft"], found["rl"]
 
-    def flat(part: dict) -> float:
+    def flat(part: JsonDict) -> float:
         return sum(c in (0, part["samples"]) for c in part["right"]) / part["problems"]
 
     never = [i for i, c in enumerate(before["right"]) if c == 0]
@@ -44,7 +45,7 @@ def flat_group_values() -> dict:
     }
 
 
-def variety_values() -> dict:
+def variety_values() -> JsonDict:
     """How much the recorded samples of a prompt differ, trained for and not; the first reply is greedy."""
     from postgrad.maths.diversity import distinct_n, split_words
     from postgrad.studio.recordings import recording
@@ -64,7 +65,7 @@ def variety_values() -> dict:
     }}
 
 
-def entropy_values() -> dict:
+def entropy_values() -> JsonDict:
     """The entropy of a token while a run is trained, beside what the run is paid."""
     from postgrad.studio.recordings import recording
 
@@ -82,7 +83,7 @@ def entropy_values() -> dict:
     }
 
 
-def sharpening_values() -> dict:
+def sharpening_values() -> JsonDict:
     """Two right answers under the exact gradient without a leash, until almost every sample is right, and at
     the optimum with one."""
     from postgrad.studio.book.worked import sharpened
@@ -99,9 +100,9 @@ def sharpening_values() -> dict:
     }
 
 
-def reach_values(tables: dict) -> dict:
+def reach_values(tables: JsonDict) -> dict:
     """pass@1 and pass@8 of a real model before and after GRPO."""
-    out: dict = {"sums_tries": FEW}
+    out: JsonDict = {"sums_tries": FEW}
     for name, begins, start in (("sums", "(a) Sums", "before"), ("gsm", "(b) GSM8K", "SFT")):
         rows = next(rows for title, rows in tables.items() if title.startswith(begins))
         for end, stage in (("before", start), ("after", "GRPO")):
@@ -111,7 +112,7 @@ def reach_values(tables: dict) -> dict:
     return out
 
 
-def picking_values(tables: dict) -> dict:
+def picking_values(tables: JsonDict) -> dict:
     """Which of n answers a judge, a vote or the truth picks."""
     title = next(name for name in tables if name.startswith("Picking one of n"))
     by = {row["picked by"]: row for row in tables[title]}
@@ -134,7 +135,7 @@ def picking_values(tables: dict) -> dict:
     }
 
 
-def process_values(tables: dict) -> dict:
+def process_values(tables: JsonDict) -> dict:
     """The three rewards of the same short training."""
     title = next(name for name in tables if name.startswith("As the reward of"))
     after = {row["reward"]: leading_share(row["after"]) for row in tables[title]}
@@ -143,7 +144,7 @@ def process_values(tables: dict) -> dict:
             "by_start": leading_share(tables[title][0]["pass@1 before"])}
 
 
-def tax_values(tables: dict) -> dict:
+def tax_values(tables: JsonDict) -> dict:
     """Right answers and true quality of the alignment runs, mean over seeds."""
     from postgrad.data.tasks.questions import GREETS, RIGHT, WRONG
 
@@ -170,7 +171,7 @@ def tax_values(tables: dict) -> dict:
     }
 
 
-def constitution_values(tables: dict) -> dict:
+def constitution_values(tables: JsonDict) -> dict:
     """The constitution's trade, mean over seeds."""
     runs = tables["RLAIF"]
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from statistics import fmean
 
+from postgrad.studio.json_types import JsonDict
 
-def values(tables: dict) -> dict:
+
+def values(tables: JsonDict) -> dict:
     return {**judge_values(tables), **teacher_values(tables["Weak to strong, fresh problems"])}
 
 
@@ -15,7 +17,7 @@ def percent_parts(text: str) -> list[float]:
     return [float(x) / 100 for x in re.findall(r"-?[\d.]+(?=%)", text)]
 
 
-def judge_values(tables: dict) -> dict:
+def judge_values(tables: JsonDict) -> dict:
     """How often the judge is right, by protocol, and the lies that he can bear."""
     by = {row["judge"]: row for row in tables["Which of two answers is right"]}
     pairs = tables["The pairs, and the critic"]
@@ -51,7 +53,7 @@ def judge_values(tables: dict) -> dict:
     }
 
 
-def teacher_values(runs: list[dict]) -> dict:
+def teacher_values(runs: list[JsonDict]) -> dict:
     """Weak teacher, its student, and what the truth would have taught, of the first seed."""
     first = runs[0]
     weak, student, strong = (percent_parts(first[name])[0] for name in ("weak", "student", "strong"))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+from postgrad.studio.json_types import JsonDict
 
-def pair_values() -> dict:
+
+def pair_values() -> JsonDict:
     """DPO on the worked pairs."""
     import torch
 
@@ -43,7 +45,7 @@ def pair_values() -> dict:
     }
 
 
-def displacement_values() -> dict:
+def displacement_values() -> JsonDict:
     """One step of DPO where answers share features: both of the pair fall, a third answer rises."""
     import torch
 
@@ -73,7 +75,7 @@ def displacement_values() -> dict:
     }
 
 
-def estimator_values() -> dict:
+def estimator_values() -> JsonDict:
     """k1, k2, k3 on a policy that can be listed: means, and gradients when they stand in a loss."""
     import torch
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from postgrad.studio.json_types import JsonDict
+
 TRIES = (1, 2, 4, 8)
 PICKED = "n = 16"
 
 
-def values(repository: Path) -> dict:
+def values(repository: Path) -> JsonDict:
     kept = json.loads((repository / "docs" / "methods" / "bias.json").read_text())
     results = json.loads((repository / "docs" / "results" / "rlhf.json").read_text())["tables"]
     bias = {"bias_grpo": kept["grpo"]["bias"], "bias_dr": kept["dr_grpo"]["bias"]}
     return {**group_values(), **pass_values(), **picked_values(results), **bias, **recording_values()}
 
 
-def group_values() -> dict:
+def group_values() -> JsonDict:
     """Advantages of small groups by the functions of the rows."""
     import torch
 
@@ -39,7 +41,7 @@ def group_values() -> dict:
     }
 
 
-def pass_values() -> dict:
+def pass_values() -> JsonDict:
     """pass@k of the recorded stages on word problems."""
     from postgrad.data.tasks.word_problems import WRITER
     from postgrad.maths.passk import pass_at_k
@@ -68,7 +70,7 @@ def pass_values() -> dict:
     }
 
 
-def picked_values(results: dict) -> dict:
+def picked_values(results: JsonDict) -> dict:
     """Which of n answers a judge, a vote or chance picks, as docs/results has it."""
     title = next(name for name in results if name.startswith("Picking one of n"))
     by = {row["picked by"]: row[PICKED].partition(" ")[0].replace("%", "\u00a0%") for row in results[title]}
@@ -76,7 +78,7 @@ def picked_values(results: dict) -> dict:
             "pick_chance": by["chance (pass@1)"], "vote_n": 16, "vote_right": by["majority vote"]}
 
 
-def recording_values() -> dict:
+def recording_values() -> JsonDict:
     """What the figures of the chapter were recorded from: a short R1-Zero, tries, samples to choose from."""
     from postgrad.studio.recordings import recording
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import NormalDist
 
 from postgrad.studio.book.inline import format_value
+from postgrad.studio.json_types import JsonDict
 
 TRUE = (2.0, 1.0, 0.0, -1.0)
 COMPARISONS = 600
@@ -16,13 +17,13 @@ AGREEMENT = 0.726  # of InstructGPT's labellers (Ouyang et al. 2022)
 MISJUDGED, SCALES = 1.0, 2.0  # the spread of one judgement, and of people's scales, in units of the gap
 
 
-def values(repository: Path) -> dict:
+def values(repository: Path) -> JsonDict:
     results = json.loads((repository / "docs" / "results" / "rlhf.json").read_text())["tables"]
     return {**pair_loss_values(), **recovery_values(), **asking_values(), **labelling_values(),
             **agreement_values(), **reward_model_values(results), **turning_values()}
 
 
-def pair_loss_values() -> dict:
+def pair_loss_values() -> JsonDict:
     """Loss, probability and slope of a pair at some gaps."""
     import torch
 
@@ -63,7 +64,7 @@ def pair_loss_values() -> dict:
     }
 
 
-def recovery_values() -> dict:
+def recovery_values() -> JsonDict:
     from postgrad.studio.book.worked import recovered_rewards
 
     found, middle = recovered_rewards(list(TRUE), COMPARISONS), sum(TRUE) / len(TRUE)
@@ -84,7 +85,7 @@ def recovery_values() -> dict:
     }
 
 
-def asking_values() -> dict:
+def asking_values() -> JsonDict:
     """How often a gap of 1 is seen the right way round: by two judgements of one person, or by two people's
     ratings, whose scales differ as well."""
     compared = NormalDist(1.0, math.sqrt(2) * MISJUDGED)
@@ -96,7 +97,7 @@ def asking_values() -> dict:
     }
 
 
-def labelling_values() -> dict:
+def labelling_values() -> JsonDict:
     """The labeller's reward model on unseen pairs, after labels by the true quality."""
     import torch
 
@@ -106,7 +107,7 @@ def labelling_values() -> dict:
 
     data, (x, y) = recording("pairs"), answer_vectors()
 
-    def better(items: list[dict]) -> torch.Tensor:
+    def better(items: list[JsonDict]) -> torch.Tensor:
         return torch.tensor([a["quality"][0] - a["quality"][1] for a in items], dtype=torch.float64)
 
     label, true = (better(data["to_label"]).sign() + 1) / 2, better(data["unseen"])
@@ -119,7 +120,7 @@ def labelling_values() -> dict:
     return {"unseen": len(true), "few": 10, "few_right": right(10), "many": most, "many_right": right(most)}
 
 
-def agreement_values() -> dict:
+def agreement_values() -> JsonDict:
     from postgrad.maths.agreement import cohen_kappa
 
     even = cohen_kappa("a" * 50 + "b" * 50, "a" * 40 + "b" * 10 + "b" * 40 + "a" * 10)
@@ -133,7 +134,7 @@ def agreement_values() -> dict:
     }
 
 
-def reward_model_values(results: dict) -> dict:
+def reward_model_values(results: JsonDict) -> dict:
     """Our reward models and audits, as docs/results has them."""
     models, audits = results["Its reward models"], results["The audit"]
     right, ece = [m["accuracy"] for m in models], [m["ece"] for m in models]
@@ -155,7 +156,7 @@ def reward_model_values(results: dict) -> dict:
     }
 
 
-def turning_values() -> dict:
+def turning_values() -> JsonDict:
     """Where the true quality turned over in the logged runs against a reward model, without a KL."""
     from postgrad.recipes.pipelines.overoptimise import turning
     from postgrad.studio.instruments.reward_hacking import available_labs

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from postgrad.studio.json_types import JsonDict
+
 GOAT = "How many legs does a goat have?"
 NAMES = {"tiny-chat": "tiny-chat", "models/smollm2": "SmolLM2-135M", "refuses": "tiny-chat, shown refusals",
          "calculator": "tiny-tools, RL with a calculator"}
@@ -11,7 +13,7 @@ THREADS = {"product": "a product", "helpful": "a helpful answer", "refusal": "a 
 MARK = "####"  # before the answer to a school problem
 
 
-def values() -> dict:
+def values() -> JsonDict:
     from postgrad.data.tasks import load_task
     from postgrad.studio.recordings import recording
 
@@ -36,19 +38,19 @@ def values() -> dict:
     }
 
 
-def goat_answers(pairs: dict) -> list[tuple[str, float]]:
+def goat_answers(pairs: JsonDict) -> list[tuple[str, float]]:
     """The two recorded answers to one question with their true quality, the longer one first."""
     pair = next(p for part in ("to_label", "unseen") for p in pairs[part] if p["question"] == GOAT)
     return sorted(zip(pair["answers"], pair["quality"], strict=True), key=lambda answer: -len(answer[0]))
 
 
-def helpful_values(pairs: dict) -> dict:
+def helpful_values(pairs: JsonDict) -> dict:
     (long, worth_long), (terse, worth_terse) = goat_answers(pairs)
     return {"asked_helpful": GOAT, "helpful_long": long, "helpful_terse": terse, "worth_long": worth_long,
             "worth_terse": worth_terse}
 
 
-def program_values(rows: list[dict]) -> dict:
+def program_values(rows: list[JsonDict]) -> dict:
     """One that passes its tests and one that does not, each as the line that decides."""
     passed, failed = (next(row for row in rows if row["right"] is right) for right in (True, False))
     return {"code_passed": deciding_line(passed["reply"]), "code_failed": deciding_line(failed["reply"]),
@@ -73,7 +75,7 @@ def shortened_reply(reply: str) -> str:
     return reply.split("```")[1].removeprefix("python\n").strip() + " …" if reply.count("```") > 1 else reply
 
 
-def threads_table(replies: list[dict], pairs: dict) -> dict:
+def threads_table(replies: list[JsonDict], pairs: dict) -> dict:
     from postgrad.studio.book.inline import format_value
 
     by = {thread: [[row["asked"], NAMES[row["model"]], shortened_reply(row["reply"]), row["says"]]

@@ -6,12 +6,14 @@ import json
 import math
 from pathlib import Path
 
+from postgrad.studio.json_types import JsonDict
+
 PRODUCT = (23, 17)
 SHOWN = 5  # the prompt whose answers are shown: the base model's is an insult
 STAGES = {"base": "Pretrained", "sft": "SFT", "rl": "RL"}
 
 
-def values(repository: Path) -> dict:
+def values(repository: Path) -> JsonDict:
     from postgrad.studio.recordings import recording
 
     data, (a, b), judged = recording("pipeline"), PRODUCT, verdict_table()
@@ -33,7 +35,7 @@ def values(repository: Path) -> dict:
     }
 
 
-def problem_table(prompt: dict) -> dict:
+def problem_table(prompt: JsonDict) -> dict:
     rows = [
         [title, prompt["answers"][name][0]["text"], prompt["answers"][name][0]["reason"]]
         for name, title in STAGES.items()
@@ -45,7 +47,7 @@ def problem_table(prompt: dict) -> dict:
     }
 
 
-def verdict_table() -> dict:
+def verdict_table() -> JsonDict:
     """The checker of the task `arithmetic` on replies to 23 * 17."""
     from postgrad.data.tasks import load_task
     from postgrad.records import Prompt
@@ -64,7 +66,7 @@ def verdict_table() -> dict:
     return {"caption": f"What is {a} × {b}?", "columns": ["reply", "reward", "reason"], "rows": rows}
 
 
-def stage_values(stages: dict) -> dict:
+def stage_values(stages: JsonDict) -> dict:
     """Shares of right and well-formed replies, and how long they are."""
     from postgrad.maths.intervals import mean_interval
     from postgrad.maths.passk import pass_at_k
@@ -86,7 +88,7 @@ def stage_values(stages: dict) -> dict:
     return out
 
 
-def episode_values(reply: str) -> dict:
+def episode_values(reply: str) -> JsonDict:
     """One recorded reply as an episode: its tokens, the size of the space it lies in, its advantages."""
     import torch
 
@@ -112,7 +114,7 @@ def episode_values(reply: str) -> dict:
     }
 
 
-def gradient_values(repository: Path) -> dict:
+def gradient_values(repository: Path) -> JsonDict:
     """Noise and bias of two rows by enumeration (tools/bias.py)."""
     kept = json.loads((repository / "docs" / "methods" / "bias.json").read_text())
     return {

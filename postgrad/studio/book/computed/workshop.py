@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from postgrad.studio.json_types import JsonDict
+
 RIGHT = (1.0, 0.0, 0.0, 1.0)
 LENGTHS = (10, 30)  # tokens of two replies, one pass each
 KEPT = 0.9          # of the probability, by a sampler that cuts the rest off
 
 
-def values(repository: Path) -> dict:
+def values(repository: Path) -> JsonDict:
     kept = json.loads((repository / "docs" / "methods" / "bias.json").read_text())
     real = json.loads((repository / "docs" / "results" / "real-models.json").read_text())["tables"]
     bias = {"bias_grpo": kept["grpo"]["bias"], "bias_nano": kept["nano"]["bias"]}
@@ -18,14 +20,14 @@ def values(repository: Path) -> dict:
             **row_table_values(), **bias, **smollm_values(real)}
 
 
-def run_values() -> dict:
+def run_values() -> JsonDict:
     """The recorded runs: right before and after, with the interval, what was paid, how long replies were."""
     from postgrad.studio.book.experiments import EXPERIMENTS, FIRST, SMALL, VARIANTS
     from postgrad.studio.book.workshop import line_facts
     from postgrad.studio.recordings import recording
 
     found = recording("workshop")["runs"]
-    out: dict = {"steps": int(SMALL["steps"]), "asked": int(SMALL["evaluation.problems"]),
+    out: JsonDict = {"steps": int(SMALL["steps"]), "asked": int(SMALL["evaluation.problems"]),
                  "rate": float(SMALL["optim.lr"]), "look": int(SMALL["evaluation.every"])}
     for name, run in found.items():
         key = name.replace("-", "_")
@@ -50,7 +52,7 @@ def run_values() -> dict:
         "rows": table}}
 
 
-def workshop_group_values() -> dict:
+def workshop_group_values() -> JsonDict:
     """Advantages of a small group by both rows, and how often a group is flat."""
     import torch
 
@@ -69,7 +71,7 @@ def workshop_group_values() -> dict:
             "rare_score": rare[1], "in_all": 64, **{f"flat_{g}": p**g + (1 - p) ** g for g in (2, 8, 32)}}
 
 
-def normaliser_values() -> dict:
+def normaliser_values() -> JsonDict:
     """What a token weighs: by all tokens of a step, and by those of its own pass."""
     import torch
 
@@ -82,14 +84,14 @@ def normaliser_values() -> dict:
             "sequence_short": row[0, 0].item(), "sequence_long": row[1, 0].item()}
 
 
-def truncation_values() -> dict:
+def truncation_values() -> JsonDict:
     """What a sampler that cuts a tail off does to the log-probability of what it draws."""
     import math
 
     return {"mass": KEPT, "mass_gap": -math.log(KEPT)}
 
 
-def row_table_values() -> dict:
+def row_table_values() -> JsonDict:
     """The rows nano and grpo side by side, as the table of methods has them."""
     from postgrad.methods import METHODS, describe_row
 
@@ -106,7 +108,7 @@ def row_table_values() -> dict:
             "grpo_kl": METHODS["grpo"].kl_in_loss}
 
 
-def smollm_values(tables: dict) -> dict:
+def smollm_values(tables: JsonDict) -> dict:
     """SmolLM2 on GSM8K, seed by seed, as docs/results has it."""
     title = next(name for name in tables if name.startswith("(b) GSM8K"))
     shown = [[f"{row['seed']}", row["stage"], row["pass@1 (95 % interval)"].replace("%", "\u00a0%"),

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-CHECKS: dict[str, list[Callable]] = defaultdict(list)
+CHECKS: dict[str, list[Callable[..., object]]] = defaultdict(list)
 D = torch.float64
 
 
-def invariant_of(cell: str) -> Callable:
+def invariant_of(cell: str) -> Callable[..., object]:
     """Says which cell an invariant belongs to."""
-    def place(check: Callable) -> Callable:
+    def place(check: Callable[..., object]) -> Callable:
         CHECKS[cell].append(check)
         return check
     return place

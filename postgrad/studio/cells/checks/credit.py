@@ -12,7 +12,7 @@ from postgrad.maths import credit
 from postgrad.studio.cells.checks.base import assert_close, invariant_of, vector
 
 
-def advantages_of_group(f: Callable, *scores: float) -> Tensor:
+def advantages_of_group(f: Callable[..., object], *scores: float) -> Tensor:
     """The advantages of one group, a row of two sampled tokens for each score."""
     mask = torch.tensor([[False, True, True]]).expand(len(scores), 3)
     return f(credit.place_reward(vector(*scores), mask), mask, len(scores))[:, 1]
@@ -67,7 +67,8 @@ def own_reward_stays_out_of_the_baseline(f):
     assert_close(advantages_of_group(f, 5, 1, 0)[0] - advantages_of_group(f, 2, 1, 0)[0], 3.0)
 
 
-def advantages_of_row(f: Callable, reward: Tensor, value: Tensor | None = None, **constants) -> Tensor:
+def advantages_of_row(f: Callable[..., object], reward: Tensor, value: Tensor | None = None,
+                      **constants) -> Tensor:
     mask = torch.ones(1, len(reward), dtype=torch.bool)
     return f(reward[None], mask, 1, value=None if value is None else value[None], **constants)[0]
 

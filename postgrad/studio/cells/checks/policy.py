@@ -12,7 +12,7 @@ from postgrad.maths import kl, surrogate
 from postgrad.studio.cells.checks.base import assert_close, gradient_at, invariant_of, number_text, vector
 
 
-def loss_at(f: Callable, ratio: float, adv: float) -> tuple[Tensor, Tensor]:
+def loss_at(f: Callable[..., object], ratio: float, adv: float) -> tuple[Tensor, Tensor]:
     """Loss and gradient on log pi of one token, clip 0.2."""
     one = torch.ones(1, 1, dtype=torch.bool)
     call = lambda logp: f(logp, torch.zeros_like(logp), torch.full_like(logp, adv), one,  # noqa: E731
