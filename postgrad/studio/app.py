@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from postgrad.studio import home, reference
 from postgrad.studio.book import web as book
@@ -43,7 +44,8 @@ class Studio(Starlette):
 class StaticAssets(StaticFiles):
     """Files whose address has a hash (`asset`) may be kept; the others are asked for again."""
 
-    def file_response(self, full_path, stat_result, scope, status_code=200) -> Response:
+    def file_response(self, full_path: str | os.PathLike[str], stat_result: os.stat_result, scope: Scope,
+                      status_code: int = 200) -> Response:
         answer = super().file_response(full_path, stat_result, scope, status_code)
         kept = scope["query_string"].startswith(b"v=") or str(full_path).endswith(".woff2")
         answer.headers["Cache-Control"] = "private, max-age=31536000, immutable" if kept else "no-cache"

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from pathlib import Path
 from posixpath import relpath
+from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from markupsafe import escape
@@ -45,6 +46,7 @@ NEEDS = {  # so do these: their place is taken by a sentence, and a link to what
     "/runs/new": ("New run", "A training needs a processor and Python, so it is started from the studio on "
                              "your own machine. Here you can look at the", "/runs", "recorded runs"),
 }
+T = TypeVar("T")
 TOKEN = "an export asks itself, and nobody else"
 
 
@@ -75,7 +77,7 @@ async def get_from_app(app: ASGIApp, path: str, *, headers: dict[str, str]) -> t
     return found["status"], found["headers"], found["body"]
 
 
-def run_coroutine(work: Coroutine[object, object, T]):
+def run_coroutine(work: Coroutine[object, object, T]) -> T:
     """The result of a coroutine, from a thread of its own: whoever calls may have an event loop already."""
     with ThreadPoolExecutor(1) as apart:
         return apart.submit(asyncio.run, work).result()

@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -32,11 +33,12 @@ NAV = (("Book", "/book"), ("Exercises", "/exercises"), ("Instruments", "/instrum
        ("Label", "/label"), ("Lab", "/lab"), ("Reference", "/reference"), ("About", "/about"))
 MINUS = "\u2212"
 _MAKING = Lock()
+T = TypeVar("T")
 
 
 # numbers to text
 
-def num(value: object, digits: int = 3) -> str:
+def num(value: float | str | None, digits: int = 3) -> str:
     """A number for people: -0.5 -> −0.500, 12 -> 12, nan -> nan, None -> –.
 
     A true minus sign; never "-0.000". What the last bits of a float say is not shown: 0.5875 computed in any
@@ -133,12 +135,12 @@ def render_template(request: Request, template: str, context: JsonDict) -> str:
     return jinja_environment().get_template(template).render(here | context)
 
 
-def full_page(request: Request, template: str, *, status: int = 200, **context) -> HTMLResponse:
+def full_page(request: Request, template: str, *, status: int = 200, **context: object) -> HTMLResponse:
     """A whole page: a template that extends base.html."""
     return HTMLResponse(render_template(request, template, context), status)
 
 
-def fragment(request: Request, template: str, *, status: int = 200, **context) -> HTMLResponse:
+def fragment(request: Request, template: str, *, status: int = 200, **context: object) -> HTMLResponse:
     """A part of a page, to be morphed in."""
     return HTMLResponse(render_template(request, template, context), status)
 
@@ -182,13 +184,14 @@ def open_store(request: Request) -> Iterator[Store | None]:
             yield store
 
 
-def app_object(request: Request, name: str, make: Callable[..., object]):
+def app_object(request: Request, name: str, make: Callable[[Path], T]) -> T:
     """What belongs to the app as long as it runs, made when it is first needed."""
     state = request.app.state
     with _MAKING:
         if not hasattr(state, name):
             setattr(state, name, make(state.store))
-    return getattr(state, name)
+    made: T = getattr(state, name)
+    return made
 
 
 def why_closed(request: Request, why: str) -> str:
@@ -204,7 +207,8 @@ def require_own_machine(request: Request, why: str) -> None:
         raise HTTPException(403, said)
 
 
-def form_handler(act: Callable[[Request, ImmutableMultiDict[str, str]], Response], limit: int = 1_000_000):
+def form_handler(act: Callable[[Request, ImmutableMultiDict[str, str]], Response],
+                 limit: int = 1_000_000) -> Callable[[Request], Awaitable[Response]]:
     """A handler of forms whose work is done in a thread; fields["x"] is the last x."""
     async def handler(request: Request) -> Response:
         return await run_in_threadpool(act, request, ImmutableMultiDict(await form_items(request, limit)))

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from postgrad.studio.book.inline import TextPiece, fill_values, parse_inline, plain_text
@@ -136,7 +136,8 @@ def block_texts(block: TextBlock) -> Iterator[tuple[TextPiece, ...]]:
         yield from row
 
 
-def map_pieces(block: TextBlock, change) -> TextBlock:
+def map_pieces(block: TextBlock,
+               change: Callable[[tuple[TextPiece, ...]], tuple[TextPiece, ...]]) -> TextBlock:
     """The block with its paragraphs, lists and tables changed; headings and equations stay."""
     if block.kind in ("h2", "h3", "tex"):
         return block

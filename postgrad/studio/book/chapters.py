@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -114,7 +115,7 @@ def read_layer(path: Path, values: JsonDict) -> tuple[TextBlock, ...]:
         raise ValueError(f"{path.parent.name}/{path.name}: {fault}") from fault
 
 
-def parse_check(question: JsonDict, values: dict) -> ChapterCheck:
+def parse_check(question: JsonDict, values: JsonDict) -> ChapterCheck:
     """The choices are shuffled by their own words, so that the right one has no place of its own."""
     written = [(question["right"], question["why"], True),
                *((wrong["says"], wrong["why"], False) for wrong in question["wrong"])]
@@ -139,7 +140,7 @@ def book_sources() -> dict[str, JsonDict]:
 
 def cited_keys(found: tuple[TextBlock, ...]) -> list[str]:
     """The sources of a page, in the order in which it names them."""
-    def keys(pieces: tuple[TextPiece, ...]):
+    def keys(pieces: tuple[TextPiece, ...]) -> Iterator[str]:
         for piece in pieces:
             if piece.kind in ("cite", "quoted"):
                 yield piece.target

@@ -57,7 +57,7 @@ def instrument_in_text(argument: str) -> Values:
     return instruments.instrument_named(name), QueryParams(parse_qsl(query))
 
 
-def layer_page(request: Request, template: str, found: Chapter, layer: str, **more) -> Response:
+def layer_page(request: Request, template: str, found: Chapter, layer: str, **more: object) -> Response:
     body = found.layers[layer]
     kinds = {block.kind for block in blocks.walk_blocks(body)}
     opens = layer in ("intuition", "landing")

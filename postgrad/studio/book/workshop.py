@@ -44,7 +44,7 @@ def followed_run(run: Run) -> JsonDict:
             "answers": [replies_through(evals, k) for k in range(problems)]}
 
 
-def replies_through(evals: list[JsonDict], k: int) -> dict:
+def replies_through(evals: list[JsonDict], k: int) -> JsonDict:
     """The k-th held-out problem, and what was replied at each examination."""
     asked = [(e["step"], e["answers"][k]) for e in evals if len(as_list(e.get("answers"))) > k]
     first = asked[0][1]
@@ -84,7 +84,7 @@ def variant_line(request: Request, variant: Variant) -> JsonDict:
                     "progress": pace.progress_text(trace, status.get("state")), **followed_run(trace.run)}
 
 
-def line_facts(line: JsonDict) -> dict:
+def line_facts(line: JsonDict) -> JsonDict:
     """The numbers of a line in a table: how many right before and after, what was paid, how long replies
     are."""
     evals, rewards = line["evals"], line["rewards"]

@@ -21,12 +21,16 @@ import socket
 import struct
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 MEMORY, CPU, FILES = 1 << 30, 10, 64  # bytes beyond what torch itself maps, seconds, descriptors
 NEWNET, NEWUSER = 0x40000000, 0x10000000
 CELL = "<cell>"
 CLOSED = "cells have no network, no files and no other processes: a cell works with its arguments and prints"
+Json = dict[str, Any]
+Say = Callable[[Json], object]  # sends one answer
 CHARTS, POINTS = 4, 2000  # of one run, of one line
 
 
@@ -78,7 +82,7 @@ def jail_rules(folders: list[str]) -> tuple[int | None, str]:
 def enter_limits(rules: int | None) -> None:
     """Limits for good, and the jail where there is one. Addresses are counted from what is mapped already."""
     with open("/proc/self/statm") if sys.platform == "linux" else open(os.devnull) as file:
-        mapped = int((file.read().split() or [0])[0]) * resource.getpagesize()
+        mapped = int((file.read().split() or ["0"])[0]) * resource.getpagesize()
     if rules is not None:
         from postgrad.rewards.sandbox import jail
         return jail.enter(rules, cpu=CPU, memory=mapped + MEMORY)
@@ -101,11 +105,11 @@ def fault_text(fault: BaseException) -> str:
     return f"{at}{type(fault).__name__}: {fault}"[:500]
 
 
-def plotter(say):
+def plotter(say: Say) -> Callable[..., None]:
     """plot(x, y, ...) of a cell: one chart, a line for each y."""
     drawn = []
 
-    def plot(x, *ys) -> None:
+    def plot(x: Any, *ys: Any) -> None:
         lines = [[float(v) for v in line] for line in (x, *ys)]
         if not ys or len(set(map(len, lines))) > 1 or not all(v - v == 0 for line in lines for v in line):
             raise ValueError("plot(x, y) takes lists of finite numbers that are equally long")
@@ -116,7 +120,7 @@ def plotter(say):
     return plot
 
 
-def load_cell(job: dict, say) -> dict:
+def load_cell(job: Json, say: Say) -> Json:
     """The edited functions by name, executed among the names of the module they come from, and `plot`."""
     space = dict(importlib.import_module(job["module"]).__dict__) | {"plot": plotter(say)}
     for name in job["names"]:
@@ -128,7 +132,7 @@ def load_cell(job: dict, say) -> dict:
     return {name: space[name] for name in job["names"]}
 
 
-def run_checks(job: dict, edited: dict, say) -> None:
+def run_checks(job: Json, edited: Json, say: Say) -> None:
     """Each invariant of the cell, green or red."""
     from postgrad.studio.cells.checks import CHECKS
     for check in CHECKS[job["cell"]]:
@@ -141,7 +145,7 @@ def run_checks(job: dict, edited: dict, say) -> None:
             say({"check": check.__name__, "ok": False, "message": fault_text(fault)})
 
 
-def drive_instrument(job: dict, edited: dict, say) -> None:
+def drive_instrument(job: Json, edited: Json, say: Say) -> None:
     """An instrument's numbers, computed with the edited functions in place of the library's."""
     for name, function in edited.items():
         setattr(sys.modules[job["module"]], name, function)
@@ -152,22 +156,22 @@ def drive_instrument(job: dict, edited: dict, say) -> None:
     say({"numbers": codec.encode(instrument.compute(state)).decode()})
 
 
-def answer_names(source: str) -> dict:
+def answer_names(source: str) -> Json:
     """What an answer to an exercise defines."""
     from postgrad.studio.exercises.grading import ANSWER
-    space = {"__name__": "answer"}
+    space: Json = {"__name__": "answer"}
     exec(compile(source, ANSWER, "exec", dont_inherit=True), space)
     return space
 
 
-def grade_answer(job: dict, say) -> None:
+def grade_answer(job: Json, say: Say) -> None:
     """An answer to an exercise: right, or what is wrong with it."""
     from postgrad.studio.exercises import exercise_named
     from postgrad.studio.exercises.grading import grade
     say({"verdict": grade(exercise_named(job["exercise"]), job["source"], answer_names).record()})
 
 
-def run_job(job: dict, say) -> None:
+def run_job(job: Json, say: Say) -> None:
     try:
         if "exercise" in job:
             grade_answer(job, say)

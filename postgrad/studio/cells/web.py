@@ -114,7 +114,7 @@ def drive_cell(request: Request, fields: ImmutableMultiDict[str, str]) -> Respon
     return fragment(request, "lab/driven.html", swapped=True, **shown)
 
 
-def link_fields(shown: JsonDict) -> dict:
+def link_fields(shown: JsonDict) -> JsonDict:
     return {"query": shown["query"], "held": shown["held"]}
 
 

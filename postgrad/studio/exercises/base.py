@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from random import Random
+from typing import Any
 
 from postgrad.studio.exercises.values import near
 from postgrad.studio.json_types import JsonDict, Values
+
+Answer = Callable[..., Any]  # the reader's function
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +41,11 @@ class Property:
     holds: Callable[..., bool]
 
 
-def call_answer(answer: Callable[..., object], *arguments: object) -> object:
+def call_answer(answer: Answer, *arguments: object) -> object:
     return answer(*arguments)
 
 
-def repeats_itself(answer: Callable[..., object], *arguments: object) -> bool:
+def repeats_itself(answer: Answer, *arguments: object) -> bool:
     return near(answer(*arguments), answer(*arguments), 1e-9)
 
 
@@ -79,7 +82,7 @@ class Exercise:
     tolerance: float = 1e-4
     curves: Callable[[], dict[str, dict[str, list[float]]]] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("statement", "starter", "solution"):
             object.__setattr__(self, name, getattr(self, name).strip("\n") + "\n")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from random import Random
 
-from postgrad.studio.exercises.base import AnswerVerdict, Exercise, with_full_stop
+from postgrad.studio.exercises.base import AnswerVerdict, Exercise, Property, with_full_stop
 from postgrad.studio.exercises.values import near, tame, to_plain, value_kind, value_text
 from postgrad.studio.json_types import JsonDict, JsonList, Values
 
@@ -83,7 +83,7 @@ def compare_outcomes(exercise: Exercise, answer: Callable[..., object], load: Lo
     return name_fault(exercise, load, cases, outcomes, wanted, wrong, checks)
 
 
-def name_fault(exercise: Exercise, load: Load, cases: JsonList, outcomes: list, wanted: list,
+def name_fault(exercise: Exercise, load: Load, cases: JsonList, outcomes: JsonList, wanted: list,
                wrong: list[int],
                checks: Values) -> AnswerVerdict:
     """A wrong answer: the known mistake that gives the same, else the first thing that can be said of it."""
@@ -98,7 +98,7 @@ def name_fault(exercise: Exercise, load: Load, cases: JsonList, outcomes: list, 
                          checks=checks)
 
 
-def usual_fault(outcomes: JsonList, wanted: list, wrong: list[int], checks: Values) -> str:
+def usual_fault(outcomes: JsonList, wanted: JsonList, wrong: list[int], checks: Values) -> str:
     """What can be said without knowing the mistake: it raised, returned nothing or something of another
     shape; a property that fails; how many cases are wrong."""
     raised = [outcomes[i] for i in wrong if isinstance(outcomes[i], Raised)]
@@ -135,9 +135,10 @@ def same_outcome(one: object, other: object, tolerance: float) -> bool:
     return all(broken) or not any(broken) and near(one, other, tolerance)
 
 
-def property_holds(exercise: Exercise, answer: Callable[..., object], rule, cases: list[Values]) -> bool:
+def property_holds(exercise: Exercise, answer: Callable[..., object], rule: Property,
+                   cases: list[Values]) -> bool:
     """Whether a property holds in every case; a call that raises keeps nothing."""
-    def look(*arguments):
+    def look(*arguments: object) -> object:
         value = to_plain(exercise.observe(answer, *arguments))
         if value is None:
             raise TypeError("it returned nothing")

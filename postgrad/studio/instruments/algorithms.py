@@ -103,7 +103,7 @@ def phase_parts(made: JsonDict, share: dict[str, float]) -> dict[str, list[tuple
     return {"sample": sample, "update": update} if made["cache"] else {"update": update}
 
 
-def method_numbers(name: str, state: State, rank: int, count: JsonDict) -> dict:
+def method_numbers(name: str, state: State, rank: int, count: JsonDict) -> JsonDict:
     made = method_memory(name, state.size, rank, state.bits, state.tokens, state.recompute)
     made = made | {"cache": made["anyway"] + made["each"] * state.samples}
     trained = {role: count["trained"] + (role == "critic") * count["width"]

@@ -108,7 +108,7 @@ class Instrument:
     about: str = ""
     settle: Callable[[Any], Any] = lambda state: state
 
-    def shown(self, state) -> tuple[Control, ...]:
+    def shown(self, state: Any) -> tuple[Control, ...]:
         return self.controls(state) if callable(self.controls) else self.controls
 
     def read(self, query: QueryParams) -> Any:
@@ -127,7 +127,7 @@ class Instrument:
                   if name in known}
         return self.settle(self.state(**values))
 
-    def query(self, state) -> str:
+    def query(self, state: Any) -> str:
         """The state as a query, defaults left out: the same state always has the same address."""
         start = self.state()
         values = {f.name: getattr(state, f.name) for f in fields(state)}
@@ -135,12 +135,12 @@ class Instrument:
         return urlencode([(k, query_text(x)) for k, v in changed
                           for x in (v if isinstance(v, tuple) else (v,))])
 
-    def numbers(self, state) -> JsonDict:
+    def numbers(self, state: Any) -> JsonDict:
         return _numbers(self, state)
 
 
 @lru_cache(maxsize=64)
-def _numbers(instrument: Instrument, state) -> JsonDict:
+def _numbers(instrument: Instrument, state: Any) -> JsonDict:
     return instrument.compute(state)
 
 
@@ -159,12 +159,12 @@ def as_percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def query_text(value) -> str:
+def query_text(value: object) -> str:
     return (str(int(value)) if isinstance(value, bool) else f"{value:.6g}" if isinstance(value, float)
             else str(value))
 
 
-def parse_field(name: str, words: Sequence[str], default, control: Control | None):
+def parse_field(name: str, words: Sequence[str], default: object, control: Control | None) -> object:
     """What a query says of a field, in the type of its default."""
     if isinstance(default, tuple):
         if len(words) > 256:

@@ -12,10 +12,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 from postgrad.studio.instruments.base import ChoiceControl, Instrument, Remark, Slider, close, first_true
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import num
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ANSWERS, REFERENCE = "ABCD", (0.4, 0.3, 0.2, 0.1)
 PAIRS = tuple(combinations(range(len(ANSWERS)), 2))
@@ -53,7 +57,8 @@ CONTROLS = (
 )
 
 
-def regularised(logits, ref, reward, beta):  # logits [..., 4] -> [...]
+def regularised(logits: Tensor, ref: Tensor, reward: Tensor,
+                beta: float) -> Tensor:  # logits [..., 4] -> [...]
     """E[r] - beta KL(pi || ref): what PPO climbs."""
     import torch
 
@@ -62,7 +67,7 @@ def regularised(logits, ref, reward, beta):  # logits [..., 4] -> [...]
     return (torch.softmax(logits, -1) * reward).sum(-1) - beta * exact_kl(logits, ref)
 
 
-def pair_loss(logits, ref, reward, beta):  # logits [..., 4] -> [...]
+def pair_loss(logits: Tensor, ref: Tensor, reward: Tensor, beta: float) -> Tensor:  # logits [..., 4] -> [...]
     """The mean DPO loss of all pairs, each labelled both ways as often as Bradley-Terry says."""
     import torch
 

@@ -10,10 +10,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider
 from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.pages import num
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LENGTH, NEEDED = 8, 5
 GRID = tuple(i / 20 for i in range(21))  # the lambdas of the curve
@@ -85,7 +89,7 @@ def push_errors(lam: float, wrong: float) -> Values:
     return found, bias, noise
 
 
-def wrong_critic(wrong: float):
+def wrong_critic(wrong: float) -> Tensor:
     """The true values, moved by a share towards that of the empty reply: at 1 it says the same everywhere."""
     value = all_replies()["value"]
     return (1 - wrong) * value + wrong * value[0, 0]

@@ -83,21 +83,21 @@ def insight(numbers: JsonDict) -> str:
     return {"k1": of_k1, "k2": of_k2, "k3": of_k3}[numbers["name"]](numbers, here, exact)
 
 
-def of_k1(numbers: JsonDict, here: dict, exact: str) -> str:
+def of_k1(numbers: JsonDict, here: JsonDict, exact: str) -> str:
     sign = (f"It is negative on {100 * here['negative']:.0f} % of the samples, though no KL is"
             if here["negative"] >= 0.005 else "It is negative on fewer than 1 % of the samples")
     return (f"k1 has the mean {exact}, which is the KL. {sign}. In a loss its mean gradient is 0 on every "
             "answer: there it adds noise, and nothing else.")
 
 
-def of_k2(numbers: JsonDict, here: dict, exact: str) -> str:
+def of_k2(numbers: JsonDict, here: JsonDict, exact: str) -> str:
     away = (f"{num(abs(here['bias']))} {'above' if here['bias'] > 0 else 'below'} the KL of {exact}"
             if abs(here["bias"]) >= SMALLEST else f"within 0.001 of the KL of {exact}")
     return (f"k2 has the mean {num(here['mean'])}, {away}. Its gradient in a loss is exactly that of "
             "KL(π‖ref) all the same.")
 
 
-def of_k3(numbers: JsonDict, here: dict, exact: str) -> str:
+def of_k3(numbers: JsonDict, here: JsonDict, exact: str) -> str:
     first = numbers["estimators"]["k1"]["std"]
     change = here["std"] - first
     than = (f"less than k1’s {num(first)}" if change <= -SMALLEST else f"more than k1’s {num(first)}"

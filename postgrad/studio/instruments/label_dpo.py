@@ -71,7 +71,7 @@ def train_on_labels(labels: str) -> JsonDict:
 class LabelTrainings:
     """One training at a time; `found` keeps what came of each text of labels."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.found: dict[str, JsonDict] = {}
         self.busy = ""
         self._lock = threading.Lock()

@@ -62,7 +62,7 @@ def settle(state: State) -> State:
     return state
 
 
-def first_problems(entry: JsonDict, count: int) -> dict:
+def first_problems(entry: JsonDict, count: int) -> JsonDict:
     """The entry as if so many problems had been asked."""
     return {**entry, "figures": {task: {name: values[:count] for name, values in figures.items()}
                                  for task, figures in entry["figures"].items()}}

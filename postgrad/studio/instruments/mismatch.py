@@ -6,11 +6,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider
 from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.pages import num
 from postgrad.studio.recordings import recording
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 RULES = {"none": "none", "truncated": "truncated", "banded": "banded", "sequence": "whole reply"}
 WIDEST, DRAWN = 6.0, 250  # ratios and tokens that are drawn
@@ -47,7 +51,7 @@ def paired_logps(sampler: str) -> Values:
     return old + more * data["fine"], old, mask.bool()
 
 
-def correction_weights(rule: str, cap: float, said, old, mask):
+def correction_weights(rule: str, cap: float, said: Tensor, old: Tensor, mask: Tensor) -> Tensor:
     """What each token counts: the library's correction, with C for its upper limit; of a band, 1/C below."""
     import torch
 
@@ -85,7 +89,7 @@ def compute(state: State) -> JsonDict:
     }
 
 
-def furthest_tokens(said, old, touched) -> list[Values]:
+def furthest_tokens(said: Tensor, old: Tensor, touched: Tensor) -> list[Values]:
     """The tokens on which the two are furthest apart: (sampler's probability, trainer's, whether a limit has
     changed what it counts)."""
     order = (old - said).abs().argsort(descending=True, stable=True)[:DRAWN]
@@ -93,7 +97,7 @@ def furthest_tokens(said, old, touched) -> list[Values]:
     return list(zip(*(column[order].tolist() for column in columns), strict=True))
 
 
-def rule_drawing(state: State, ratio, counts, touched) -> JsonDict:
+def rule_drawing(state: State, ratio: Tensor, counts: Tensor, touched: Tensor) -> JsonDict:
     """The rule as a line over all ratios, and where these tokens are on it."""
     limit, edge = state.cap, 1 / state.cap
     shape = {"none": [(0, 1), (WIDEST, 1)], "truncated": [(0, 0), (limit, limit), (WIDEST, limit)],

@@ -78,7 +78,7 @@ def answer_verdict(said: JsonDict, gold: str) -> str:
     return "right number, wrong form" if numbers and numbers[-1] == gold else "wrong"
 
 
-def changed_figures(rows: dict[str, list[JsonDict]]) -> list[list[dict]]:
+def changed_figures(rows: dict[str, list[JsonDict]]) -> list[list[JsonDict]]:
     """For each step between stages, the figures that changed by more than their intervals."""
     out = []
     for before, after in pairwise(STAGES):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
@@ -17,6 +18,9 @@ from starlette.routing import Route
 from postgrad.runs import Run
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import form_handler, fragment
+
+if TYPE_CHECKING:
+    from postgrad.sampling import LocalSampler
 
 EMBEDDED = {"Pretrained": "tiny", "SFT": "tiny-chat"}
 LONGEST = 300   # characters of a problem
@@ -37,7 +41,7 @@ def trained_by_rl(runs: Path) -> Path | None:
 
 
 @lru_cache(maxsize=4)
-def sampler_of(model: str, changed: int):
+def sampler_of(model: str, changed: int) -> LocalSampler:
     from postgrad.resolve.models import open_model
     from postgrad.sampling import LocalSampler
     return LocalSampler(*open_model(model))

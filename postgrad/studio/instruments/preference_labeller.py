@@ -9,12 +9,16 @@ import math
 import random
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from postgrad.studio.instruments import trial
 from postgrad.studio.instruments.base import Instrument, Remark, as_percent, first_true
 from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.pages import num
 from postgrad.studio.recordings import FOLDER, recording
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 KEYS = {"a": "First is better", "b": "Second is better", "t": "Tie", "s": "Skip"}
 SHOWN = 5       # unseen pairs whose scores are shown, each of another question
@@ -60,7 +64,7 @@ def trained_items(labels: str) -> list[int]:
 
 
 @lru_cache(maxsize=512)
-def head_after(labels: str):
+def head_after(labels: str) -> Tensor:
     """The head after these labels."""
     from postgrad.studio.label.reward_head import fit_head, win_share
     x, _ = answer_vectors()
@@ -139,7 +143,7 @@ def last_pair(labels: str) -> JsonDict | None:
             "loss": float(loss)}
 
 
-def judged_pair(item: JsonDict, scores: list[float]) -> dict:
+def judged_pair(item: JsonDict, scores: list[float]) -> JsonDict:
     alike = (scores[0] > scores[1]) == (item["quality"][0] > item["quality"][1])
     return {**item, "scores": scores, "alike": alike}
 
@@ -155,7 +159,7 @@ def unseen_scores(labels: str, unseen: int) -> list[float]:
     return (answer_vectors()[1][unseen] @ head_after(labels)).tolist()
 
 
-def label_table(items: list[JsonDict], labels: str) -> list[dict]:
+def label_table(items: list[JsonDict], labels: str) -> list[JsonDict]:
     """What was labelled, the newest first: the answer that won and the one that lost, and what the head that
     came of it says of the pair."""
     gaps, rows = label_gaps(labels), []

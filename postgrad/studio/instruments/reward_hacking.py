@@ -80,7 +80,7 @@ def controls(state: State) -> Values:
     )
 
 
-def interpolated_policy(low: JsonDict, high: dict, beta: float) -> dict:
+def interpolated_policy(low: JsonDict, high: JsonDict, beta: float) -> dict:
     """A policy that was not trained: each point on the straight line between two that were, at the same step.
     Where the turn would be is read off as the recipe does."""
     from postgrad.recipes.pipelines.overoptimise import turning
@@ -93,7 +93,7 @@ def interpolated_policy(low: JsonDict, high: dict, beta: float) -> dict:
     return low | {"kl_weight": beta, "points": points, "turning": turning(points), "minutes": 0.0}
 
 
-def policy_at(policies: list[JsonDict], beta: float) -> tuple[dict, tuple[float, ...]]:
+def policy_at(policies: list[JsonDict], beta: float) -> tuple[JsonDict, tuple[float, ...]]:
     """The policy of that penalty, and the logged penalties that it was made of: one where it was logged or is
     the nearest that was, two where it lies between them."""
     ordered = sorted(policies, key=lambda p: p["kl_weight"])

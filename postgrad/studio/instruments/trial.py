@@ -84,7 +84,7 @@ def trial_result(given: list[str]) -> JsonDict:
                         "rate": median(a + b for a, b in list(pairwise(took["rate"]))[::2])}}
 
 
-def trial_state(text: str, items: list[JsonDict]) -> dict:
+def trial_state(text: str, items: list[JsonDict]) -> JsonDict:
     """How far a trial is: what is asked next, or what came of it. The pairs are the last that there are to
     label, so that few have met them."""
     given, shown = trial_answers(text), items[-PAIRS:]

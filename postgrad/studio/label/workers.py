@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from postgrad.studio.json_types import JsonDict
 
@@ -21,7 +22,7 @@ HOME = Path(__file__).parents[3]  # the folder that holds the package
 FIRST, STEP = 10, 5
 
 
-def python_process(*words: str, **more) -> subprocess.Popen[str]:
+def python_process(*words: str, **more: Any) -> subprocess.Popen[str]:
     """A process of this very package, whatever folder the server was started in."""
     path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
     return subprocess.Popen([sys.executable, "-m", *words], env=os.environ | {"PYTHONPATH": path}, text=True,
@@ -35,10 +36,14 @@ class RewardTrainer:
     """
 
     def __init__(self, store: Path):
-        self.store, self.result, self.history, self.error = store, None, [], ""
+        self.store, self.error = store, ""
+        self.result: JsonDict | None = None
+        self.history: list[tuple[int, JsonDict]] = []
         self.busy, self.closed = False, False
         self._changes, self._judged = 0, 0
-        self._lock, self._process, self.thread = threading.Lock(), None, None
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self.thread: threading.Thread | None = None
 
     @property
     def step(self) -> int:
@@ -113,7 +118,9 @@ class PairMaker:
 
     def __init__(self, store: Path):
         self.store, self.busy, self.message, self.failed = store, "", "", False
-        self._lock, self._process, self.thread = threading.Lock(), None, None
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self.thread: threading.Thread | None = None
 
     def start(self, words: Sequence[str], about: str) -> None:
         with self._lock:

@@ -101,7 +101,7 @@ def start_response(request: Request, root: Path, given: Mapping[str, str]) -> Re
     return redirect_to(run_address(made["name"]))
 
 
-def start_planned(root: Path, given: Mapping[str, str], **note) -> JsonDict:
+def start_planned(root: Path, given: Mapping[str, str], **note: object) -> JsonDict:
     """The plan of a form, and its run started unless something is wrong with it. note: kept with the
     process."""
     made = plan_run(root, given)

@@ -35,7 +35,7 @@ MOST = 2000         # rows in one message; a page that lacks more reads its curv
 WATCHED = 12        # runs on one page
 
 
-def row_numbers(row: JsonDict) -> dict:
+def row_numbers(row: JsonDict) -> JsonDict:
     """A row for the page: its step and numbers. What is not finite becomes null, a gap in the curve."""
     found = {k: number(v) for k, v in row.items() if k != "step" and not isinstance(v, list)}
     lists = {k: [number(x) for x in v] for k, v in row.items() if isinstance(v, list) and len(v) == 2}
@@ -43,7 +43,7 @@ def row_numbers(row: JsonDict) -> dict:
             **{k: v for k, v in lists.items() if all(map(math.isfinite, v))}}
 
 
-def event_view(row: JsonDict) -> dict:
+def event_view(row: JsonDict) -> JsonDict:
     """An event for the page."""
     return {"step": row.get("step"), "kind": safe_text(row.get("kind", "")),
             "text": safe_text(row.get("text", ""))}

@@ -16,7 +16,7 @@ from postgrad.system.throughput import RECENT, throughput_words
 ENDED = ("stopped", "interrupted", "failed")
 
 
-def current_state(root: Path, name: str, state: JsonDict) -> dict:
+def current_state(root: Path, name: str, state: JsonDict) -> JsonDict:
     """The state of a run; "resuming" where it stands still and a process is on its way to go on with it.
 
     The process that left it there may live a moment longer, and has another id.

@@ -37,15 +37,15 @@ def safe_text(text: object) -> str:
     return CONTROLS.sub("\ufffd", str(text).replace("\r\n", "\n"))
 
 
-def as_list(value) -> JsonList:
+def as_list(value: object) -> JsonList:
     return value if isinstance(value, list) else []
 
 
-def finite_number(value) -> float | None:
+def finite_number(value: object) -> float | None:
     return found if math.isfinite(found := number(value)) else None
 
 
-def prompt_groups(rows: list[JsonDict]) -> list[dict]:
+def prompt_groups(rows: list[JsonDict]) -> list[JsonDict]:
     """The samples by prompt, in the order of their numbers;
     mean and population std of the scores as GRPO takes them."""
     found: dict[str, list[JsonDict]] = {}
@@ -60,7 +60,7 @@ def sample_order(row: JsonDict) -> tuple[int, str]:
     return (int(tail), "") if tail.isascii() and tail.isdecimal() and len(tail) < 9 else (0, tail)
 
 
-def prompt_group(prompt: str, rows: list[JsonDict]) -> dict:
+def prompt_group(prompt: str, rows: list[JsonDict]) -> JsonDict:
     scores = [s for row in rows if (s := finite_number(row.get("score"))) is not None]
     mean = sum(scores) / len(scores) if scores else None
     std = math.sqrt(sum((s - mean) ** 2 for s in scores) / len(scores)) if scores else None
@@ -69,7 +69,7 @@ def prompt_group(prompt: str, rows: list[JsonDict]) -> dict:
             "flat": bool(scores) and max(scores) - min(scores) <= 1e-6}
 
 
-def sample_view(row: JsonDict, best: float) -> dict:
+def sample_view(row: JsonDict, best: float) -> JsonDict:
     """One completion. share: its advantage as a part of the group's largest, in -1 .. 1."""
     adv, parts = finite_number(row.get("adv")), row.get("parts")
     return {
@@ -84,12 +84,12 @@ def sample_view(row: JsonDict, best: float) -> dict:
     }
 
 
-def colour_value(name: str, x) -> float | None:
+def colour_value(name: str, x: object) -> float | None:
     """The number that colours a token: ratios by their logarithm, so that half and double weigh the same."""
-    x = finite_number(x)
-    if x is None or name == "ratio" and x <= 0:
+    size = finite_number(x)
+    if size is None or name == "ratio" and size <= 0:
         return None
-    return math.log(x) if name == "ratio" else -x if name == "logp" else x
+    return math.log(size) if name == "ratio" else -size if name == "logp" else size
 
 
 def colour_scale(rows: list[JsonDict], name: str) -> float:
@@ -99,7 +99,7 @@ def colour_scale(rows: list[JsonDict], name: str) -> float:
     return max(sizes, default=0.0)
 
 
-def token_columns(row: JsonDict) -> dict:
+def token_columns(row: JsonDict) -> JsonDict:
     return row["columns"] if isinstance(row.get("columns"), dict) else {}
 
 
@@ -108,7 +108,7 @@ def available_colours(rows: list[JsonDict]) -> list[str]:
     return [name for name in COLOURS if any(name in token_columns(row) for row in rows)]
 
 
-def token_strip(row: JsonDict, name: str, largest: float) -> list[dict]:
+def token_strip(row: JsonDict, name: str, largest: float) -> list[JsonDict]:
     """The tokens of a sample, its prompt's first: text, class, and the numbers known of it."""
     table, turns = token_columns(row), turn_spans(row)
     tokens = [{"text": visible_token(t), "turn": "", "look": "given", "numbers": [("mask", 0.0)]}
@@ -124,7 +124,7 @@ def token_strip(row: JsonDict, name: str, largest: float) -> list[dict]:
     return tokens
 
 
-def episode_turns(row: JsonDict) -> list[dict]:
+def episode_turns(row: JsonDict) -> list[JsonDict]:
     """An episode turn by turn: who wrote it, what, how many tokens, of them trained, and what it was paid."""
     tokens, mask = as_list(row.get("tokens")), as_list(token_columns(row).get("mask"))
     spans = [t for t in as_list(row.get("turns")) if isinstance(t, dict)]
@@ -187,7 +187,7 @@ def step_panel(rows: list[JsonDict], neighbours: tuple[int | None, int | None], 
             "episode": episode_turns(one["raw"])}
 
 
-def safe_row(value):
+def safe_row(value: object) -> object:
     """A logged row with texts that cannot steer a page, and without what JSON has no word for."""
     if isinstance(value, dict):
         return {safe_text(key): safe_row(x) for key, x in value.items()}
@@ -209,7 +209,7 @@ WORKED = {
 BY_SCORES = ("raw", "group_zscore", "group_centre", "leave_one_out", "over_mean")
 
 
-def worked_advantages(group: JsonDict, method: str, config: dict, row: dict | None = None) -> dict:
+def worked_advantages(group: JsonDict, method: str, config: JsonDict, row: dict | None = None) -> dict:
     """The group's advantages once more, by the function that trained: {"function", "adv", "gap"}; or {"why"}
     where they hang on what is not logged. row: as the run keeps it."""
     import torch

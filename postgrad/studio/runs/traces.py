@@ -86,7 +86,7 @@ def find_runs(root: Path, prefix: str = "", depth: int = DEEPEST) -> Iterator[st
             yield from find_runs(Path(entry.path), f"{prefix}{entry.name}/", depth - 1)
 
 
-def finite_or_none(value) -> float | None:
+def finite_or_none(value: object) -> float | None:
     """A number from a file that somebody else may have written, or None."""
     return found if math.isfinite(found := number(value)) else None
 
@@ -112,7 +112,7 @@ class LogTail:
         return rows, again or self.at < before
 
 
-def optional_text(value) -> str | None:
+def optional_text(value: object) -> str | None:
     """A text from such a file, or None."""
     return None if value is None else safe_text(value)
 

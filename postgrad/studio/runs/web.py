@@ -224,7 +224,7 @@ def run_ledgers(folder: Path, root: Path) -> list[JsonDict]:
     return found
 
 
-def ledger_tables(book: JsonDict) -> list[dict]:
+def ledger_tables(book: JsonDict) -> list[JsonDict]:
     """Newest first."""
     first, *others = book["entries"]
     return [{"first": samples.safe_text(first["name"]), "name": samples.safe_text(entry["name"]),

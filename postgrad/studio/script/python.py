@@ -12,6 +12,7 @@ import dataclasses
 import inspect
 import math
 import sys
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from itertools import pairwise
@@ -171,7 +172,7 @@ def holds_records(value: Any) -> bool:
     return isinstance(value, tuple) and any(map(dataclasses.is_dataclass, value))
 
 
-def own_nodes(node: ast.AST):
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """A statement and its parts, but nothing of the functions and comprehensions in it."""
     yield node
     if isinstance(node, ast.FunctionDef | ast.Lambda | ast.GeneratorExp | ast.ListComp | ast.SetComp

@@ -7,6 +7,7 @@ subset is what the instruments' and the samples' templates use; all else is refu
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from jinja2 import nodes
@@ -70,7 +71,7 @@ class TemplateWriter:
                 f"return Object.assign(new py.Markup(out), {{ {', '.join(own)} }}); }}")
 
     @contextmanager
-    def scope(self, names=()):
+    def scope(self, names: Iterable[str] = ()) -> Iterator[None]:
         self.scopes.append(set(names))
         yield
         self.scopes.pop()

@@ -167,7 +167,7 @@ def memory_values() -> JsonDict:
     }
 
 
-def measured_values(results: JsonDict) -> dict:
+def measured_values(results: JsonDict) -> JsonDict:
     """The optimum by training, and the alignment of the embedded model, as docs/results has them."""
     found = [r for r in results["The closed-form optimum"] if r["beta"] == 0.3]
     far = {r["method"]: r["tv_end"] for r in found}

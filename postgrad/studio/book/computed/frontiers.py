@@ -43,7 +43,7 @@ def bar_text(found: JsonDict, name: str) -> str:
 
 # proxies under pressure
 
-def overoptimisation_values(tables: JsonDict) -> dict:
+def overoptimisation_values(tables: JsonDict) -> JsonDict:
     """How much of what had been gained the true quality lost, seed by seed."""
     runs = tables["Over-optimisation: turning points"]
     seeds = sorted({run["seed"] for run in runs})
@@ -66,7 +66,7 @@ def overoptimisation_values(tables: JsonDict) -> dict:
     }
 
 
-def search_values(tables: JsonDict) -> dict:
+def search_values(tables: JsonDict) -> JsonDict:
     """Best-of-n against the same reward models."""
     runs = tables["Best of n against the same proxy"]
 
@@ -92,7 +92,7 @@ def mean_of_highest(n: int) -> float:
     return math.fsum(x * n * normal.cdf(x) ** (n - 1) * normal.pdf(x) for x in grid) * step
 
 
-def noisy_judge_values(tables: JsonDict) -> dict:
+def noisy_judge_values(tables: JsonDict) -> JsonDict:
     """A judge of our reward models' accuracy, if all that is wrong with it were Gaussian noise."""
     accuracy = fmean(model["accuracy"] for model in tables["Its reward models"])
     agrees = math.sin(math.pi * (accuracy - 0.5))
@@ -115,7 +115,7 @@ def peak_values() -> JsonDict:
 
 # checkers with holes
 
-def hole_values(mended: JsonDict, real: dict) -> dict:
+def hole_values(mended: JsonDict, real: JsonDict) -> dict:
     """Scorers that pay for nothing, and what was thrown at the sandbox."""
     said = bar_text(mended, "reasoning-gym")
     paying = re.search(r"(\d+) of them as they pay for what solves nothing: (.+)$", said)

@@ -14,7 +14,7 @@ LEASH = 0.1
 FEW, MANY = 8, 16
 
 
-def values(rlhf: JsonDict, real: dict) -> dict:
+def values(rlhf: JsonDict, real: JsonDict) -> dict:
     """rlhf, real: the tables of docs/results."""
     return {**flat_group_values(), **variety_values(), **entropy_values(), **sharpening_values(),
             **reach_values(real), **picking_values(rlhf),
@@ -100,7 +100,7 @@ def sharpening_values() -> JsonDict:
     }
 
 
-def reach_values(tables: JsonDict) -> dict:
+def reach_values(tables: JsonDict) -> JsonDict:
     """pass@1 and pass@8 of a real model before and after GRPO."""
     out: JsonDict = {"sums_tries": FEW}
     for name, begins, start in (("sums", "(a) Sums", "before"), ("gsm", "(b) GSM8K", "SFT")):
@@ -112,7 +112,7 @@ def reach_values(tables: JsonDict) -> dict:
     return out
 
 
-def picking_values(tables: JsonDict) -> dict:
+def picking_values(tables: JsonDict) -> JsonDict:
     """Which of n answers a judge, a vote or the truth picks."""
     title = next(name for name in tables if name.startswith("Picking one of n"))
     by = {row["picked by"]: row for row in tables[title]}
@@ -135,7 +135,7 @@ def picking_values(tables: JsonDict) -> dict:
     }
 
 
-def process_values(tables: JsonDict) -> dict:
+def process_values(tables: JsonDict) -> JsonDict:
     """The three rewards of the same short training."""
     title = next(name for name in tables if name.startswith("As the reward of"))
     after = {row["reward"]: leading_share(row["after"]) for row in tables[title]}
@@ -144,7 +144,7 @@ def process_values(tables: JsonDict) -> dict:
             "by_start": leading_share(tables[title][0]["pass@1 before"])}
 
 
-def tax_values(tables: JsonDict) -> dict:
+def tax_values(tables: JsonDict) -> JsonDict:
     """Right answers and true quality of the alignment runs, mean over seeds."""
     from postgrad.data.tasks.questions import GREETS, RIGHT, WRONG
 
@@ -171,7 +171,7 @@ def tax_values(tables: JsonDict) -> dict:
     }
 
 
-def constitution_values(tables: JsonDict) -> dict:
+def constitution_values(tables: JsonDict) -> JsonDict:
     """The constitution's trade, mean over seeds."""
     runs = tables["RLAIF"]
 

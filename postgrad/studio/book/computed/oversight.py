@@ -8,7 +8,7 @@ from statistics import fmean
 from postgrad.studio.json_types import JsonDict
 
 
-def values(tables: JsonDict) -> dict:
+def values(tables: JsonDict) -> JsonDict:
     return {**judge_values(tables), **teacher_values(tables["Weak to strong, fresh problems"])}
 
 
@@ -17,7 +17,7 @@ def percent_parts(text: str) -> list[float]:
     return [float(x) / 100 for x in re.findall(r"-?[\d.]+(?=%)", text)]
 
 
-def judge_values(tables: JsonDict) -> dict:
+def judge_values(tables: JsonDict) -> JsonDict:
     """How often the judge is right, by protocol, and the lies that he can bear."""
     by = {row["judge"]: row for row in tables["Which of two answers is right"]}
     pairs = tables["The pairs, and the critic"]
@@ -53,7 +53,7 @@ def judge_values(tables: JsonDict) -> dict:
     }
 
 
-def teacher_values(runs: list[JsonDict]) -> dict:
+def teacher_values(runs: list[JsonDict]) -> JsonDict:
     """Weak teacher, its student, and what the truth would have taught, of the first seed."""
     first = runs[0]
     weak, student, strong = (percent_parts(first[name])[0] for name in ("weak", "student", "strong"))

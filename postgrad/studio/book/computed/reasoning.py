@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from postgrad.studio.json_types import JsonDict
@@ -24,7 +25,7 @@ def group_values() -> JsonDict:
 
     from postgrad.maths.credit import group_centre, group_zscore, leave_one_out
 
-    def adv(f, *rewards: float) -> list[float]:
+    def adv(f: Callable[..., torch.Tensor], *rewards: float) -> list[float]:
         row = torch.tensor(rewards, dtype=torch.float64)[:, None]
         return f(row, torch.ones_like(row, dtype=torch.bool), len(rewards))[:, 0].tolist()
 
@@ -70,7 +71,7 @@ def pass_values() -> JsonDict:
     }
 
 
-def picked_values(results: JsonDict) -> dict:
+def picked_values(results: JsonDict) -> JsonDict:
     """Which of n answers a judge, a vote or chance picks, as docs/results has it."""
     title = next(name for name in results if name.startswith("Picking one of n"))
     by = {row["picked by"]: row[PICKED].partition(" ")[0].replace("%", "\u00a0%") for row in results[title]}

@@ -134,7 +134,7 @@ def agreement_values() -> JsonDict:
     }
 
 
-def reward_model_values(results: JsonDict) -> dict:
+def reward_model_values(results: JsonDict) -> JsonDict:
     """Our reward models and audits, as docs/results has them."""
     models, audits = results["Its reward models"], results["The audit"]
     right, ece = [m["accuracy"] for m in models], [m["ece"] for m in models]

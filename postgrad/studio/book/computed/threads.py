@@ -44,13 +44,13 @@ def goat_answers(pairs: JsonDict) -> list[tuple[str, float]]:
     return sorted(zip(pair["answers"], pair["quality"], strict=True), key=lambda answer: -len(answer[0]))
 
 
-def helpful_values(pairs: JsonDict) -> dict:
+def helpful_values(pairs: JsonDict) -> JsonDict:
     (long, worth_long), (terse, worth_terse) = goat_answers(pairs)
     return {"asked_helpful": GOAT, "helpful_long": long, "helpful_terse": terse, "worth_long": worth_long,
             "worth_terse": worth_terse}
 
 
-def program_values(rows: list[JsonDict]) -> dict:
+def program_values(rows: list[JsonDict]) -> JsonDict:
     """One that passes its tests and one that does not, each as the line that decides."""
     passed, failed = (next(row for row in rows if row["right"] is right) for right in (True, False))
     return {"code_passed": deciding_line(passed["reply"]), "code_failed": deciding_line(failed["reply"]),
@@ -75,7 +75,7 @@ def shortened_reply(reply: str) -> str:
     return reply.split("```")[1].removeprefix("python\n").strip() + " …" if reply.count("```") > 1 else reply
 
 
-def threads_table(replies: list[JsonDict], pairs: dict) -> dict:
+def threads_table(replies: list[JsonDict], pairs: JsonDict) -> dict:
     from postgrad.studio.book.inline import format_value
 
     by = {thread: [[row["asked"], NAMES[row["model"]], shortened_reply(row["reply"]), row["says"]]

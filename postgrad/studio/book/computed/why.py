@@ -35,7 +35,7 @@ def values(repository: Path) -> JsonDict:
     }
 
 
-def problem_table(prompt: JsonDict) -> dict:
+def problem_table(prompt: JsonDict) -> JsonDict:
     rows = [
         [title, prompt["answers"][name][0]["text"], prompt["answers"][name][0]["reason"]]
         for name, title in STAGES.items()
@@ -66,7 +66,7 @@ def verdict_table() -> JsonDict:
     return {"caption": f"What is {a} × {b}?", "columns": ["reply", "reward", "reason"], "rows": rows}
 
 
-def stage_values(stages: JsonDict) -> dict:
+def stage_values(stages: JsonDict) -> JsonDict:
     """Shares of right and well-formed replies, and how long they are."""
     from postgrad.maths.intervals import mean_interval
     from postgrad.maths.passk import pass_at_k

@@ -108,7 +108,7 @@ def row_table_values() -> JsonDict:
             "grpo_kl": METHODS["grpo"].kl_in_loss}
 
 
-def smollm_values(tables: JsonDict) -> dict:
+def smollm_values(tables: JsonDict) -> JsonDict:
     """SmolLM2 on GSM8K, seed by seed, as docs/results has it."""
     title = next(name for name in tables if name.startswith("(b) GSM8K"))
     shown = [[f"{row['seed']}", row["stage"], row["pass@1 (95 % interval)"].replace("%", "\u00a0%"),

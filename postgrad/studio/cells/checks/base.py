@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-CHECKS: dict[str, list[Callable[..., object]]] = defaultdict(list)
+Function = Callable[..., Any]      # an edited function
+Check = Callable[[Function], None]  # raises AssertionError with what it saw
+CHECKS: dict[str, list[Check]] = defaultdict(list)
+Figures = Tensor | float | list[float]
 D = torch.float64
 
 
-def invariant_of(cell: str) -> Callable[..., object]:
+def invariant_of(cell: str) -> Callable[[Check], Check]:
     """Says which cell an invariant belongs to."""
-    def place(check: Callable[..., object]) -> Callable:
+    def place(check: Check) -> Check:
         CHECKS[cell].append(check)
         return check
     return place
@@ -24,7 +28,7 @@ def vector(*numbers: float) -> Tensor:
     return torch.tensor(numbers, dtype=D)
 
 
-def number_text(x) -> str:
+def number_text(x: object) -> str:
     if isinstance(x, Tensor):
         return number_text(x.tolist())
     if isinstance(x, list | tuple):
@@ -32,7 +36,7 @@ def number_text(x) -> str:
     return f"{x:.4g}" if isinstance(x, float) else str(x)
 
 
-def assert_close(got, wanted, tolerance: float = 1e-6) -> None:
+def assert_close(got: Figures, wanted: Figures, tolerance: float = 1e-6) -> None:
     """Equal to rounding, or a sentence with both."""
     a, b = (torch.as_tensor(x, dtype=D) for x in (got, wanted))
     b = b.expand_as(a) if b.dim() == 0 else b

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from postgrad.maths import kl, surrogate
-from postgrad.studio.cells.checks.base import assert_close, gradient_at, invariant_of, number_text, vector
+from postgrad.studio.cells.checks.base import (
+    Function,
+    assert_close,
+    gradient_at,
+    invariant_of,
+    number_text,
+    vector,
+)
 
 
-def loss_at(f: Callable[..., object], ratio: float, adv: float) -> tuple[Tensor, Tensor]:
+def loss_at(f: Function, ratio: float, adv: float) -> tuple[Tensor, Tensor]:
     """Loss and gradient on log pi of one token, clip 0.2."""
     one = torch.ones(1, 1, dtype=torch.bool)
     call = lambda logp: f(logp, torch.zeros_like(logp), torch.full_like(logp, adv), one,  # noqa: E731
@@ -22,33 +28,33 @@ def loss_at(f: Callable[..., object], ratio: float, adv: float) -> tuple[Tensor,
 
 
 @invariant_of("clip")
-def a_good_token_counts_for_at_most_1_2(f):
+def a_good_token_counts_for_at_most_1_2(f: Function) -> None:
     """rho 4, A > 0: the ratio counts as 1.2."""
     assert_close(loss_at(f, 4, 1)[0], vector(-1.2))
 
 
 @invariant_of("clip")
-def a_bad_token_counts_for_at_least_0_8(f):
+def a_bad_token_counts_for_at_least_0_8(f: Function) -> None:
     """rho 0.1, A < 0: the ratio counts as 0.8."""
     assert_close(loss_at(f, 0.1, -1)[0], vector(0.8))
 
 
 @invariant_of("clip")
-def flat_past_the_edge(f):
+def flat_past_the_edge(f: Function) -> None:
     """Past the edge the gradient is zero, on each side."""
     assert_close(loss_at(f, 4, 1)[1], vector(0))
     assert_close(loss_at(f, 0.1, -1)[1], vector(0))
 
 
 @invariant_of("clip")
-def clip_leaves_the_way_back_open(f):
+def clip_leaves_the_way_back_open(f: Function) -> None:
     """A move in the wrong direction is never clipped: rho 4 with A < 0 keeps its gradient."""
     assert_close(loss_at(f, 4, -1)[1], vector(4))
     assert_close(loss_at(f, 0.1, 1)[1], vector(-0.1))
 
 
 @invariant_of("clip")
-def on_policy_it_is_reinforce(f):
+def on_policy_it_is_reinforce(f: Function) -> None:
     """At rho = 1 its gradient is that of REINFORCE."""
     plain = lambda *args, low, high: surrogate.policy_gradient(*args)  # noqa: E731
     for adv in (1.5, -0.5):
@@ -56,32 +62,32 @@ def on_policy_it_is_reinforce(f):
 
 
 @invariant_of("k3")
-def k3_is_never_negative(f):
+def k3_is_never_negative(f: Function) -> None:
     """Never below 0, whichever way the two differ."""
     values = f(vector(-3, -1, -0.1, -2), vector(-1, -3, -0.2, -2))
     assert (values >= 0).all(), f"{number_text(values)} holds a number below 0"
 
 
 @invariant_of("k3")
-def zero_at_equality(f):
+def zero_at_equality(f: Function) -> None:
     """Zero exactly where both give the same log-probability."""
     assert_close(f(vector(-0.7, -9), vector(-0.7, -9)), 0.0, 1e-12)
 
 
 @invariant_of("k3")
-def its_mean_is_the_kl(f):
+def its_mean_is_the_kl(f: Function) -> None:
     """Its mean under the policy is KL(pi || ref)."""
     p, q = vector(0.5, 0.3, 0.2), vector(0.2, 0.2, 0.6)
     assert_close((p * f(p.log(), q.log())).sum(), kl.exact_kl(p.log(), q.log()))
 
 
 @invariant_of("k3")
-def worked_number(f):
+def worked_number(f: Function) -> None:
     """d = log 2: exp(-d) - 1 + d = 0.1931."""
     assert_close(f(vector(math.log(2)), vector(0)), vector(0.5 - 1 + math.log(2)))
 
 
 @invariant_of("k3")
-def close_by_it_is_half_the_square(f):
+def close_by_it_is_half_the_square(f: Function) -> None:
     """For a small d it is d^2 / 2, as k2 is."""
     assert_close(f(vector(1e-4), vector(0)) / kl.k2(vector(1e-4), vector(0)), vector(1), 1e-3)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from postgrad.studio.exercises.base import Exercise, Mistake, Property
+from collections.abc import Callable, Iterator
+from random import Random
+
+from postgrad.studio.exercises.base import Answer, Exercise, Mistake, Property
 from postgrad.studio.exercises.values import near
+from postgrad.studio.json_types import Values
 
 WORDS = "the model reads every line and gives a clear reason for each step it takes".split()
 
@@ -11,32 +15,32 @@ WORDS = "the model reads every line and gives a clear reason for each step it ta
 class BiasedScorer:
     """A reward model that likes what it should not: so much for a word, for bold type, for agreeing."""
 
-    def __init__(self, name, *, word, bold, agree):
+    def __init__(self, name: str, *, word: float, bold: float, agree: float):
         self.__name__, self.word, self.bold, self.agree = name, word, bold, agree
 
-    def __call__(self, answer):
+    def __call__(self, answer: str) -> float:
         return (self.word * len(answer.split()) + self.bold * answer.count("**")
                 + self.agree * answer.startswith("You are right.") + 0.1 * answer.count("reason"))
 
 
-def bold_edit(answer):
+def bold_edit(answer: str) -> str:
     return " ".join(f"**{word}**" for word in answer.split())
 
 
-def agree_edit(answer):
+def agree_edit(answer: str) -> str:
     return f"You are right. {answer}"
 
 
-def ramble_edit(answer):
+def ramble_edit(answer: str) -> str:
     words = answer.split()
     return " ".join(words + words[: len(words) // 2])
 
 
-def cut_edit(answer):
+def cut_edit(answer: str) -> str:
     return " ".join(answer.split()[:-2])
 
 
-def pad(answer, count):
+def pad(answer: str, count: int) -> str:
     """Asked for fewer than none, it takes words away."""
     if count < 0:
         return " ".join(answer.split()[:count])
@@ -46,7 +50,7 @@ def pad(answer, count):
 EDITS = {"bold": bold_edit, "agree": agree_edit, "ramble": ramble_edit, "cut": cut_edit}
 
 
-def cases(random):
+def cases(random: Random) -> Iterator[Values]:
     scorers = (BiasedScorer("likes_length", word=0.2, bold=0.0, agree=0.0),
                BiasedScorer("likes_bold", word=0.05, bold=0.1, agree=0.0),
                BiasedScorer("likes_flattery", word=0.1, bold=-0.05, agree=1.0),
@@ -56,7 +60,8 @@ def cases(random):
         yield scorer, answers, EDITS, pad
 
 
-def right(score, answers, edits, pad):
+def right(score: Callable[[str], float], answers: list[str], edits: dict[str, Callable[[str], str]],
+          pad: Callable[[str, int], str]) -> object:
     from statistics import fmean, pstdev
     spread = pstdev(map(score, answers))
     found = {}
@@ -69,25 +74,29 @@ def right(score, answers, edits, pad):
     return found
 
 
-def ignores_unit(answer, score, answers, edits, pad):
+def ignores_unit(answer: Answer, score: Callable[[str], float], answers: list[str],
+                 edits: dict[str, Callable[[str], str]], pad: Callable[[str, int], str]) -> bool:
     """A reward model in another unit, with another zero, has the same biases."""
-    def other(text):
+    def other(text: str) -> float:
         return 10 * score(text) - 3
     ours, theirs = answer(score, answers, edits, pad), answer(other, answers, edits, pad)
     return all(abs(a - b) < 1e-4 for name in edits for a, b in zip(ours[name], theirs[name], strict=True))
 
 
-def nothing_changes(answer, score, answers, edits, pad):
+def nothing_changes(answer: Answer, score: Callable[[str], float], answers: list[str],
+                    edits: dict[str, Callable[[str], str]], pad: Callable[[str, int], str]) -> bool:
     return all(abs(x) < 1e-6 for x in answer(score, answers, {"same": str}, pad)["same"])
 
 
-def every_answer_counts(answer, score, answers, edits, pad):
+def every_answer_counts(answer: Answer, score: Callable[[str], float], answers: list[str],
+                        edits: dict[str, Callable[[str], str]], pad: Callable[[str, int], str]) -> bool:
     """Answers can be equal: spaces at the end tell them apart, and no score sees these."""
     equal, apart = ([*answers, *(answers[0] + space * i for i in (1, 2, 3))] for space in ("", " "))
     return near(answer(score, equal, edits, pad), answer(score, apart, edits, pad), 1e-4)
 
 
-def ignores_layout(answer, score, answers, edits, pad):
+def ignores_layout(answer: Answer, score: Callable[[str], float], answers: list[str],
+                   edits: dict[str, Callable[[str], str]], pad: Callable[[str, int], str]) -> bool:
     """The same words, on lines of their own."""
     apart = [a.replace(" ", "\n  ") for a in answers]
     return near(answer(score, apart, edits, pad), answer(score, answers, edits, pad), 1e-4)

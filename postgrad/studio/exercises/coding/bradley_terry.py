@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from postgrad.studio.exercises.base import Exercise, Mistake, Property
+from collections.abc import Iterator
+from random import Random
+
+from postgrad.studio.exercises.base import Answer, Exercise, Mistake, Property
 from postgrad.studio.exercises.values import near
+from postgrad.studio.json_types import Values
 
 
-def draw_comparisons(random, items, count):
+def draw_comparisons(random: Random, items: int, count: int) -> list[tuple[int, int]]:
     """Noisy judgements of items whose rewards are spread."""
     from math import exp
     truth = [random.gauss(0, 1) for _ in range(items)]
@@ -17,14 +21,14 @@ def draw_comparisons(random, items, count):
     return found
 
 
-def cases(random):
+def cases(random: Random) -> Iterator[Values]:
     yield [(0, 1), (0, 1), (1, 0)], 2, 1.0, 1
     yield [(0, 1), (1, 2), (0, 2), (2, 0)], 3, 0.5, 5
     yield draw_comparisons(random, 4, 40), 4, 0.05, 30
     yield draw_comparisons(random, 5, 60), 5, 0.03, 50
 
 
-def right(pairs, items, rate, steps):
+def right(pairs: list[tuple[int, int]], items: int, rate: float, steps: int) -> object:
     """By the library's loss and automatic differentiation."""
     import torch
 
@@ -38,19 +42,20 @@ def right(pairs, items, rate, steps):
     return rewards
 
 
-def winners_rise(answer, pairs, items, rate, steps):
+def winners_rise(answer: Answer, pairs: list[tuple[int, int]], items: int, rate: float, steps: int) -> bool:
     first, second = answer([(0, 1)], 2, rate, steps)
     return first > 0 > second
 
 
-def wins_are_explained(answer, pairs, items, rate, steps):
+def wins_are_explained(answer: Answer, pairs: list[tuple[int, int]], items: int, rate: float,
+                       steps: int) -> bool:
     """At the optimum the wins that the rewards expect are the wins there were."""
     from math import exp
     rewards = answer([(0, 1), (0, 1), (1, 0)], 2, 3.0, 300)
     return abs(1 / (1 + exp(rewards[1] - rewards[0])) - 2 / 3) < 1e-2
 
 
-def strangers_stay(answer, pairs, items, rate, steps):
+def strangers_stay(answer: Answer, pairs: list[tuple[int, int]], items: int, rate: float, steps: int) -> bool:
     """Items that stand in no pair, among the others and after them."""
     apart = [(2 * winner, 2 * loser) for winner, loser in pairs]
     found, wanted = answer(apart, 2 * items + 1, rate, steps), answer(pairs, items, rate, steps)

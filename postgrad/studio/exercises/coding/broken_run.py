@@ -7,25 +7,28 @@ from math import exp, log
 from random import Random
 
 from postgrad.studio.exercises.base import Exercise, Mistake, Property
+from postgrad.studio.json_types import Values
 
 ANSWERS, PROMPTS, GROUP, STEPS = 6, 12, 8, 50
 FAULTS = ("healthy", "turned", "hacked", "rate", "starved")
 
+Curves = dict[str, list[float]]
 
-def softmax(row):
+
+def softmax(row: list[float]) -> list[float]:
     top = max(row)
     weights = [exp(x - top) for x in row]
     return [w / sum(weights) for w in weights]
 
 
-def train_with_fault(fault, seed):
+def train_with_fault(fault: str, seed: int) -> Curves:
     """A real training, of a policy that is a table: a group's advantages on a few prompts with one right
     answer each, with a fault built in. -> its curves."""
     random = Random(f"{fault} {seed}")
     start = [[random.gauss(0, 0.3) - (12.0 if fault == "starved" and v == 0 else 0.0) for v in range(ANSWERS)]
              for _ in range(PROMPTS)]  # answer 0 is right; the starved policy never writes it
     theta, rate = [row[:] for row in start], 800.0 if fault == "rate" else 0.6
-    curves = {name: [] for name in ("reward", "accuracy", "kl", "entropy", "flat")}
+    curves: Curves = {name: [] for name in ("reward", "accuracy", "kl", "entropy", "flat")}
     for _ in range(STEPS):
         seen = [policy_step(row, fault, rate, random) for row in theta]
         append_measures(curves, theta, start, seen)
@@ -33,7 +36,7 @@ def train_with_fault(fault, seed):
     return curves
 
 
-def policy_step(row, fault, rate, random):
+def policy_step(row: list[float], fault: str, rate: float, random: Random) -> tuple[list[float], list[float]]:
     """One prompt: sample a group, pay it, compare, update. -> the new logits, and the rewards."""
     chances = softmax(row)
     drawn = random.choices(range(ANSWERS), chances, k=GROUP)
@@ -47,7 +50,8 @@ def policy_step(row, fault, rate, random):
     return new, paid
 
 
-def append_measures(curves, theta, start, seen):
+def append_measures(curves: Curves, theta: list[list[float]], start: list[list[float]],
+                    seen: list[tuple[list[float], list[float]]]) -> None:
     policies, first = [softmax(row) for row in theta], [softmax(row) for row in start]
     curves["reward"].append(sum(sum(paid) for _, paid in seen) / (PROMPTS * GROUP))
     curves["accuracy"].append(sum(p[0] for p in policies) / PROMPTS)
@@ -58,24 +62,24 @@ def append_measures(curves, theta, start, seen):
 
 
 @cache
-def faulty_runs():
+def faulty_runs() -> list[tuple[str, Curves]]:
     return [(fault, train_with_fault(fault, seed)) for seed in range(2) for fault in FAULTS]
 
 
-def cases(random):
+def cases(random: Random) -> list[Values]:
     order = [curves for _, curves in faulty_runs()]
     random.shuffle(order)
     return [(curves,) for curves in order]
 
 
-def example_curves():
+def example_curves() -> dict[str, Curves]:
     """One run of each kind, in an order that gives nothing away."""
     order = dict(faulty_runs()[: len(FAULTS)])
     return dict(zip("ABCDE", (order[name] for name in ("hacked", "starved", "healthy", "turned", "rate")),
                     strict=True))
 
 
-def right(curves):
+def right(curves: Curves) -> object:
     return next(fault for fault, known in faulty_runs() if known == curves)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import log
+from random import Random
 
-from postgrad.studio.exercises.base import AGAIN, Exercise, Mistake, Property
+from postgrad.studio.exercises.base import AGAIN, Answer, Exercise, Mistake, Property
+from postgrad.studio.json_types import Values
 
 
-def cases(random):
+def cases(random: Random) -> Iterator[Values]:
     yield [log(1.5), log(0.5)], [0.0, 0.0], [1.0, -1.0], 0.2
     yield [log(1.5), log(0.5)], [0.0, 0.0], [-1.0, 1.0], 0.2
     yield [-1.0, -2.0, -3.0], [-1.0, -2.0, -3.0], [0.5, -2.0, 0.0], 0.2
@@ -17,7 +20,7 @@ def cases(random):
                [round(random.gauss(0, 1), 2) for _ in range(6)], random.choice((0.1, 0.2, 0.3)))
 
 
-def right(logp, old_logp, adv, eps):
+def right(logp: list[float], old_logp: list[float], adv: list[float], eps: float) -> object:
     import torch
 
     from postgrad.maths.surrogate import clipped_ratio
@@ -26,18 +29,20 @@ def right(logp, old_logp, adv, eps):
     return loss[0]
 
 
-def on_policy(answer, logp, old_logp, adv, eps):
+def on_policy(answer: Answer, logp: list[float], old_logp: list[float], adv: list[float], eps: float) -> bool:
     return all(abs(x + a) < 1e-4 for x, a in zip(answer(old_logp, old_logp, adv, eps), adv, strict=True))
 
 
-def a_lower_bound(answer, logp, old_logp, adv, eps):
+def a_lower_bound(answer: Answer, logp: list[float], old_logp: list[float], adv: list[float],
+                  eps: float) -> bool:
     """Never better than the free objective: minus the loss is at most ratio x advantage."""
     from math import exp
     return all(-x <= exp(n - o) * a + 1e-4
                for x, n, o, a in zip(answer(logp, old_logp, adv, eps), logp, old_logp, adv, strict=True))
 
 
-def blames_in_full(answer, logp, old_logp, adv, eps):
+def blames_in_full(answer: Answer, logp: list[float], old_logp: list[float], adv: list[float],
+                   eps: float) -> bool:
     """A bad token that has become 20 times as likely: nothing bounds that side."""
     from math import exp
     found = answer([old + 3 for old in old_logp], old_logp, [-1.0] * len(adv), eps)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import log
+from random import Random
 
-from postgrad.studio.exercises.base import Exercise, Mistake, Property
+from postgrad.studio.exercises.base import Answer, Exercise, Mistake, Property
+from postgrad.studio.json_types import Values
 
 STEP = 0.05
 
 
-def cases(random):
+def cases(random: Random) -> Iterator[Values]:
     yield -5.0, -5.0, -5.0, -5.0, 0.1
     yield -1.0, -3.0, -2.0, -2.0, 1.0
     for _ in range(8):
@@ -18,7 +21,7 @@ def cases(random):
     yield -10.0, -4000.0, -20.0, -15.0, 1.0
 
 
-def right(chosen, rejected, ref_chosen, ref_rejected, beta):
+def right(chosen: float, rejected: float, ref_chosen: float, ref_rejected: float, beta: float) -> object:
     import torch
 
     from postgrad.maths.preference import dpo
@@ -27,7 +30,8 @@ def right(chosen, rejected, ref_chosen, ref_rejected, beta):
     return [loss.item(), *(g.item() for g in torch.autograd.grad(loss, ours))]
 
 
-def is_the_slope(answer, chosen, rejected, ref_chosen, ref_rejected, beta):
+def is_the_slope(answer: Answer, chosen: float, rejected: float, ref_chosen: float, ref_rejected: float,
+                 beta: float) -> bool:
     rest = (ref_chosen, ref_rejected, beta)
     _, first, second = answer(chosen, rejected, *rest)
     slopes = ((answer(chosen + STEP, rejected, *rest)[0] - answer(chosen - STEP, rejected, *rest)[0]),
@@ -35,7 +39,8 @@ def is_the_slope(answer, chosen, rejected, ref_chosen, ref_rejected, beta):
     return all(abs(g - s / (2 * STEP)) < 1e-2 for g, s in zip((first, second), slopes, strict=True))
 
 
-def log_two(answer, chosen, rejected, ref_chosen, ref_rejected, beta):
+def log_two(answer: Answer, chosen: float, rejected: float, ref_chosen: float, ref_rejected: float,
+            beta: float) -> bool:
     return abs(answer(ref_chosen, ref_rejected, ref_chosen, ref_rejected, beta)[0] - log(2)) < 1e-4
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from postgrad.studio.exercises.base import AGAIN, Exercise, Mistake, Property
+from collections.abc import Iterator
+from random import Random
+
+from postgrad.studio.exercises.base import AGAIN, Answer, Exercise, Mistake, Property
 from postgrad.studio.exercises.values import near
+from postgrad.studio.json_types import Values
 
 
-def cases(random):
+def cases(random: Random) -> Iterator[Values]:
     yield [0.0, 0.0, 1.0], [0.5, 0.6, 0.8], 1.0, 0.5
     yield [1.0], [0.25], 0.9, 0.95
     for length in (2, 4, 7):
@@ -17,7 +21,7 @@ def cases(random):
     yield [0.1, 0.0, 0.0, 1.0], [0.2, 0.3, 0.4, 0.9], 0.9, 1.0
 
 
-def right(rewards, values, gamma, lam):
+def right(rewards: list[float], values: list[float], gamma: float, lam: float) -> object:
     """By the definition: the sum over all later steps of (gamma lam)^l delta."""
     later = [*values[1:], 0.0]
     deltas = [r + gamma * n - v for r, v, n in zip(rewards, values, later, strict=True)]
@@ -25,19 +29,20 @@ def right(rewards, values, gamma, lam):
             for t in range(len(deltas))]
 
 
-def monte_carlo(answer, rewards, values, gamma, lam):
+def monte_carlo(answer: Answer, rewards: list[float], values: list[float], gamma: float, lam: float) -> bool:
     steps = range(len(rewards))
     wanted = [sum(gamma ** (s - t) * rewards[s] for s in steps if s >= t) - values[t] for t in steps]
     return near(answer(rewards, values, gamma, 1.0), wanted, 1e-4)
 
 
-def one_step(answer, rewards, values, gamma, lam):
+def one_step(answer: Answer, rewards: list[float], values: list[float], gamma: float, lam: float) -> bool:
     later = [*values[1:], 0.0]
     wanted = [r + gamma * n - v for r, v, n in zip(rewards, values, later, strict=True)]
     return near(answer(rewards, values, gamma, 0.0), wanted, 1e-4)
 
 
-def takes_whole_rewards(answer, rewards, values, gamma, lam):
+def takes_whole_rewards(answer: Answer, rewards: list[float], values: list[float], gamma: float,
+                        lam: float) -> bool:
     """Rewards and values can be integers; advantages are not."""
     whole = [[round(3 * x) for x in numbers] for numbers in (rewards, values)]
     floats = [[float(x) for x in numbers] for numbers in whole]

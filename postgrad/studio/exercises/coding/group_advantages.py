@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from postgrad.studio.exercises.base import AGAIN, Exercise, Mistake, Property
+from collections.abc import Iterator
+from random import Random
+
+from postgrad.studio.exercises.base import AGAIN, Answer, Exercise, Mistake, Property
 from postgrad.studio.exercises.values import near
+from postgrad.studio.json_types import Values
 
 
-def cases(random):
+def cases(random: Random) -> Iterator[Values]:
     yield [1.0, 0.0, 0.0, 1.0], 4
     yield [1.0, 1.0, 1.0, 0.0, 0.0, 1.0], 3
     yield [0.3, 0.3, 0.3, 0.3, 0.0, 1.0, 2.0, 3.0], 4
@@ -15,7 +19,7 @@ def cases(random):
     yield [float(random.random() < 0.4) for _ in range(32)], 8
 
 
-def right(rewards, group):
+def right(rewards: list[float], group: int) -> object:
     import torch
 
     from postgrad.maths.credit import group_zscore
@@ -23,33 +27,33 @@ def right(rewards, group):
     return group_zscore(column, torch.ones_like(column, dtype=torch.bool), group)[:, 0]
 
 
-def group_sums_to_zero(answer, rewards, group):
+def group_sums_to_zero(answer: Answer, rewards: list[float], group: int) -> bool:
     found = answer(rewards, group)
     return all(abs(sum(found[i: i + group])) < 1e-3 for i in range(0, len(found), group))
 
 
-def ignores_shift(answer, rewards, group):
+def ignores_shift(answer: Answer, rewards: list[float], group: int) -> bool:
     return near(answer([r + 5 for r in rewards], group), answer(rewards, group), 1e-3)
 
 
-def ignores_scale(answer, rewards, group):
+def ignores_scale(answer: Answer, rewards: list[float], group: int) -> bool:
     return near(answer([7 * r for r in rewards], group), answer(rewards, group), 1e-3)
 
 
-def flat_is_zero(answer, rewards, group):
+def flat_is_zero(answer: Answer, rewards: list[float], group: int) -> bool:
     """Also where a mean of equal numbers is not quite that number, as with three times 0.1."""
     return all(abs(x) < 1e-3 for size in (3, 6, 7)
                for x in answer([0.1] * size + [0.7] * size + [1 / 3] * size, size))
 
 
-def takes_whole_scores(answer, rewards, group):
+def takes_whole_scores(answer: Answer, rewards: list[float], group: int) -> bool:
     """Rewards can be integers; advantages are not."""
     whole = [round(3 * r) for r in rewards]
     floats = [float(r) for r in whole]
     return near(answer(whole, group), answer(floats, group), 1e-3)
 
 
-def small_unit(answer, rewards, group):
+def small_unit(answer: Answer, rewards: list[float], group: int) -> bool:
     return near(answer([0.01, 0.0, 0.0, 0.01], 4), answer([1.0, 0.0, 0.0, 1.0], 4), 0.03)
 
 

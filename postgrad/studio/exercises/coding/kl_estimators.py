@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import exp, log
+from random import Random
 
-from postgrad.studio.exercises.base import AGAIN, Exercise, Mistake, Property
+from postgrad.studio.exercises.base import AGAIN, Answer, Exercise, Mistake, Property
+from postgrad.studio.json_types import Values
 
 
-def cases(random):
+def cases(random: Random) -> Iterator[Values]:
     yield [-1.0, -2.0], [-1.5, -1.0]
     yield [-1.0, -1.0, -3.0], [-1.0, -1.0, -3.0]
     for count in (1, 4, 9):
@@ -15,7 +18,7 @@ def cases(random):
         yield logp, [round(x + random.gauss(0, 0.7), 3) for x in logp]
 
 
-def right(logp, ref_logp):
+def right(logp: list[float], ref_logp: list[float]) -> object:
     import torch
 
     from postgrad.maths.kl import k1, k2, k3
@@ -23,7 +26,7 @@ def right(logp, ref_logp):
     return [k(ours, theirs).mean() for k in (k1, k2, k3)]
 
 
-def unbiased(answer, logp, ref_logp):
+def unbiased(answer: Answer, logp: list[float], ref_logp: list[float]) -> bool:
     """Samples that stand for a policy of (1/2, 1/4, 1/4) exactly: k1 and k3 average to the KL itself."""
     policy, reference = (0.5, 0.25, 0.25), (0.2, 0.3, 0.5)
     rows = [(log(p), log(q)) for p, q in zip(policy, reference, strict=True) for _ in range(int(4 * p))]
@@ -32,11 +35,11 @@ def unbiased(answer, logp, ref_logp):
     return abs(first - exact) < 1e-4 and abs(third - exact) < 1e-4
 
 
-def k2_k3_never_negative(answer, logp, ref_logp):
+def k2_k3_never_negative(answer: Answer, logp: list[float], ref_logp: list[float]) -> bool:
     return all(x >= -1e-6 for x in answer(logp, ref_logp)[1:])
 
 
-def counts_in_full(answer, logp, ref_logp):
+def counts_in_full(answer: Answer, logp: list[float], ref_logp: list[float]) -> bool:
     """Tokens that the reference finds far likelier than the policy, and far less likely."""
     return all(all(abs(got - want) <= 1e-4 * (1 + abs(want)) for got, want in
                    zip(answer(logp, [x - d for x in logp]), (d, d * d / 2, exp(-d) - 1 + d), strict=True))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from postgrad.studio.exercises.base import AGAIN, Exercise, Mistake, Property
+from collections.abc import Iterator
+from random import Random
+
+from postgrad.studio.exercises.base import AGAIN, Answer, Exercise, Mistake, Property
 from postgrad.studio.exercises.values import near
+from postgrad.studio.json_types import Values
 
 
-def cases(random):
+def cases(random: Random) -> Iterator[Values]:
     def draw(length, vocabulary, size=2.0):
         return ([[round(random.gauss(0, size), 2) for _ in range(vocabulary)] for _ in range(length)],
                 [random.randrange(vocabulary) for _ in range(length)])
@@ -19,7 +23,7 @@ def cases(random):
     yield *draw(4, 3, 900.0), [False, True, True, True]
 
 
-def right(logits, tokens, mask):
+def right(logits: list[list[float]], tokens: list[int], mask: list[int]) -> object:
     import torch
 
     from postgrad.maths.logprob import logp_of_logits
@@ -29,15 +33,15 @@ def right(logits, tokens, mask):
     return torch.where(wanted, found, 0.0)
 
 
-def is_a_log(answer, logits, tokens, mask):
+def is_a_log(answer: Answer, logits: list[list[float]], tokens: list[int], mask: list[int]) -> bool:
     return all(x <= 1e-6 for x in answer(logits, tokens, mask))
 
 
-def nothing_first(answer, logits, tokens, mask):
+def nothing_first(answer: Answer, logits: list[list[float]], tokens: list[int], mask: list[int]) -> bool:
     return answer(logits, tokens, [True] * len(tokens))[0] == 0
 
 
-def sums_to_one(answer, logits, tokens, mask):
+def sums_to_one(answer: Answer, logits: list[list[float]], tokens: list[int], mask: list[int]) -> bool:
     """Over every token that could stand last, the probabilities sum to 1."""
     from math import exp
     whole = [False] + [True] * (len(tokens) - 1)
@@ -45,7 +49,7 @@ def sums_to_one(answer, logits, tokens, mask):
     return abs(sum(chances) - 1) < 1e-3
 
 
-def keeps_shift(answer, logits, tokens, mask):
+def keeps_shift(answer: Answer, logits: list[list[float]], tokens: list[int], mask: list[int]) -> bool:
     raised = [[x + 3 for x in row] for row in logits]
     return near(answer(raised, tokens, mask), answer(logits, tokens, mask), 1e-3)
 

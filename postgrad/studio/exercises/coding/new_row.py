@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from random import Random
 from statistics import median
 
-from postgrad.studio.exercises.base import Exercise, Mistake, Property
+from postgrad.studio.exercises.base import Answer, Exercise, Mistake, Property
+from postgrad.studio.json_types import Values
 
 CHANGED = {"name", "credit", "surrogate", "weigh", "kl_in_loss", "kl_in_reward"}
 TOLD = {"paper", "about", "file"}  # words about a row, which its writer may choose
 
 
-def cases(random):
+def cases(random: Random) -> Iterator[Values]:
     yield [0.0, 1.0, 5.0, 6.0], [3, 1, 2, 3], 4, [0.0, 0.5, -0.5, 0.26]
     yield [1.0, 0.0, 0.0, 4.0, 4.0, 7.0], [2, 2, 1, 3, 1, 2], 3, [0.1, 0.3, -0.3, 0.22, -0.22, 0.0]
     for group in (2, 4, 5):
@@ -20,7 +23,8 @@ def cases(random):
                [round(random.gauss(0, 0.4), 3) for _ in range(count)])
 
 
-def observe(answer, rewards, lengths, group, moved):
+def observe(answer: Answer, rewards: list[float], lengths: list[int], group: int,
+            moved: list[float]) -> object:
     """What a row does to a small batch: the first token of each line is the prompt's, then so many sampled
     ones, whose log-probabilities have moved by so much since they were sampled."""
     import torch
@@ -41,7 +45,7 @@ def observe(answer, rewards, lengths, group, moved):
                                       if name not in CHANGED | TOLD and getattr(row, name) != ours)}
 
 
-def right(rewards, lengths, group, moved):
+def right(rewards: list[float], lengths: list[int], group: int, moved: list[float]) -> object:
     from math import exp
     width, total = max(lengths) + 2, sum(lengths)
     adv, loss = [], []
@@ -59,11 +63,12 @@ def right(rewards, lengths, group, moved):
             "changed besides": []}
 
 
-def row_weights_sum_to_one(answer, *batch):
+def row_weights_sum_to_one(answer: Answer, *batch: object) -> bool:
     return abs(sum(map(sum, answer(*batch)["weights"])) - 1) < 1e-5
 
 
-def nothing_outside(answer, rewards, lengths, group, moved):
+def nothing_outside(answer: Answer, rewards: list[float], lengths: list[int], group: int,
+                    moved: list[float]) -> bool:
     found = answer(rewards, lengths, group, moved)["advantages"]
     return all(row[0] == 0 and not any(row[n + 1:]) for row, n in zip(found, lengths, strict=True))
 

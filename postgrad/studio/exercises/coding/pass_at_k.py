@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import combinations
+from random import Random
 
 from postgrad.studio.exercises.base import Exercise, Mistake, Property
+from postgrad.studio.json_types import Values
 
 
-def cases(random):
+def cases(random: Random) -> Iterator[Values]:
     yield from ((4, 2, 2), (5, 0, 3), (5, 5, 3), (6, 1, 6), (8, 6, 4), (3, 1, 1))
     for _ in range(8):
         n = random.randint(4, 11)
         yield n, random.randint(0, n), random.randint(1, n)
 
 
-def right(n, c, k):
+def right(n: int, c: int, k: int) -> object:
     """By listing every choice of k among the n."""
     chosen = list(combinations([True] * c + [False] * (n - c), k))
     return sum(any(choice) for choice in chosen) / len(chosen)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import log
+from random import Random
 
-from postgrad.studio.exercises.base import AGAIN, Exercise, Mistake, Property
+from postgrad.studio.exercises.base import AGAIN, Answer, Exercise, Mistake, Property
 from postgrad.studio.exercises.values import near
+from postgrad.studio.json_types import Values
 
 BETAS = [8.0, 2.0, 0.5, 0.1]
 
 
-def draw_answers(random, count):
+def draw_answers(random: Random, count: int) -> tuple[list[float], list[float], list[float]]:
     weights = [random.uniform(0.2, 1.0) for _ in range(count)]
     reference = [w / sum(weights) for w in weights]
     gold = [round(random.gauss(0, 1), 2) for _ in range(count)]
@@ -19,7 +22,7 @@ def draw_answers(random, count):
     return reference, proxy, gold
 
 
-def cases(random):
+def cases(random: Random) -> Iterator[Values]:
     yield [0.5, 0.5], [1.0, 0.0], [-1.0, 1.0], [1.0, 0.5]
     yield [0.25, 0.25, 0.5], [2.0, 1.0, 0.0], [-2.0, 1.0, 0.0], BETAS
     for count in (3, 5, 8):
@@ -28,7 +31,7 @@ def cases(random):
     yield *draw_answers(random, 5), [10.0, 1.0, 0.001]
 
 
-def right(reference, proxy, gold, betas):
+def right(reference: list[float], proxy: list[float], gold: list[float], betas: list[float]) -> object:
     import torch
     logs, paid = (torch.tensor(x, dtype=torch.float64) for x in ([log(p) for p in reference], proxy))
     points = []
@@ -40,25 +43,29 @@ def right(reference, proxy, gold, betas):
     return [points, max(zip(betas, points, strict=True), key=lambda pair: pair[1][2])[0]]
 
 
-def leash_orders_points(answer, reference, proxy, gold, betas):
+def leash_orders_points(answer: Answer, reference: list[float], proxy: list[float], gold: list[float],
+                        betas: list[float]) -> bool:
     """A shorter leash holds closer, and pays less of the proxy."""
     points, _ = answer(reference, proxy, gold, sorted(betas, reverse=True))
     return all(a[0] <= b[0] + 1e-6 and a[1] <= b[1] + 1e-6 for a, b in zip(points, points[1:], strict=False))
 
 
-def stays(answer, reference, proxy, gold, betas):
+def stays(answer: Answer, reference: list[float], proxy: list[float], gold: list[float],
+          betas: list[float]) -> bool:
     ((divergence, paid, _),), _ = answer(reference, proxy, gold, [1e6])
     mean = sum(p * r for p, r in zip(reference, proxy, strict=True))
     return abs(divergence) < 1e-4 and abs(paid - mean) < 1e-3
 
 
-def in_any_order(answer, reference, proxy, gold, betas):
+def in_any_order(answer: Answer, reference: list[float], proxy: list[float], gold: list[float],
+                 betas: list[float]) -> bool:
     points, cure = answer(reference, proxy, gold, betas)
     turned, again = answer(reference, proxy, gold, betas[::-1])
     return near(turned[::-1], points, 1e-4) and near(again, cure, 1e-6)
 
 
-def gold_has_no_zero(answer, reference, proxy, gold, betas):
+def gold_has_no_zero(answer: Answer, reference: list[float], proxy: list[float], gold: list[float],
+                     betas: list[float]) -> bool:
     """Where all answers are bad, one beta is still the best."""
     points, cure = answer(reference, proxy, gold, betas)
     lower, again = answer(reference, proxy, [g - 10 for g in gold], betas)

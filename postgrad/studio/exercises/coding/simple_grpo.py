@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from math import exp
+from random import Random
 
-from postgrad.studio.exercises.base import Exercise, Mistake, Property
+from postgrad.studio.exercises.base import Answer, Exercise, Mistake, Property
 from postgrad.studio.exercises.values import near
+from postgrad.studio.json_types import Values
 
 PLACES, WORDS = 4, 3
 
 
-def sample_evenly(theta, count):
+Sampler = Callable[[list[list[float]], int], list[list[int]]]
+
+
+def sample_evenly(theta: list[list[float]], count: int) -> list[list[int]]:
     """`count` answers by a policy: at each place one word, by the logits of that place; word 0 ends it.
     Evenly spread instead of random, so that the same logits always give the same answers."""
     answers = []
@@ -31,19 +37,19 @@ def sample_evenly(theta, count):
     return answers
 
 
-def twos(answer):
+def twos(answer: list[int]) -> float:
     return float(answer.count(2))
 
 
-def ends_early(answer):
+def ends_early(answer: list[int]) -> float:
     return 1.0 if answer[-1] == 0 and len(answer) <= 2 else 0.0
 
 
-def two_then_end(answer):
+def two_then_end(answer: list[int]) -> float:
     return 3.0 if answer[:2] == [2, 0] else 1.0
 
 
-def cases(random):
+def cases(random: Random) -> Iterator[Values]:
     zeros = [[0.0] * WORDS for _ in range(PLACES)]
     yield zeros, sample_evenly, twos, 4, 1.0, 1
     yield zeros, sample_evenly, twos, 8, 0.5, 6
@@ -52,7 +58,8 @@ def cases(random):
         yield theta, sample_evenly, reward, 6, 0.8, 4
 
 
-def right(theta, sample, reward, group, rate, steps):
+def right(theta: list[list[float]], sample: Sampler, reward: Callable[[list[int]], float], group: int,
+          rate: float, steps: int) -> object:
     import torch
 
     from postgrad.maths.credit import group_centre
@@ -69,22 +76,26 @@ def right(theta, sample, reward, group, rate, steps):
     return policy
 
 
-def learns(answer, theta, sample, reward, group, rate, steps):
+def learns(answer: Answer, theta: list[list[float]], sample: Sampler, reward: Callable[[list[int]], float],
+           group: int, rate: float, steps: int) -> bool:
     """After some steps its answers are paid no less."""
-    def paid(policy):
+    def paid(policy: list[list[float]]) -> float:
         return sum(map(reward, sample(policy, 16)))
     return paid(answer(theta, sample, reward, group, 0.5, 8)) >= paid(theta)
 
 
-def equal_rewards_teach_nothing(answer, theta, sample, reward, group, rate, steps):
+def equal_rewards_teach_nothing(answer: Answer, theta: list[list[float]], sample: Sampler,
+                                reward: Callable[[list[int]], float], group: int, rate: float,
+                                steps: int) -> bool:
     after = answer(theta, sample, lambda _: 1.0, group, rate, steps)
     return all(abs(a - b) < 1e-6 for old, new in zip(theta, after, strict=True)
                for a, b in zip(old, new, strict=True))
 
 
-def all_words_count(answer, theta, sample, reward, group, rate, steps):
+def all_words_count(answer: Answer, theta: list[list[float]], sample: Sampler,
+                    reward: Callable[[list[int]], float], group: int, rate: float, steps: int) -> bool:
     """The third answer is paid the mean: it pulls nowhere, and its words are in N, which is 6 or 8."""
-    def pull(third):
+    def pull(third: list[int]) -> list[float]:
         after = answer(theta, lambda *_: [[1, 0], [2, 0], third], lambda a: 2.0 - a[0] if a[1] == 0 else 0.5,
                        3, rate, 1)
         return [(new - old) * (4 + len(third)) for row, by in zip(after, theta, strict=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from postgrad.studio.exercises.base import Exercise, Mistake, Property
+from collections.abc import Iterator
+from random import Random
+
+from postgrad.studio.exercises.base import Answer, Exercise, Mistake, Property
+from postgrad.studio.json_types import Values
 
 START = "Answer: "
 DIGITS = set("0123456789")
@@ -23,7 +27,7 @@ CHEATS = (
 )
 
 
-def cases(random):
+def cases(random: Random) -> Iterator[Values]:
     yield from HONEST
     yield from CHEATS
     for _ in range(6):
@@ -32,7 +36,7 @@ def cases(random):
         yield f"{gold} and {gold}\nAnswer: {gold + random.choice((-1, 1, 10))}", gold
 
 
-def right(text, gold):
+def right(text: str, gold: int) -> object:
     """By the words of the statement, without a regular expression."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     claims = [line for line in lines if line.startswith(START.strip())]
@@ -45,18 +49,18 @@ def right(text, gold):
     return float(int(number) == gold)
 
 
-def two_claims(answer, text, gold):
+def two_claims(answer: Answer, text: str, gold: int) -> bool:
     return not any(answer(f"Answer: {first}\nAnswer: {gold}", gold)
                    for first in (gold - 1, gold, "it depends", "4 or 5", ""))
 
 
-def no_claims(answer, text, gold):
+def no_claims(answer: Answer, text: str, gold: int) -> bool:
     """Lines that speak of answers and do not begin with `Answer:`."""
     return all(answer(f"{line}\nAnswer: {gold}", gold) == 1
                for line in ("Answers can differ.", "Answer", "answer: 1", "My Answer: 1", "The line Answer:"))
 
 
-def long_numbers(answer, text, gold):
+def long_numbers(answer: Answer, text: str, gold: int) -> bool:
     """Eighteen digits, more than a float holds."""
     gold += 10 ** 17
     return answer(f"Answer: {gold}", gold) == 1 and not any(
