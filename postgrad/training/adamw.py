@@ -1,5 +1,4 @@
-"""AdamW as torch computes it, without what torch's optimizers load to be made: the compiler, two seconds of
-every start on a CPU."""
+"""torch's fused AdamW without torch.optim.Optimizer, whose import of the compiler costs two seconds."""
 
 from __future__ import annotations
 
@@ -12,10 +11,7 @@ EPS = 1e-8
 
 
 class AdamW:
-    """The moments of each parameter, by its place, and torch's fused update with them.
-
-    A parameter that has had no gradient has no moments.
-    """
+    """Moments by parameter index; created at a parameter's first gradient."""
 
     def __init__(self, params: Sequence[torch.Tensor], *, betas: tuple[float, float], weight_decay: float):
         self.params, self.betas, self.weight_decay = list(params), betas, weight_decay
@@ -36,13 +32,13 @@ class AdamW:
                   steps, fused=True, amsgrad=False, beta1=self.betas[0], beta2=self.betas[1], lr=lr,
                   weight_decay=self.weight_decay, eps=EPS, maximize=False)
 
-    def forget_gradients(self) -> None:
+    def zero_grad(self) -> None:
         for p in self.params:
             p.grad = None
 
     def restore(self, state: dict[str, dict[str, torch.Tensor]],
                 part: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
-        """Takes a copy of moments back, of each the part that belongs to its parameter."""
+        """Loads moments. part(moment, parameter): this rank's shard of it."""
         def own(x: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
             return part(x, p).to(p.device, copy=True)
 

@@ -1,11 +1,11 @@
-"""The only training loop, and the one place that knows what decides a run's future."""
+"""The training loop: one for every algorithm. And the state that decides a run's future."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -20,9 +20,12 @@ from postgrad.training.stats import Stats, resolve_deferred
 
 SKIPS_IN_A_ROW = 5
 
+Objective = Callable[[Models, Batch], tuple[torch.Tensor, Stats]]
+State = dict[str, Any]
+
 
 class StepInfo(NamedTuple):
-    """What a hook may look at after a step."""
+    """What a hook sees after an optimizer step."""
 
     step: int
     batch: Batch
@@ -32,24 +35,36 @@ class StepInfo(NamedTuple):
 
 
 class BatchSource(Protocol):
-    """An assembly line: batches, one for each optimizer step, and the state that decides the rest of them."""
+    """Yields one batch for each optimizer step; its state decides the batches to come."""
 
     def __iter__(self) -> Iterator[Batch]: ...
 
-    def state(self) -> dict: ...
+    def state(self) -> State: ...
 
-    def restore_state(self, state: dict) -> None: ...
-
-
-Objective = Callable[[Models, Batch], tuple[torch.Tensor, Stats]]
+    def restore(self, state: State) -> None: ...
 
 
-def train(models: Models, batches: Iterable[Batch], objective: Objective, optim: Optim, run,
-          hooks: Iterable[Callable[[StepInfo], None]] = (), meanwhile: Callable[[], None] = lambda: None):
-    """One optimizer step per batch, whatever the algorithm. meanwhile: called after each pass, which a GPU
-    is still computing then."""
+class RunLog(Protocol):
+    """What the loop needs of a run folder."""
+
+    @property
+    def next_step(self) -> int: ...
+
+    def log(self, step: int, row: Mapping[str, float]) -> None: ...
+
+    def event(self, kind: str, message: str, **more: Any) -> None: ...
+
+
+def train(models: Models, batches: Iterable[Batch], objective: Objective, optim: Optim, run: RunLog,
+          hooks: Iterable[Callable[[StepInfo], None]] = (),
+          meanwhile: Callable[[], None] = lambda: None) -> None:
+    """One optimizer step per batch, whatever the algorithm.
+
+    The loss of a step is (loss * weight).sum() over its micro-batches. meanwhile: runs on the host after each
+    backward pass is launched, while a GPU computes it.
+    """
     @oom_phase("training")
-    def one_pass(micro: Batch) -> tuple[torch.Tensor, Stats]:
+    def micro_step(micro: Batch) -> tuple[torch.Tensor, Stats]:
         loss, seen = objective(models, micro)
         part = (loss * micro.weight).sum()
         part.backward()
@@ -62,12 +77,13 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
         stats = Stats()
         total: torch.Tensor | float = 0.0
         sampled = time.perf_counter()
-        for part, seen in optim.virtual_ranks.map(one_pass, batch.split(optim.tokens_per_pass),
-                                          "gathered what they saw of the step", optim.end_lane, zero_weight):
+        for part, seen in optim.virtual_ranks.map(micro_step, batch.split(optim.tokens_per_pass),
+                                                  "gathered the statistics of the step", optim.end_lane,
+                                                  zero_weight):
             total = total + part
             stats.add(seen)
-        asked, facts = (total, optim.clip(), batch.weight.any()), resolve_deferred(batch.facts)
-        results, (loss, norm, rows) = stats.read(*asked)  # waits for the device
+        scalars, facts = (total, optim.clip(), batch.weight.any()), resolve_deferred(batch.facts)
+        results, (loss, norm, rows) = stats.read(*scalars)  # synchronizes with the device
         row = {**facts, **results, **optim.step(step, loss, bool(rows), norm)}
         now = time.perf_counter()
         row |= {"time/train": now - sampled, "time/step": now - began, "memory": memory_taken()}
@@ -80,13 +96,14 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
 
 
 def zero_weight(batch: Batch) -> Batch:
-    """A pass that adds nothing to the gradient."""
+    """The batch with all weights 0: it is computed and logged, and adds nothing to the gradient."""
     return replace(batch, weight=torch.zeros_like(batch.weight))
 
 
-def report_skip(run, step: int, batch: Batch, row: dict, optim: Optim) -> None:
+def report_skip(run: RunLog, step: int, batch: Batch, row: Mapping[str, float], optim: Optim) -> None:
+    """Logs a step without an update. After SKIPS_IN_A_ROW non-finite ones, raises."""
     why = (f"loss {row['loss']}, gradient norm {row['grad_norm']}" if optim.skips_in_a_row else
-           "no row of the batch is learned from")
+           "no row of the batch is trained on")
     run.event("skipped", f"step {step}: {why}; the weights were left as they were", step=step,
               ids=list(batch.ids))
     if optim.skips_in_a_row >= SKIPS_IN_A_ROW:
@@ -95,20 +112,21 @@ def report_skip(run, step: int, batch: Batch, row: dict, optim: Optim) -> None:
                          "these rows; the last checkpoint is sound.")
 
 
-def state_of(models: Models, optim: Optim, batches) -> dict:
-    """Everything that decides the future, but for the policy's weights, which a checkpoint holds as a model
-    folder. That has a policy's adapter merged, so the adapter by itself is kept here too."""
+def state_of(models: Models, optim: Optim, batches: BatchSource) -> State:
+    """Everything that decides the rest of a run, except the policy's weights: a checkpoint is also a model
+    folder and holds those. The model folder has a LoRA adapter merged, so the adapter itself is kept here."""
     apart = {name: m.state_dict() for name, m in models.trained().items()
              if name != "policy" or is_adapted(m)}
     return {"models": apart, "optim": optim.state(), "batches": batches.state(), "random": random_state()}
 
 
-def restore_state(state: dict, models: Models, optim: Optim, batches) -> None:
+def restore_state(state: State, models: Models, optim: Optim, batches: BatchSource) -> None:
+    """The inverse of `state_of`."""
     for name, tensors in state["models"].items():
         model = getattr(models, name)
         now = model.state_dict()
-        model.load_state_dict({key: shard_like(x, now[key]) if key in now else x for key,
-                               x in tensors.items()})
+        model.load_state_dict({key: shard_like(x, now[key]) if key in now else x
+                               for key, x in tensors.items()})
     optim.restore(state["optim"])
     batches.restore(state["batches"])
     restore_random(state["random"])

@@ -1,4 +1,4 @@
-"""Where a GPU ran out of memory: an error that knows the phase of the step it came from."""
+"""Out-of-memory errors that name the phase of the step: sampling, scoring or training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class OutOfMemory(RuntimeError):
-    """phase: sampling, scoring or training."""
+    """A GPU ran out of memory in this phase."""
 
     def __init__(self, phase: str):
         super().__init__(f"the GPU ran out of memory in {phase}")
@@ -19,8 +19,7 @@ class OutOfMemory(RuntimeError):
 
 @contextmanager
 def oom_phase(name: str) -> Iterator[None]:
-    """A block in which running out of memory is that of the phase; of blocks inside each other, the
-    innermost."""
+    """Attributes an out-of-memory error inside the block to the phase; of nested blocks, the innermost."""
     import torch
     try:
         yield
@@ -29,7 +28,7 @@ def oom_phase(name: str) -> Iterator[None]:
 
 
 def iterate_in_phase(name: str, items: Iterable[T]) -> Iterator[T]:
-    """The items, each made in the phase; what is done with them is not."""
+    """Iterates with `next` inside the phase and the loop body outside it."""
     made = iter(items)
     while True:
         with oom_phase(name):

@@ -1,4 +1,4 @@
-"""The optimizer of a run: its settings, AdamW on float32 masters, and how gradients come together."""
+"""The optimizer: its settings, AdamW on float32 master weights, gradient accumulation over micro-batches."""
 
 from __future__ import annotations
 
@@ -27,52 +27,53 @@ PRECISIONS = ("auto", "fp32", "bf16")
 
 @dataclass(frozen=True, kw_only=True)
 class OptimSettings(Settings):
-    """AdamW, its schedule, and how many tokens go through the network at once."""
+    """AdamW, the learning-rate schedule, precision, and the size of a micro-batch."""
 
     lr: float | None = setting(None, "the learning rate; none: by the model's size",
                                "the first thing to change: a third of it where kl or grad_norm runs away or "
                                "the reward falls, three times it where nothing moves; larger models want "
                                "smaller rates", within=POSITIVE)
     schedule: str = setting("constant",
-                            "how the rate goes on: constant, linear or cosine, down to 0 at the last step",
+                            "learning-rate schedule: constant, linear or cosine, to 0 at the last step",
                             "constant where a run may be made longer; a falling one ends steadier")
-    warmup: int = setting(0, "steps in which the rate rises from 0", "5 to 10, or a tenth of the steps, "
+    warmup: int = setting(0, "warmup steps, from a rate of 0", "5 to 10, or a tenth of the steps, "
                           "where the first steps jump or the model is large", within=NOT_NEGATIVE)
-    max_grad_norm: float = setting(1.0, "the largest norm of the gradient: a longer one is cut to it",
+    max_grad_norm: float = setting(1.0, "gradient clipping by norm",
                                    "lower where single steps throw the model off; higher where grad_norm is "
                                    "above it at every step", within=ABOVE_ZERO)
-    weight_decay: float = setting(0.0, "AdamW's pull of the weights towards 0",
+    weight_decay: float = setting(0.0, "AdamW's decoupled weight decay",
                                   "0.1 in pretraining; 0 is right for short runs on a trained model",
                                   within=NOT_NEGATIVE)
-    beta1: float = setting(0.9, "AdamW's memory of the gradient", "hardly ever", within=SHARE)
-    beta2: float = setting(0.99, "AdamW's memory of its square",
+    beta1: float = setting(0.9, "AdamW's decay of the first moment", "hardly ever", within=SHARE)
+    beta2: float = setting(0.99, "AdamW's decay of the second moment",
                            "0.999 for long runs with small steps, 0.95 where the loss has spikes",
                            within=SHARE)
-    tokens_per_pass: int | None = setting(None, "tokens that go through the network at once; none: 2,048 on "
-                                          "a CPU, where more only takes memory, and 8,192 on a GPU",
+    tokens_per_pass: int | None = setting(None, "tokens of a micro-batch; none: 2,048 on a CPU, "
+                                          "8,192 on a GPU",
                                           "less where memory runs out, more where a GPU is idle: speed, "
                                           "never the result", within=COUNT)
     precision: str = setting("auto",
-                             "fp32, or bf16 with what is trained in fp32; auto: bf16 on a GPU, fp32 on a CPU",
+                             "fp32, or bf16 with fp32 master weights; auto: bf16 on a GPU, fp32 on a CPU",
                              "fp32 to compare two runs to the last digits on a GPU")
-    compile: bool | None = setting(None, "on a GPU, the model through torch.compile: the first step is "
-                                   "later, the others sooner; none: where the run is long enough for that",
+    compile: bool | None = setting(None, "torch.compile on a GPU: a slower first step, faster others; "
+                                   "none: where the run is long enough to gain",
                                    "false where the compiler fails; true to measure")
-    recompute: bool = setting(False, "of each layer only its input is kept for the backward pass, which "
-                              "computes the rest again: the same bits", "where memory runs out and fewer "
+    recompute: bool = setting(False, "activation checkpointing: each layer keeps its input alone and "
+                              "recomputes the rest in the backward pass; same bits",
+                              "where memory runs out and fewer "
                               "tokens_per_pass do not help: slower, for most of the activations")
     virtual_ranks: int | None = setting(None, "lanes that a step's work is dealt to; none: as many as "
                                         "torchrun starts, 1 without it",
                                         "where a run resumes with more processes than it starts with: its "
                                         "bits depend on the lanes, not on the processes", within=COUNT)
-    shard: bool = setting(False, "weights, gradients and optimizer state are divided among the processes "
-                          "that torchrun starts", "where a model and its optimizer do not fit one GPU; "
-                          "without it every process holds all of them")
+    shard: bool = setting(False, "FSDP2: weights, gradients and optimizer state are sharded over the "
+                          "ranks that torchrun starts", "where a model and its optimizer do not fit one GPU; "
+                          "without it every rank holds all of them")
     adapter: Adapters = setting(group=Adapters)
 
     prefix: ClassVar[str] = "optim."
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.schedule not in schedule.SCHEDULES:
             raise ValueError(f"optim.schedule is {self.schedule!r}: expected one of "
@@ -83,7 +84,7 @@ class OptimSettings(Settings):
 
     @property
     def divides(self) -> bool:
-        """Whether there is anybody to divide the models among."""
+        """Whether models are sharded: shard=true and more than one rank."""
         return self.shard and world() > 1
 
     def half(self, on_gpu: bool) -> bool:
@@ -91,7 +92,7 @@ class OptimSettings(Settings):
         return self.precision == "bf16" or (self.precision == "auto" and on_gpu)
 
     def dividing(self, device: str) -> Callable[[Decoder], None] | None:
-        """What divides a model before its weights are read; None: nothing does."""
+        """Shards a model before its weights are read; None: it stays whole."""
         if not self.divides:
             return None
         on_gpu = torch.device(device).type == "cuda"
@@ -99,21 +100,19 @@ class OptimSettings(Settings):
 
     @property
     def at_once(self) -> int:
-        """Tokens of a pass that keeps nothing for a backward pass."""
+        """Tokens of a no-grad forward."""
         return 8192 if self.tokens_per_pass is None else self.tokens_per_pass
 
     def per_pass(self, on_gpu: bool) -> int:
-        """Tokens of a pass that is trained on."""
+        """Tokens of a micro-batch."""
         return self.at_once if on_gpu or self.tokens_per_pass is not None else 2048
 
 
 class Optim:
     """AdamW over the trained models. tokens: about how many a step trains on, where that is known.
 
-    A step whose loss or gradient is not finite leaves the weights as they were.
-
-    Weights in bfloat16 have masters in float32, which are what is trained;
-    the weights are their rounded image.
+    A step with a non-finite loss or gradient leaves the weights unchanged. bfloat16 weights have float32
+    masters, which the optimizer updates; the weights are the rounded masters.
     """
 
     def __init__(self, models: Models, settings: OptimSettings, steps: int, tokens: int | None = None):
@@ -132,8 +131,8 @@ class Optim:
         self.stepped = [next(exact) if p.dtype == torch.bfloat16 else p for p in self.params]
         self.adam = AdamW(self.stepped, betas=(settings.beta1, settings.beta2),
                           weight_decay=settings.weight_decay)
-        self.summed: list[torch.Tensor | None] = [None] * len(self.stepped)  # of lanes that are through
-        # of what is divided a backward pass sums over the ranks; adapters are whole there
+        self.summed: list[torch.Tensor | None] = [None] * len(self.stepped)  # over the lanes so far
+        # FSDP reduces sharded gradients in the backward pass; adapters are not sharded
         self.apart = self.virtual_ranks.apart or (settings.divides and not any(map(is_sharded, self.stepped)))
         self.skips_in_a_row = 0
 
@@ -148,7 +147,7 @@ class Optim:
 
     @torch.no_grad()
     def gather(self) -> None:
-        """The gradients of a pass go to the masters, where they are summed in float32."""
+        """Adds the micro-batch's bfloat16 gradients to the masters' float32 gradients."""
         taken: list[tuple[Any, Any]] = [(p, master)
                                         for p, master in zip(self.rounded, self.masters, strict=True)
                                         if p.grad is not None]
@@ -164,7 +163,7 @@ class Optim:
 
     @torch.no_grad()
     def end_lane(self) -> None:
-        """The gradient of a lane, or of one lane of every rank, is added to those of the lanes before."""
+        """Adds the gradient of a lane (on several ranks: of one lane each) to the running sum over lanes."""
         if self.apart:
             self.summed = self.virtual_ranks.add(self.summed, [p.grad for p in self.stepped], self.stepped,
                                          "summed their gradients")
@@ -172,27 +171,27 @@ class Optim:
                 p.grad = None
 
     def take_sum(self) -> None:
-        """The gradient of the step is that of all its lanes."""
+        """Sets the gradients to their sum over all lanes."""
         if self.apart:
             for p, grad in zip(self.stepped, self.summed, strict=True):
                 p.grad = grad
             self.summed = [None] * len(self.stepped)
 
     def clip(self) -> torch.Tensor:
-        """The gradient of the step, cut to the largest norm; -> the norm that it had."""
+        """Clips the step's gradient by norm; returns the norm before clipping."""
         self.take_sum()
         return full_tensor(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm))
 
     @oom_phase("training")
     def step(self, step: int, loss: float, rows: bool = True, norm: float | None = None) -> dict[str, float]:
-        """One update, or none if it would not be finite (a fault) or no row is trained (not one). norm: what
-        `clip` said, where it was called before. Returns what to log."""
+        """One update; none if loss or norm is not finite (a fault) or no row is trained on (not one).
+        norm: the result of `clip`, if it was called before. Returns the step's metrics."""
         norm = float(self.clip()) if norm is None else norm
         fault = not (math.isfinite(loss) and math.isfinite(norm))
         if rows and not fault:
             self.adam.step(self.lr(step))
             self.round()
-        self.adam.forget_gradients()
+        self.adam.zero_grad()
         self.skips_in_a_row = self.skips_in_a_row + 1 if fault else 0
         return {"loss": loss, "grad_norm": norm, "lr": self.lr(step), "skipped": float(fault or not rows)}
 
@@ -201,13 +200,13 @@ class Optim:
         if self.masters:
             torch._foreach_copy_(self.rounded, self.masters)
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         return {"skips_in_a_row": self.skips_in_a_row,
                 "masters": {str(i): m for i, m in enumerate(self.masters)},
                 "adam": {str(i): s for i, s in self.adam.state.items()}}
 
     @torch.no_grad()
-    def restore(self, state: dict) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         self.skips_in_a_row = state["skips_in_a_row"]
         for i, master in enumerate(self.masters):
             master.copy_(state["masters"][str(i)])

@@ -1,5 +1,4 @@
-"""Statistics that are exact under any batching: sums and counts, merged over micro-batches,
-divided at the end."""
+"""Statistics that are exact under any batching: sums and counts, merged over micro-batches, divided last."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean kept as sum and count, so that it is exact under any batching.
+    """A mean as sum and count.
 
     Mean(3.0, 2) + Mean(1.0, 2) = Mean(4.0, 4): 1.0
     """
@@ -33,12 +32,12 @@ class Mean:
 
 @dataclass(frozen=True)
 class Max:
-    """The largest value seen, mergeable like Mean."""
+    """A maximum, mergeable like Mean."""
 
     value: Tensor | float
 
     def __add__(self, other: Max) -> Max:
-        # a NaN is not hidden
+        # torch.maximum propagates NaN
         return Max(torch.maximum(torch.as_tensor(self.value), torch.as_tensor(other.value)))
 
     def result(self) -> float:
@@ -47,7 +46,7 @@ class Max:
 
 @dataclass(frozen=True)
 class ExplainedVariance:
-    """1 - Var(error) / Var(target), kept as sums: 1 is a perfect critic, 0 one that says a constant."""
+    """Explained variance 1 - Var(error) / Var(target), as sums: 1 for a perfect critic, 0 for a constant."""
 
     count: Tensor | float
     target: Tensor | float
@@ -69,8 +68,7 @@ class ExplainedVariance:
 
 @dataclass(frozen=True)
 class EffectiveShare:
-    """(sum w)^2 / (n sum w^2), kept as sums: the share of n weighted samples that as many equal ones would be
-    worth (Kish). 1 where all weights are equal."""
+    """Kish's effective sample size over n, (sum w)^2 / (n sum w^2), as sums. 1 for equal weights."""
 
     count: Tensor | float
     total: Tensor | float
@@ -89,8 +87,10 @@ Statistic = Mean | Max | ExplainedVariance | EffectiveShare
 
 
 class Stats(dict[str, Any]):
-    """What an objective saw: name -> Mean, Max, Explained or Effective, summed over micro-batches,
-    columns for the sample log, and what an examination asks of each unit."""
+    """Statistics of a step by name, summed over its micro-batches.
+
+    columns: per-token tensors for the sample log. units: per-unit tensors for an evaluation.
+    """
 
     def __init__(self, entries: Mapping[str, Statistic] | None = None,
                  columns: Mapping[str, Tensor] | None = None, units: Mapping[str, Tensor] | None = None):
@@ -108,8 +108,8 @@ class Stats(dict[str, Any]):
         for name, parts in seen.units.items():
             self.units.setdefault(name, []).extend(parts)
 
-    def __reduce__(self):
-        """For another process: in main memory, rows as tensors of their own and not as views of a batch."""
+    def __reduce__(self) -> tuple[Callable[..., Stats], tuple[Any, ...]]:
+        """Pickles host copies of the rows, not views that hold a whole batch."""
         entries = {name: type(entry)(*(to_host(getattr(entry, f.name)) for f in fields(entry)))
                    for name, entry in self.items()}
         lists = [{name: [to_host(x) for x in rows] for name, rows in kept.items()}
@@ -123,7 +123,7 @@ class Stats(dict[str, Any]):
         return self.read()[0]
 
     def read(self, *more: Tensor | float) -> tuple[dict[str, float], list[float]]:
-        """The results, and further numbers of the step, with one wait for the device that has them."""
+        """The results and further scalars of the step, with one device synchronization."""
         parts = [(name, type(entry), len(fields(entry))) for name, entry in self.items()]
         known = iter(read_scalars([getattr(entry, f.name) for entry in self.values() for f in fields(entry)]
                              + list(more)))
@@ -132,7 +132,7 @@ class Stats(dict[str, Any]):
 
 
 class Deferred:
-    """A figure that nothing but the log asks for: computed when it does, which is while a GPU is at work."""
+    """A metric that is computed when the log reads it, while a GPU is busy."""
 
     def __init__(self, compute: Callable[[], Any]):
         self.compute = compute
@@ -147,7 +147,7 @@ def resolve_deferred(facts: Mapping[str, float | Deferred]) -> dict[str, float]:
 
 
 def read_scalars(values: Sequence[Tensor | float]) -> list[float]:
-    """Scalars as numbers of Python: a device is waited for once, however many of them it has."""
+    """Scalars as Python floats, with one synchronization per device."""
     found = [0.0 if isinstance(x, Tensor) else float(x) for x in values]
     for device in {x.device for x in values if isinstance(x, Tensor)}:
         mine = {i: x for i, x in enumerate(values) if isinstance(x, Tensor) and x.device == device}
@@ -163,7 +163,7 @@ def to_host(x: Tensor | float) -> Tensor | float:
 
 def rebuild_stats(entries: Mapping[str, Statistic], columns: dict[str, list[Tensor]],
              units: dict[str, list[Tensor]]) -> Stats:
-    """What `Stats.__reduce__` took apart."""
+    """Unpickles `Stats`."""
     stats = Stats(entries)
     stats.columns, stats.units = columns, units
     return stats

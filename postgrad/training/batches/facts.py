@@ -1,4 +1,4 @@
-"""What a collection's log says of it."""
+"""Metrics of a collection of rollouts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from postgrad.training.stats import Deferred, read_scalars
 
 
 def rollout_metrics(rows: Sequence[Scored], group_size: int) -> dict[str, float | Deferred]:
-    """What a reader of the log looks at first. A verdict that failed has no part in the reward.
+    """Reward, length, truncation and errors of a collection. A failed verdict does not count in the reward.
 
-    Computed when the log asks: until then a GPU would wait for it.
+    Deferred: computed when the log reads them, so that a GPU does not wait.
     """
     figures = Deferred(lambda: compute_rollout_metrics(rows, group_size))
 
@@ -52,5 +52,5 @@ def compute_rollout_metrics(rows: Sequence[Scored], group_size: int) -> dict[str
 
 
 def count_replies(rollout: Rollout) -> int:
-    """How many replies the policy wrote in an episode."""
+    """Assistant turns of an episode."""
     return sum(turn.role == "assistant" for row in rollout.rows for turn in row.turns)

@@ -1,25 +1,32 @@
-"""What all assembly lines share: an endless shuffled stream, rows as padded columns,
-a forward pass without gradients."""
+"""Shared by all batch sources: shuffled streams, padded columns, no-grad forwards."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from postgrad.maths.noise import seed_of
+from postgrad.maths.packing import Packed
 from postgrad.records import Batch, pad_rows
 from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
 
+ItemT = TypeVar("ItemT")
 
-class Shuffled:
-    """Items in an endless shuffled order, each once a round.
 
-    The order is a function of (seed, round): the state is a number, `at`.
-    """
+class LogProbs(Protocol):
+    """A language model that scores tokens (models/protocols.py has the whole of it)."""
 
-    def __init__(self, items: Sequence, seed: int):
+    def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0,
+             packed: Packed | None = None) -> tuple[Tensor, Tensor]: ...
+
+
+class Shuffled(Generic[ItemT]):
+    """An endless stream of items, shuffled anew each epoch by (seed, epoch). `at` is all of its state."""
+
+    def __init__(self, items: Sequence[ItemT], seed: int):
         if not items:
             raise ValueError("there is nothing to train on: the task or file gave no rows.")
         self.items = items
@@ -28,10 +35,10 @@ class Shuffled:
         self._round = -1
         self._order: list[int] = []
 
-    def take(self, count: int) -> list:
+    def take(self, count: int) -> list[ItemT]:
         return [self._draw() for _ in range(count)]
 
-    def _draw(self):
+    def _draw(self) -> ItemT:
         turn, place = divmod(self.at, len(self.items))
         if turn != self._round:
             shuffler = torch.Generator().manual_seed(seed_of(self.seed, "deck", turn))
@@ -41,14 +48,13 @@ class Shuffled:
         return self.items[self._order[place]]
 
 
-class StreamMixture:
-    """Several shuffled streams as one, each with a share: the next item comes from the one that is furthest
-    behind its share. With shares 0.75 and 0.25 every four items hold three of the first.
+class StreamMixture(Generic[ItemT]):
+    """Several shuffled streams mixed by share: the next item comes from the stream furthest behind its share.
 
-    As of one stream, the state is a number, `at`.
+    With shares 0.75 and 0.25, every four items hold three of the first. `at` is all of its state.
     """
 
-    def __init__(self, sources: Sequence[Sequence], shares: Sequence[float], seed: int):
+    def __init__(self, sources: Sequence[Sequence[ItemT]], shares: Sequence[float], seed: int):
         self.streams = [Shuffled(items, seed_of(seed, "source", k)) for k, items in enumerate(sources)]
         self.shares = shares
         self.at = 0
@@ -66,25 +72,22 @@ class StreamMixture:
             stream.at = before
 
     def _behind(self, given: Sequence[int]) -> int:
-        """The source that is furthest behind after so many of each; of several, the first."""
+        """The stream furthest behind its share after `given` items of each; the first of several."""
         wanted = [share * (sum(given) + 1) - before
                   for share, before in zip(self.shares, given, strict=True)]
         return wanted.index(max(wanted))
 
-    def take(self, count: int) -> list:
+    def take(self, count: int) -> list[ItemT]:
         return [item for _ in range(count)
                 for item in self.streams[self._behind([stream.at for stream in self.streams])].take(1)]
 
 
-class ShuffledBatches:
-    """An assembly line that gives `per_step` items to every optimizer step; `batch` makes a Batch of them.
+class ShuffledBatches(Generic[ItemT]):
+    """A batch source of `per_step` shuffled items for each optimizer step; `batch` makes a Batch of them."""
 
-    shares: `items` are several sources, and this is what each of them gives.
-    """
-
-    def __init__(self, items: Sequence, *, per_step: int, steps: int, seed: int, device="cpu",
-                 shares: Sequence[float] = ()):
-        self.items = StreamMixture(items, shares, seed) if shares else Shuffled(items, seed)
+    def __init__(self, items: Shuffled[ItemT] | StreamMixture[ItemT], *, per_step: int, steps: int,
+                 device: str = "cpu"):
+        self.items = items
         self.per_step = per_step
         self.steps = steps
         self.step = 0
@@ -95,19 +98,19 @@ class ShuffledBatches:
             self.step += 1
             yield self.batch(self.items.take(self.per_step))
 
-    def batch(self, items: list) -> Batch:
+    def batch(self, items: list[ItemT]) -> Batch:
         raise NotImplementedError
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         return {"step": self.step, "at": self.items.at}
 
-    def restore(self, state: dict) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         self.step = state["step"]
         self.items.at = state["at"]
 
 
-def padded_columns(ids: Sequence[str], tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> dict:
-    """Rows of tokens and mask as the padded columns every batch has."""
+def padded_columns(ids: Sequence[str], tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> dict[str, Any]:
+    """ids, tokens, mask and lengths of a batch, padded."""
     return {"ids": tuple(ids), "tokens": pad_rows(tokens),
             "mask": pad_rows(masks, fill=False, dtype=torch.bool),
             "lengths": torch.tensor([len(row) for row in tokens])}
@@ -116,8 +119,10 @@ def padded_columns(ids: Sequence[str], tokens: Sequence[list[int]], masks: Seque
 @torch.no_grad()
 def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch, tokens_per_pass: int,
                     virtual_ranks: VirtualRanks = SINGLE_RANK) -> list[Tensor]:
-    """What a model says of every row, a few rows at a time:
-    one [B, T] for each tensor that `forward` gives. virtual_ranks: of the ranks that share the work."""
+    """Runs `forward` over micro-batches without gradients; one [B, T] for each tensor that it returns.
+
+    virtual_ranks: share the micro-batches.
+    """
     out: list[Tensor] = []
     start = 0
     for columns in virtual_ranks.map(forward, batch.split(tokens_per_pass), "gathered log-probs"):
@@ -130,10 +135,9 @@ def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch
     return out
 
 
-def model_logp(model, batch: Batch, tokens_per_pass: int, temperature: float = 1.0,
+def model_logp(model: LogProbs, batch: Batch, tokens_per_pass: int, temperature: float = 1.0,
             virtual_ranks: VirtualRanks = SINGLE_RANK) -> tuple[Tensor, Tensor]:  # [B, T] each
-    """The log-probs of a batch's sampled tokens under a model that stands still,
-    and the entropy of its choices."""
+    """No-grad log-probs of the masked tokens under a model, and the entropy of its distributions."""
     logp, entropy = no_grad_forward(lambda b: model.logp(b.tokens, b.mask, temperature, packed=b.packed),
                                     batch, tokens_per_pass, virtual_ranks)
     return logp, entropy
