@@ -56,7 +56,7 @@ from postgrad.models.chat import Chat  # noqa: E402
 from postgrad.records import Prompt  # noqa: E402
 from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
 from postgrad.training import objectives  # noqa: E402
-from postgrad.training.batches.collect import Rollouts, rollout_batch  # noqa: E402
+from postgrad.training.batches.rollouts import Rollouts, rollout_batch  # noqa: E402
 
 
 def rates(s: Setting) -> dict:

@@ -146,7 +146,7 @@ def tried(name: str, chat, shape) -> dict:
     from postgrad.models.families import FAMILIES, Architecture
     from postgrad.records import Prompt
     from postgrad.sampling import LocalSampler, Sampling
-    from postgrad.training.batches.collect import rollout_batch
+    from postgrad.training.batches.columns import rollout_batch
     prompts = [Prompt.ask(f"What is {a}+{a + 3}?") for a in range(12)]
     family = FAMILIES[name]
     config = replace(shape, architecture=Architecture(model_type=name, qkv_bias=family.bias_on_qkv))

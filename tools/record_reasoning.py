@@ -171,7 +171,7 @@ def replies(sampler, trainer, chat) -> list[dict]:
     """Of each reply, the trainer's log-probabilities and how much more the sampler had said."""
     from postgrad.data.tasks import load_task
     from postgrad.sampling import LocalSampler, Sampling
-    from postgrad.training.batches.collect import rollout_batch
+    from postgrad.training.batches.columns import rollout_batch
     from postgrad.training.batches.shuffled import model_logp
     prompts = load_task("words").prompts("test", REPLIES, 0)
     groups = LocalSampler(sampler, chat).sample(prompts, EACH, Sampling(max_new_tokens=128), 0)

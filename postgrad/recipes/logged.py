@@ -12,7 +12,7 @@ from postgrad.maths.packing import fetch_async
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import Parts
 from postgrad.records import Batch
-from postgrad.training.batches.keep import pick_rows
+from postgrad.training.batches.checkpointing import pick_rows
 from postgrad.training.loop import StepInfo
 from postgrad.training.stats import Stats
 

@@ -13,7 +13,7 @@ from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.records import Batch, Conversation, Pair
 from postgrad.system.settings import Settings, setting
-from postgrad.training.batches.lengths import TokenLimit
+from postgrad.training.batches.offline import TokenLimit
 from postgrad.training.loop import Objective
 from postgrad.training.stats import Stats
 

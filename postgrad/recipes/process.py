@@ -35,8 +35,8 @@ from postgrad.rewards.base import VerifierReward, score_groups
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.settings import Settings, setting
 from postgrad.training import objectives
-from postgrad.training.batches import Marked, StepBatches
-from postgrad.training.batches.steps import mark
+from postgrad.training.batches import LabelledReply, StepBatches
+from postgrad.training.batches.offline import label_reply
 from postgrad.training.optim import Optim, OptimSettings
 
 # of the labels "right" and "wrong": 1 where the model agrees, 0 where not, 0.5 where it says 0
@@ -161,7 +161,7 @@ class Generator:
         return [r for group in groups for r in group]
 
 
-def labelled(by_step: bool, task: Task, replies: Sequence[Rollout], chat: Chat) -> list[Marked]:
+def labelled(by_step: bool, task: Task, replies: Sequence[Rollout], chat: Chat) -> list[LabelledReply]:
     """Replies with the labels of their steps (process), or one label at the end (outcome), on their tokens.
 
     A reply that the verifier failed on has no label, and is left out.
@@ -170,9 +170,9 @@ def labelled(by_step: bool, task: Task, replies: Sequence[Rollout], chat: Chat) 
         raise ValueError(f"task {task.name} cannot check the steps of a reply: train an outcome model "
                          "(outcome), or give the task a `steps`.")
     if by_step:
-        return [mark(r, task.steps(r.prompt, r.text), chat) for r in replies]
+        return [label_reply(r, task.steps(r.prompt, r.text), chat) for r in replies]
     (rows,) = score_groups(VerifierReward(task.verify, task.waits), [replies])
-    return [mark(s.rollout, [Step(end=len(s.rollout.text), right=s.verdict.score >= task.best,
+    return [label_reply(s.rollout, [Step(end=len(s.rollout.text), right=s.verdict.score >= task.best,
                                   reason=s.verdict.reason)], chat) for s in rows if s.verdict.given]
 
 

@@ -41,16 +41,16 @@ from postgrad.sampling import LocalSampler, Sampling, TokenSampler
 from postgrad.serving.agents import Agent, played_by
 from postgrad.system.settings import Settings, setting
 from postgrad.training import objectives
-from postgrad.training.batches import ChosenPairs, ChosenTexts, PtxMix, RolloutBatches, Rollouts
-from postgrad.training.batches.collect import rollout_batch
+from postgrad.training.batches import PtxMix, RolloutBatches, Rollouts, SelectedPairs, SelectedTexts
+from postgrad.training.batches.columns import rollout_batch
 from postgrad.training.batches.episodes import join_episodes
 from postgrad.training.batches.shuffled import model_logp
 from postgrad.training.distributed.sharding import unshard
 from postgrad.training.distributed.virtual_ranks import current_virtual_ranks
 from postgrad.training.optim import Optim, OptimSettings
 
-LINES = {"rollouts": RolloutBatches, "rollouts to pairs": ChosenPairs,
-         "rollouts to conversations": ChosenTexts}
+LINES = {"rollouts": RolloutBatches, "rollouts to pairs": SelectedPairs,
+         "rollouts to conversations": SelectedTexts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,7 +323,7 @@ def build(config: RolloutConfig, begins: ModelSource) -> Parts:
     own = {RolloutBatches: lambda: {"target": config.kl.target, "gain": config.kl.gain,
                                     "mix": mixed_in(config, chat, policy.config.max_position_embeddings),
                                     "show": again and (lambda prompt: chat.render(again(prompt).messages))},
-           ChosenTexts: lambda: {"best": spec.best_score(task)}, ChosenPairs: dict}[line]()
+           SelectedTexts: lambda: {"best": spec.best_score(task)}, SelectedPairs: dict}[line]()
     settings = replace(config.rollouts, turns=turns_of(task, config.rollouts.turns))
     sampler, source = open_sampler(config, policy, chat)
     batches = line(prompts, sample=sampling(sampler, config, task, reward), source=source, reward=reward,
@@ -331,7 +331,7 @@ def build(config: RolloutConfig, begins: ModelSource) -> Parts:
                    tokens_per_pass=config.optim.at_once, device=config.device,
                    virtual_ranks=current_virtual_ranks(config.optim.virtual_ranks,
                                                        config.optim.divides), **own)
-    tokens = settings.written // getattr(method, "minibatches", 1)
+    tokens = settings.max_collection_tokens // getattr(method, "minibatches", 1)
     optim, helped = Optim(models, config.optim, config.steps, tokens), ()
     if again and not begins.checkpoint:
         with unshard(models):

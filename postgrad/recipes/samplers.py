@@ -24,7 +24,7 @@ from postgrad.system import processes
 from postgrad.system.processes.group import timeout
 from postgrad.system.settings import POSITIVE, Settings, setting
 from postgrad.system.sockets import is_loopback
-from postgrad.training.batches.ahead import LiveWeights, WeightSource
+from postgrad.training.batches.async_collector import LiveWeights, WeightSource
 from postgrad.training.batches.shuffled import model_logp, padded_columns
 
 WAYS = ("folder", "ipc", "vllm")

@@ -32,7 +32,7 @@ from postgrad.resolve.tasks import open_task
 from postgrad.system.settings import COUNT, setting
 from postgrad.training import objectives
 from postgrad.training.batches import ConversationBatches
-from postgrad.training.batches.lengths import TokenLimit
+from postgrad.training.batches.offline import TokenLimit
 from postgrad.training.optim import Optim, OptimSettings
 
 TURNS = ("all", "last")

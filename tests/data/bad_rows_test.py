@@ -16,7 +16,7 @@ from postgrad.records import Conversation, Pair, Prompt
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.user_code import rows_hash
-from postgrad.training.batches.lengths import TokenLimit
+from postgrad.training.batches.offline import TokenLimit
 
 LONG = "very " * 600
 

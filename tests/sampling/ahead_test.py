@@ -15,7 +15,7 @@ from postgrad.resolve.models import open_writer, with_adapter
 from postgrad.resolve.weights import shown_in
 from postgrad.sampling import SamplerFault
 from postgrad.sampling.remote import SpotCheck
-from postgrad.training.batches.ahead import AsyncCollector, Collection
+from postgrad.training.batches.async_collector import AsyncCollector, Collection
 from tests.sampling.remote_test import SMALL, config, equal, override, remote_settings
 
 STEPS = {**SMALL, "steps": 4, "save_every": 2}

@@ -20,7 +20,7 @@ from postgrad.resolve.weights import named, shown_in
 from postgrad.sampling import RemoteSampler, WeightVersion
 from postgrad.sampling.http_json import SamplerFault
 from postgrad.serving.weight_updates import PushedWeights
-from postgrad.training.batches.ahead import AsyncCollector, Collection
+from postgrad.training.batches.async_collector import AsyncCollector, Collection
 from tests.sampling.ahead_test import goes_far
 from tests.sampling.remote_test import SMALL, config, equal, fit, remote_settings
 

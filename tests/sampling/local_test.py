@@ -21,7 +21,7 @@ from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards.base import VerifierReward
 from postgrad.sampling import LocalSampler, Sampling, ScriptedSampler
 from postgrad.sampling.batch_decoder import BatchDecoder
-from postgrad.training.batches.collect import Rollouts
+from postgrad.training.batches.rollouts import Rollouts
 
 SHORT = Prompt.ask("Hi", id="hi")
 PROMPTS = [*load_task("words").prompts("test", 20, 0), *load_task("arithmetic").prompts("test", 12, 0), SHORT,

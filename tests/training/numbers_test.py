@@ -15,8 +15,8 @@ from postgrad.records import Rollout
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.sampling.array_tuple import ArrayTuple
 from postgrad.sampling.token_sampler import RowSeeds
-from postgrad.training.batches.collect import rollout_batch
-from postgrad.training.batches.keep import dump_rollout, pick_rows
+from postgrad.training.batches.checkpointing import dump_rollout, pick_rows
+from postgrad.training.batches.columns import rollout_batch
 
 
 def test_numbers_of_a_sampler_are_a_tuple_to_all_who_look():

@@ -15,12 +15,12 @@ from postgrad.rewards.model import ModelReward
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.training import objectives
 from postgrad.training.batches import (
-    ChosenPairs,
-    ChosenTexts,
     PairBatches,
     PtxMix,
     RolloutBatches,
     Rollouts,
+    SelectedPairs,
+    SelectedTexts,
     SingleBatches,
 )
 
@@ -134,7 +134,7 @@ def test_a_single_trains_its_last_answer_alone():
 
 def test_online_pairs_are_the_best_against_the_worst():
     models = small_models()
-    for batch in line(ChosenPairs, "online_dpo", models=models):
+    for batch in line(SelectedPairs, "online_dpo", models=models):
         scores = [s.verdict.score for s in batch.scored]
         assert (batch.rows_per_unit == 2
                 and all(best > worst for best, worst in zip(scores[::2], scores[1::2], strict=True)))
@@ -149,8 +149,8 @@ def test_online_pairs_are_the_best_against_the_worst():
 def test_pairs_are_read_at_temperature_one_and_survive_a_checkpoint():
     models = small_models()
     settings = Rollouts(prompts_per_step=4, group_size=3, max_new_tokens=6, temperature=0.5)
-    first = line(ChosenPairs, "online_dpo", models=models, settings=settings)
-    again = line(ChosenPairs, "online_dpo", models=models, settings=settings)
+    first = line(SelectedPairs, "online_dpo", models=models, settings=settings)
+    again = line(SelectedPairs, "online_dpo", models=models, settings=settings)
     batch = next(iter(first))
     torch.testing.assert_close(batch.ref_logp, models.reference.logp(batch.tokens, batch.mask)[0], rtol=1e-4,
                                atol=1e-5)
@@ -163,7 +163,7 @@ def test_pairs_are_read_at_temperature_one_and_survive_a_checkpoint():
 
 @pytest.mark.parametrize("method", ["best_of_n", "rejection"])
 def test_texts_to_imitate_are_those_that_were_selected(method):
-    for batch in line(ChosenTexts, method, steps=3, best=1.0):
+    for batch in line(SelectedTexts, method, steps=3, best=1.0):
         scores = [s.verdict.score for s in batch.scored]
         if method == "rejection":
             assert set(scores) == {1.0} or not batch.facts["chosen_share"]
@@ -176,14 +176,15 @@ def test_texts_to_imitate_are_those_that_were_selected(method):
 
 
 def test_where_nothing_is_chosen_nothing_is_trained():
-    for kind, method, more in ((ChosenPairs, "online_dpo", {}), (ChosenTexts, "rejection", {"best": 1.0})):
+    for kind, method, more in ((SelectedPairs, "online_dpo", {}), (SelectedTexts, "rejection",
+                                                                   {"best": 1.0})):
         for batch in line(kind, method, verify=lambda prompt, text: Verdict(score=0.5), **more):
             assert not batch.weight.any() and batch.facts["chosen_share"] == 0
     with pytest.raises(ValueError, match="none of 12 replies could be judged: broken"):
-        next(iter(line(ChosenPairs, "online_dpo",
+        next(iter(line(SelectedPairs, "online_dpo",
                        verify=lambda prompt, text: Verdict(score=len(text), error="broken"))))
     with pytest.raises(ValueError, match="best_of_n chooses among the samples of a group"):
-        line(ChosenTexts, "best_of_n", settings=Rollouts(group_size=1))
+        line(SelectedTexts, "best_of_n", settings=Rollouts(group_size=1))
 
 
 # PPO's anchors

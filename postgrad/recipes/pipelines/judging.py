@@ -28,7 +28,7 @@ from postgrad.maths.intervals import mean_interval, ratio_interval
 from postgrad.models.chat import Chat
 from postgrad.records import Rollout
 from postgrad.rewards.model import ProcessReward
-from postgrad.training.batches.collect import rollout_batch
+from postgrad.training.batches.columns import rollout_batch
 from postgrad.training.batches.shuffled import model_logp
 
 SHARE = (0.0, 1.0)

@@ -9,24 +9,46 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from postgrad.maths import credit
 from postgrad.maths.noise import seed_of
-from postgrad.maths.packing import to_device
+from postgrad.maths.packing import concat_rows, to_device
 from postgrad.methods import Policy
 from postgrad.models import Models
-from postgrad.records import Batch, Prompt, Scored
-from postgrad.training.batches.collect import rollout_batch
+from postgrad.records import Batch, Prompt, Rollout, Scored
+from postgrad.training.batches.checkpointing import pick_rows
 from postgrad.training.batches.episodes import episode_batch, group_rows, join_episodes, split_episodes
-from postgrad.training.batches.keep import pick_rows
 from postgrad.training.batches.shuffled import model_logp, no_grad_forward
 from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
 
 Show = Callable[[Prompt], Sequence[int]]  # the tokens that a teacher reads in place of a prompt's own
 
 SOFT_SHARE = 5  # the soft length limit takes the last fifth of the budget
+
+
+def rollout_batch(rollouts: Sequence[Rollout]) -> Batch:
+    """Rollouts as padded rows: prompt and reply, the sampled tokens masked, with the sampler's log-probs. The
+    rows of an episode are adjacent."""
+    rows = [row for r in rollouts for row in r.rows]
+    read, written = (np.array([len(x) for x in part])[:, None]
+                     for part in ([r.prompt_tokens for r in rows], [r.tokens for r in rows]))
+    column = np.arange(int((read + written).max()))
+    prompt, reply = column < read, (column >= read) & (column < read + written)  # [B, T]
+    tokens, mask, logp = np.zeros(reply.shape, np.int64), reply.copy(), np.zeros(reply.shape, np.float32)
+    tokens[prompt] = concat_rows([r.prompt_tokens for r in rows])
+    tokens[reply] = concat_rows([r.tokens for r in rows])
+    logp[reply] = concat_rows([r.logp for r in rows], np.float32)
+    if any(r.mask for r in rows):
+        mask[reply] = concat_rows([r.mask or [True] * len(r.tokens) for r in rows], bool)
+    several = len(rows) > len(rollouts)
+    episode = torch.tensor([i for i, r in enumerate(rollouts) for _ in r.rows]) if several else None
+    trained = torch.from_numpy(mask)
+    return Batch(ids=tuple(r.prompt.id for r in rows), tokens=torch.from_numpy(tokens), mask=trained,
+                 lengths=torch.from_numpy((read + written)[:, 0]), weight=trained.float(), episode=episode,
+                 sampler_logp=torch.from_numpy(logp))
 
 
 def token_rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int,

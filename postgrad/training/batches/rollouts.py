@@ -1,44 +1,282 @@
-"""Rollouts -> Batch: credit and weigh, for the policy rows of the table."""
+"""Rollouts -> Batch: prompts are sampled and scored, then credited and weighed.
+
+`RolloutSource` collects; `RolloutBatches` makes batches for the policy rows of the table, and selected.py for
+rows that train on the best samples.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
 
 from postgrad.maths.kl import adaptive_coefficient
+from postgrad.maths.noise import seed_of
 from postgrad.maths.packing import to_cpu
-from postgrad.methods import Policy
-from postgrad.records import Batch, Prompt, Scored
+from postgrad.methods import Method, Policy
+from postgrad.models import Models
+from postgrad.records import Batch, Prompt, Reward, Rollout, Scored, require_verdicts
+from postgrad.system.settings import NOT_NEGATIVE, Settings, setting
 from postgrad.system.throughput import repeatable
-from postgrad.training.batches.collect import RolloutSource, scored_batch
-from postgrad.training.batches.columns import Show, credit_columns, minibatches, token_rewards
-from postgrad.training.batches.mix import PtxMix
+from postgrad.training.batches.async_collector import AsyncCollector, Collection, LiveWeights, WeightSource
+from postgrad.training.batches.checkpointing import dump_batch, load_batch
+from postgrad.training.batches.columns import (
+    Show,
+    credit_columns,
+    minibatches,
+    rollout_batch,
+    token_rewards,
+)
+from postgrad.training.batches.ptx import PtxMix
+from postgrad.training.batches.rollout_metrics import rollout_metrics
+from postgrad.training.batches.shuffled import Shuffled
+from postgrad.training.distributed.sharding import unshard
+from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
+from postgrad.training.oom import oom_phase
 from postgrad.training.stats import Deferred
+
+Draw = Callable[[int, int], list[list[Scored]]]  # (prompts, attempt) -> scored groups
+Sample = Callable[[list[Prompt], int, int, int], list[list[Rollout]]]  # (prompts, group_size, seed, step)
+MethodT = TypeVar("MethodT", bound=Method)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollouts(Settings):
+    """How rollouts are sampled and used. A collection is prompts_per_step groups of group_size samples."""
+
+    prompts: int = setting(2000, "training prompts drawn from the task",
+                           "more where a run comes round to the same prompts; a task with fewer gives all it "
+                           "has")
+    prompts_per_step: int = setting(16, "prompts of one collection", "more: a steadier gradient, in "
+                                    "proportion more sampling; fewer on a slow machine")
+    group_size: int = setting(8, "samples of each prompt", "more: steadier advantages, in proportion more "
+                              "sampling; fewer than 4 gives GRPO little to compare; more where flat_groups "
+                              "is high")
+    max_new_tokens: int | None = setting(None, "the most tokens of a reply; none: as the task says, else by "
+                                         "the model's size", "more where `truncated` is above a few percent: "
+                                         "a cut answer cannot be right; less saves memory and time")
+    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
+                                 "seldom: what is trained is the policy at that temperature; a little above "
+                                 "1 where all samples of a group say the same")
+    collections: int = setting(40, "collections of rollouts, where steps is left open",
+                               "as steps: more while the held-out figures still rise")
+    resample_limit: int = setting(3, "further draws, at most, for groups that all scored the same (DAPO); "
+                                  "what is flat after the last is dropped", "more where flat_groups stays "
+                                  "high and the method resamples", within=NOT_NEGATIVE)
+
+    turns: int | None = setting(None, "the most replies of an episode, where the task plays; none: as the "
+                                "task says, else 8",
+                                "more where episodes end without a verdict; each costs a reply")
+    async_depth: int = setting(0, "collections sampled while earlier ones are trained on, at most; "
+                               "0: on-policy, in step", "1 with a remote sampler where time/wait is no small "
+                               "part of time/step; 2 where the time of a collection varies much",
+                               within=NOT_NEGATIVE)
+    max_concurrent: int = setting(1024, "sequences that are decoded at once, at most", "less where memory "
+                                  "runs out in sampling: speed, never the result")
+    release: bool = setting(False, "the sampler's cache and its copy of the weights are given back while the "
+                            "policy is trained", "where memory runs out: graphs are captured anew in each "
+                            "collection, for the memory of its cache")
+    truncate: str = setting("refuse", "prompts that do not fit the model with their reply: refuse, or drop "
+                            "(leave out)", "drop where a few long prompts can be spared")
+
+    prefix: ClassVar[str] = "rollouts."
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.truncate not in ("refuse", "drop"):
+            raise ValueError(f"rollouts.truncate is {self.truncate!r}: expected refuse or drop; a prompt "
+                             "that is cut is another prompt than the one that is judged.")
+        for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "collections",
+                     "turns", "max_concurrent"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
+        if not 0 < self.temperature < float("inf"):
+            raise ValueError(f"rollouts.temperature is {self.temperature}: samples of a group must differ, "
+                             "so it must be above 0.")
+
+    @property
+    def budget(self) -> int:
+        """The most tokens of a reply; 64 where no model has filled it in."""
+        return 64 if self.max_new_tokens is None else self.max_new_tokens
+
+    @property
+    def max_rollout_tokens(self) -> int:
+        """The most sampled tokens of a rollout, over all replies of an episode."""
+        return self.budget * (self.turns or 1)
+
+    @property
+    def max_collection_tokens(self) -> int:
+        """The most sampled tokens of a collection."""
+        return self.prompts_per_step * self.group_size * self.max_rollout_tokens
+
+
+def collect(draw: Draw, count: int, group_size: int, resample: int | None = None) -> Collection:
+    """Draws `count` groups. resample: flat groups are dropped and drawn again, up to this many times, so
+    there may be fewer groups in the end, or none; None: flat groups are kept."""
+    began = time.perf_counter()
+    groups: list[list[Scored]] = []
+    dropped: list[list[Scored]] = []
+    flat_groups = 0
+    for attempt in range(1 + (resample or 0)):
+        fresh = draw(count - len(groups), attempt)
+        if not attempt:
+            require_verdicts([s.verdict for group in fresh for s in group])
+        for group in fresh:
+            level = is_flat(group)
+            flat_groups += level
+            (groups if resample is None or not level else dropped).append(group)
+        if len(groups) == count:
+            break
+    drawn = groups + dropped
+    facts = rollout_metrics([s for group in drawn for s in group], group_size)
+    facts |= {"flat_groups": flat_groups / len(drawn), "resampled": float(len(drawn) - count),
+              "time/sample": time.perf_counter() - began}
+    return Collection(groups, dropped, facts)
+
+
+def is_flat(group: Sequence[Scored]) -> bool:
+    """Whether all scores are equal, failed verdicts left out: such a group has no advantage to learn from."""
+    return len({s.verdict.score for s in group if s.verdict.given}) <= 1
+
+
+def scored_batch(rows: Sequence[Scored], group_size: int) -> Batch:
+    """Scored rollouts as a batch, before credit. A row whose verdict failed has an empty mask."""
+    batch, each = rollout_batch([s.rollout for s in rows]), rows
+    ids = [f"{name}/{i % group_size}" for i, name in enumerate(s.rollout.prompt.id for s in rows)]
+    if any(s.rollout.earlier for s in rows):  # an episode of several rows
+        ids = [name + (f".{k}" if s.rollout.earlier else "") for name, s in zip(ids, rows, strict=True)
+               for k in range(len(s.rollout.rows))]
+        each = [replace(s, rollout=replace(row, earlier=())) if s.rollout.earlier else s
+                for s in rows for row in s.rollout.rows]
+    sound = torch.tensor([s.verdict.given for s in each])
+    return replace(batch, ids=tuple(ids), mask=batch.mask & sound[:, None], scored=tuple(each))
+
+
+class RolloutSource(Generic[MethodT]):
+    """A batch source from prompts: samples a collection, scores it, and makes batches of it (`batches_of`).
+
+    sample(prompts, group_size, seed, step) -> groups of rollouts. source: the weights that sample; default:
+    the ones in training. virtual_ranks: each lane samples and scores its share of the prompts; every rank
+    ends with the whole collection.
+    """
+
+    def __init__(self, prompts: Sequence[Prompt], *, sample: Sample, reward: Reward, models: Models,
+                 method: MethodT, settings: Rollouts, steps: int, seed: int, tokens_per_pass: int,
+                 device: str = "cpu", virtual_ranks: VirtualRanks = SINGLE_RANK,
+                 source: WeightSource | None = None):
+        if method.needs_reference and models.reference is None:
+            raise ValueError(f"{method.name} needs a reference model and there is none: give "
+                             "Models(reference=...).")
+        self.sample = sample
+        self.reward = reward
+        self.models = models
+        self.method = method
+        self.settings = settings
+        self.steps = steps
+        self.step = 0
+        self.seed = seed
+        self.tokens_per_pass = tokens_per_pass
+        self.device = device
+        self.virtual_ranks = virtual_ranks
+        self.prompts = Shuffled(prompts, seed)
+        self.source = source or LiveWeights()
+        depth = settings.async_depth
+        self.ahead = AsyncCollector(depth, self.collection, self.source) if depth else None
+        self.sampled_at = 0  # optimizer steps of the weights that sampled the current collection
+        self.waiting: list[Batch] = []  # minibatches of the collection, not yet trained on
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.step < self.steps:
+            self.step += 1
+            if not self.waiting:
+                with oom_phase("sampling"), unshard(self.models):
+                    groups, dropped, facts, self.sampled_at = self.next_collection()
+                made = self.batches_of(groups or dropped[: self.settings.prompts_per_step], facts)
+                self.waiting = made if groups else [without_update(made[0])]
+            yield self.with_staleness(self.waiting.pop(0).to(self.device))
+
+    def next_collection(self) -> Collection:
+        made = self.step - 1
+        if self.ahead:
+            each = max(1, self.method.updates(self.settings.prompts_per_step))
+            return self.ahead.take(made, -(-(self.steps - made) // each))
+        self.source.keep(made)()
+        drawn = self.collection(self.step, made)
+        self.source.check(made, 0)
+        return drawn
+
+    def collection(self, number: int, step: int) -> Collection:
+        """number: decides the seeds. step: optimizer steps of the weights that sample."""
+        drawn = collect(partial(self.draw, number=number, policy_step=step + 1),
+                        self.settings.prompts_per_step, self.settings.group_size, self.resample())
+        return drawn._replace(step=step)
+
+    def resample(self) -> int | None:
+        """How often flat groups are drawn again; None: they are kept."""
+        return None
+
+    def with_staleness(self, batch: Batch) -> Batch:
+        """Adds the staleness of an asynchronous collection, in optimizer steps, to its metrics."""
+        if not self.ahead:
+            return batch
+        return replace(batch, facts={**batch.facts, "staleness": float(self.step - 1 - self.sampled_at)})
+
+    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Deferred]) -> list[Batch]:
+        raise NotImplementedError
+
+    def draw(self, count: int, attempt: int, number: int = 0, policy_step: int = 0) -> list[list[Scored]]:
+        """Samples and scores the next `count` prompts. number: of the collection."""
+        prompts = self.prompts.take(count)
+        seed = seed_of(self.seed, "rollout", number, attempt)
+        dealt = self.virtual_ranks.deal([p.id for p in prompts])
+
+        def score(numbers: list[int]) -> list[list[Scored]]:
+            groups = self.sample([prompts[i] for i in numbers], self.settings.group_size, seed, policy_step)
+            verdicts = iter(self.reward.score([r for group in groups for r in group]) if groups else ())
+            return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
+
+        drawn = replace(self.virtual_ranks, even=False).map(score, dealt, "gathered rollouts")
+        by_number = {i: group for numbers, groups in zip(dealt, drawn, strict=True)
+                     for i, group in zip(numbers, groups, strict=True)}
+        return [by_number[i] for i in range(count)]
+
+    def state(self) -> dict[str, Any]:
+        ahead = {"ahead": self.ahead.state(), "sampled_at": self.sampled_at} if self.ahead else {}
+        held = [dump_batch(b) for b in self.waiting]
+        return {"step": self.step, "at": self.prompts.at, "held": held, **ahead}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.step = state["step"]
+        self.prompts.at = state["at"]
+        self.waiting = [load_batch(b) for b in state["held"]]
+        if self.ahead:
+            self.ahead.restore(state["ahead"], {p.id: p for p in self.prompts.items})
+            self.sampled_at = state["sampled_at"]
+
+
+def without_update(batch: Batch) -> Batch:
+    """The batch with all weights 0: it is logged and not trained on."""
+    return replace(batch, weight=torch.zeros_like(batch.weight))
 
 
 class RolloutBatches(RolloutSource[Policy]):
-    """Prompt -> rollout -> verdict -> credit -> weight.
+    """Prompt -> rollout -> verdict -> credit -> weight, for the policy rows of the table.
 
-    The row's epochs and minibatches are made here, and the KL coefficient is kept.
-
-    target: the KL per reply, in nats, to which the coefficient is steered, by at most a fifth of `gain` a
-    collection; None: it stands. mix: texts that are imitated beside the rollouts (PPO-ptx).
-    show: the tokens that the teacher reads in place of a prompt's, for rows whose teacher is shown more.
+    Epochs and minibatches are made here, and the KL coefficient of the reward is kept here. target: the KL
+    per reply, in nats, to which the coefficient adapts, by at most a fifth of `gain` a collection; None: it
+    is fixed. mix: texts imitated beside the rollouts (PPO-ptx). show: the tokens that the teacher reads in
+    place of a prompt's own, for rows whose teacher is shown more.
     """
 
     def __init__(self, prompts: Sequence[Prompt], *, target: float | None = None, gain: float = 0.1,
-                 mix: PtxMix | None = None, show: Show | None = None, **line):
-        super().__init__(prompts, **line)
-        method, group_size = self.method, self.settings.group_size
-        if group_size < 2 and method.compares:
-            raise ValueError(f"{method.name} compares the samples of a group: rollouts.group_size is "
-                             f"{group_size}, set it to 2 or more.")
-        if method.critic and self.models.critic is None:
-            raise ValueError(f"{method.name} needs a critic model and there is none: give "
-                             "Models(critic=...).")
-        if method.teacher and self.models.teacher is None:
-            raise ValueError(f"{method.name} needs a teacher and there is none: give Models(teacher=...).")
+                 mix: PtxMix | None = None, show: Show | None = None, **common: Any):
+        super().__init__(prompts, **common)
+        method = self.method
+        check_rollout_method(method, self.models, self.settings.group_size)
         if method.shown and show is None:
             raise ValueError(f"the teacher of {method.name} is shown a demonstration, and nobody says which: "
                              "give show=...")
@@ -53,18 +291,18 @@ class RolloutBatches(RolloutSource[Policy]):
         self.show = show if method.shown else None
 
     def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Deferred]) -> list[Batch]:
-        """The rollouts as batches, one for each optimizer step: weights are re-derived for each. What it took
-        to draw them is told with the first."""
+        """One batch for each optimizer step on the collection; weights are derived for each. The metrics of
+        the collection go with the first."""
         began = time.perf_counter()
         s = self.settings
         rows = [scored for group in groups for scored in group]
         batch = scored_batch(rows, s.group_size).to(self.device)
         reward = token_rewards(rows, batch.mask, self.method, s.max_rollout_tokens, batch.episode)
         batch = credit_columns(batch, reward, self.method, self.models, group_size=s.group_size, kl=self.kl,
-                        tokens_per_pass=self.tokens_per_pass, temperature=s.temperature,
-                        several=self.method.updates(len(groups)) > 1, show=self.show,
-                        virtual_ranks=self.virtual_ranks)
-        facts |= self.steered(batch.facts["kl_reply"]) if self.method.kl_in_reward > 0 else {}
+                               tokens_per_pass=self.tokens_per_pass, temperature=s.temperature,
+                               several=self.method.updates(len(groups)) > 1, show=self.show,
+                               virtual_ranks=self.virtual_ranks)
+        facts |= self.adapt_kl(batch.facts["kl_reply"]) if self.method.kl_in_reward > 0 else {}
         parts = minibatches(batch, self.method, group_size=s.group_size, budget=s.max_rollout_tokens,
                             seed=self.seed, step=self.step)
         later = {name: fact for name, fact in repeatable(facts).items() if name != "sampled"}
@@ -73,24 +311,37 @@ class RolloutBatches(RolloutSource[Policy]):
                  for i, part in enumerate(parts)]
         return [self.mix.into(part) for part in parts] if self.mix else parts
 
+    def resample(self) -> int | None:
+        return self.settings.resample_limit if self.method.resample_flat else None
+
     def after(self, row: Mapping[str, float]) -> None:
-        """Told what an update did: past the row's kl_stop the rest of the collection is left."""
+        """A hook: past the method's kl_stop the rest of the collection is dropped."""
         if self.method.kl_stop and row["approx_kl"] > self.method.kl_stop:
             self.waiting.clear()
 
-    def steered(self, observed: float) -> dict[str, float]:
-        """The KL of the collection and the coefficient it was priced with;
-        the next collection's is set here."""
+    def adapt_kl(self, observed: float) -> dict[str, float]:
+        """The metrics of the KL in the reward; adapts the coefficient for the next collection."""
         facts = {"kl_coefficient": self.kl, "kl_reply": observed}
         if self.target is not None:
             self.kl = adaptive_coefficient(self.kl, observed, self.target, self.gain)
         return facts
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         return super().state() | {"kl": self.kl, "mix": self.mix.texts.at if self.mix else 0}
 
-    def restore(self, state: dict) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         self.kl = state["kl"]
         if self.mix:
             self.mix.texts.at = state["mix"]
+
+
+def check_rollout_method(method: Policy, models: Models, group_size: int) -> None:
+    if group_size < 2 and method.compares:
+        raise ValueError(f"{method.name} compares the samples of a group: rollouts.group_size is "
+                         f"{group_size}, set it to 2 or more.")
+    if method.critic and models.critic is None:
+        raise ValueError(f"{method.name} needs a critic model and there is none: give "
+                         "Models(critic=...).")
+    if method.teacher and models.teacher is None:
+        raise ValueError(f"{method.name} needs a teacher and there is none: give Models(teacher=...).")

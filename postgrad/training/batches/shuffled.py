@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from postgrad.maths.noise import seed_of
-from postgrad.maths.packing import Packed
+from postgrad.models.protocols import LanguageModel
 from postgrad.records import Batch, pad_rows
 from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
 
 ItemT = TypeVar("ItemT")
-
-
-class LogProbs(Protocol):
-    """A language model that scores tokens (models/protocols.py has the whole of it)."""
-
-    def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0,
-             packed: Packed | None = None) -> tuple[Tensor, Tensor]: ...
 
 
 class Shuffled(Generic[ItemT]):
@@ -109,7 +102,8 @@ class ShuffledBatches(Generic[ItemT]):
         self.items.at = state["at"]
 
 
-def padded_columns(ids: Sequence[str], tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> dict[str, Any]:
+def padded_columns(ids: Sequence[str], tokens: Sequence[list[int]],
+                   masks: Sequence[list[bool]]) -> dict[str, Any]:
     """ids, tokens, mask and lengths of a batch, padded."""
     return {"ids": tuple(ids), "tokens": pad_rows(tokens),
             "mask": pad_rows(masks, fill=False, dtype=torch.bool),
@@ -135,7 +129,7 @@ def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch
     return out
 
 
-def model_logp(model: LogProbs, batch: Batch, tokens_per_pass: int, temperature: float = 1.0,
+def model_logp(model: LanguageModel, batch: Batch, tokens_per_pass: int, temperature: float = 1.0,
             virtual_ranks: VirtualRanks = SINGLE_RANK) -> tuple[Tensor, Tensor]:  # [B, T] each
     """No-grad log-probs of the masked tokens under a model, and the entropy of its distributions."""
     logp, entropy = no_grad_forward(lambda b: model.logp(b.tokens, b.mask, temperature, packed=b.packed),

@@ -120,7 +120,7 @@ def test_the_same_seed_gives_the_same_bits_whoever_plays_beside():
 
 def test_a_context_is_read_as_the_trainer_reads_it():
     """The sampler's log-probs over turns are the model's own on the whole row."""
-    from postgrad.training.batches.collect import rollout_batch
+    from postgrad.training.batches.columns import rollout_batch
     from postgrad.training.batches.shuffled import model_logp
     model = talker()
     made = sum(Player(task_of(three), LocalSampler(model, CHAT)).sample(ASK, 2, SETTINGS, 5), [])

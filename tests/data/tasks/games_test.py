@@ -14,7 +14,7 @@ from postgrad.models.chat.tools import read_reply, tool_schema
 from postgrad.recipes.sft import SFTConfig, demonstrations
 from postgrad.records import Verdict
 from postgrad.sampling import Sampling
-from postgrad.training.batches.conversations import encode_conversation
+from postgrad.training.batches.offline import encode_conversation
 from tests.data.environments.player_test import Puppet, one
 
 

@@ -65,10 +65,9 @@ def test_what_the_objectives_measure_is_explained():
     import postgrad
 
     home, found = Path(postgrad.__file__).parent, set()
-    for name in ("training/objectives.py", "training/batches/collect.py", "training/batches/facts.py",
-                 "training/batches/rollouts.py",
-                 "training/batches/chosen.py", "training/batches/pairs.py", 
-                 "training/batches/singles.py", "training/batches/steps.py",
+    for name in ("training/objectives.py", "training/batches/rollouts.py",
+                 "training/batches/rollout_metrics.py", "training/batches/selected.py",
+                 "training/batches/offline.py",
                  "recipes/reward.py", "recipes/process.py", "training/loop.py", "evaluation/examine.py"):
         for node in ast.walk(ast.parse((home / name).read_text())):
             kinds = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return

@@ -15,8 +15,8 @@ from postgrad.data.tasks.base import think
 from postgrad.methods import METHODS
 from postgrad.models import ScalarModel
 from postgrad.records import Step
-from postgrad.training.batches import Marked, StepBatches
-from postgrad.training.batches.steps import mark
+from postgrad.training.batches import LabelledReply, StepBatches
+from postgrad.training.batches.offline import label_reply
 from postgrad.training.objectives import build_objective
 
 
@@ -107,7 +107,8 @@ def test_the_tokens_are_those_that_were_sampled():
     rollout = rolled("", tokens=[*split, plus, merged])
     assert rollout.text == "5+8=13, 1 plus is"
     assert CHAT.places(rollout.tokens, [6, 10, 17]) == [5, 9, 11]  # 10 lies inside " plus"
-    both = mark(rollout, [Step(end=6, right=True), Step(end=10, right=True), Step(end=11, right=False)], CHAT)
+    both = label_reply(rollout, [Step(end=6, right=True), Step(end=10, right=True), Step(end=11,
+                                                                                         right=False)], CHAT)
     at = len(rollout.prompt_tokens)
     assert both.marks == ((at + 5, True), (at + 9, False))  # two ends in one token: the later label
 
@@ -116,7 +117,7 @@ def test_the_loss_is_the_mean_over_the_steps_of_the_batch():
     model, rng = ScalarModel(small_model()), torch.Generator().manual_seed(0)
     model.score_head.weight.data.normal_(generator=rng)
     rollouts = [rolled(text) for text in (GOLD, think("5+8=14", 22), think("", 20))]
-    rows = [mark(r, wp.label_steps(ASK, r.text), CHAT) for r in rollouts]
+    rows = [label_reply(r, wp.label_steps(ASK, r.text), CHAT) for r in rollouts]
     batch = StepBatches(rows, per_step=3, steps=1, seed=0, max_tokens=512).batch(rows)
     with torch.no_grad():
         loss, stats = build_objective(METHODS["process"])(type("M", (), {"policy": model}), batch)
@@ -131,7 +132,7 @@ def test_the_loss_is_the_mean_over_the_steps_of_the_batch():
 
 
 def test_a_restored_line_goes_on_and_another_one_does_not():
-    rows = [Marked(id=str(i), tokens=(1, 2, 3 + i), marks=((2, i % 2 == 0),)) for i in range(7)]
+    rows = [LabelledReply(id=str(i), tokens=(1, 2, 3 + i), marks=((2, i % 2 == 0),)) for i in range(7)]
     make = lambda rows: StepBatches(rows, per_step=3, steps=5, seed=1, max_tokens=8)  # noqa: E731
     whole, first, second = list(make(rows)), make(rows), make(rows)
     run = iter(first)
@@ -143,4 +144,4 @@ def test_a_restored_line_goes_on_and_another_one_does_not():
     with pytest.raises(ValueError, match="reply 0 has 3 tokens with its prompt, over the model's 2"):
         StepBatches(rows, per_step=1, steps=1, seed=0, max_tokens=2)
     with pytest.raises(ValueError, match="reply x has no labelled step"):
-        make([Marked(id="x", tokens=(1, 2), marks=())])
+        make([LabelledReply(id="x", tokens=(1, 2), marks=())])

@@ -13,9 +13,9 @@ from toy import every_choice
 from postgrad.methods import METHODS
 from postgrad.records import Prompt, Rollout, Scored, Turn, Verdict
 from postgrad.training import objectives
-from postgrad.training.batches.collect import scored_batch
+from postgrad.training.batches.checkpointing import dump_batch, load_batch
 from postgrad.training.batches.columns import credit_columns, minibatches, token_rewards
-from postgrad.training.batches.keep import dump_batch, load_batch
+from postgrad.training.batches.rollouts import scored_batch
 
 V, GROUP, BUDGET = 7, 4, 12
 GAP = 2  # tokens that are shown between two turns

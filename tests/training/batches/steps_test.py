@@ -17,8 +17,8 @@ from postgrad.models.checkpoint import _put_back, _take_out
 from postgrad.records import Rollout, Scored, Verdict
 from postgrad.rewards.model import SO_FAR, ProcessReward
 from postgrad.training.batches import RolloutBatches, Rollouts
+from postgrad.training.batches.checkpointing import dump_batch, load_batch
 from postgrad.training.batches.columns import token_rewards
-from postgrad.training.batches.keep import dump_batch, load_batch
 
 
 class Says:

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from postgrad.records import Prompt, Scored
 from postgrad.system.processes.group import timeout
-from postgrad.training.batches.keep import dump_scored, load_scored
+from postgrad.training.batches.checkpointing import dump_scored, load_scored
 from postgrad.training.stats import Deferred, resolve_deferred
 
 

@@ -12,14 +12,14 @@ import torch
 from postgrad.maths.select import best_and_worst
 from postgrad.methods import Preference, Supervised
 from postgrad.records import Batch, Scored
-from postgrad.training.batches.collect import MethodT, RolloutSource, scored_batch
+from postgrad.training.batches.checkpointing import pick_rows
 from postgrad.training.batches.episodes import episode_rows, join_episodes
-from postgrad.training.batches.keep import pick_rows
+from postgrad.training.batches.rollouts import MethodT, RolloutSource, scored_batch
 from postgrad.training.batches.shuffled import model_logp
 from postgrad.training.stats import Deferred
 
 
-class ChosenBatches(RolloutSource[MethodT]):
+class SelectedBatches(RolloutSource[MethodT]):
     """One batch from each collection. Rows that are not chosen are counted, not trained."""
 
     def __init__(self, prompts, **line):
@@ -38,7 +38,7 @@ class ChosenBatches(RolloutSource[MethodT]):
         raise NotImplementedError
 
 
-class ChosenPairs(ChosenBatches[Preference]):
+class SelectedPairs(SelectedBatches[Preference]):
     """The best and the worst of each group as a pair.
 
     A group with equal scores, or with a failed verdict, gives none.
@@ -64,7 +64,7 @@ class ChosenPairs(ChosenBatches[Preference]):
                        facts={"chosen_share": 2 * len(kept) / len(rows)})
 
 
-class ChosenTexts(ChosenBatches[Supervised]):
+class SelectedTexts(SelectedBatches[Supervised]):
     """The rows that the method's `select` keeps, to be imitated.
 
     best: the best score there is; None where nobody knows, as of a reward model. The KL bound of best-of-n is
