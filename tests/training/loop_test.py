@@ -227,9 +227,9 @@ def tiny_models(method):
     """The embedded model as policy, itself less a little as the reference, less more as the teacher,
     and a critic where the row has one."""
     other = load_model("tiny").requires_grad_(False)
-    other.model.norm.weight.data *= 0.9 if getattr(method, "reference", False) else 0.7
-    reference, teacher = (other if getattr(method, role, False) else None
-                          for role in ("reference", "teacher"))
+    other.model.norm.weight.data *= 0.9 if method.needs_reference else 0.7
+    reference, teacher = (other if needed else None
+                          for needed in (method.needs_reference, getattr(method, "teacher", False)))
     critic = None
     if getattr(method, "critic", False):
         critic = ScalarModel(load_model("tiny"))
