@@ -1,20 +1,16 @@
-"""The pages that are made from the code: python -m postgrad.cli.reference [FOLDER] writes settings.md and
-commands.md into docs/, and the index of settings that `postgrad explain` reads without torch. A test holds
-them against the code.
-"""
+"""What `make docs` writes of settings and commands: docs/settings.md and commands.md, and the index of
+settings that `postgrad explain` reads without torch. A test holds them against the code."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from collections.abc import Iterator
-from pathlib import Path
 
 from postgrad.cli.output import setting_text
-from postgrad.cli.settings import INDEX, format_setting
+from postgrad.cli.settings import format_setting
 
-MADE = "Made from the code by `python -m postgrad.cli.reference`; edit the dataclasses, not this page."
+MADE = "Made from the code by `make docs`; edit the dataclasses, not this page."
 KEPT = "\0"  # a space at which no line ends
 
 
@@ -125,14 +121,3 @@ def pages() -> dict[str, str]:
 def index_text() -> str:
     from postgrad.recipes.explained import as_json, index
     return as_json(index())
-
-
-def write_pages(folder: str = "docs") -> int:
-    for name, text in pages().items():
-        (Path(folder) / name).write_text(text, encoding="utf-8")
-    INDEX.write_text(index_text(), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(write_pages(*sys.argv[1:2]))

@@ -162,7 +162,7 @@ def test_beta_is_the_row_s_own_where_it_has_one():
 
 
 def test_the_pages_made_from_the_code_are_up_to_date():
-    remedy = "run python -m postgrad.cli.reference"
+    remedy = "run make docs"
     docs = INDEX.parents[2] / "docs"
     for name, text in reference.pages().items():
         assert (docs / name).read_text(encoding="utf-8") == text, f"docs/{name} is out of date: {remedy}"

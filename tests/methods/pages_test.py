@@ -1,56 +1,52 @@
-"""A page for every row: each is there, its line numbers point at its functions, its figures can be drawn, and
-what it says of TRL and verl stands on a test."""
+"""A page for every row in the studio: its line numbers point at its functions, its figure is drawn; and what
+docs/methods.md says of TRL and verl stands on a test."""
 
 import ast
 import re
-from xml.etree import ElementTree
 
 import bias
-import method_pages
 import pytest
 from against import found
-from doc_blocks import ROOT, links
+from book_small import client
+from doc_blocks import ROOT
 
 from postgrad.methods import METHODS, get_method, method
 from postgrad.methods.pages import method_page, row_comments
 
-PAGES = ROOT / "docs" / "methods"
 rows = pytest.mark.parametrize("row", METHODS.values(), ids=METHODS)
 
 
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory):
+    return client(tmp_path_factory.mktemp("studio"))
+
+
 @rows
-def test_every_line_number_points_at_its_function(row):
-    said = method_page(row, METHODS)
-    text = (PAGES / f"{row.name}.md").read_text()
+def test_every_line_number_points_at_its_function(row, studio):
+    said, text = method_page(row, METHODS), studio.get(f"/book/methods/{row.name}").text
     assert said.parts
     for part in said.parts:
         line = (ROOT / part.file).read_text().splitlines()[part.line - 1]
-        assert line.startswith(f"def {part.function}(")
-        assert f"(../../{part.file}#L{part.line})" in text
-    for link in re.findall(r"\(\.\./\.\./(tests/\w+\.py#L\d+)\)", text):
-        file, _, line = link.partition("#L")
-        assert (ROOT / file).read_text().splitlines()[int(line) - 1].startswith("def test_")
+        assert line.startswith(f"def {part.function}(") and f"{part.file}:{part.line}" in text
 
 
 @rows
-def test_a_page_leads_somewhere_and_lacks_nothing(row):
-    path = PAGES / f"{row.name}.md"
-    assert all((path.parent / link.partition("#")[0]).exists() for link in links(path)
-               if not link.startswith("https://"))
-    text = path.read_text()
-    parts = ["Formulas", "Departures from the paper", "Updates", "The rows next to it"]
-    assert all(f"\n## {part}\n" in text for part in parts + ["Bias"] * (row.kind == "policy"))
-    assert row.paper.split(",")[0] in text
-    assert f"(methods/{row.name}.md)" in (PAGES.parent / "methods.md").read_text()
+def test_a_page_lacks_nothing(row, studio):
+    text, listed = studio.get(f"/book/methods/{row.name}").text, (ROOT / "docs" / "methods.md").read_text()
+    parts = ["row", "formulas", "constants", "neighbours"] + ["bias"] * (row.kind == "policy")
+    assert all(f'id="{part}"' in text for part in parts)
+    file, line = re.search(rf"\[`{row.name}`\]\(\.\./(\S+)#L(\d+)\)", listed).groups()
+    near = (ROOT / file).read_text().splitlines()[int(line) - 1: int(line) + 30]
+    assert any(f'"{row.name}"' in text for text in near)
 
 
 @pytest.mark.parametrize("name", [name for name, row in METHODS.items() if row.kind == "policy"])
-def test_the_figure_of_a_row(name):
+def test_the_figure_of_a_row(name, studio):
     """Drawn, and all its points within it."""
-    drawn = ElementTree.parse(PAGES / "figures" / f"{name}.svg").getroot()
-    points = [node for node in drawn if node.tag.endswith("circle")]
-    assert len(points) >= 10 and f"(figures/{name}.svg)" in (PAGES / f"{name}.md").read_text()
-    assert all(0 < float(p.get("cx")) < 320 and 0 < float(p.get("cy")) < 300 for p in points)
+    drawn = studio.get(f"/book/methods/{name}").text
+    points = [(float(x), float(y)) for x, y in
+              re.findall(r'<circle class="dot policy" cx="([\d.]+)" cy="([\d.]+)"', drawn)]
+    assert len(points) >= 10 and all(0 < x < 420 and 0 < y < 300 for x, y in points)
 
 
 def test_the_points_of_an_unbiased_row_lie_on_the_line():
@@ -82,7 +78,6 @@ def test_what_is_said_of_a_library_stands_on_a_test_of_that_row():
 def test_the_columns_that_a_row_wants_are_named():
     assert method_page(METHODS["grpo"], METHODS).wants == {}
     assert method_page(METHODS["ppo"], METHODS).wants.keys() == {"value"}
-    assert "handed: `value`, the critic's values when" in (PAGES / "ppo.md").read_text()
 
 
 def test_a_comment_is_read_where_it_stands():
@@ -128,6 +123,3 @@ def test_a_user_s_row_has_a_page_too(tmp_path):
     assert (surrogate.file, surrogate.line, surrogate.constants) == (str(path), 7, {"much": 1.0})
     assert [p.kind for p in surrogate.pieces] == ["words", "formula"]
     assert said.departures == "A row for the tests." and said.neighbours[0].name == "nano"
-    text = method_pages.row_page(row, said, None, [])
-    assert "```text\nloss = -(A + much max(A, 0)) log pi\n```" in text and "## Bias" not in text
-    assert "a second update is refused" in text and "`much`" in text

@@ -55,7 +55,7 @@ def held_to_what_is_kept(row, found):
     """The numbers on the row's page are those measured, and the components that are drawn give them."""
     shown = bias.kept({row.name: row})[row.name]
     drawn = bias.beside(*(torch.tensor(shown[key]) for key in ("exact", "mean")))
-    stale = f"docs/methods shows another bias of {row.name}: python tools/make_docs.py --measure"
+    stale = f"the bias of {row.name} that is kept is another: python tools/docs.py --measure"
     for numbers, near in ((shown, 1e-9), (drawn, 1e-4)):
         assert (numbers["scale"], numbers["bias"]) == pytest.approx(
             (found["scale"], found["relative_bias"]), rel=1e-3, abs=near), stale

@@ -3,7 +3,7 @@
 text/NAME/          a chapter: chapter.toml (claim, hook), intuition.md, mathematics.md, implementation.md,
                     checks.toml (questions); text/landing/ the first page; glossary.toml, sources.toml
 computed/NAME.py    values() of a chapter: every number that its text may name, computed by the library
-values.json         what they came to, written by `python tools/book.py build`, so that a page needs no torch
+values.json         what they came to, written by `make docs`, so that a page needs no torch
 inline, blocks      the grammar of the text
 chapters            texts, values and questions of a chapter together
 glossary, places    terms and where they are linked; the index and what search looks through

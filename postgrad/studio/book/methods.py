@@ -12,7 +12,7 @@ from postgrad.studio.json_types import JsonDict, JsonList
 from postgrad.studio.svg import Plot
 from postgrad.system.user_code import parse_source
 
-BIAS = Path(__file__).parent / "bias.json"  # a copy of docs/methods/bias.json, made by tools/book.py build
+BIAS = Path(__file__).parent / "bias.json"  # measured by `make docs`
 PACKAGE = Path(postgrad.__file__).parent
 ROWS = PACKAGE / "methods"
 FAMILIES = {"supervised": "Imitate", "preference": "Prefer", "policy": "Reinforce"}

@@ -75,4 +75,4 @@ def search_entries() -> list[Section]:
 def search_script() -> str:
     """The index of search as a script: rows of address, title, kind, text."""
     rows = ",\n".join(json.dumps(section, ensure_ascii=False) for section in search_entries())
-    return f"// Made by `python tools/book.py build`.\n{INDEX}[\n{rows}\n];\n"
+    return f"// Made by `make docs`.\n{INDEX}[\n{rows}\n];\n"

@@ -13,7 +13,7 @@ PICKED = "n = 16"
 
 
 def values(repository: Path) -> JsonDict:
-    kept = json.loads((repository / "docs" / "methods" / "bias.json").read_text())
+    kept = json.loads((repository / "postgrad/studio/book/bias.json").read_text())
     results = json.loads((repository / "docs" / "results" / "rlhf.json").read_text())["tables"]
     bias = {"bias_grpo": kept["grpo"]["bias"], "bias_dr": kept["dr_grpo"]["bias"]}
     return {**group_values(), **pass_values(), **picked_values(results), **bias, **recording_values()}

@@ -115,8 +115,8 @@ def episode_values(reply: str) -> JsonDict:
 
 
 def gradient_values(repository: Path) -> JsonDict:
-    """Noise and bias of two rows by enumeration (tools/bias.py)."""
-    kept = json.loads((repository / "docs" / "methods" / "bias.json").read_text())
+    """Noise and bias of two rows by enumeration (tests/support/bias.py)."""
+    kept = json.loads((repository / "postgrad/studio/book/bias.json").read_text())
     return {
         "noise_reinforce": kept["reinforce"]["noise"],
         "noise_rloo": kept["rloo"]["noise"],

@@ -13,7 +13,7 @@ KEPT = 0.9          # of the probability, by a sampler that cuts the rest off
 
 
 def values(repository: Path) -> JsonDict:
-    kept = json.loads((repository / "docs" / "methods" / "bias.json").read_text())
+    kept = json.loads((repository / "postgrad/studio/book/bias.json").read_text())
     real = json.loads((repository / "docs" / "results" / "real-models.json").read_text())["tables"]
     bias = {"bias_grpo": kept["grpo"]["bias"], "bias_nano": kept["nano"]["bias"]}
     return {**run_values(), **workshop_group_values(), **normaliser_values(), **truncation_values(),

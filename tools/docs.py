@@ -1,0 +1,261 @@
+"""Every file that is made from the code, and the one command that makes it.
+
+    python tools/docs.py              makes them anew: `make docs`; the bias of a row that is new is measured
+    python tools/docs.py --measure    measures that of all rows: where the maths of a row has changed
+    python tools/docs.py --check      says which are not up to date, and ends with 1 if one is not
+    python tools/docs.py numbers      lists every number of the book's prose; 1 where one is not accounted for
+
+docs/architecture.md from the rooms and their docstrings, docs/methods.md from the table of rows,
+docs/settings.md and commands.md from the configs and the parser, docs/results/*.md from their JSON; for
+`postgrad explain` cli/settings.json, and in studio/ book/bias.json, book/values.json, static/book-index.js.
+A page for every row is what the studio makes, and the site that it exports.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HOME / name) for name in ("", "proofs", "tests/support")]
+DOCS, PACKAGE = HOME / "docs", HOME / "postgrad"
+Files = dict[Path, str]
+
+ARCHITECTURE_HEAD = """\
+# Architecture
+
+Made by `make docs` from the rooms in
+[`tests/whole/layers_test.py`](../tests/whole/layers_test.py), which a test holds against every import,
+and from the docstrings of the modules. The ideas stand in the tool itself.
+
+## Seven ideas
+
+1. **An algorithm is a pair**: where its batches come from, and what its objective is. So there is one
+   training loop for SFT, reward models, DPO, PPO and GRPO, and no trainer class.
+2. **Normalisation is data.** Every batch carries weights that are fixed once for the whole optimizer step;
+   the loss is always `(loss * weight).sum()`, so gradient accumulation is exact for every algorithm.
+3. **One row per algorithm.** Two algorithms are compared by reading two rows ([methods.md](methods.md)).
+4. **Everything about token t sits in column t.** The next-token shift lives in one function of
+   `maths/logprob.py`.
+5. **The run folder is the only door between training and the studio.** It holds config, the resolved row,
+   metrics, samples with per-token numbers, and checkpoints that are also model folders.
+6. **Objects are the currency; names are a parser on top.** The command line, the studio's form and
+   `postgrad.fit` go through the same few functions ([python.md](python.md)).
+7. **A rollout is segments**: tokens that the policy sampled and tokens that it was shown, with a mask. One
+   question and one answer is the case of one segment ([environments.md](environments.md)).
+
+```text
+Prompt -sampler-> Rollout -judge-> Scored -credit-> adv [B, T] -+
+Conversation ------------- chat template -----------------------+-> Batch -objective-> loss [B, T]
+Pair --------------------- chat template -----------------------+   (loss * weight).sum() -> update
+```
+
+To read the project, open these in order: [`records.py`](../postgrad/records.py),
+[`methods/`](../postgrad/methods), [`maths/surrogate.py`](../postgrad/maths/surrogate.py),
+[`batches/columns.py`](../postgrad/training/batches/columns.py),
+[`objectives.py`](../postgrad/training/objectives.py),
+[`loop.py`](../postgrad/training/loop.py).
+"""
+NOUNS = {"Prompt": "records", "Rollout": "records", "Scored": "records", "Batch": "records",
+         "Method": "methods.row", "Objective": "training.objectives", "Models": "models", "Run": "runs",
+         "Task": "data.tasks"}
+VERBS = {"sample": "sampling.base", "score": "rewards.base", "credit": "maths.credit",
+         "weigh": "maths.weights", "train": "training.loop", "evaluate": "evaluation"}
+FAMILIES = {  # kind of a row -> heading, and what its functions are for
+    "supervised": ("Imitate", "`-log pi` of the tokens that are trained. `weigh` says how much each token "
+                   "counts; `select`, which samples are imitated where the model writes its own."),
+    "preference": ("Prefer", "`score` makes a number of each row (no score: a scalar head does), `loss` "
+                   "makes a loss of the numbers of a pair, of a labelled answer or of a labelled step."),
+    "policy": ("Reinforce", "`credit` makes advantages of rewards, `surrogate` a loss of advantages, `weigh` "
+               "says how much each token counts in the step."),
+}
+METHODS_HEAD = """\
+# Methods
+
+Made from the table (`postgrad/methods/`) by `make docs`; `postgrad methods` prints it too.
+
+An algorithm is a pair: where its batches come from, and its objective. There is one training loop, and a
+variant is a row of functions and constants, never a flag. Any constant can be set by its name:
+`postgrad train dapo:words method.high=0.3`, or `postgrad.method("dapo", high=0.3)` in Python
+([python.md](python.md#rows)). A row of your own is trained like ours: [your-own-row.md](your-own-row.md).
+The formulas with their worked numbers: [equations.md](equations.md).
+
+Each row has a page in the studio (`postgrad studio`, Book, Methods) and in the site that it exports: formulas
+with the functions that compute them, constants, departures from the paper, its schedule of updates, its exact
+bias and the rows next to it. `postgrad diff grpo dapo` compares two.
+
+Which one? All policy rows on one task, with equal samples and each at its best rate, are in one table:
+[results/rows.md](results/rows.md). Most of them end within each other's intervals there, so begin with `grpo`
+or `dapo`, and change the row for a reason that its page names.
+
+What is common to all rows and to no paper: a normaliser runs over the whole step (papers write it per
+prompt), and no row has a learning rate. A row's name leads to its lines, with the comment that says where it
+departs from its paper.
+"""
+BIAS_HEAD = """\
+## How biased they are
+
+On a language of 15 sequences the mean gradient of every row, with {group} samples of a prompt, is computed,
+not sampled, and compared with the exact gradient of what the row climbs: the mean reward, less a KL where it
+has one. 0 is the exact direction. A constant factor is no bias: a learning rate absorbs it.
+"""
+LIBRARIES_HEAD = """\
+## Beside TRL and verl
+
+What tests hold of the same method there; each leads to its test.
+"""
+
+
+def plain(text: str) -> str:
+    """Text in which no sign means anything to Markdown but for `code`, with the papers of arXiv as links."""
+    words = [part if i % 2 else re.sub(r"([*<|\[])", r"\\\1", part) for i, part in enumerate(text.split("`"))]
+    return re.sub(r"(?:arXiv:)?\b(\d{4}\.\d{5})\b", r"[arXiv:\1](https://arxiv.org/abs/\1)", "`".join(words))
+
+
+def table(columns: list[str], rows: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in (columns, ["---"] * len(columns), *rows))
+
+
+# docs/methods.md
+
+def methods_page(measured: Mapping[str, dict]) -> str:
+    import bias
+    from against import found
+
+    from postgrad.methods import METHODS
+    from postgrad.studio.book.methods import row_source
+    parts = [METHODS_HEAD]
+    for kind, (title, about) in FAMILIES.items():
+        rows = [[f"[`{row.name}`](../{row_source(row.name)['file']}#L{row_source(row.name)['line']})",
+                 row.source, plain(row.about), plain(row.paper)]
+                for row in METHODS.values() if row.kind == kind]
+        parts.append(f"## {title}\n\n{about}\n\n"
+                     f"{table(['row', 'learns from', 'what is particular', 'paper'], rows)}\n")
+    rows = [[f"`{name}`", bias.said(x["bias"]), f"{x['scale']:.3g}", f"{x['noise']:.2g}",
+             f"{bias.said(x['own']['bias'])}: {bias.OWN[name].words}" if "own" in x else ""]
+            for name, x in measured.items()]
+    names = ["row", "relative bias", "times the exact gradient", "noise of a group", "of its own objective"]
+    parts += [BIAS_HEAD.format(group=bias.GROUP), table(names, rows) + "\n", LIBRARIES_HEAD]
+    held = [[f"`{h.row}`", h.library, f"[{plain(h.words)}](../{h.file}#L{h.line})"] for h in found()]
+    return "\n".join([*parts, table(["row", "library", "what is held"], held)]) + "\n"
+
+
+# docs/architecture.md
+
+
+def file_of(module: str) -> Path:
+    path = PACKAGE.joinpath(*module.split("."))
+    return path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
+
+
+def docstring(module: str) -> str:
+    return ast.get_docstring(ast.parse(file_of(module).read_text())) or ""
+
+
+def first_words(doc: str | None) -> str:
+    """The first paragraph of a docstring, on one line, as Markdown that stands for itself."""
+    from postgrad.methods.pages import first_paragraph
+    return plain(first_paragraph(doc))
+
+
+def described(noun: str, module: str) -> str:
+    """The docstring of a class; of a type that is an alias, that of its module."""
+    from postgrad.studio.reference import find_definition
+    home, node = find_definition(f"postgrad.{module}", noun)
+    own = ast.get_docstring(node) if isinstance(node, ast.ClassDef) else ""
+    return own or docstring(home.removeprefix("postgrad."))
+
+
+def architecture_page() -> str:
+    """The rooms are those of tests/whole/layers_test.py, read without running it."""
+    tree = ast.parse((HOME / "tests" / "whole" / "layers_test.py").read_text())
+    value = next(n.value for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "ROOMS")
+    rooms = []
+    for level, name in reversed(list(enumerate(ast.literal_eval(value)))):
+        place = f"{name}.py" if (PACKAGE / f"{name}.py").is_file() else f"{name}/"
+        rooms.append([str(level), f"[`{place}`](../postgrad/{place})", first_words(docstring(name))])
+
+    def where(module: str) -> str:
+        return f"[`{module}`](../{file_of(module).relative_to(HOME)})"
+
+    nouns = [[noun, where(module), first_words(described(noun, module))] for noun, module in NOUNS.items()]
+    verbs = [[verb, where(module), first_words(docstring(module))] for verb, module in VERBS.items()]
+    return "\n".join([
+        ARCHITECTURE_HEAD,
+        "## Rooms\n\nImports go down only: a room imports from rooms below it in this table.\n",
+        table(["level", "room", "what it holds"], rooms), "\n## Nouns\n",
+        table(["noun", "where", "what it is"], nouns), "\n## Verbs\n",
+        table(["verb", "where", "what it does"], verbs)]) + "\n"
+
+
+# all of them
+
+def pages(measure: bool = False) -> Files:
+    """What people read on GitHub, and the biases."""
+    import harness
+    import bias
+
+    from postgrad.cli import reference
+    from postgrad.cli.settings import INDEX
+    from postgrad.methods import METHODS
+    measured = bias.kept(METHODS, anew=measure)
+    return {bias.BIAS: bias.as_json(measured), DOCS / "methods.md": methods_page(measured),
+            DOCS / "architecture.md": architecture_page(), INDEX: reference.index_text(),
+            **{DOCS / name: text for name, text in reference.pages().items()},
+            **{path.with_suffix(".md"): harness.rendered(path) for path in harness.RESULTS.glob("*.json")}}
+
+
+def book_values() -> Files:
+    import json
+
+    from postgrad.studio.book import chapters, computed
+    values = json.dumps(computed.compute_values(HOME), indent=1, ensure_ascii=False) + "\n"
+    for cached in (chapters.stored_values, chapters.chapter, chapters.all_chapters):
+        cached.cache_clear()
+    return {chapters.VALUES: values}
+
+
+def book_index() -> Files:
+    """Made of texts that hold the values: they have to be written before."""
+    from postgrad.studio.book import places
+    from postgrad.studio.pages import STATIC
+    return {STATIC / "book-index.js": places.search_script()}
+
+
+def stale(files: Files) -> list[Path]:
+    return [path for path, text in files.items() if not path.is_file() or path.read_text() != text]
+
+
+def numbers() -> int:
+    from postgrad.studio.book.numbers import numbers_of_book
+    rows = numbers_of_book()
+    for row in rows:
+        print(f"{row.kind:12} {row.number:>14}  {row.where}  {row.source}")
+    count = Counter(row.kind for row in rows)
+    print(f"{len(rows)} numbers: " + ", ".join(f"{count[kind]} {kind}" for kind in (
+        "computed", "cited", "structural", "unaccounted")))
+    return int(count["unaccounted"] > 0)
+
+
+def main(words: list[str]) -> int:
+    if words == ["numbers"]:
+        return numbers()
+    if unknown := {*words} - {"--check", "--measure"}:
+        sys.exit(f"{unknown.pop()}: not known\n\n{__doc__}")
+    old = []
+    for make in (lambda: pages("--measure" in words), book_values, book_index):
+        files = make()
+        for path in stale(files):
+            old.append(path)
+            if "--check" not in words:
+                path.write_text(files[path], encoding="utf-8")
+            print(path.relative_to(HOME), "is not up to date: make docs" * ("--check" in words))
+    return int(bool(old) and "--check" in words)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
