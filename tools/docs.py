@@ -63,7 +63,7 @@ To read the project, open these in order: [`records.py`](../postgrad/records.py)
 NOUNS = {"Prompt": "records", "Rollout": "records", "Scored": "records", "Batch": "records",
          "Method": "methods.row", "Objective": "training.objectives", "Models": "models", "Run": "runs",
          "Task": "data.tasks"}
-VERBS = {"sample": "sampling.base", "score": "rewards.base", "credit": "maths.credit",
+VERBS = {"sample": "sampling", "score": "rewards", "credit": "maths.credit",
          "weigh": "maths.weights", "train": "training.loop", "evaluate": "evaluation"}
 FAMILIES = {  # kind of a row -> heading, and what its functions are for
     "supervised": ("Imitate", "`-log pi` of the tokens that are trained. `weigh` says how much each token "
