@@ -23,6 +23,10 @@ PROTOCOLS = {
     "studio/instruments": {"State", "compute", "controls", "insight", "settle"},
     "studio/exercises/coding": {"cases", "right"},
     "studio/book/computed": {"values"},
+    "models/kernels": {  # the Protocol `Kernels`
+        "add_norm", "attend_cached", "attention", "attention_layout", "compact_rows", "fused_sampler",
+        "fused_step", "linear", "nudge", "packed_names", "record_tokens", "rms_norm", "rotate",
+        "rotate_and_store", "sample_tokens", "step_attention", "store_kv", "swiglu", "swiglu_joined"},
     "recipes": {"build"},
     "recipes/pipelines": {"pipeline"},
 }

@@ -16,7 +16,7 @@ from shapes import SHAPES, new_chat
 from postgrad.data.tasks import load_task
 from postgrad.models import Decoder, Models, find_model, load_model
 from postgrad.models.chat import Chat
-from postgrad.models.computing import set_compute
+from postgrad.models.model_set import set_compute
 from postgrad.records import Prompt, pad_rows
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.training.optim import OptimSettings

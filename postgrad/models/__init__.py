@@ -1,55 +1,41 @@
-"""The models of a run, and where they come from."""
+"""Decoders, their families and files, adapters, chat templates. Names are loaded when first used, so that
+`import postgrad.models.chat` loads no decoder."""
 
-from __future__ import annotations
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from dataclasses import dataclass
-from typing import Any
-
-from postgrad.models.decoder import Config, Decoder
-from postgrad.models.heads import ScalarModel
-from postgrad.models.hf_model import HFModel
-from postgrad.models.load import (
-    find_model,
-    folder_with_file,
-    load_model,
-    load_scalar,
-    model_files,
-    on_hub,
-    save_model,
-)
-from postgrad.models.lora import Adapted, Adapter, Adapters, is_adapted
-from postgrad.models.nf4 import quantise
-from postgrad.models.protocols import Critic, LanguageModel, Scorer, Trainable
-from postgrad.models.weights import weight_files
+if TYPE_CHECKING:
+    from postgrad.models.decoder import Decoder
+    from postgrad.models.families import Config
+    from postgrad.models.heads import ScalarModel
+    from postgrad.models.load import (
+        find_model,
+        folder_with_file,
+        load_model,
+        load_scalar,
+        model_files,
+        on_hub,
+        save_model,
+    )
+    from postgrad.models.lora import Adapted, Adapter, Adapters, is_adapted
+    from postgrad.models.model_set import Models
+    from postgrad.models.nf4 import quantise
+    from postgrad.models.protocols import Critic, LanguageModel, Scorer, Trainable
+    from postgrad.models.weights import weight_files
 
 __all__ = ["Adapted", "Adapter", "Adapters", "Config", "Critic", "Decoder", "LanguageModel", "Models",
-           "ScalarModel", "Scorer", "Trainable", "model_files", "find_model",
-           "folder_with_file", "is_adapted", "load_model", "load_scalar", "on_hub", "quantise", "save_model",
-           "weight_files"]
+           "ScalarModel", "Scorer", "Trainable", "find_model", "folder_with_file", "is_adapted", "load_model",
+           "load_scalar", "model_files", "on_hub", "quantise", "save_model", "weight_files"]
+
+_HOMES = {"Decoder": "decoder", "Config": "families", "ScalarModel": "heads", "Models": "model_set",
+          "quantise": "nf4", "weight_files": "weights",
+          **dict.fromkeys(("find_model", "folder_with_file", "load_model", "load_scalar", "model_files",
+                           "on_hub", "save_model"), "load"),
+          **dict.fromkeys(("Adapted", "Adapter", "Adapters", "is_adapted"), "lora"),
+          **dict.fromkeys(("Critic", "LanguageModel", "Scorer", "Trainable"), "protocols")}
 
 
-@dataclass
-class Models:
-    """Up to five: the policy is trained; the reference stands still; the critic is trained beside it;
-    the reward and the teacher are fixed."""
-
-    # a LanguageModel, or where a scalar head is trained a Scorer; Trainable
-    policy: Any
-    reference: LanguageModel | None = None
-    critic: Any = None                      # a Critic, Trainable
-    reward: Scorer | None = None
-    teacher: LanguageModel | None = None
-
-    def trained(self) -> dict[str, Trainable]:
-        return {name: m for name in ("policy", "critic") if (m := getattr(self, name)) is not None}
-
-    def decoders(self) -> list[Decoder | HFModel]:
-        """The networks behind them: several models may stand on one."""
-        found: list[Decoder | HFModel] = []
-        for model in filter(None, (self.policy, self.reference, self.critic, self.reward,
-                                   self.teacher)):
-            while hasattr(model, "body"):
-                model = model.body
-            found += ([model] if isinstance(model, Decoder | HFModel) and not any(model is m for m in found)
-                      else [])
-        return found
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'postgrad.models' has no name {name!r}; it has: {', '.join(__all__)}")
+    return getattr(import_module(f"postgrad.models.{_HOMES[name]}"), name)

@@ -22,10 +22,10 @@ from postgrad.models.cuda_graphs import PrefillGraphs
 from postgrad.models.graph_capture import capturing
 from postgrad.models.kernels import kernels_for, plain
 from postgrad.models.kernels.cpu import Panels
-from postgrad.models.kernels.fused import first_refusal, report
+from postgrad.models.kernels.fused import first_refusal, report_refusal
 from postgrad.models.layer import LAYERS, LayerSpec, NormSpec, last_norm, layer_specs, outer_weights
 from postgrad.models.nf4 import Linear4
-from postgrad.models.sharded_tensor import full_tensor
+from postgrad.models.weights import full_tensor
 
 PREFILL_TOKENS = 16_384  # of waiting prompts, in one pass
 SMALL = 1024  # width of a model that waits for its launches
@@ -105,7 +105,7 @@ class Engine:
         reason = first_refusal(kernel, self.layers, self.last_norm, str(self.dtype).removeprefix("torch."),
                                self.device.type)
         if reason:
-            report(kernel, reason)
+            report_refusal(kernel, reason)
         return reason is None
 
     @property

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from postgrad.maths.logprob import align
 from postgrad.maths.packing import Packed, pack, take_rows
-from postgrad.models.decoder import Config
+from postgrad.models.families import Config
 
 
 class ScalarModel(nn.Module):

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from postgrad.models.decoder import Config, Decoder
+from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Merged
-from postgrad.models.families import FAMILIES, read_config_json
+from postgrad.models.families import FAMILIES, Config, read_config_json
 from postgrad.models.heads import ScalarModel
 from postgrad.models.hf_model import HFModel, load_hf_model
 from postgrad.models.layer import stored_tensors

@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from postgrad.models.graph_capture import outside_capture
-from postgrad.models.sharded_tensor import full_tensor, local_rows
 from postgrad.system.files import error_text, load_json
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -209,3 +208,28 @@ def _header(path: Path) -> dict[str, StoredTensor]:
     except (SafetensorError, OSError, MemoryError, OverflowError) as error:
         raise ValueError(f"{path} cannot be read as safetensors ({error_text(error)}): get the file "
                          "again.") from error
+
+
+def is_sharded(x: Tensor) -> bool:
+    return hasattr(x, "full_tensor")
+
+
+def full_tensor(x: Tensor) -> Tensor:
+    """All of a tensor that is divided, which every rank has to ask for; another as it is."""
+    return x.full_tensor() if is_sharded(x) else x  # type: ignore[attr-defined]
+
+
+def shard_like(x: Tensor, like: Tensor) -> Tensor:
+    """A whole tensor, divided as another one is."""
+    if not is_sharded(like) or x.shape != like.shape:
+        return x
+    from torch.distributed.tensor import distribute_tensor
+    return distribute_tensor(x.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def local_rows(x: Tensor) -> tuple[Tensor, slice]:
+    """This rank's part of a divided tensor, and which rows of the whole it is: 5 rows among 2 ranks are 3
+    and 2."""
+    part, mesh = x.to_local(), x.device_mesh  # type: ignore[attr-defined]
+    first = min(mesh.get_local_rank() * -(-len(x) // mesh.size()), len(x))
+    return part, slice(first, first + len(part))

@@ -11,7 +11,7 @@ import torch
 
 from postgrad.models import Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
-from postgrad.models.sharded_tensor import shard_like
+from postgrad.models.weights import shard_like
 from postgrad.records import Batch
 from postgrad.system.throughput import memory_taken
 from postgrad.training.oom import iterate_in_phase, oom_phase

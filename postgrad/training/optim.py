@@ -12,9 +12,9 @@ import torch
 
 from postgrad.maths import schedule
 from postgrad.models import Adapters, Decoder, Models
-from postgrad.models.computing import set_compute
 from postgrad.models.kernels import add_gradients
-from postgrad.models.sharded_tensor import full_tensor, is_sharded, shard_like
+from postgrad.models.model_set import set_compute
+from postgrad.models.weights import full_tensor, is_sharded, shard_like
 from postgrad.system.processes import world
 from postgrad.system.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
 from postgrad.training.adamw import AdamW

@@ -9,7 +9,7 @@ from small import CHAT, PROMPTS
 from postgrad.models import Adapter, Config, Decoder
 from postgrad.models.families import AFTER, BEFORE, FAMILIES, Architecture, Family
 from postgrad.models.kernels import cpu
-from postgrad.models.kernels.fused import C_DECODE_STEP, GPU_DECODE_STEP, GPU_TRAINING_LAYER, report
+from postgrad.models.kernels.fused import C_DECODE_STEP, GPU_DECODE_STEP, GPU_TRAINING_LAYER, report_refusal
 from postgrad.models.layer import layer_spec, stored_tensors
 from postgrad.models.nf4 import linear_layers
 from postgrad.sampling import LocalSampler, Sampling
@@ -159,7 +159,7 @@ def test_a_kernel_that_cannot_run_a_layer_says_why_once(monkeypatch, caplog):
     assert GPU_TRAINING_LAYER.supports(spec) is None
     assert GPU_TRAINING_LAYER.supports(layer_spec(config_of("olmo2"), 0)) == "it has no norm after a sublayer"
     if cpu.c_library() is not None:
-        report.cache_clear()
+        report_refusal.cache_clear()
         for _ in range(2):
             Decoder(config_of("made up")).engine(rows=1, prompts=1, read=4, new=4)
         assert [record.message for record in caplog.records] == [

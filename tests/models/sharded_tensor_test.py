@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from small import small_model
 
 from postgrad.models import load_model, save_model, weights
-from postgrad.models.sharded_tensor import local_rows
+from postgrad.models.weights import local_rows
 from postgrad.training.distributed.sharding import shard_decoder
 
 

@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from postgrad import recipes
 from postgrad.cli.settings import config_from_text
 from postgrad.maths.packing import pack
-from postgrad.models import Models, chat, computing
+from postgrad.models import Models, model_set
+from postgrad.models.chat import chat
 from postgrad.models.engine import fuse_weights
 from postgrad.models.kernels import plain
 from postgrad.recipes import hooks, running
@@ -66,15 +67,15 @@ def test_a_run_is_compiled_where_that_ends_it_sooner():
     for said, tokens, compiled in ((None, 64, False), (None, 10**9, True), (None, None, True),
                                    (True, 64, True), (False, 10**9, False)):
         model, settings = small_model(), OptimSettings(lr=1.0, compile=said)
-        assert computing.should_compile(model, settings, 2000, tokens) is compiled
+        assert model_set.should_compile(model, settings, 2000, tokens) is compiled
         Optim(Models(policy=model), settings, 2000, tokens)
         assert not model.compiled  # on a CPU nothing is
 
 
 @pytest.mark.parametrize(("changes", "compiled"), [(["steps=20"], False), (["compile=true"], True)])
 def test_a_short_run_of_the_embedded_model_is_not_compiled(changes, compiled, monkeypatch):
-    answers, compiles = [], computing.should_compile
-    monkeypatch.setattr(computing, "should_compile", lambda *asked: answers.append(compiles(*asked))
+    answers, compiles = [], model_set.should_compile
+    monkeypatch.setattr(model_set, "should_compile", lambda *asked: answers.append(compiles(*asked))
                         or answers[-1])
     recipe, config = config_from_text("grpo:words", changes, None)
     recipes.module(recipe).build(config, running.beginning(config))

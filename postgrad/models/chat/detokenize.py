@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from postgrad.maths.packing import concat_rows
-
 # the byte that each character stands for: itself where it can be seen, the others from U+0100 on
 SEEN = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
 HIDDEN = [byte for byte in range(256) if byte not in SEEN]
@@ -50,6 +48,7 @@ class ByteTable:
                 for (_, said), more in zip(begun, self.spelled(rest), strict=True)]
 
     def spelled(self, rows: Sequence[Sequence[int]]) -> list[bytes]:
+        from postgrad.maths.packing import concat_rows  # here: it loads torch
         tokens = np.minimum(concat_rows(rows), len(self.size) - 1)
         size = self.size[tokens]
         ends = np.concatenate([[0], size.cumsum()])  # of each token, in the bytes of all rows

@@ -2,7 +2,7 @@
 
 A fused kernel computes several operations at once, so it fixes the norm, the activation and where biases
 stand. A layer that it cannot run takes the plain path, one operation after another, each by its own kernel;
-`report` says so once, with the reason.
+`report_refusal` says so once, with the reason.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def first_refusal(kernel: FusedKernel, layers: Sequence[LayerSpec], norm: NormSp
 
 
 @cache
-def report(kernel: FusedKernel, reason: str) -> None:
+def report_refusal(kernel: FusedKernel, reason: str) -> None:
     """One sentence in the log, once for each reason."""
     logging.getLogger("postgrad").warning("postgrad: %s is not used, so that a step is slower: %s.",
                                           kernel.name, reason)

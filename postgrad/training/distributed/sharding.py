@@ -25,7 +25,7 @@ from postgrad.models.engine import Engine
 from postgrad.models.heads import ScalarModel
 from postgrad.models.lora import Adapted
 from postgrad.models.nf4 import Linear4
-from postgrad.models.sharded_tensor import full_tensor
+from postgrad.models.weights import full_tensor
 
 M_MMAP_THRESHOLD = -3  # of mallopt: bytes from which on a piece of memory stands by itself
 # what is called on a model from outside, and so where its weights are brought together

@@ -1,0 +1,269 @@
+"""Messages to tokens and back: the only place that knows templates, special tokens and stop tokens.
+
+A `Chat` is a tokenizer with its chat template, read from the usual files (`tokenizer.json`,
+`tokenizer_config.json`, `chat_template.jinja`, `generation_config.json`), all of which come from somebody
+else's folder.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from postgrad.models.chat.detokenize import ByteTable
+from postgrad.models.chat.template import compile_template
+from postgrad.models.chat.tokenizer_files import read_json_object, read_template, read_tokenizer, token_text
+from postgrad.system.files import error_text
+
+MANY = 16  # replies that are worth a table or starting threads for
+
+
+class Chat:
+    """Chat.load(folder).render(messages) -> tokens
+
+    ends: ids of further tokens that end a turn beside eos, as generation_config.json lists them (Llama 3 has
+    <|end_of_text|> beside <|eot_id|>, Qwen <|endoftext|> beside <|im_end|>).
+    """
+
+    def __init__(self, tokenizer: Tokenizer, template: str, *, bos: str | None, eos: str, pad: str | None,
+                 ends: Sequence[int] = ()):
+        self.tokenizer = tokenizer
+        self.template = template
+        self.bos = bos
+        self.eos = eos
+        self.pad = pad
+        self.ends = tuple(ends)
+        self._render = compile_template(template)
+        self._pieces: dict[int, str] = {}
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Chat:
+        folder = Path(folder)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            if not (folder / name).is_file():
+                raise ValueError(f"{folder} has no {name}: a model folder needs it to turn text into tokens.")
+        try:
+            raw, tokens, generation = (read_json_object(folder / f"{name}.json") for name in
+                                       ("tokenizer_config", "special_tokens_map", "generation_config"))
+            tokenizer = read_tokenizer(folder / "tokenizer.json")
+            names = {k: token_text(k, v)
+                     for k in ("bos_token", "eos_token", "pad_token") if (v := raw.get(k) or tokens.get(k))}
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{folder}: tokenizer.json, tokenizer_config.json or a file beside them cannot be "
+                             f"read ({error_text(error)}): the folder is damaged, get it again.") from error
+        template = read_template(folder, raw)
+        if not names.get("eos_token"):
+            raise ValueError(f"{folder}/tokenizer_config.json names no eos_token: without one no reply "
+                             "would ever end.")
+        ends = generation.get("eos_token_id")
+        ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
+        if unknown := [i for i in ends if type(i) is not int or not 0 <= i < 2**32
+                       or tokenizer.id_to_token(i) is None]:
+            raise ValueError(f"{folder}/generation_config.json says that token {unknown[0]!r:.60} ends a "
+                             "reply, and the tokenizer has no such token: mend its eos_token_id.")
+        return cls(tokenizer, template, bos=names.get("bos_token"), eos=names["eos_token"],
+                   pad=names.get("pad_token"), ends=ends)
+
+    def save(self, folder: Path | str) -> None:
+        """The files that `load` reads; in generation_config.json others who sample look for the
+        tokens that end a turn."""
+        folder = Path(folder)
+        self.tokenizer.save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text(json.dumps({
+            "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": self.bos, "eos_token": self.eos,
+            "pad_token": self.pad, "clean_up_tokenization_spaces": False, "chat_template": self.template},
+                                                                 indent=1))
+        ids = {"bos_token_id": self.bos, "pad_token_id": self.pad}
+        ids = {key: i for key, name in ids.items()
+               if name and (i := self.tokenizer.token_to_id(name)) is not None}
+        path = folder / "generation_config.json"
+        path.write_text(json.dumps(read_json_object(path) | {"eos_token_id": list(self.stop), **ids},
+                                   indent=1))
+
+    @cached_property
+    def stop(self) -> tuple[int, ...]:
+        """The tokens that end an assistant's turn, eos first."""
+        return tuple(dict.fromkeys((self.id(self.eos), *self.ends)))
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """One more than the highest token."""
+        return 1 + max(self.tokenizer.get_vocab().values(), default=-1)
+
+    def id(self, token: str) -> int:
+        found = self.tokenizer.token_to_id(token)
+        if found is None:
+            raise ValueError(f"the tokenizer has no token {token!r}.")
+        return found
+
+    def text_of(self, messages: Sequence[Mapping[str, str]], *, reply: bool,
+                tools: Sequence[dict] = ()) -> str:
+        """The template's text; with `reply`, up to where the assistant begins to write.
+
+        tools: functions that may be called, as JSON schemas.
+        """
+        named = {"bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad}
+        return self._render(messages=[dict(m) for m in messages], add_generation_prompt=reply, documents=None,
+                            tools=[dict(tool) for tool in tools] or None,
+                            **{name: token for name, token in named.items() if token})
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of a reply: control tokens such as the end of turn are left out;
+        <think> and <answer> are text."""
+        return self.tokenizer.decode(list(tokens), skip_special_tokens=True)
+
+    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The texts of replies; of many at once by a table where the tokenizer has one, else by as many
+        threads as the processor has cores."""
+        if len(rows) < MANY:
+            return [self.decode(row) for row in rows]
+        if self._spelling:
+            return self._spelling.texts(rows)
+        return self.tokenizer.decode_batch([list(row) for row in rows], skip_special_tokens=True)
+
+    def spell(self, rows: Sequence[Sequence[int]]) -> list[bytes] | None:
+        """The bytes of replies that are not ended yet, by the table; None where the tokenizer has none."""
+        return self._spelling.spelled(rows) if self._spelling else None
+
+    @cached_property
+    def _spelling(self) -> ByteTable | None:
+        return ByteTable.of(self.tokenizer)
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """Each token's own text, control tokens by name, for the token strip."""
+        for token in set(tokens).difference(self._pieces):
+            self._pieces[token] = self.tokenizer.decode([token], skip_special_tokens=False)
+        return [self._pieces[token] for token in tokens]
+
+    def places(self, tokens: Sequence[int], ends: Sequence[int]) -> list[int]:
+        """For each end in the text of a reply, the last of its tokens that belongs to the text so far.
+
+        "2+3=5" and a stop token: places(tokens, [3, 5]) -> [2, 5], as the stop token adds no text. A token
+        that goes on past an end belongs to it whole. The tokens are taken as they are,
+        never made anew from the text.
+        """
+        written = list(accumulate((len(self.decode(tokens[: i + 1])) for i in range(len(tokens))), max))
+        return [bisect_right(written, written[bisect_left(written, end)]) - 1 for end in ends]
+
+    def render(self, messages: Sequence[Mapping[str, str]], tools: Sequence[dict] = ()) -> list[int]:
+        """The tokens of a prompt, up to where the assistant begins to write."""
+        return self.encode(self.text_of(messages, reply=True, tools=tools))
+
+    def extend(self, tokens: Sequence[int], messages: Sequence[Mapping[str, str]],
+               tools: Sequence[dict] = ()) -> list[int] | None:
+        """The tokens of a conversation so far, as they are, and those of what was said since, up to where the
+        assistant writes again.
+
+        messages: the whole conversation, what the assistant sampled as `spoken` gives it. None where the
+        template writes what came before otherwise than it stands in the tokens where more follows (older
+        thoughts left out, say); blank space does not count.
+        """
+        whole, ended = self.text_of(messages, reply=True, tools=tools), tokens[-1] in self.stop
+        end = next((i for i, text in zip(self.stop, self.stop_texts, strict=True) if text in whole), None)
+        # a turn may have ended with another of the tokens that end one than the template writes
+        so_far = [end if end is not None and token in self.stop else token for token in tokens]
+        at = prefix_end(self.tokenizer.decode(so_far[:-1] if ended else so_far, skip_special_tokens=False),
+                        whole)
+        rest = "" if at is None else whole[at:].lstrip() if ended else whole[at:]
+        if at is None or ended and not rest.startswith(self.stop_texts):
+            return None
+        coded = self.encode(rest)
+        return [*tokens, *coded[1 if ended else 0:]]
+
+    def spoken(self, tokens: Sequence[int]) -> str:
+        """A sampled turn as it stands in a conversation: control tokens by name, without the one that
+        ended it."""
+        ended = bool(tokens) and tokens[-1] in self.stop
+        return self.tokenizer.decode(list(tokens[:-1] if ended else tokens), skip_special_tokens=False)
+
+    def escaped(self, text: str) -> str:
+        """What somebody else wrote, with a blank inside each name of a control token, so that no turn ends or
+        begins in it."""
+        while found := [name for name in self.controls if name in text]:
+            for name in found:
+                text = text.replace(name, f"{name[:1]} {name[1:]}" if len(name) > 1 else " ")
+        if set(self.controls.values()) & set(self.encode(text)):
+            raise ValueError("a text holds a control token under another spelling, so it is not shown to the "
+                             f"model: {text[:60]!r}")
+        return text
+
+    @cached_property
+    def controls(self) -> dict[str, int]:
+        """The control tokens: name -> id."""
+        special = {token.content: i for i, token in self.tokenizer.get_added_tokens_decoder().items()
+                   if token.special}
+        return special | {text: i for text, i in zip(self.stop_texts, self.stop, strict=True)}
+
+    @cached_property
+    def stop_texts(self) -> tuple[str, ...]:
+        return tuple(str(self.tokenizer.id_to_token(i)) for i in self.stop)
+
+    def conversation(self, messages: Sequence[Mapping[str, str]], *, last: bool = False,
+                     tools: Sequence[dict] = ()) -> tuple[list[int], list[bool]]:
+        """Tokens and mask: True on what an assistant wrote (with `last`:
+        in its last turn), its end-of-turn token included.
+
+        The text is tokenised once, as a whole; an assistant's turn is the span that its
+        message adds to the text.
+        """
+        whole, stops = self.text_of(messages, reply=False, tools=tools), self.stop_texts
+        spans = []
+        for i, message in enumerate(messages):
+            if message["role"] == "assistant":
+                before = self.text_of(messages[:i], reply=True, tools=tools)
+                after = self.text_of(messages[: i + 1], reply=False, tools=tools)
+                if not (whole.startswith(before) and after.startswith(before)
+                        and whole.startswith(after.rstrip())):
+                    raise ValueError("the chat template rewrites earlier turns when later ones follow, so "
+                                     "the assistant's tokens cannot be told apart: use single-turn "
+                                     "conversations or another template.")
+                ends = [at + len(stop) for stop in stops if (at := after.rfind(stop, len(before))) >= 0]
+                # the template may have trimmed the content
+                spans.append((len(before), max(ends, default=len(after))))
+        if not spans:
+            raise ValueError("a conversation without an assistant's turn has nothing to learn from.")
+        spans = spans[-1:] if last else spans
+        coded = self.tokenizer.encode(whole, add_special_tokens=False)
+        mask = [any(a <= start and end <= b for a, b in spans) and end > start
+                for start, end in coded.offsets]
+        return coded.ids, mask
+
+    def document(self, text: str) -> tuple[list[int], list[bool]]:
+        """A plain text from its first token to the end token, all of it trained but the first."""
+        tokens = self.encode(f"{self.bos or ''}{text}{self.eos}")
+        return tokens, [i > 0 for i in range(len(tokens))]
+
+    def answer(self, messages: Sequence[Mapping[str, str]], reply: str) -> tuple[list[int], list[bool]]:
+        """A prompt with one reply: True on the reply alone, whatever an assistant said before.
+
+        It ends where a sampled one does, with the end of the turn: what a template writes after that is left
+        out, so that a scalar head reads labelled answers and samples at the same token.
+        """
+        tokens, mask = self.conversation([*messages, {"role": "assistant", "content": reply}], last=True)
+        end = len(mask) - mask[::-1].index(True) if any(mask) else len(mask)
+        return tokens[:end], mask[:end]
+
+
+def prefix_end(before: str, whole: str) -> int | None:
+    """Where a text goes on after this beginning, blank space left aside; None where it begins otherwise."""
+    if whole.startswith(before):
+        return len(before)
+    at = 0
+    for letter in before:
+        if letter.isspace():
+            continue
+        while at < len(whole) and whole[at].isspace():
+            at += 1
+        if whole[at: at + 1] != letter:
+            return None
+        at += 1
+    return at
