@@ -55,8 +55,9 @@ class Chat:
             names = {k: token_text(k, v)
                      for k in ("bos_token", "eos_token", "pad_token") if (v := raw.get(k) or tokens.get(k))}
         except (OSError, ValueError) as error:
-            raise ValueError(f"{folder}: tokenizer.json, tokenizer_config.json or a file beside them cannot be "
-                             f"read ({error_text(error)}): the folder is damaged, get it again.") from error
+            raise ValueError(f"{folder}: tokenizer.json, tokenizer_config.json or a file beside them cannot "
+                             f"be read ({error_text(error)}): the folder is damaged, get it "
+                             "again.") from error
         template = read_template(folder, raw)
         if not names.get("eos_token"):
             raise ValueError(f"{folder}/tokenizer_config.json names no eos_token: without one no reply "
