@@ -26,7 +26,8 @@ from postgrad.models.chat import Chat
 from postgrad.models.hf_cache import RepackedCache, SlotCache
 from postgrad.models.hf_engine import HFEngine
 from postgrad.models.hf_model import HFModel
-from postgrad.recipes import rollouts, running
+from postgrad.recipes import rollouts
+from postgrad.recipes.running import start_run
 from postgrad.records import pad_rows
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
@@ -188,7 +189,7 @@ class Bench:
                 "rollouts.group_size": GROUP, "rollouts.max_new_tokens": self.args.new,
                 "model": str(folder), "device": str(self.device)})
             began = time.perf_counter()
-            running.start("grpo", config, rollouts.build, Path(home, "run"))
+            start_run(config, Path(home, "run"))
             whole, steps = time.perf_counter() - began, Run.open(Path(home, "run")).rows("metrics")[0]
         times = [name for name in steps[-1] if name.startswith("time/")]
         return {"whole_s": whole, "mismatch": max(row["mismatch"] for row in steps)} | {

@@ -26,17 +26,18 @@ BETA2 = 0.99
 
 def ours(work: Work, gate: Gate) -> None:
     """A run of the recipe, from the config to the folder."""
-    from postgrad import recipes
     from postgrad.cli.settings import config_from_text
     from postgrad.models.checkpoint import seed_everything
     from postgrad.recipes import running
+    from postgrad.recipes.registry import recipe_module
     from postgrad.runs import Run
+    from postgrad.runs.tracker import Tracker
     from postgrad.sampling import LocalSampler, Sampling
-    from postgrad.system.settings import plain
+    from postgrad.system.settings import settings_to_json
 
     recipe, config = config_from_text(*spec(work))
     seed_everything(config.seed)
-    parts = recipes.module(recipe).build(config, running.beginning(config))
+    parts = recipe_module(recipe).build(config, running.model_source(config))
     if work.kind == "grpo":
         from postgrad.data.tasks import load_task
         prompts, turn = load_task(work.data).prompts("train", work.prompts, 0), iter(range(10**9))
@@ -46,21 +47,22 @@ def ours(work: Work, gate: Gate) -> None:
             len(r.tokens) for g in sampler.sample(prompts, work.group, settings, next(turn)) for r in g)
     kept: list[list[dict]] = []
 
-    class Watch:
-        def stepped(self, step: int, row: dict, scored) -> None:
-            if work.replay:
-                kept.append([{"question": s.rollout.prompt.question, "prompt": s.rollout.prompt_tokens,
-                              "tokens": list(s.rollout.tokens)} for s in scored])
-                Path(work.replay).write_text(json.dumps(kept))
-            gate.stepped({"loss": row["loss"], "grad_norm": row["grad_norm"], "tokens": row["tokens"]})
+    class Steps(Tracker):
+        def on_step(self, step: int, metrics: dict) -> None:
+            gate.stepped({key: metrics[key] for key in ("loss", "grad_norm", "tokens")})
 
-        def examined(self, step: int, row: dict) -> None:
-            """A reward model is examined before its first step, which is not timed."""
+    class Samples(Tracker):
+        def on_samples(self, step: int, rows: list[dict]) -> None:
+            kept.append([{"question": row["prompt"], "prompt": row["prompt_token_ids"],
+                          "tokens": list(row["token_ids"])} for row in rows])
+            Path(work.replay).write_text(json.dumps(kept))
 
     gate.loaded()
     with tempfile.TemporaryDirectory() as folder:
-        run = Run.create(Path(folder) / "run", recipe=recipe, config=plain(config), steps=config.steps)
-        running.carry_on(run, parts, config, Watch())
+        run = Run.create(Path(folder) / "run", recipe=recipe, config=settings_to_json(config),
+                         steps=config.steps)
+        trackers = [Steps(), Samples()] if work.replay else [Steps()]
+        running.train_to_end(run, parts, config, trackers)
 
 
 def spec(work: Work) -> tuple[str, list[str], str | None]:

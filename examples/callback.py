@@ -25,7 +25,7 @@ def draw_until(wanted):
 
 
 small = {"task": "arithmetic", "prompts_per_step": 4, "group_size": 4, "rollouts": {"max_new_tokens": 24},
-         "evaluation": {"every": 0}, "save_every": 1, "watch": None}
+         "evaluation": {"every": 0}, "save_every": 1, "display": False}
 run = pg.fit("tiny-chat", "grpo", steps=4, callback=draw, run="runs/drawn", **small)
 try:
     pg.fit("tiny-chat", "grpo", steps=50, callback=draw_until(0.5), run="runs/until", **small)

@@ -26,7 +26,7 @@ soft = pg.method("grpo", name="soft", surrogate=soft_clip, about="GRPO with a so
 
 if __name__ == "__main__":
     small = {"task": "arithmetic", "steps": 4, "prompts_per_step": 8, "group_size": 4, "epochs": 2,
-             "rollouts": {"max_new_tokens": 24}, "evaluation": {"every": 0}, "watch": None}
+             "rollouts": {"max_new_tokens": 24}, "evaluation": {"every": 0}, "display": False}
     named = pg.fit("tiny-chat", __file__, run="runs/soft-by-name", **small)
     given = pg.fit("tiny-chat", soft, run="runs/soft-by-object", **small)
     sharp = pg.fit("tiny-chat", pg.method(soft, sharpness=8.0), run="runs/sharp", **small)

@@ -133,7 +133,7 @@ with tempfile.TemporaryDirectory() as folder:
     save_model(model, pathlib.Path(folder)), tiny.chat.save(pathlib.Path(folder))
     assert torch.equal(load_model(pathlib.Path(folder)).logits(tokens), model.logits(tokens))
     import postgrad
-    run = postgrad.fit(folder, "grpo", task="words", run=folder + "/run", steps=1, watch=None,
+    run = postgrad.fit(folder, "grpo", task="words", run=folder + "/run", steps=1, display=False,
                        prompts_per_step=2, group_size=2, evaluation={"every": 0})
     assert run.state()["state"] == "done"
 '''

@@ -49,7 +49,7 @@ from harness import (
 
 MINUTES, TALKS, NOISE, APART = 5.0, 1000, 0.05, 1e-8
 SEEDS = {"guess": (3, 4, 5), "animals": (3, 4, 5), "big-numbers": (8, 9, 10)}  # chosen on others
-EXAM = {"problems": 200, "samples": 2, "greedy": False, "watch": None}
+EXAM = {"problems": 200, "samples": 2, "greedy": False, "display": False}
 
 
 # games
@@ -159,7 +159,7 @@ def extend(folder: Path, talks: str = str(TALKS)) -> tuple[Bars, Tables]:
 ONCE = """
 import json, sys, time
 from postgrad import fit
-how = dict(task="words", seed=3, watch=None, evaluation={"every": 0}, steps=2,
+how = dict(task="words", seed=3, display=False, evaluation={"every": 0}, steps=2,
            rollouts={"prompts_per_step": 16, "group_size": 8})
 fit("tiny-chat", "grpo", run=sys.argv[1] + "/warm", **how)
 began = time.process_time()
@@ -226,8 +226,8 @@ def trained(door: str, folder: Path, collections: int) -> dict:
     from importlib.metadata import version
 
     import postgrad as pg
-    quiet = {"watch": None, "evaluation": {"every": 0}, "seed": 0}
-    exam = {"problems": 100, "samples": 2, "greedy": False, "watch": None, "seed": 0}
+    quiet = {"display": False, "evaluation": {"every": 0}, "seed": 0}
+    exam = {"problems": 100, "samples": 2, "greedy": False, "display": False, "seed": 0}
     model = "tiny-chat"
     if door in FORMS:
         model = pg.fit(model, "sft", run=folder / f"{door}-form", rows_per_step=32, **FORMS[door], **quiet)

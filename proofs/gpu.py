@@ -188,7 +188,7 @@ def families() -> None:
         print(json.dumps(tried(name, opened.chat, opened.net.config)), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         run = postgrad.fit("tiny-chat", "grpo", task="words", run=f"{folder}/run", steps=12, device="cuda",
-                           watch=None)
+                           display=False)
         print(json.dumps({"rewards": [round(row["reward"], 3) for row in run.metrics()],
                           "mismatch": max(row["mismatch"] for row in run.metrics())}))
 

@@ -171,14 +171,14 @@ def train(folder: Path, spec: str, *changes: str):
     """The run of `postgrad train SPEC CHANGES --run FOLDER` in this process; one that is done is opened."""
     import shutil
 
-    from postgrad import recipes
     from postgrad.cli.settings import config_from_text
+    from postgrad.recipes.launch import start_training
     from postgrad.runs import Run
     state = folder / "status.json"
     if not state.exists() or json.loads(state.read_text())["state"] != "done":
         shutil.rmtree(folder, ignore_errors=True)
         recipe, config = config_from_text(spec, changes)
-        recipes.start(recipe, config, folder, command=" ".join(["postgrad train", spec, *changes]))
+        start_training(recipe, config, folder, command=" ".join(["postgrad train", spec, *changes]))
     return Run.open(folder)
 
 

@@ -16,12 +16,12 @@ from unittest import mock
 
 import torch
 
-from postgrad import recipes
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import Task, load_task
 from postgrad.data.tasks.base import think
 from postgrad.maths import surrogate
 from postgrad.methods import method
+from postgrad.recipes.launch import start_training
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import GARBAGE
 
@@ -63,7 +63,7 @@ def make(plan: Plan, seed: int, folder: Path) -> Path:
             every = 6 * config.row.updates(config.rollouts.prompts_per_step)
             config = replace(config, evaluation=replace(config.evaluation, every=every), save_every=10_000)
         try:
-            recipes.start(recipe, config, part)
+            start_training(recipe, config, part)
         except ValueError as end:  # a run may die of its fault: what it has written is looked at
             if not (part / "run.json").is_file():
                 raise
@@ -156,12 +156,12 @@ class NowAndThen:
 def other_reference():
     """The base model in the place of the model that the run starts from."""
     from postgrad.recipes import rollouts
-    from postgrad.recipes.running import beginning
+    from postgrad.recipes.running import model_source
     from postgrad.resolve.models import open_policy
 
     def opened(config, begins, policy):
         other = replace(config, model="tiny")
-        return open_policy(other, beginning(other))[0].requires_grad_(False)
+        return open_policy(other, model_source(other))[0].requires_grad_(False)
 
     return mock.patch.object(rollouts, "open_reference", opened)
 

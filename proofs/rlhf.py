@@ -89,20 +89,21 @@ def align(folder: Path, seed: str = "", device: str = "cpu") -> tuple[Bars, Tabl
 
 def lab_step(name: str, folder: Path, words: list[str]) -> None:
     """One step of a lab in its folder."""
-    from postgrad import recipes
     from postgrad.cli.settings import config_from_text
     from postgrad.recipes.defaults import fitted
-    from postgrad.recipes.pipelines import carry, overoptimise
+    from postgrad.recipes.launch import start_training
+    from postgrad.recipes.pipelines import overoptimise
+    from postgrad.recipes.pipelines.stages import StageTrackers, save_plan
     config, _ = fitted(config_from_text("overoptimise", words)[1])
     whole, command = overoptimise.pipeline(config), " ".join(["postgrad train overoptimise", *words])
     if name == "names":
         return print(json.dumps([[stage.name for stage in stages(config)]
                                  for stages in (overoptimise.proxies, overoptimise.policies)]))
     if name == "rest":
-        return recipes.start("overoptimise", config, folder, command=command)
-    carry.begin(whole, folder, "overoptimise", config, command)
+        return start_training("overoptimise", config, folder, command=command)
+    save_plan(whole, folder, "overoptimise", config, command)
     (step,) = [step for step in whole.steps if step.name == name]
-    step.carry_out(folder, carry.Quiet(), command)
+    step.run_step(folder, StageTrackers(), command)
 
 
 def run_lab(folder: Path, words: list[str]) -> None:

@@ -217,11 +217,11 @@ def sdft(folder: Path, device: str) -> Bars:
     refused = ""
     try:
         pg.fit("tiny-chat", "sdft", task="words", run=folder / "refused", device=device,
-               evaluation={**EXAM, "every": 0}, watch=None)
+               evaluation={**EXAM, "every": 0}, display=False)
     except ValueError as fault:
         refused = str(fault)
     shutil.rmtree(folder / "sdft", ignore_errors=True)
-    run = pg.fit(copyist(), "sdft", task=one_letter(), run=folder / "sdft", steps=12, lr=5e-3, watch=None,
+    run = pg.fit(copyist(), "sdft", task=one_letter(), run=folder / "sdft", steps=12, lr=5e-3, display=False,
                  rollouts={"prompts_per_step": 16, "group_size": 8, "max_new_tokens": 3},
                  evaluation={"every": 4, "problems": 20, "samples": 8})
     (helps,) = [event["text"] for event in run.rows("events")[0] if event["kind"] == "data"]

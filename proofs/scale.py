@@ -539,8 +539,8 @@ VLLM = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OM
 def watched_training(sampler: list[str], folder: Path) -> dict:
     """A training whose samples vLLM writes; -> how far its log-probs are off ours, token by token, by the
     step of the weights (off), and off those of the next step's weights (stale)."""
-    from postgrad import recipes
     from postgrad.cli.settings import config_from_text
+    from postgrad.recipes.launch import start_training
     from postgrad.recipes.samplers import Served
     off: dict[int, list[float]] = {}
     stale: dict[int, list[float]] = {}
@@ -559,7 +559,7 @@ def watched_training(sampler: list[str], folder: Path) -> dict:
     (folder / "task.py").write_text(TASK)
     recipe, config = config_from_text("grpo", [*CHANGES, *sampler, f"task={folder / 'task.py'}",
                                               f"weights={folder / 'weights'}"])
-    recipes.start(recipe, config, folder / "run", command="proofs/scale.py")
+    start_training(recipe, config, folder / "run", command="proofs/scale.py")
     return {"off": off, "stale": stale, "rows": read_lines(folder / "run/metrics.jsonl")}
 
 

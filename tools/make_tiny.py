@@ -22,8 +22,9 @@ from postgrad.data.tasks import load_task
 from postgrad.models import load_model, save_model
 from postgrad.models.chat import Chat
 from postgrad.models.load import EMBEDDED
-from postgrad.recipes import pretrain, running, sft
+from postgrad.recipes import pretrain
 from postgrad.recipes.pretrain import PretrainConfig
+from postgrad.recipes.running import start_run
 from postgrad.recipes.sft import SFTConfig
 from postgrad.training.optim import OptimSettings
 
@@ -40,7 +41,7 @@ def train(out: Path) -> None:
 def made(config: PretrainConfig, out: Path, folder: Path, command: str) -> None:
     """A run of pretraining in a folder, and its last weights and its log under `out`."""
     out.mkdir(parents=True, exist_ok=True)
-    run = running.start("pretrain", config, pretrain.build, folder, command=command)
+    run = start_run(config, folder, command=command)
     for name in FILES:
         shutil.copy(run.latest() / name, out / name)
     for name in ("metrics.jsonl", "config.json", "run.json"):
@@ -76,7 +77,7 @@ def chat(out: Path) -> None:
                             for c in load_task(name).demonstrations("train", count, 0)))
     config = replace(SFTConfig(data=str(data)), steps=240, save_every=240,
                      optim=OptimSettings(lr=1e-3, schedule="linear", warmup=10))
-    run = running.start("sft", config, sft.build, folder, command="python tools/make_tiny.py chat OUT")
+    run = start_run(config, folder, command="python tools/make_tiny.py chat OUT")
     shutil.copy(run.folder / "metrics.jsonl", out / "run-metrics.jsonl")
     shutil.copy(run.folder / "config.json", out / "run-config.json")
     write(run.latest(), out, EMBEDDED["tiny-chat"], "python tools/make_tiny.py chat OUT", "2 CPU cores")

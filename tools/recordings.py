@@ -26,11 +26,11 @@ GROUP, TO_LABEL, UNSEEN = 32, 40, 200
 
 
 def stages(folder: Path) -> list[dict]:
-    from postgrad import recipes
     from postgrad.cli.settings import config_from_text
+    from postgrad.recipes.launch import start_training
     _, config = config_from_text("grpo:words", RL.split()[3:])
     if not (folder / "rl").exists():
-        recipes.start("rollouts", config, folder / "rl", command=RL)
+        start_training("rollouts", config, folder / "rl", command=RL)
     origin = {name: json.loads((HERE / "postgrad" / "models" / "embedded" / name / "origin.json").read_text())
               for name in ("tiny", "tiny-chat")}
     return [{"name": "base", "model": "tiny", "made_by": origin["tiny"]["made_by"]},

@@ -16,8 +16,8 @@ OUT = HERE / "postgrad" / "models" / "embedded" / "recordings" / "workshop.json"
 
 
 def record(folder: Path) -> dict:
-    from postgrad import recipes
     from postgrad.cli.settings import config_from_text
+    from postgrad.recipes.launch import start_training
     from postgrad.runs import Run
     from postgrad.studio.book.experiments import VARIANTS
     from postgrad.studio.book.workshop import followed_run
@@ -27,7 +27,7 @@ def record(folder: Path) -> dict:
         if not (place / "run.json").exists():
             print(variant.command, flush=True)
             name, config = config_from_text(variant.recipe, [f"{k}={v}" for k, v in variant.settings.items()])
-            recipes.start(name, config, place, command=variant.command)
+            start_training(name, config, place, command=variant.command)
         found[variant.name] = {"command": variant.command, **followed_run(Run.open(place))}
     return {"made by": "python tools/workshop.py FOLDER", "runs": found}
 

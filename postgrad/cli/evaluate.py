@@ -34,7 +34,7 @@ class MeasureOptions(TaskOptions, CommandOptions):
     def arguments(self) -> dict[str, Any]:
         """The options as `recipes.measuring` takes them."""
         names = {f.name for f in (*fields(TaskOptions), *fields(MeasureOptions))} - {"html", "json"}
-        return {name: getattr(self, name) for name in names} | {"watch": None if self.json else "auto"}
+        return {name: getattr(self, name) for name in names} | {"display": not self.json}
 
 
 @dataclass(frozen=True, kw_only=True)

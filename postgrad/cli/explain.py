@@ -37,7 +37,7 @@ def run_explain(options: ExplainOptions) -> None:
     if options.json:
         return print_json(metric | ({"settings": settings} if settings else {}))
     print_table([{"": key, options.name: text} for key, text in metric.items()
-                 if key not in ("name", "worry")])
+                 if key not in ("name", "limit")])
     return explain_settings(settings)
 
 

@@ -30,7 +30,7 @@ def run_ledger(options: LedgerOptions) -> None:
     from postgrad.runs import ledger
     measured = ledger_of(options.run, panel=options.panel, problems=options.problems, samples=options.samples,
                          seed=options.seed, every=options.all, device=options.device,
-                         watch=None if options.json else "auto")
+                         display=not options.json)
     first, *others = measured["entries"]
     stages = not all(entry["name"].startswith(("start", "step ")) for entry in measured["entries"])
     others = others if options.all or stages else others[-1:]

@@ -25,8 +25,8 @@ def markdown(columns: list[str], rows: list[list[object]]) -> list[str]:
 
 def settings_page() -> str:
     """docs/settings.md: a table a recipe, and one for the constants of rows."""
-    from postgrad import recipes
     from postgrad.recipes.explained import first_row, preview, rows_of, settings_of
+    from postgrad.recipes.registry import PIPELINES, RECIPES
     lines = ["# Settings", "", MADE, "",
              "`postgrad train grpo:words optim.lr=1e-4 group_size=4` sets two of them: KEY=VALUE, without "
              "its group where only one group has it. `postgrad train grpo --show` prints those of a run, "
@@ -34,7 +34,7 @@ def settings_page() -> str:
              "`postgrad.fit(\"tiny-chat\", \"grpo\", task=\"words\", lr=1e-4, group_size=4)`.", "",
              "A value that is left open is `none`; what stands for it is in brackets, for the recipe's own "
              "model: with another model it may be another."]
-    for recipe in recipes.RECIPES | recipes.PIPELINES:
+    for recipe in RECIPES | PIPELINES:
         config = preview(first_row(recipe))[1]
         rows = [row for row in settings_of(config) if not row["setting"].startswith("method.")]
         trained = ", ".join(rows_of(recipe)) or recipe

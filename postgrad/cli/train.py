@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ from postgrad.cli.output import (
     format_percent,
     print_json,
     print_table,
-    progress_tracker,
     setting_text,
 )
 from postgrad.cli.settings import config_from_text, print_settings
@@ -48,6 +47,8 @@ class TrainOptions(CommandOptions):
     agent: str | None = setting(None, "a program of yours with an OpenAI client that plays the episodes: "
                                 "agent.command", metavar="COMMAND")
     run: str | None = setting(None, "the run's folder; without it: runs/RECIPE-SETTING-N", metavar="FOLDER")
+    track: list[str] = setting([], "a tracker besides the display: FILE.py that defines `tracker`, or a name "
+                               "that a package registers; may be given several times", metavar="FILE|NAME")
     show: bool = setting(False, "print the settings, each with a sentence, and stop; no task need be named")
 
 
@@ -57,24 +58,25 @@ class ResumeOptions(CommandOptions):
     changes: list[str] = setting([], "train to step N instead of the step that the run began with; or "
                                  "sampler=http://HOST:PORT, where its samplers are now",
                                  metavar="steps=N", positional=True)
+    track: list[str] = setting([], "a tracker besides the display, as in `train`", metavar="FILE|NAME")
 
 
 # commands
 
 def run_demo(options: DemoOptions) -> int:
     """Starts the demo, or resumes one that was stopped; a finished one is renamed."""
-    from postgrad import recipes
+    from postgrad.recipes.launch import start_pipeline
     from postgrad.recipes.pipelines import demo
-    from postgrad.recipes.pipelines.carry import unfinished
+    from postgrad.recipes.pipelines.stages import is_unfinished
     folder = Path(options.run)
     config = demo.quick(options.seed) if options.quick else demo.full(options.seed)
     command = ("postgrad demo" + (" --quick" if options.quick else "")
                + (f" --seed {options.seed}" if options.seed else ""))
-    note = f"resuming the demo in {folder}" if unfinished(config, folder) else move_aside(folder)
+    note = f"resuming the demo in {folder}" if is_unfinished(config, folder) else move_aside(folder)
     if note and not options.json:
         print(note)
     place = "" if folder == Path(DEMO) else f" --run {folder}"
-    return follow_pipeline(options, folder, partial(recipes.start, "demo", config, folder, command=command),
+    return follow_pipeline(options, folder, partial(start_pipeline, "demo", config, folder, command=command),
                            again=command + place)
 
 
@@ -92,15 +94,16 @@ def run_train(options: TrainOptions) -> int:
     changes = [*options.changes, *([f"agent.command={options.agent}"] if options.agent else [])]
     if options.show:
         return print_settings(options.recipe, changes, options.task, as_json=options.json)
-    from postgrad import recipes
     from postgrad.recipes.defaults import choose_defaults
     from postgrad.recipes.fit import free_folder
-    from postgrad.recipes.running import check_place
+    from postgrad.recipes.launch import start_pipeline
+    from postgrad.recipes.registry import STAGED
+    from postgrad.recipes.running import check_place, start_run
     processes.join_ranks()
     folder = (Path(options.run) if options.run
               else processes.agreed(lambda: free_folder(options.recipe), "named the run"))
     recipe, config = config_from_text(options.recipe, changes, options.task)
-    is_pipeline = recipe in recipes.STAGED
+    is_pipeline = recipe in STAGED
     if not is_pipeline:
         check_place(folder)
     config, chosen = choose_defaults(config)
@@ -109,10 +112,11 @@ def run_train(options: TrainOptions) -> int:
                          "pipeline.json" if is_pipeline else "run.json")
     command = shlex.join(["postgrad", "train", options.recipe, *changes,
                           *(["--task", options.task] if options.task else [])])
-    go = partial(recipes.start, recipe, config, folder, command=command)
     if is_pipeline:
-        return follow_pipeline(options, folder, go, intro=intro)
-    return follow_run(options, folder, options.recipe, config.steps, go, intro)
+        stages = partial(start_pipeline, recipe, config, folder, command=command)
+        return follow_pipeline(options, folder, stages, options.track, intro=intro)
+    go = partial(start_run, config, folder, command=command)
+    return follow_run(options, folder, options.recipe, config.steps, go, options.track, intro)
 
 
 def describe_run(spec: str, folder: Path, config: Settings, reasons: Mapping[str, str], model: str,
@@ -145,13 +149,14 @@ def changed_settings(config: Settings) -> Iterator[tuple[str, object]]:
 
 
 def run_resume(options: ResumeOptions) -> int | None:
-    from postgrad import recipes
+    from postgrad.recipes.launch import resume_pipeline, resume_training, saved_pipeline
     from postgrad.recipes.running import finished
     from postgrad.runs import Run
     folder, changes = Path(options.run), parse_resume(options.changes)
-    steps, go = changes.get("steps"), partial(recipes.resume, folder, **changes)
-    if recipes.pipeline_in(folder):
-        return follow_pipeline(options, folder, go)
+    steps, go = changes.get("steps"), partial(resume_training, folder, **changes)
+    if saved_pipeline(folder):
+        stages = go if changes else partial(resume_pipeline, folder)
+        return follow_pipeline(options, folder, stages, options.track)
     processes.join_ranks()
     run = Run.open(folder)
     recipe, began_with = run.started()
@@ -159,7 +164,8 @@ def run_resume(options: ResumeOptions) -> int | None:
         if not processes.leads():
             return 0
         return print_json(run.summary() | {"folder": str(folder)}) if options.json else print(note)
-    return follow_run(options, folder, run.info.get("method") or recipe, steps or began_with, go)
+    title = run.info.get("method") or recipe
+    return follow_run(options, folder, title, steps or began_with, go, options.track)
 
 
 def parse_resume(changes: Sequence[str]) -> dict[str, Any]:
@@ -178,30 +184,10 @@ def parse_resume(changes: Sequence[str]) -> dict[str, Any]:
 
 # displays
 
-class StageDisplays:
-    """The stages of a pipeline, each with a display of its own. intro: printed before the first."""
-
-    def __init__(self, quiet: bool, intro: str = ""):
-        self.quiet, self.intro = quiet, "" if quiet else intro
-
-    def begin(self) -> None:
-        if self.intro:
-            print(self.intro)
-            self.intro = ""
-
-    def stage(self, name: str, steps: int) -> AbstractContextManager[Any]:
-        from postgrad.runs.display import Watch
-        self.begin()
-        return nullcontext() if self.quiet else Watch(name, steps)
-
-    def track(self, label: str) -> Callable[[Any], Any]:
-        self.begin()
-        return progress_tracker(label, self.quiet)
-
-
 @contextmanager
 def exit_on_stop(folder: Path, again: str) -> Iterator[None]:
-    """A signal ends the command with its code and a sentence on how to resume; the first rank prints it."""
+    """A signal ends the command with its code and a sentence on how to resume, which the first rank prints; a
+    tracker that raises ends it with a sentence that names the tracker."""
     from postgrad.system.signals import Stopped
     try:
         yield
@@ -209,6 +195,10 @@ def exit_on_stop(folder: Path, again: str) -> Iterator[None]:
         if processes.leads():
             print(f"\n{end}; saved. Go on with: {again}", file=sys.stderr)
         sys.exit(end.exit_code)
+    except Exception as error:
+        if (notes := getattr(error, "__notes__", [])) and "of tracker" in notes[-1]:
+            raise ValueError(f"{type(error).__name__}: {error} ({notes[-1]}).") from error
+        raise
     except KeyboardInterrupt:
         if not any((folder / name).exists() for name in ("run.json", "pipeline.json")):
             raise
@@ -217,16 +207,14 @@ def exit_on_stop(folder: Path, again: str) -> Iterator[None]:
 
 
 def follow_run(options: CommandOptions, folder: Path, title: str, steps: int, go: Callable[..., Any],
-               intro: str = "") -> int:
+               track: Sequence[str] = (), intro: str = "") -> int:
     """Trains with a display, and says at the end where things are. intro: printed once all is checked."""
-    from postgrad.runs.display import Watch
+    from postgrad.runs.display import Display
+    from postgrad.runs.tracker import open_tracker
     leads = processes.leads()
+    trackers = [*([] if options.json else [Display(title, steps, intro=intro)]), *map(open_tracker, track)]
     with exit_on_stop(folder, again=f"postgrad resume {folder}"):
-        if options.json or not leads:
-            run = go(watch=None)
-        else:
-            with Watch(title, steps, intro=intro) as watch:
-                run = go(watch=watch)
+        run = go(trackers=trackers if leads else [])
     processes.leave()
     if not leads:
         return 0
@@ -238,11 +226,14 @@ def follow_run(options: CommandOptions, folder: Path, title: str, steps: int, go
     return 0
 
 
-def follow_pipeline(options: CommandOptions, folder: Path, go: Callable[..., Any], again: str = "",
-                    intro: str = "") -> int:
+def follow_pipeline(options: CommandOptions, folder: Path, go: Callable[..., Any],
+                    track: Sequence[str] = (), *, again: str = "", intro: str = "") -> int:
     """Runs a pipeline, and prints its tables. again: the command that resumes it."""
+    from postgrad.recipes.pipelines.stages import StageTrackers
+    from postgrad.runs.tracker import open_tracker
+    stages = StageTrackers([*map(open_tracker, track)], not options.json, intro)
     with exit_on_stop(folder, again=again or f"postgrad resume {folder}"):
-        summary = go(watch=StageDisplays(options.json, intro))
+        summary = go(stages=stages)
     if options.json:
         print_json(summary | {"folder": str(folder)})
         return 0

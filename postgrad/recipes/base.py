@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from postgrad import methods
@@ -15,11 +16,10 @@ from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.models.chat import Chat
-from postgrad.recipes import recipe_for
+from postgrad.recipes.registry import recipe_for
 from postgrad.records import Prompt, Reward
 from postgrad.resolve.models import ModelSource
 from postgrad.rewards.base import check
-from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, Settings, setting
 from postgrad.training.loop import BatchSource, Objective, StepInfo
@@ -137,7 +137,7 @@ class Parts:
     notes: tuple[str, ...] = ()
     data: Mapping[str, int] = field(default_factory=dict)
     hooks: tuple[Callable[[StepInfo], None], ...] = ()
-    panel: Callable[[Run, int], None] | None = None
+    panel: Callable[[Path, int], None] | None = None
 
 
 def prove(task: Task, split: str = "train", count: int = 8) -> None:

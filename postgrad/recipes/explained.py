@@ -5,23 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from postgrad import methods, recipes
+from postgrad import methods
 from postgrad.data.tasks import Task
 from postgrad.methods import Method
 from postgrad.recipes.defaults import TO_BE_NAMED, fitted_or_open
+from postgrad.recipes.registry import (
+    PIPELINES,
+    RECIPES,
+    config_class,
+    config_for,
+    recipe_for,
+    recipe_module,
+    recipe_named,
+    split_spec,
+)
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.system.settings import Configurable, describe_settings, flat_settings
 
 
 def preview(spec: str, settings: Mapping[str, object] | None = None, task: str | None = None):
-    """As `recipes.config_for`, where no task need be named yet: preview("grpo") -> ("rollouts", config)"""
-    name, setting = recipes.divided(spec)
-    recipe, _ = recipes.recipe_of(name)
+    """As `config_for`, where no task need be named yet: preview("grpo") -> ("rollouts", config)"""
+    name, setting = split_spec(spec)
+    recipe, _ = recipe_named(name)
     if recipe == "pretrain" and not setting:
-        spec, task = f"pretrain:{next(iter(recipes.module(recipe).SETTINGS))}", None
-    elif not setting and not task and recipe not in recipes.PIPELINES:
+        spec, task = f"pretrain:{next(iter(recipe_module(recipe).SETTINGS))}", None
+    elif not setting and not task and recipe not in PIPELINES:
         task = None if {"task", "data"} & (settings or {}).keys() else TO_BE_NAMED
-    return recipes.config_for(spec, settings, task)
+    return config_for(spec, settings, task)
 
 
 def open_values(config) -> dict[str, object]:
@@ -80,7 +90,7 @@ def index() -> list[dict]:
         entry = found.setdefault((key, about), {"setting": key, "about": about, "when": when, "defaults": {}})
         entry["defaults"][home] = value
 
-    for recipe in recipes.RECIPES | recipes.PIPELINES:
+    for recipe in RECIPES | PIPELINES:
         config = preview(first_row(recipe))[1]
         for row in settings_of(config):
             if not row["setting"].startswith("method."):
@@ -100,14 +110,14 @@ def index() -> list[dict]:
 
 def first_row(recipe: str) -> str:
     """What `postgrad train` calls a recipe by: the row that is its default, or its own name."""
-    if recipe in recipes.PIPELINES or recipe == "pretrain":
+    if recipe in PIPELINES or recipe == "pretrain":
         return recipe
-    return recipes.config_class(recipe).__dataclass_fields__["method"].default.name
+    return config_class(recipe).__dataclass_fields__["method"].default.name
 
 
 def rows_of(recipe: str) -> list[str]:
     """The rows of the table that a recipe trains."""
-    return [row.name for row in methods.METHODS.values() if recipes.recipe_for(row) == recipe]
+    return [row.name for row in methods.METHODS.values() if recipe_for(row) == recipe]
 
 
 def as_json(rows: list[dict]) -> str:

@@ -5,20 +5,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
-from postgrad import methods, recipes
+from postgrad import methods
 from postgrad.data.tasks import Task
 from postgrad.methods import Method
 from postgrad.recipes.defaults import fitted
-from postgrad.recipes.running import check_place, finished
+from postgrad.recipes.registry import config_class, make_config, recipe_for
+from postgrad.recipes.running import check_place, finished, resume_saved, start_run
 from postgrad.resolve.models import Model, load
 from postgrad.runs import Run as Folder
-from postgrad.runs.display import Watch
+from postgrad.runs.display import Display
+from postgrad.runs.tracker import CallbackTracker, Tracker, open_tracker
 from postgrad.system import processes
+from postgrad.system.renamed import renamed_argument
 
 Callback = Callable[[int, dict], None]
 
@@ -59,8 +62,10 @@ class Run(Folder):
 Source = str | Path | Folder | Model
 
 
+@renamed_argument("watch")
 def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, reward=None, teacher=None,
-        run: str | Path | None = None, watch="auto", callback: Callback | None = None, **settings) -> Run:
+        run: str | Path | None = None, display: bool = True, trackers: Sequence[Tracker | str] = (),
+        callback: Callback | None = None, **settings) -> Run:
     """Trains a model, and gives the run.
 
         fit("tiny-chat", "grpo", task="words", run="runs/words", steps=40, lr=3e-4)
@@ -74,8 +79,8 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     reward model, a run or a name. teacher: whose word opd follows, a name, a folder, a Run or a Model.
     settings: by the names of the command line, lr=1e-4, group_size=4; by group, rollouts={"temperature":
     0.8}.
-    run: the folder, by default the next free one in runs/. watch: None is silent.
-    callback(step, row) follows each step.
+    run: the folder, by default the next free one in runs/. display: False prints nothing. trackers: objects
+    with the hooks of `Tracker`, files or names. callback(step, metrics) is called after each step.
     """
     row = methods.get_method(method) if isinstance(method, str | Path) else method
     if not isinstance(model, str | Path | Folder | Model):
@@ -84,50 +89,48 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     if not isinstance(row, methods.Method):
         raise ValueError(f"method is {row!r:.80}: expected a row of the table, its name, or FILE.py with a "
                          "row of your own.")
-    check_watching(watch, callback)
+    followers = open_trackers(trackers, callback)
     processes.join_ranks()
     folder = (Path(run) if run is not None
               else processes.agreed(lambda: free_folder(row.name), "named the run"))
     check_place(folder)
-    recipe = recipes.recipe_for(row)
+    recipe = recipe_for(row)
     handed = {"task": task, "data": data, "reward": reward, "teacher": teacher}
     given = {name: as_given(name, value) for name, value in handed.items() if value is not None}
-    for name in given.keys() - {f.name for f in fields(recipes.config_class(recipe))}:
+    for name in given.keys() - {f.name for f in fields(config_class(recipe))}:
         raise ValueError(f"{row.name} takes no {name}: it learns from {row.source}; leave {name} out.")
     name = str(folder / "start") if isinstance(model, Model) else str(as_given("model", model))
-    config = recipes.recipe_config(row.name, recipe, "",
-                                   {**settings, **given, "model": name, "method": row})
+    config = make_config(row.name, recipe, "", {**settings, **given, "model": name, "method": row})
     with _origin(model, folder) as origin:
         config, chosen = fitted(config, origin)
-        if chosen and watch == "auto" and processes.leads():
-            print(chosen)
-        with _eyes(watch, row.name, config.steps) as eyes:
-            recipes.start(recipe, config, folder, watch=eyes, callback=callback, origin=origin,
-                          command=f"postgrad.fit({name!r}, {row.name!r}, ...)")
+        shown = [Display(row.name, config.steps, intro=chosen)] if display else []
+        start_run(config, folder, trackers=[*shown, *followers], origin=origin,
+                  command=f"postgrad.fit({name!r}, {row.name!r}, ...)")
     return Run.open(folder)
 
 
-def resume(run: str | Path | Folder, *, steps: int | None = None, sampler: str | None = None, watch="auto",
-           callback: Callback | None = None, **given) -> Run:
+@renamed_argument("watch")
+def resume(run: str | Path | Folder, *, steps: int | None = None, sampler: str | None = None,
+           display: bool = True, trackers: Sequence[Tracker | str] = (), callback: Callback | None = None,
+           **objects) -> Run:
     """Goes on with a run to the same result as if it had never stopped.
 
-    steps: to which it goes on, where that is not what it began with: a finished run is trained further. The
-    learning rate then is that of a run of so many steps. sampler: where its samplers are now.
-    given: what was handed in as an object and has no name (task, data, reward, method), once more;
+    steps: another length than it began with: a finished run is trained further, with the learning rate of a
+    run of so many steps. sampler: the addresses of its samplers now. display, trackers, callback: as in
+    `fit`. objects: what was passed as an object and has no name (task, data, reward, method), once more;
     another is refused.
     """
-    folder = run.folder if isinstance(run, Folder) else Path(run)
-    opened = Folder.open(folder)
+    opened = Folder.open(run.folder if isinstance(run, Folder) else Path(run))
     recipe, made = opened.started()
-    check_watching(watch, callback)
-    objects = {name: as_given(name, value) for name, value in given.items()}
+    followers = open_trackers(trackers, callback)
+    objects = {name: as_given(name, value) for name, value in objects.items()}
     processes.join_ranks()
-    said = finished(opened, steps)
-    with _eyes(None if said else watch, opened.info.get("method") or recipe, steps or made) as eyes:
-        recipes.resume(folder, steps=steps, sampler=sampler, watch=eyes, callback=callback, **objects)
-    if said and watch == "auto" and processes.leads():
-        print(said)
-    return Run.open(folder)
+    told = finished(opened, steps)
+    shown = [Display(opened.info.get("method") or recipe, steps or made)] if display and not told else []
+    resume_saved(opened, steps=steps, sampler=sampler, trackers=[*shown, *followers], **objects)
+    if told and display and processes.leads():
+        print(told)
+    return Run.open(opened.folder)
 
 
 def free_folder(spec: str) -> Path:
@@ -136,12 +139,12 @@ def free_folder(spec: str) -> Path:
     return next(path for n in range(1, 100_000) if not (path := Path("runs") / f"{stem}-{n}").exists())
 
 
-def check_watching(watch, callback) -> None:
-    if watch not in (None, "auto") and not (hasattr(watch, "stepped") and hasattr(watch, "examined")):
-        raise ValueError(f"watch is {watch!r:.80}: expected None (silent), 'auto', or an object with "
-                         "`stepped` and `examined`.")
+def open_trackers(trackers: Sequence[Tracker | str], callback: Callback | None = None) -> list[Tracker]:
+    if isinstance(trackers, str) or not isinstance(trackers, Sequence):
+        raise ValueError(f"trackers is {trackers!r:.80}: expected a list of trackers, files or names.")
     if callback is not None and not callable(callback):
-        raise ValueError(f"callback is {callback!r:.80}: expected a function of (step, row).")
+        raise ValueError(f"callback is {callback!r:.80}: expected a function of (step, metrics).")
+    return [*map(open_tracker, trackers), *([CallbackTracker(callback)] if callback else [])]
 
 
 def as_given(name: str, value):
@@ -172,12 +175,6 @@ def as_given(name: str, value):
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
         return value.to_dict("records")
     return list(value) if isinstance(value, Iterator) else value
-
-
-def _eyes(watch, title: str, steps: int):
-    """Who looks on: nobody, the terminal's display, or an object with `stepped` and `examined`."""
-    watch = watch if processes.leads() else None
-    return Watch(title, steps) if watch == "auto" else nullcontext(watch)
 
 
 @contextmanager

@@ -21,28 +21,28 @@ from postgrad.evaluation import (
 )
 from postgrad.evaluation.progress import Progress
 from postgrad.recipes.defaults import tokens_for
-from postgrad.recipes.fit import Source, as_given, check_watching
+from postgrad.recipes.fit import Source, as_given
 from postgrad.records import Reward
 from postgrad.resolve.models import Model, open_writer
 from postgrad.resolve.rewards import parse_reward, split_model_names
 from postgrad.resolve.tasks import open_task
 from postgrad.runs.display import progress
 from postgrad.sampling import LocalSampler, Sampling
+from postgrad.system.renamed import renamed_argument
 
 
 class Measured:
     """The same problems for every model that is measured: a task, who judges it, and how many replies."""
 
     def __init__(self, task, reward, problems: int, samples: int, split: str, seed: int,
-                 max_new_tokens: int | None, temperature: float, device: str, watch):
+                 max_new_tokens: int | None, temperature: float, device: str, display: bool):
         if min(problems, samples) < 1:
             raise ValueError(f"problems {problems} and samples {samples} must be at least 1.")
-        check_watching(watch, None)
         self.task, self.reward = open_task(as_given("task", task), reward), as_given("reward", reward)
         self.prompts = self.task.prompts(split, problems, seed)
         if not self.prompts:
             raise ValueError(f"task {self.task.name} has no problems in its {split} part: choose another.")
-        self.samples, self.seed, self.device, self.watch = samples, seed, device, watch
+        self.samples, self.seed, self.device, self.display = samples, seed, device, display
         self.max_new_tokens, self.temperature = max_new_tokens, temperature
 
     def open(self, model: Source) -> Model:
@@ -74,18 +74,19 @@ class Measured:
         sampler = sampler_for(self.task, LocalSampler(model.net, model.chat))
         sampler.check(self.prompts, settings)
         return draw_samples(self.task, sampler, self.prompts, samples=self.samples, settings=settings,
-                            seed=self.seed,
-                    greedy=greedy, reward=reward, track=tracked(self.watch, model, self.task))
+                            seed=self.seed, greedy=greedy, reward=reward,
+                            track=tracked(self.display, model, self.task))
 
 
-def tracked(watch, model: Model, task: Task) -> Progress:
+def tracked(display: bool, model: Model, task: Task) -> Progress:
     """How a measurement shows how far it is."""
-    return partial(progress, label=f"{model.name} on {task.name}") if watch else iter
+    return partial(progress, label=f"{model.name} on {task.name}") if display else iter
 
 
+@renamed_argument("watch")
 def evaluate(model: Source, task, *, reward=None, rank_by=None, problems: int = 200, samples: int = 8,
              split: str = "test", seed: int = 0, max_new_tokens: int | None = None, temperature: float = 1.0,
-             greedy: bool = True, device: str = "cpu", watch="auto") -> dict:
+             greedy: bool = True, device: str = "cpu", display: bool = True) -> dict:
     """How good a model is at a task, and what more samples buy.
 
     Flat figures, each with its interval (pass@1, greedy, reward, distinct-2 ...), and `curve`: a row for
@@ -95,10 +96,11 @@ def evaluate(model: Source, task, *, reward=None, rank_by=None, problems: int = 
     evaluate(run, "words", samples=64, rank_by="runs/reward"); evaluate("tiny-chat", prompts,
     reward=my_reward). reward: who judges, as in `fit`. rank_by: reward or process models that choose the best
     of several samples; each alone. max_new_tokens: by default as the task says, else by the model's size.
-    watch: None is silent; else it is told how far it is, once it has taken two seconds.
+    display: progress is printed once it has taken two seconds.
     """
     began = time.perf_counter()
-    asked = Measured(task, reward, problems, samples, split, seed, max_new_tokens, temperature, device, watch)
+    asked = Measured(task, reward, problems, samples, split, seed, max_new_tokens, temperature, device,
+                     display)
     opened = asked.open(model)
     rankers, scorer = asked.rankers(rank_by, opened), asked.open_reward(opened)
     drawn = asked.draw(opened, scorer, greedy)
@@ -108,9 +110,10 @@ def evaluate(model: Source, task, *, reward=None, rank_by=None, problems: int = 
             **({"no_vote": no_vote} if no_vote else {}), "seconds": time.perf_counter() - began}
 
 
+@renamed_argument("watch")
 def compare(*models: Source, task, reward=None, problems: int = 200, samples: int = 8, split: str = "test",
             seed: int = 0, max_new_tokens: int | None = None, temperature: float = 1.0,
-            device: str = "cpu", watch="auto") -> list[dict]:
+            device: str = "cpu", display: bool = True) -> list[dict]:
     """Models on the same problems, a row each: pass@1 and reward, and how much more of each than the first
     model, problem by problem, with the intervals.
 
@@ -123,7 +126,8 @@ def compare(*models: Source, task, reward=None, problems: int = 200, samples: in
     """
     if len(models) < 2:
         raise ValueError(f"compare needs two models at least; it was given {len(models)}.")
-    asked = Measured(task, reward, problems, samples, split, seed, max_new_tokens, temperature, device, watch)
+    asked = Measured(task, reward, problems, samples, split, seed, max_new_tokens, temperature, device,
+                     display)
     names: list[str] = []
     drawn: list[list[list]] = []
     for model in models:

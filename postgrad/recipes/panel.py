@@ -83,7 +83,7 @@ class Panel:
 
 # while a run is trained
 
-def examined(config, parts: Parts) -> Callable[[Run, int], None] | None:
+def examined(config, parts: Parts) -> Callable[[Path, int], None] | None:
     """What puts an entry down at each examination; None where the config names no panel."""
     panel = getattr(getattr(config, "evaluation", None), "panel", None)
     if panel is None:
@@ -97,8 +97,8 @@ def examined(config, parts: Parts) -> Callable[[Run, int], None] | None:
     asked = header(panel, config.evaluation.problems, config.evaluation.samples, config.seed)
     opened = Panel(asked, config.device)
 
-    def put_down(run: Run, step: int) -> None:
-        ledger.add(run.folder, asked, {"name": name_of(step), "step": step,
+    def put_down(folder: Path, step: int) -> None:
+        ledger.add(folder, asked, {"name": name_of(step), "step": step,
                                        "figures": opened.measure(parts.models.policy, parts.chat)})
     return put_down
 
@@ -130,7 +130,7 @@ def models_of(place: str) -> list[tuple[str, str, int]]:
 
 def ledger_of(place: str, *, panel: str | None = None, problems: int | None = None,
               samples: int | None = None, seed: int | None = None, every: bool = False, device: str = "cpu",
-              watch="auto") -> dict:
+              display: bool = True) -> dict:
     """The ledger of a run or of a folder of runs, measured where it is not yet, and kept in its folder.
 
     every: all checkpoints that a run has kept, not only the first and the last. What is not said is as in the
@@ -151,7 +151,7 @@ def ledger_of(place: str, *, panel: str | None = None, problems: int | None = No
         if step in entries and entries[step]["name"] == name:
             continue
         net, chat = open_writer(model, device)
-        track = partial(progress, label=f"{name} on the panel") if watch else iter
+        track = partial(progress, label=f"{name} on the panel") if display else iter
         entries[step] = {"name": name, "step": step, "figures": opened.measure(net, chat, track)}
         ledger.write(place, {**asked, "entries": [entries[at] for at in sorted(entries)]})
     return {**asked, "entries": [entries[at] for at in sorted(entries)]}

@@ -61,6 +61,7 @@ class Sizes(Settings):
 class PretrainConfig(Settings):
     """One run that makes a base model."""
 
+    recipe: ClassVar[str] = "pretrain"
     steps: int = setting(MISSING, *STEPS)
     documents: int = setting(about="documents of the generated corpus",
                              when="so many that no row comes twice: steps x rows_per_step x row_length "

@@ -1,12 +1,11 @@
-"""A run from its start to its end: folder, checks, and going on after a stop."""
+"""One run from its start to its end: folder, checks, and going on after a stop."""
 
 from __future__ import annotations
 
 import os
 import platform
-import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,75 +16,72 @@ from postgrad.models.checkpoint import read_state, seed_everything
 from postgrad.recipes import panel
 from postgrad.recipes.base import Parts
 from postgrad.recipes.defaults import fitted
-from postgrad.recipes.hooks import Watch, examine, hooks, look_too
+from postgrad.recipes.hooks import evaluate_policy, evaluate_sharded, follower_hooks, writer_hooks
 from postgrad.recipes.inputs import check_inputs, inputs
+from postgrad.recipes.metric_alerts import MetricAlerts, metric_limits
+from postgrad.recipes.registry import RECIPES, config_class, recipe_module
+from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.recipes.short_of_memory import memory_advice
 from postgrad.resolve import tasks
 from postgrad.resolve.models import ModelSource, fingerprint, open_folder
 from postgrad.runs import Follower, Run, RunGone, SampleLog, Saves, check_name
 from postgrad.runs.disk import refuse_if_taken, refuse_if_unwritable
+from postgrad.runs.display import Display
+from postgrad.runs.tracker import RunTrackers, Tracker
 from postgrad.system import processes
 from postgrad.system.files import error_text
 from postgrad.system.gc_tuning import seldom_collected
-from postgrad.system.settings import settings_to_json
+from postgrad.system.settings import settings_from_json, settings_to_json
 from postgrad.system.signals import Stopped, stop_on_signal
-from postgrad.system.user_code import record
+from postgrad.system.user_code import is_record, record
 from postgrad.training.loop import restore_state, train
 
-Build = Callable[..., Parts]  # (config, begins) -> Parts
 
-
-def beginning(config, checkpoint: Path | None = None, origin: Path | None = None) -> ModelSource | None:
-    """Where a run's models begin; None for a recipe that makes its own (pretraining)."""
+def model_source(config, checkpoint: Path | None = None, origin: Path | None = None) -> ModelSource | None:
+    """Where a run's models come from; None for a recipe that makes its own (pretraining)."""
     if not getattr(config, "model", None):
         return ModelSource(origin=checkpoint, name="", checkpoint=checkpoint) if checkpoint else None
     return ModelSource(origin=origin or open_folder(config.model), name=config.model, checkpoint=checkpoint)
 
 
-def start(recipe: str, config, build: Build, folder: Path | str, *, command: str = "",
-          watch: Watch | None = None, callback: Callable[[int, dict], None] | None = None,
-          origin: Path | None = None) -> Run | Follower:
+def start_run(config, folder: Path | str, *, command: str = "", trackers: Sequence[Tracker] = (),
+              origin: Path | None = None) -> Run | Follower:
     """A new run. The folder has to be free; everything is built, and so checked, before it is made. Of
-    several ranks the first makes it, and the others follow.
+    several ranks the first writes it.
 
     origin: the folder of a model that has no name of its own; it is moved into the run, as `start`, and
-    config.model names it there. What the config leaves open is chosen here (recipes/defaults.py), and saved.
+    config.model names it there. Model-dependent defaults are filled in (recipes/defaults.py) and saved.
     """
     processes.join_ranks()
     check_division(config)
     check_place(Path(folder))
-    begins = beginning(config, origin=origin)
-    config = with_virtual_ranks(fitted(config, begins.origin if begins else None)[0])
+    source = model_source(config, origin=origin)
+    config = with_virtual_ranks(fitted(config, source.origin if source else None)[0])
     seed_everything(config.seed)
-    parts = built(build, config, begins)
+    parts = build_setup(config, source)
     if not processes.leads():
-        return carry_on(Follower(folder), parts, config)
+        return train_to_end(Follower(folder), parts, config)
     facts = {"command": command, "version": __version__, "python": platform.python_version(),
              "torch": torch.__version__, "seed": config.seed,
-             "begins_with": fingerprint(begins.origin) if begins else None, "data": dict(parts.data),
+             "begins_with": fingerprint(source.origin) if source else None, "data": dict(parts.data),
              **inputs(config)}
     names = {"model": getattr(config, "model", None), "task": getattr(config, "task", None)}
     names = {k: tasks.label(v) if v is not None else None for k, v in names.items() if hasattr(config, k)}
     row = {}
     if hasattr(config, "method"):
         row = {"method": config.method.name, "row": methods.describe_row(config.row)}
-    run = Run.create(folder, recipe=recipe, config=settings_to_json(config, record), steps=config.steps,
-                     **names, **row, **facts, bring={"start": origin} if origin else {})
-    if begin := getattr(watch, "begin", None):
-        begin()
-    for note in parts.notes:
-        run.event("data", note)
-        say(watch, note)
-    return carry_on(run, parts, config, watch, callback)
+    run = Run.create(folder, recipe=config.recipe, config=settings_to_json(config, record),
+                     steps=config.steps, **names, **row, **facts, bring={"start": origin} if origin else {})
+    return train_to_end(run, parts, config, trackers, [("data", note) for note in parts.notes])
 
 
-def built(build: Build, config, begins: ModelSource | None) -> Parts:
-    parts = replace(build(config, begins), begins=begins)
+def build_setup(config, source: ModelSource | None) -> Parts:
+    parts = replace(recipe_module(config.recipe).build(config, source), begins=source)
     return replace(parts, panel=panel.examined(config, parts))
 
 
 def with_virtual_ranks(config):
-    """As many lanes as there are ranks at the start, where nothing else was said: saved with the run."""
+    """Virtual ranks default to the ranks at the start; the number is saved with the run."""
     if config.optim.virtual_ranks is not None or processes.world() == 1:
         return config
     return replace(config, optim=replace(config.optim, virtual_ranks=processes.world()))
@@ -108,12 +104,6 @@ def check_division(config) -> None:
                          "than GPUs (torchrun --nproc-per-node), or leave shard out.")
 
 
-def say(watch: Watch | None, text: str) -> None:
-    """To whoever looks on, beside the display."""
-    if watch:
-        print(text, file=sys.stderr)
-
-
 def finished(run: Run, steps: int | None = None) -> str:
     """Where nothing is left to train, a sentence that says so and how to go on; else "".
 
@@ -129,11 +119,56 @@ def finished(run: Run, steps: int | None = None) -> str:
             "train it further.")
 
 
-def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
-           callback: Callable[[int, dict], None] | None = None) -> Run | Follower:
-    """Goes on from the newest sound checkpoint, or from the beginning where there is none,
-    to the same bits, with any number of ranks; to more steps than the run had, where config.steps says so. A
-    finished run stays.
+def saved_config(run: Run, objects: Mapping[str, object]):
+    """The config that a run was saved with. objects: the values that have no name, passed once more."""
+    recipe, _ = run.started()
+    if recipe not in RECIPES:
+        raise ValueError(f"run {run.folder} was made by a recipe {recipe!r}, which this version does not "
+                         "have.")
+    objects = match_objects(run, objects)
+    first = run.folder / "start"  # a model that was passed as an object moves with the run
+    model = {"model": str(first)} if first.is_dir() else {}
+    return settings_from_json(config_class(recipe), run.config | model, objects)
+
+
+def match_objects(run: Run, objects: Mapping[str, object]) -> dict[str, object]:
+    """The objects that a run was given, each checked against its record in the saved config."""
+    needed = {name: kept for name, kept in run.config.items() if is_record(kept)}
+    if "method" in needed and "method" not in objects and needed["method"]["name"] in methods.METHODS:
+        objects = {**objects, "method": methods.METHODS[needed["method"]["name"]]}  # registered again since
+    for name, kept in needed.items():
+        if name not in objects:
+            raise ValueError(f"this run was given its {name} in Python ({kept['given']} {kept['name']}), "
+                             "which has no name to find it by: go on with "
+                             f"postgrad.resume({str(run.folder)!r}, {name}=...).")
+        if name != "method" and record(objects[name]) != kept:
+            raise ValueError(f"the {name} that was handed in is not the one this run began with "
+                             f"({kept['given']} {kept['name']}): hand in the same, or start a new run.")
+    for name in objects.keys() - needed.keys():
+        raise ValueError(f"this run found its {name} by name ({run.config.get(name)}): leave {name} out.")
+    return {name: objects[name] for name in needed}
+
+
+def resume_saved(run: Run, *, steps: int | None = None, sampler: str | None = None,
+                 trackers: Sequence[Tracker] = (), **objects: object) -> Run | Follower:
+    """Goes on with a run by its saved config; a finished run stays as it is.
+
+    steps: another length than the run began with. sampler: the addresses of its samplers now, as many as
+    before or not. objects: the values that were passed as objects and have no name, once more.
+    """
+    config = saved_config(run, objects)
+    config = config if steps is None else replace(config, steps=steps)
+    if sampler is not None:
+        if not isinstance(config, RolloutConfig) or not config.remote.sampler:
+            raise ValueError(f"run {run.folder} samples in its own process: leave sampler out.")
+        config = replace(config, remote=replace(config.remote, sampler=sampler))
+    return resume_run(run, config, trackers=trackers)
+
+
+def resume_run(run: Run, config, *, trackers: Sequence[Tracker] = ()) -> Run | Follower:
+    """Goes on from the newest sound checkpoint, or from the beginning where there is none, to the same bits,
+    with any number of ranks; to more steps than the run had, where config.steps says so. A finished run
+    stays.
 
     Everything is built, and so checked, before anything in the run is changed.
     """
@@ -146,21 +181,18 @@ def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
     with run.locked() if processes.leads() else nullcontext():
         checkpoint = processes.agreed(run.newest, "looked for the checkpoint")
         check_length(run, config, checkpoint)
-        begins = beginning(config, checkpoint)
-        parts = built(build, config, begins)
+        parts = build_setup(config, model_source(config, checkpoint))
         if checkpoint:
             take_up(checkpoint, parts)
         if not processes.leads():
-            return carry_on(Follower(run.folder, int(checkpoint.name) if checkpoint else 0), parts, config)
-        for damage in run.passed_over.values():
-            say(watch, f"passed over: {damage}")
+            follower = Follower(run.folder, int(checkpoint.name) if checkpoint else 0)
+            return train_to_end(follower, parts, config)
         run.go_back(checkpoint)
+        notes = [("damaged", f"passed over: {damage}") for damage in run.passed_over.values()]
         if {run.info["steps"], run.config["steps"]} != {config.steps}:
-            said = lengthened(run, config, parts)
+            notes.append(("steps", lengthened(run, config, parts)))
             run.set_steps(config.steps)
-            run.event("steps", said)
-            say(watch, said)
-        return carry_on(run, parts, config, watch, callback)
+        return train_to_end(run, parts, config, trackers, notes)
 
 
 def check_length(run: Run, config, checkpoint: Path | None) -> None:
@@ -191,33 +223,45 @@ def take_up(checkpoint: Path, parts: Parts) -> None:
                          "start a new run.") from error
 
 
-def carry_on(run: Run | Follower, parts: Parts, config, watch: Watch | None = None,
-             callback: Callable[[int, dict], None] | None = None) -> Run | Follower:
-    """Trains to the end, or to a signal; says in the run folder how it ended."""
+def train_to_end(run: Run | Follower, parts: Parts, config, trackers: Sequence[Tracker] = (),
+                 notes: Sequence[tuple[str, str]] = ()) -> Run | Follower:
+    """Trains to the last step or to a signal; the trackers are told how it ended. notes: events to begin
+    with, (kind, text)."""
+    tracked = RunTrackers(run, trackers)
+    display = next((tracker for tracker in trackers if isinstance(tracker, Display)), None)
     try:
         with (run.locked(), SampleLog(run) as log, Saves(run) as saves,
-              stop_on_signal(getattr(watch, "stopping", None)) as stop,
+              stop_on_signal(display.stopping if display else None) as stop,
               memory_advice(config, parts.models), seldom_collected()):
-            run.status("running")
+            if isinstance(run, Run):
+                tracked.trackers.append(MetricAlerts(tracked, metric_limits(config)))
+                hooks = writer_hooks(tracked, parts, config, stop, saves, log)
+            else:
+                hooks = follower_hooks(parts, config, stop)
+            tracked.start()
+            for kind, text in notes:
+                tracked.event(kind, text) if kind != "damaged" else tracked.repeat_event(kind, text)
             if parts.examine and parts.every and run.next_step == 1:
                 if isinstance(run, Run):
-                    examine(run, parts, 0, watch)
+                    evaluate_policy(tracked, parts, 0)
                 elif config.optim.divides:
-                    look_too(parts, 0)
-            train(parts.models, parts.batches, parts.objective, parts.optim, run,
-                  hooks(run, parts, config, stop, saves, log, watch, callback), meanwhile=log.ask)
+                    evaluate_sharded(parts, 0)
+            train(parts.models, parts.batches, parts.objective, parts.optim, tracked, hooks,
+                  meanwhile=log.ask)
     except Stopped as end:
-        run.status("stopped", error=str(end))
+        tracked.end("stopped", str(end))
         raise
-    except RunGone:
-        raise  # there is nowhere to say so
+    except RunGone as error:
+        with suppress(RunGone):  # the folder cannot be told
+            tracked.end("failed", str(error))
+        raise
     except KeyboardInterrupt:
-        run.status("stopped", error="stopped at once, without a checkpoint")
+        tracked.end("stopped", "stopped at once, without a checkpoint")
         raise
     except BaseException as error:
         processes.tell_end(str(error))
-        run.status("failed", error=f"{type(error).__name__}: {error}")
+        tracked.end("failed", f"{type(error).__name__}: {error}")
         raise
-    run.status("done")
+    tracked.end("done")
     processes.gather(None, "came to the end")
     return run

@@ -11,6 +11,8 @@ from typing import Self
 class Follower:
     """What a training asks of its run, without a file. made: the steps that are behind it."""
 
+    config: Mapping[str, object] = {}
+
     def __init__(self, folder: str | Path, made: int = 0):
         self.folder, self.next_step = Path(folder), made + 1
 

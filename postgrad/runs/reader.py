@@ -11,6 +11,7 @@ from pathlib import Path
 
 from postgrad.runs import disk
 from postgrad.runs.rows import LOGS, number, read_json, read_rows, read_step
+from postgrad.system.renamed import translate_config
 
 
 class Reader:
@@ -22,7 +23,7 @@ class Reader:
     def __init__(self, folder: str | Path):
         self.folder = Path(os.path.abspath(folder))
         self.info: dict = read_json(self.folder / "run.json")
-        self.config: dict = read_json(self.folder / "config.json")
+        self.config: dict = translate_config(read_json(self.folder / "config.json"))  # of version 0.1 too
 
     def started(self) -> tuple[str, int]:
         """The recipe and the number of steps that the run was started with; what is neither raises."""

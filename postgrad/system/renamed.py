@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 MODULES = {  # below postgrad.; the longest prefix counts
     "files": "system.files", "garbage": "system.gc_tuning", "hub": "system.hub",
@@ -48,6 +53,21 @@ FUNCTIONS = {  # of a row of the table, as a run keeps them
     "postgrad.maths.preference.labelled": "postgrad.maths.preference.label_loss",
     "postgrad.maths.select.best_of": "postgrad.maths.select.best_of_group",
 }
+ARGUMENTS = {  # of functions -> what to write now
+    "watch": "display=False prints nothing, and trackers=[...] adds what has the hooks of postgrad.Tracker",
+}
+
+
+def renamed_argument(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Of a function that had the keyword argument in version 0.1: using it is answered with what to write."""
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            if name in kwargs:
+                raise ValueError(f"{function.__name__} takes no {name}: {ARGUMENTS[name]}.")
+            return function(*args, **kwargs)
+        return checked
+    return decorate
 
 
 def renamed_module(name: str) -> str:

@@ -16,8 +16,8 @@ from postgrad.cli import chat, main
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.models import load_model
-from postgrad.recipes import start
 from postgrad.recipes.chat_session import ChatModel, ChatSession
+from postgrad.recipes.launch import start_training
 from postgrad.records import Prompt
 from postgrad.resolve.models import begins_with, open_folder, open_model
 from postgrad.resolve.stages import stages
@@ -51,7 +51,7 @@ def here(home, monkeypatch):
 
 
 def train(spec, folder, *changes):
-    return start(*config_from_text(spec, changes), folder)
+    return start_training(*config_from_text(spec, changes), folder)
 
 
 def ask(capsys, *words):

@@ -6,15 +6,16 @@ from dataclasses import fields
 
 import pytest
 
-from postgrad import methods, recipes
+from postgrad import methods
 from postgrad.cli import main, reference
 from postgrad.cli.settings import INDEX, config_from_text
 from postgrad.recipes.explained import TO_BE_NAMED, first_row, index, preview, settings_of
 from postgrad.recipes.pipelines.demo import DemoConfig
+from postgrad.recipes.registry import CONFIGS, PIPELINES, RECIPES, config_class
 from postgrad.system.settings import Settings, describe_settings, flat_settings, is_group
 from postgrad.system.user_code import load_file
 
-HOMES = [*recipes.RECIPES, *recipes.PIPELINES]
+HOMES = [*RECIPES, *PIPELINES]
 
 
 @pytest.mark.parametrize("recipe", HOMES)
@@ -184,8 +185,8 @@ def every_settings(known=Settings):
 def test_every_config_and_every_option_keeps_its_ranges():
     """One with checks of its own also makes those that its fields name."""
     import postgrad.cli  # noqa: F401
-    for recipe in recipes.CONFIGS:
-        recipes.config_class(recipe)
+    for recipe in CONFIGS:
+        config_class(recipe)
     checking = [found for found in every_settings() if "__post_init__" in vars(found)]
     assert len(checking) > 15
     assert not [found.__name__ for found in checking if found.__module__.startswith("postgrad.")

@@ -3,15 +3,16 @@
 import pytest
 from settings_text import override
 
-from postgrad import methods, recipes
+from postgrad import methods
 from postgrad.cli.settings import config_from_text
 from postgrad.recipes.explained import first_row, preview
+from postgrad.recipes.registry import PIPELINES, RECIPES
 from postgrad.system.settings import describe_settings, flat_settings
 
 FREE = {"seed", "evaluation.seed"}  # any whole number
 UNBOUNDED = {"optim.max_grad_norm"}  # inf: gradients are never cut
 SIGNED = {"threshold", "entropy", "all_wrong"}  # constants that may be below 0
-HOMES = [*recipes.RECIPES, *recipes.PIPELINES]
+HOMES = [*RECIPES, *PIPELINES]
 
 
 def numbers(config):

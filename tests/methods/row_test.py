@@ -10,13 +10,15 @@ from settings_text import override
 from small import CHAT, small_models, taught
 
 import tests.training.batches.microbatch_test as micro
-from postgrad import methods, recipes
+from postgrad import methods
 from postgrad.cli import main
 from postgrad.cli.settings import config_from_text
 from postgrad.maths import preference, surrogate
 from postgrad.methods import METHODS, change, constants_of, describe_row, row_difference, row_title
-from postgrad.recipes import running
+from postgrad.recipes.launch import resume_training
+from postgrad.recipes.registry import config_for, recipe_module, recipe_named
 from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.recipes.running import start_run
 from postgrad.records import Conversation, Pair
 from postgrad.runs import Run
 from postgrad.system.renamed import translate_row
@@ -288,15 +290,15 @@ def test_a_constant_of_a_user_s_function_is_described_by_its_annotation():
 @pytest.mark.parametrize("name", METHODS)
 def test_every_row_resolves_trains_and_shows(name, tmp_path):
     from postgrad.studio.runs.forms import form_sections, recipe_menu
-    recipe, row = recipes.recipe_of(name)
+    recipe, row = recipe_named(name)
     assert row is METHODS[name] and name in {entry["name"] for entry in recipe_menu()}
-    setting = next(s for s in recipes.module(recipe).SETTINGS if s in ("words", "questions"))
+    setting = next(s for s in recipe_module(recipe).SETTINGS if s in ("words", "questions"))
     _, config = config_from_text(f"{name}:{setting}")
     shown = {field["key"] for group in form_sections(f"{name}:{setting}", {}) for field in group["fields"]}
     assert {f"method.{key}" for key in constants_of(row)} <= shown
     config = small(config, **{"steps": 1, "save_every": 1, "evaluation.every": 0, "rollouts.group_size": 3})
     config = taught(config, tmp_path)
-    run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run")
+    run = start_run(config, tmp_path / "run")
     assert (run.info["row"] == describe_row(config.row) and run.info["row"]["name"] == name
             and run.state()["state"] == "done")
 
@@ -307,17 +309,17 @@ def test_a_row_in_a_file_is_trained_by_its_name(file, tmp_path):
     recipe, config = config_from_text("soft.py", ["tau=0.7"], task="words")
     assert recipe == "rollouts" and config.method.name == "soft" and constants_of(config.method)["tau"] == 0.7
     config = small(config, save_every=1, **{"evaluation.every": 0})
-    run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run")
+    run = start_run(config, tmp_path / "run")
     assert run.config["method"] == {"name": "soft.py:soft", "tau": 0.7}
     assert run.info["row"]["functions"]["surrogate"].endswith(".soft") and run.info["row"]["texts"]
     file.write_text(FILE.replace("torch.tanh", "torch.sin"))
     with pytest.raises(ValueError,
                        match=r"the row soft has changed since this run began \(the text of surrogate\)"):
-        recipes.resume(tmp_path / "run")
+        resume_training(tmp_path / "run")
     file.write_text(FILE.replace("kl_in_loss", "kl_in_loss").replace('name="soft",',
                                                                      'name="soft", kl_in_loss=0.5,'))
     with pytest.raises(ValueError, match="kl_in_loss was 0.04 and is 0.5"):
-        recipes.resume(tmp_path / "run")
+        resume_training(tmp_path / "run")
 
 
 @pytest.mark.parametrize(("text", "words"), [
@@ -350,12 +352,12 @@ def test_what_differs_is_said_in_words():
 
 def test_a_run_does_not_go_on_with_another_row_of_the_table(tmp_path, monkeypatch):
     config = small(RolloutConfig(task="words", method="dapo"), save_every=1, **{"evaluation.every": 0})
-    running.start("rollouts", config, recipes.module("rollouts").build, tmp_path / "run")
+    start_run(config, tmp_path / "run")
     kept = Run.open(tmp_path / "run").rows("metrics")
     monkeypatch.setitem(METHODS, "dapo", change(METHODS["dapo"], high=0.4))
     with pytest.raises(ValueError,
                        match=r"the row dapo has changed since this run began \(high was 0.28 and is 0.4\)"):
-        recipes.resume(tmp_path / "run")
+        resume_training(tmp_path / "run")
     assert Run.open(tmp_path / "run").rows("metrics") == kept
     assert override(config, ["method.high=0.28"]).method.name == "dapo"
 
@@ -364,11 +366,11 @@ def test_a_run_does_not_go_on_with_another_row_of_the_table(tmp_path, monkeypatc
 
 def test_a_row_that_is_handed_in_is_the_one_that_is_trained():
     wide = change(METHODS["grpo"], high=0.4)
-    _, config = recipes.config_for("grpo:words", {"steps": 3, "method": wide})
+    _, config = config_for("grpo:words", {"steps": 3, "method": wide})
     assert config.method is wide and config.steps == 3
     bare = {"task": "words", "method": METHODS["dapo"]}
-    assert recipes.config_for("grpo", bare)[1].method is METHODS["dapo"]
-    assert recipes.config_for("overoptimise", {"method": METHODS["grpo"]})[1].method is METHODS["grpo"]
+    assert config_for("grpo", bare)[1].method is METHODS["dapo"]
+    assert config_for("overoptimise", {"method": METHODS["grpo"]})[1].method is METHODS["grpo"]
 
 
 @pytest.mark.parametrize(("spec", "given", "said"), [
@@ -376,4 +378,4 @@ def test_a_row_that_is_handed_in_is_the_one_that_is_trained():
     ("r1", {"method": METHODS["grpo"]}, "r1 takes no method"), ("grpo:words", {"data": []}, "takes no data")])
 def test_what_a_recipe_has_no_place_for_is_refused(spec, given, said):
     with pytest.raises(ValueError, match=said):
-        recipes.config_for(spec, given)
+        config_for(spec, given)

@@ -10,9 +10,11 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 
 from postgrad.models import Adapted, Adapter, ScalarModel, load_model, load_scalar, save_model
 from postgrad.models.chat import Chat
-from postgrad.recipes import preference, rollouts, running, sft
+from postgrad.recipes import preference, rollouts, sft
+from postgrad.recipes.running import resume_run, start_run
 from postgrad.records import Prompt
 from postgrad.runs import Run
+from postgrad.runs.tracker import Tracker
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.settings import settings_from_json
 
@@ -45,20 +47,20 @@ def small_run(folder, tmp_path, recipe):
 @pytest.mark.parametrize(("recipe", "kind"), [("sft", "gpt2"), ("grpo", "gemma2"), ("ppo", "gpt_neox")])
 def test_a_recipe_trains_it_and_goes_on_to_the_same_bits(recipe, kind, folders, tmp_path):
     home, config = small_run(folders(kind), tmp_path, recipe)
-    whole = running.start(recipe, config, home.build, tmp_path / "whole")
+    whole = start_run(config, tmp_path / "whole")
 
     class Cut(Exception):
         pass
 
-    class Watch:
-        def stepped(self, step, row, scored):
+    class Watch(Tracker):
+        def on_step(self, step, metrics):
             if step == 2:
                 raise Cut
 
     with pytest.raises(Cut):
-        running.start(recipe, config, home.build, tmp_path / "cut", watch=Watch())
+        start_run(config, tmp_path / "cut", trackers=[Watch()])
     run = Run.open(tmp_path / "cut")
-    run = running.resume(run, settings_from_json(type(config), run.config), home.build)
+    run = resume_run(run, settings_from_json(type(config), run.config))
     a, b, began = (load_model(x).state_dict() for x in (run.latest(), whole.latest(), folders(kind)))
     assert all(torch.equal(a[k], b[k]) for k in a) and any((a[k] - began[k]).abs().max() > 1e-4 for k in a)
     rows = whole.rows("metrics")[0]
@@ -76,7 +78,7 @@ def test_preferences_with_a_reference(folders, tmp_path):
     config = override(preference.PreferenceConfig(task="questions"), [
         "steps=2", "pairs.drawn=8", "pairs.held_out=4", "pairs.per_step=4", f"model={folders('phi')}",
         "evaluation.every=0"])
-    run = running.start("dpo", config, preference.build, tmp_path / "run")
+    run = start_run(config, tmp_path / "run")
     # the policy is the reference at first
     assert run.rows("metrics")[0][0]["loss"] == pytest.approx(0.6931, abs=1e-3)
 

@@ -19,7 +19,8 @@ from postgrad.models import (
     save_model,
 )
 from postgrad.models.peft import CONFIG, WEIGHTS, merge_adapter, write_adapter
-from postgrad.recipes import running, sft
+from postgrad.recipes import sft
+from postgrad.recipes.running import start_run
 from postgrad.resolve import models as opening
 from tests.models.lora_test import TOKENS, adapted
 
@@ -134,7 +135,7 @@ def test_adapters_on_adapters_are_merged_in_turn_and_none_stands_on_itself(tmp_p
 def run(tmp_path_factory):
     config = override(sft.SFTConfig(task="words", rows_per_step=4, examples=32, steps=2),
                       ["lora=2", "targets=q_proj,o_proj", "alpha=8"])
-    return running.start("sft", config, sft.build, tmp_path_factory.mktemp("runs") / "run")
+    return start_run(config, tmp_path_factory.mktemp("runs") / "run")
 
 
 def test_a_run_is_exported(run, tmp_path, capsys):
@@ -173,7 +174,7 @@ def test_an_adapter_is_exported_and_is_a_model(run, tmp_path, capsys):
     again = override(sft.SFTConfig(task="words", model=str(tmp_path / "thin"), examples=32),
                      ["lora=2", "steps=1", "rows_per_step=4"])
     # an adapter is a model to train on like any other
-    on_top = running.start("sft", again, sft.build, tmp_path / "again")
+    on_top = start_run(again, tmp_path / "again")
     assert opening.shape_of(on_top.latest() / "adapter") == merged.config
     apart, whole = (load_model(x).logits(TOKENS) for x in (on_top.latest() / "adapter", on_top.latest()))
     torch.testing.assert_close(apart, whole, **CLOSE)

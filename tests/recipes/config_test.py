@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, fields
 import pytest
 from settings_text import override
 
-from postgrad import recipes
+import postgrad.recipes
 from postgrad.cli.settings import config_from_text
 from postgrad.methods import METHODS, Method, constants_of
 from postgrad.models import Adapters
+from postgrad.recipes import registry
+from postgrad.recipes.registry import PIPELINES
 from postgrad.recipes.rollouts import KL, LINES, RolloutConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.runs import dumps
@@ -21,7 +23,7 @@ from postgrad.system.settings import Settings, flat_settings, settings_from_json
 from postgrad.training.optim import OptimSettings
 
 RECIPES = {m.name: importlib.import_module(f"postgrad.recipes.{m.name}")
-           for m in pkgutil.iter_modules(recipes.__path__)}
+           for m in pkgutil.iter_modules(postgrad.recipes.__path__)}
 NAMED = [(name, setting) for name, module in RECIPES.items() for setting in getattr(module, "SETTINGS", {})]
 
 
@@ -178,7 +180,7 @@ def test_every_recipe_and_method_can_be_named():
         row = getattr(RECIPES[recipe].SETTINGS[setting](), "method", None)
         name, config = config_from_text(f"{row.name if row else recipe}:{setting}")
         assert name == recipe and config == RECIPES[recipe].SETTINGS[setting]()
-        assert type(config).__name__ == (recipes.RECIPES | recipes.PIPELINES)[recipe]
+        assert type(config).__name__ == (registry.RECIPES | PIPELINES)[recipe]
     for method in [name for name, row in METHODS.items() if row.source in LINES]:
         recipe, config = config_from_text(f"{method}:words", ["optim.lr=1e-4"])
         assert ((recipe, config.method.name, config.task, config.optim.lr)

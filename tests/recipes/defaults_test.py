@@ -11,13 +11,14 @@ from settings_text import override
 from small import CHAT
 
 import postgrad
-from postgrad import methods, recipes
+from postgrad import methods
 from postgrad.cli import main
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.models import Config, Decoder, find_model, save_model
 from postgrad.recipes import defaults, rollouts
 from postgrad.recipes.defaults import adapter_rank, fitted, needs, pass_tokens, rate, reply_tokens, size_of
+from postgrad.recipes.registry import config_class
 from postgrad.resolve.models import shape_of
 from postgrad.runs import Run
 from postgrad.system.settings import flat_settings
@@ -101,7 +102,7 @@ def test_the_tokens_of_a_pass_leave_a_tenth_free():
     ("preference", "dpo", 1e-4), ("preference", "kto", 1e-4), ("process", "outcome", 1e-4)])
 def test_the_embedded_models_are_trained_as_ever(recipe, row, lr):
     task = "words" if recipe in ("sft", "rollouts", "process") else "questions"
-    before = recipes.config_class(recipe)(task=task, method=methods.get_method(row))
+    before = config_class(recipe)(task=task, method=methods.get_method(row))
     for model in ("tiny", "tiny-chat"):
         config, said = fitted(replace(before, model=model))
         values = flat_settings(config)
@@ -210,31 +211,30 @@ def test_going_on_chooses_nothing_anew(tmp_path, monkeypatch):
 
     settings = {key: int(value) for key, value in (change.split("=") for change in SMALL)}
     with pytest.raises(KeyboardInterrupt):
-        postgrad.fit("tiny", "grpo", task="words", run=tmp_path / "run", watch=None, callback=stop,
+        postgrad.fit("tiny", "grpo", task="words", run=tmp_path / "run", display=False, callback=stop,
                      **settings)
     monkeypatch.setitem(defaults.RATES, "rollouts", (7.0, 0.0))
-    run = postgrad.resume(tmp_path / "run", watch=None)
+    run = postgrad.resume(tmp_path / "run", display=False)
     assert run.config["optim"]["lr"] == 3e-4 and run.metrics()[-1]["lr"] < 3e-4
 
 
 def test_fit_says_what_was_chosen_unless_nobody_watches(tmp_path, capsys):
     settings = {"steps": 1, "examples": 4, "rows_per_step": 2}
-    postgrad.fit("tiny", "sft", task="words", run=tmp_path / "a", watch=None, **settings)
+    postgrad.fit("tiny", "sft", task="words", run=tmp_path / "a", display=False, **settings)
     assert capsys.readouterr().out == ""
     model = postgrad.load_model("tiny")  # handed in: it has no name yet when the choice is made
-    run = postgrad.fit(model, "sft", task="words", run=tmp_path / "b", watch="auto", **settings)
+    run = postgrad.fit(model, "sft", task="words", run=tmp_path / "b", display=True, **settings)
     assert "optim.lr=0.001 (by the size)" in capsys.readouterr().out and run.config["optim"]["lr"] == 1e-3
 
 
 def test_a_stage_that_stopped_goes_on_with_what_was_chosen(tmp_path, monkeypatch):
-    from postgrad.cli.train import StageDisplays
-    from postgrad.recipes.pipelines.stages import Stage
+    from postgrad.recipes.pipelines.stages import Stage, StageTrackers
     from postgrad.recipes.sft import SFTConfig
     stage = Stage(name="sft", config=SFTConfig(task="words", steps=1, examples=4, rows_per_step=2))
-    first = stage.carry_out(tmp_path, StageDisplays(True), "")
+    first = stage.run_step(tmp_path, StageTrackers(), "")
     first.status("stopped")
     monkeypatch.setitem(defaults.RATES, "sft", (7.0, 0.0))
-    assert stage.carry_out(tmp_path, StageDisplays(True), "").config["optim"]["lr"] == 1e-3
+    assert stage.run_step(tmp_path, StageTrackers(), "").config["optim"]["lr"] == 1e-3
 
 
 def test_a_pipeline_s_rate_follows_the_model_too(monkeypatch):

@@ -8,16 +8,15 @@ import pytest
 from rlhf_small import small, trained
 from small import gsm8k_folder
 
-from postgrad import recipes
 from postgrad.cli import main
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import calculations, load_task
 from postgrad.data.tasks.calculations import EACH, noted, practice, result, varied
 from postgrad.evaluation import ScoredSamples, task_figures
-from postgrad.recipes import running
 from postgrad.recipes.difficulty import Difficulty, read_rates
 from postgrad.recipes.pick import apart, pass_rates, path_of
 from postgrad.recipes.pipelines.expert_iteration import write_practice
+from postgrad.recipes.running import resume_run
 from postgrad.records import Prompt, Rollout, Scored, Verdict
 
 RATES = {"never": 0.0, "seldom": 0.125, "half": 0.5, "mostly": 0.875, "always": 1.0}
@@ -72,7 +71,7 @@ def test_a_run_trains_on_the_chosen_prompts_alone_and_goes_on_with_the_same(tmp_
                for row in run.rows("events")[0])
     file.write_text(file.read_text().replace("0.25", "0.75"))
     with pytest.raises(ValueError, match="difficulty.rates .*rates.jsonl has changed since this run began"):
-        running.resume(run, config, recipes.module("rollouts").build)
+        resume_run(run, config)
 
 
 @pytest.mark.parametrize("most, distinct, kept", [

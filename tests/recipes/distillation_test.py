@@ -18,11 +18,13 @@ from postgrad.data.tasks import load_task
 from postgrad.maths import weights
 from postgrad.maths.kl import exact_kl
 from postgrad.methods import METHODS, change
-from postgrad.recipes import rollouts, running
+from postgrad.recipes import rollouts
+from postgrad.recipes.running import resume_run, start_run
 from postgrad.records import Conversation, Verdict
 from postgrad.resolve.models import Model
 from postgrad.resolve.teachers import asked_again, demonstrated
 from postgrad.runs import Run
+from postgrad.runs.tracker import Tracker
 from postgrad.system.throughput import repeatable
 from postgrad.training import objectives
 from tests.recipes.every_recipe_test import TASK
@@ -157,7 +159,7 @@ def config_of(task, **settings):
 
 
 def start(config, folder):
-    return running.start("rollouts", config, rollouts.build, folder)
+    return start_run(config, folder)
 
 
 @pytest.mark.parametrize(("row", "teacher", "words"), [
@@ -194,23 +196,21 @@ def test_a_run_goes_on_with_the_teacher_it_began_with(task, tmp_path):
     config = override(config_of(task, steps=4), [f"teacher={teacher}", "method.epochs=2"])
     whole = start(config, tmp_path / "whole")
 
-    class Watch:
-        def stepped(self, step, row, scored):
+    class Watch(Tracker):
+        def on_step(self, step, metrics):
             if step == 4:
                 raise KeyboardInterrupt
 
-        def examined(self, step, row): ...
-
     with pytest.raises(KeyboardInterrupt):
-        running.start("rollouts", config, rollouts.build, tmp_path / "cut", watch=Watch())
+        start_run(config, tmp_path / "cut", trackers=[Watch()])
     cut = Run.open(tmp_path / "cut")
     assert list(cut.checkpoints())[-1] == 3 and cut.info["taught_by"] == whole.info["taught_by"]
     kept = (teacher / "model.safetensors").read_bytes()
     (teacher / "model.safetensors").write_bytes(kept[:-4] + b"\0\0\0\0")
     with pytest.raises(ValueError, match=r"the teacher .*teacher has changed since this run began"):
-        running.resume(cut, config, rollouts.build)
+        resume_run(cut, config)
     (teacher / "model.safetensors").write_bytes(kept)
-    again = running.resume(cut, config, rollouts.build)
+    again = resume_run(cut, config)
     rows = [[repeatable(row) for row in run.rows("metrics")[0]]
             for run in (again, whole)]
     assert rows[0] == rows[1] and all("teacher_kl" in row for row in rows[0])
@@ -221,13 +221,13 @@ def test_a_run_goes_on_with_the_teacher_it_began_with(task, tmp_path):
 def test_a_teacher_from_python_is_known_by_its_weights(tmp_path):
     teacher = Model(net=small_model(4), chat=CHAT, name="mine")
     rows = [f"Say {n}." for n in range(12)]
-    run = pg.fit("tiny", "opd", task=rows, teacher=teacher, run=tmp_path / "run", steps=1, watch=None,
+    run = pg.fit("tiny", "opd", task=rows, teacher=teacher, run=tmp_path / "run", steps=1, display=False,
                  rollouts={"prompts_per_step": 2, "group_size": 1, "max_new_tokens": 4})
     assert run.config["teacher"]["name"] == "mine" and not run.examinations()  # prompts alone: nobody judges
     assert {row["reason"] for row in run.samples()} == {"nobody judges"}
     with pytest.raises(ValueError, match="the teacher that was handed in is not the one this run began with"):
-        pg.resume(run, steps=2, watch=None, task=rows, teacher=replace(teacher, net=small_model(5)))
-    longer = pg.resume(run, steps=2, watch=None, task=rows, teacher=teacher)
+        pg.resume(run, steps=2, display=False, task=rows, teacher=replace(teacher, net=small_model(5)))
+    longer = pg.resume(run, steps=2, display=False, task=rows, teacher=teacher)
     assert len(longer.metrics()) == 2
 
 
@@ -281,7 +281,7 @@ def test_that_it_helps_is_looked_at_once_and_kept(tmp_path):
 def test_a_model_that_is_shown_a_demonstration_teaches_itself(tmp_path):
     """Here the answer is always c, which it says as seldom as any letter: it learns that from itself."""
     model, task = copyist(), one_letter("c")
-    run = pg.fit(model, "sdft", task=task, run=tmp_path / "run", steps=8, lr=5e-3, watch=None,
+    run = pg.fit(model, "sdft", task=task, run=tmp_path / "run", steps=8, lr=5e-3, display=False,
                  rollouts={"prompts_per_step": 16, "group_size": 8, "max_new_tokens": 3},
                  evaluation={"every": 8, "problems": 20, "samples": 8})
     (event,) = [e for e in run.rows("events")[0] if e["kind"] == "data"]
@@ -292,4 +292,4 @@ def test_a_model_that_is_shown_a_demonstration_teaches_itself(tmp_path):
     far = [row["teacher_kl"] for row in run.metrics()]
     assert far[0] > 2 and far[-1] < 0.2 * far[0]
     with pytest.raises(ValueError, match="sdft has to see that demonstrations help, and nobody judges"):
-        pg.fit(model, "sdft", task=replace(task, verify=None), run=tmp_path / "unjudged", watch=None)
+        pg.fit(model, "sdft", task=replace(task, verify=None), run=tmp_path / "unjudged", display=False)

@@ -25,11 +25,16 @@ def test_records_are_handed_in(tmp_path):
     assert first["loss"] == pytest.approx(0.6931, abs=1e-3)  # log 2: the policy is its own reference
 
 
-def test_a_watch_is_shown_what_was_scored(tmp_path):
+def test_a_tracker_is_told_what_was_sampled(tmp_path):
     seen = []
-    watch = SimpleNamespace(stepped=lambda step, row, scored: seen.extend(scored), examined=None)
-    fit(tmp_path, "nano", task="arithmetic", watch=watch)
-    assert len(seen) == 8 and all(isinstance(s, pg.Scored) for s in seen)
+
+    class Samples(pg.Tracker):
+        def on_samples(self, step, rows):
+            seen.extend(rows)
+
+    fit(tmp_path, "nano", task="arithmetic", trackers=[Samples()])
+    assert {*pg.Scored.__dataclass_fields__} >= {"rollout", "verdict"}
+    assert len(seen) == 8 and all(row["token_ids"] and 0 <= row["score"] <= 1 for row in seen)
 
 
 def test_a_task_by_name():
@@ -52,6 +57,5 @@ def test_the_loop_by_itself():
 
 
 def test_every_public_name_is_used_here():
-    names = ("fit", "door_names", "door_rewards", "hooks", "resume", "pipelines/stages")
-    text = "".join((TESTS / "recipes" / f"{name}_test.py").read_text() for name in names)
-    assert not [name for name in pg.__all__ if not re.search(rf"\bpg\.{name}\b", text)]
+    text = "".join(path.read_text() for path in TESTS.rglob("*_test.py"))
+    assert not [name for name in pg.__all__ if not re.search(rf"\b(pg|postgrad)\.{name}\b", text)]

@@ -30,7 +30,7 @@ def test_a_run_on_episodes_goes_on_to_the_same_bits(tmp_path):
     """gspo makes two updates of a collection, so that a checkpoint holds episodes that wait."""
     given = {"task": task(), "temperature": 0.7, "rollouts": {"max_new_tokens": 24}}
     whole, run = cut(tmp_path, "gspo", **given)
-    same(pg.resume(run, task=task(), watch=None), whole)
+    same(pg.resume(run, task=task(), display=False), whole)
     row = whole.metrics()[-1]
     assert 1 <= row["turns"] <= 2 and row["new_rows"] == 0 and row["errors"] == 0
     sample = max(whole.samples(), key=lambda sample: len(sample.get("turns", ())))
@@ -41,7 +41,7 @@ def test_a_run_on_episodes_goes_on_to_the_same_bits(tmp_path):
     looks = [token["look"] for token in shown.token_strip(sample, "mask", 1.0)]
     assert looks.count("given") == len(sample["prompt_tokens"]) + gap.stop - gap.start
     with pytest.raises(ValueError, match="the task that was handed in is not the one"):
-        pg.resume(run, task=task(lambda prompt, rng: more(prompt, rng)), watch=None)
+        pg.resume(run, task=task(lambda prompt, rng: more(prompt, rng)), display=False)
 
 
 FILE = '''

@@ -11,18 +11,20 @@ import torch
 from settings_text import override
 from small import begins, gsm8k_folder, taught
 
-from postgrad import recipes
+import postgrad.recipes
 from postgrad.methods import METHODS, change
 from postgrad.models import load_model
-from postgrad.recipes import rollouts, running, sft
+from postgrad.recipes import rollouts, sft
 from postgrad.recipes.defaults import fitted
+from postgrad.recipes.running import resume_run, start_run
 from postgrad.resolve import models as opening
 from postgrad.runs import Run, number
+from postgrad.runs.tracker import Tracker
 from postgrad.system.settings import flat_settings, settings_from_json
 from postgrad.system.throughput import repeatable
 
 RECIPES = {m.name: importlib.import_module(f"postgrad.recipes.{m.name}")
-           for m in pkgutil.iter_modules(recipes.__path__)}
+           for m in pkgutil.iter_modules(postgrad.recipes.__path__)}
 NAMED = [(name, setting) for name, module in RECIPES.items() for setting in getattr(module, "SETTINGS", {})
          if (name, setting) != ("pretrain", "tiny") and hasattr(module, "build")]
 SMALL = {  # what makes any recipe's setting small, where it has such a key
@@ -88,12 +90,11 @@ LONG = [("pretrain", "zero"), ("pretrain", "control")]  # `smoke` with other doc
 @pytest.mark.parametrize(("recipe", "setting"), [
     pytest.param(*named, marks=[pytest.mark.long] if named in LONG else []) for named in NAMED])
 def test_a_named_setting_runs(recipe, setting, tmp_path):
-    module = RECIPES[recipe]
-    config = small(module.SETTINGS[setting]())
+    config = small(RECIPES[recipe].SETTINGS[setting]())
     # a real model on real data: here a small one on data of the same shape
     if config.__dict__.get("task") == "gsm8k":
         config = override(config, [f"task=gsm8k:{gsm8k_folder(tmp_path)}"])
-    run = running.start(recipe, config, module.build, tmp_path / "run",
+    run = start_run(config, tmp_path / "run",
                         command=f"postgrad train {recipe}:{setting}")
     check_rows(run)
     assert settings_from_json(type(config), run.config) == fitted(config)[0]
@@ -128,7 +129,7 @@ def test_each_method_of_the_family_moves_the_weights(method, task, tmp_path):
     config = small(rollouts.RolloutConfig(task=task, method=row),
                    **{"rollouts.group_size": 3, "evaluation.every": 0})
     config = taught(config, tmp_path)
-    run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
+    run = start_run(config, tmp_path / "run")
     rows = check_rows(run)
     assert moved(run) > 1e-5 and all(row["grad_norm"] > 0 for row in rows)
     assert all(0 < row["reward"] < 1 and row["mismatch"] < 1e-4 for row in rows)
@@ -140,7 +141,7 @@ def test_each_method_of_the_family_moves_the_weights(method, task, tmp_path):
 
 def test_the_column_of_log_probs_is_that_of_the_model(task, tmp_path):
     config = small(rollouts.RolloutConfig(task=task, method="nano"), **{"evaluation.every": 0})
-    run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
+    run = start_run(config, tmp_path / "run")
     model, chat = opening.open_model("tiny")
     for row in (r for r in run.rows("samples")[0] if r["step"] == 1):
         prompt = chat.render([{"role": "user", "content": row["prompt"]}])
@@ -177,32 +178,31 @@ def test_your_own_conversations(tmp_path):
     path.write_text("".join(json.dumps({"prompt": f"Say {n}.", "completion": f"I say {n}."}) + "\n"
                             for n in range(9)))
     config = small(override(sft.words(), ["task=none", f"data={path}"]))
-    run = running.start("sft", config, sft.build, tmp_path / "run")
+    run = start_run(config, tmp_path / "run")
     rows = check_rows(run)
     assert moved(run) > 1e-4 and rows[2]["loss"] < rows[0]["loss"]
 
 
 @pytest.mark.parametrize("recipe", ["sft", "rollouts"])
 def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
-    module = RECIPES[recipe]
     twice = change(METHODS["ppo"], epochs=2)
     config = sft.words() if recipe == "sft" else rollouts.RolloutConfig(task=task, method=twice)
     config = small(config, save_every=1, **{"evaluation.every": 0})
-    whole = running.start(recipe, config, module.build, tmp_path / "whole")
+    whole = start_run(config, tmp_path / "whole")
 
     class Cut(Exception):
         pass
 
-    class Watch:
-        def stepped(self, step, row, scored):
+    class Watch(Tracker):
+        def on_step(self, step, metrics):
             if step == 2:  # after the rows of step 2, before its checkpoint
                 raise Cut
 
     with pytest.raises(Cut):
-        running.start(recipe, config, module.build, tmp_path / "cut", watch=Watch())
+        start_run(config, tmp_path / "cut", trackers=[Watch()])
     run = Run.open(tmp_path / "cut")
     assert run.state()["state"] == "failed" and list(run.checkpoints()) == [1]
-    run = running.resume(run, settings_from_json(type(config), run.config), module.build)
+    run = resume_run(run, settings_from_json(type(config), run.config))
     check_rows(run)
     assert [e["kind"] for e in run.rows("events")[0]] == ["resumed"]
     ours, theirs = ([repeatable(row) for row in r.rows("metrics")[0]]
@@ -214,15 +214,15 @@ def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
 
 def test_a_run_does_not_go_on_from_other_weights(task, tmp_path):
     config = small(rollouts.RolloutConfig(task=task), save_every=1, **{"evaluation.every": 0})
-    first = running.start("rollouts", config, rollouts.build, tmp_path / "first")
+    first = start_run(config, tmp_path / "first")
     second = override(config, [f"model={tmp_path / 'first'}"])
-    later = running.start("rollouts", second, rollouts.build, tmp_path / "second")
+    later = start_run(second, tmp_path / "second")
     assert later.info["begins_with"] == opening.fingerprint(first.latest()) != first.info["begins_with"]
     path, kept = first.latest() / "model.safetensors", later.rows("metrics")
     # damaged, so that an older checkpoint is the newest sound one
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
     with pytest.raises(ValueError, match="the model this run began with has changed"):
-        running.resume(Run.open(tmp_path / "second"), second, rollouts.build)
+        resume_run(Run.open(tmp_path / "second"), second)
     assert later.rows("metrics") == kept
 
 
@@ -233,10 +233,9 @@ def test_faults_are_found_before_a_folder_is_made(task, tmp_path):
                         ("rollouts.group_size=1", "grpo compares the samples of a group"),
                         ("rollouts.max_new_tokens=600", "over the model's 512 positions")):
         with pytest.raises(ValueError, match=words):
-            running.start("rollouts", override(config, [said]), rollouts.build, tmp_path / "run")
+            start_run(override(config, [said]), tmp_path / "run")
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"id": "b", "prompt": "Say it.", "completion": "word " * 600}) + "\n")
     with pytest.raises(ValueError, match="long.jsonl line 1 has 1,810 tokens, over the model's 512"):
-        running.start("sft", small(override(sft.words(), ["task=none", f"data={long}"])), sft.build,
-                      tmp_path / "run")
+        start_run(small(override(sft.words(), ["task=none", f"data={long}"])), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -48,7 +48,7 @@ def test_the_lines_of_the_door(tmp_path, monkeypatch):
     mine = pg.fit("tiny-chat", "grpo", task=QUESTIONS, reward=letters, run="runs/mine", **SMALL)
     model, task = pg.load_model("tiny-chat"), pg.make_task(QUESTIONS, letters)
     objects = pg.fit(model, pg.method("dapo", high=0.3), task=task, run="runs/variant", **SMALL)
-    pairs = pg.fit("tiny-chat", "dpo", data=PAIRS, watch=None, steps=2, pairs={"per_step": 4})
+    pairs = pg.fit("tiny-chat", "dpo", data=PAIRS, display=False, steps=2, pairs={"per_step": 4})
     for run in (named, mine, objects, pairs):
         check(run)
     assert isinstance(pairs, pg.Run) and pairs.folder.name == "dpo-1"
@@ -147,7 +147,7 @@ def test_a_run_with_its_start_can_be_moved(tmp_path):
     moved = run.folder.rename(tmp_path / "elsewhere")
     assert pg.Run.open(moved).model(step=0).reply("What is 2+3?", max_new_tokens=4) == \
         pg.load_model("tiny-chat").reply("What is 2+3?", max_new_tokens=4)
-    check(pg.resume(moved, watch=None))
+    check(pg.resume(moved, display=False))
 
 
 def test_a_model_saves_samples_and_replies(tmp_path):

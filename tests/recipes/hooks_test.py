@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from types import SimpleNamespace
 
 import pytest
 from doors import PAIRS, QUESTIONS, SMALL, TALK, TALKS, fit, letters
@@ -29,7 +28,7 @@ def test_silent_without_a_watch(tmp_path, capfd):
 
 
 def test_plain_lines_when_piped(tmp_path, capsys):
-    fit(tmp_path, "dpo", data=[*PAIRS, PAIRS[0]], pairs={"per_step": 4}, watch="auto")
+    fit(tmp_path, "dpo", data=[*PAIRS, PAIRS[0]], pairs={"per_step": 4}, display=True)
     out, err = capsys.readouterr()
     chosen, *lines = out.splitlines()
     assert chosen.startswith("tiny-chat has 2M parameters: ") and "optim.lr=0.0001" in chosen
@@ -39,13 +38,21 @@ def test_plain_lines_when_piped(tmp_path, capsys):
     assert "\x1b" not in out and err.startswith("data: 25 judgements") and err.count("\n") == 1
 
 
-def test_a_watch_of_ones_own(tmp_path):
+def test_a_tracker_of_ones_own(tmp_path):
     seen = []
-    watch = SimpleNamespace(stepped=lambda step, row, scored: seen.append((step, len(scored))),
-                            examined=lambda step, row: seen.append(("examined", step)))
-    fit(tmp_path, "nano", task="arithmetic", watch=watch,
+
+    class Mine(pg.Tracker):
+        def __getattribute__(self, name):
+            return (lambda *what: seen.append((name, what[0]))) if name.startswith("on_") else \
+                super().__getattribute__(name)
+
+        def on_samples(self, step, rows): ...
+
+    fit(tmp_path, "nano", task="arithmetic", trackers=[Mine()],
         evaluation={"every": 2, "problems": 2, "samples": 2})
-    assert seen == [("examined", 0), (1, 4), (2, 4), ("examined", 2)]
+    assert [*seen[0][1]] == [*pg.Run.open(tmp_path / "run").config]
+    assert seen[1:] == [("on_eval", 0), ("on_step", 1), ("on_samples", 1), ("on_step", 2),
+                        ("on_samples", 2), ("on_eval", 2), ("on_end", "done")]
 
 
 def test_a_callback_follows_each_step(tmp_path):
@@ -59,10 +66,12 @@ def test_a_callback_that_raises_ends_the_run(tmp_path):
     def stop(step, row):
         raise LookupError("enough")
 
-    with pytest.raises(LookupError, match="enough"):
+    with pytest.raises(LookupError, match="enough") as error:
         fit(tmp_path, "nano", callback=stop, **MINE)
     state = pg.Run.open(tmp_path / "run").state()
     assert (state["state"], state["error"], state["step"]) == ("failed", "LookupError: enough", 1)
+    assert error.value.__notes__ == [
+        "raised by on_step of tracker CallbackTracker: mend it, and resume the run"]
 
 
 def test_in_a_thread(tmp_path):
@@ -128,8 +137,10 @@ def test_in_a_program_of_its_own(tmp_path):
     ({"task": [{"question": "a", "answer": 1}, {"question": "b"}], "reward": None},
      r"task\[1\]: the row needs an answer"),
     ({"data": TALKS}, "grpo takes no data: it learns from rollouts"),
-    ({"watch": "loud"}, "watch is 'loud': expected None"),
-    ({"watch": 5}, "watch is 5: expected None"),
+    ({"watch": None}, "fit takes no watch: display=False prints nothing, and trackers="),
+    ({"trackers": "loud"}, "trackers is 'loud': expected a list"),
+    ({"trackers": [5]}, "tracker 5 has no on_start, on_step"),
+    ({"trackers": ["loud"]}, "there is no tracker 'loud': name FILE.py"),
     ({"callback": 5}, "callback is 5: expected a function"),
     ({"steps": 0}, "steps is 0: it must be at least 1"),
     ({"steps": "many"}, "steps is 'many', a str: expected a whole number or None"),

@@ -13,7 +13,6 @@ from run_small import logged, make
 from small import CHAT, PROMPTS, small_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from postgrad import recipes
 from postgrad.cli.settings import config_from_text
 from postgrad.maths.packing import pack
 from postgrad.models import Models, model_set
@@ -22,7 +21,10 @@ from postgrad.models.engine import fuse_weights
 from postgrad.models.kernels import plain
 from postgrad.recipes import hooks, running
 from postgrad.recipes.logged import rounded
+from postgrad.recipes.registry import recipe_module
+from postgrad.recipes.running import start_run
 from postgrad.runs import SampleLog
+from postgrad.runs.tracker import Tracker
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.gc_tuning import seldom_collected
 from postgrad.system.throughput import compiling_pays
@@ -49,12 +51,12 @@ def test_a_step_reads_few_numbers_one_by_one(method, tmp_path):
     recipe, config = config_from_text(f"{method}:words", changes, None)
     counts = []
 
-    class Watch:
-        def stepped(self, step, row, scored):
+    class Watch(Tracker):
+        def on_step(self, step, metrics):
             counts.append(reads.count)
 
     with Reads() as reads:
-        running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run", watch=Watch())
+        start_run(config, tmp_path / "run", trackers=[Watch()])
     steps = [after - before for before, after in zip(counts, counts[1:], strict=False)]
     assert len(steps) == 2 and max(steps) <= MOST_READS
 
@@ -78,7 +80,7 @@ def test_a_short_run_of_the_embedded_model_is_not_compiled(changes, compiled, mo
     monkeypatch.setattr(model_set, "should_compile", lambda *asked: answers.append(compiles(*asked))
                         or answers[-1])
     recipe, config = config_from_text("grpo:words", changes, None)
-    recipes.module(recipe).build(config, running.beginning(config))
+    recipe_module(recipe).build(config, running.model_source(config))
     assert set(answers) == {compiled}
 
 
@@ -274,11 +276,11 @@ def test_a_pass_is_under_way_when_the_rows_of_the_step_before_are_asked_for(tmp_
                "rollouts.max_new_tokens=8", "evaluation.every=0", "save_every=2"]
     recipe, config = config_from_text("grpo:words", changes, None)
 
-    class Watch:
-        def stepped(self, step, row, scored):
+    class Watch(Tracker):
+        def on_step(self, step, metrics):
             seen.append(f"end of {step}")
 
-    run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run", watch=Watch())
+    run = start_run(config, tmp_path / "run", trackers=[Watch()])
     # those of steps 2 and 3 before their checkpoints are begun
     assert seen == ["end of 1", 1, "end of 2", 2, "end of 3", 3]
     assert sorted({row["step"] for row in run.rows("samples")[0]}) == [1, 2, 3]

@@ -148,7 +148,7 @@ def test_eval_as_a_table_as_json_and_as_a_page(tmp_path, capsys):
     found = json.loads(shown(["eval", "tiny-chat", "--task", "words", *FEW, "--json"], capsys))
     assert [row["k"] for row in found["curve"]] == [1, 2, 4]
     assert found["pass@1"] == found["curve"][0]["pass@k"] and found["pass@4"] == found["curve"][2]["pass@k"]
-    again = pg.evaluate("tiny-chat", "words", problems=4, samples=4, max_new_tokens=8, watch=None)
+    again = pg.evaluate("tiny-chat", "words", problems=4, samples=4, max_new_tokens=8, display=False)
     assert {**again, "seconds": 0} == {**found, "seconds": 0}
 
 

@@ -13,7 +13,7 @@ from postgrad.data.tasks import load_task
 from postgrad.data.tasks.questions import quality
 from postgrad.methods import METHODS
 from postgrad.models import Models, ScalarModel, load_model, load_scalar, save_model
-from postgrad.recipes import recipe_for
+from postgrad.recipes.registry import recipe_for
 from postgrad.records import Conversation, Pair
 from postgrad.training.batches import PairBatches
 

@@ -9,9 +9,11 @@ from small import begins, small_model
 
 from postgrad.cli import main
 from postgrad.models import ScalarModel, load_scalar, save_model
-from postgrad.recipes import process, rollouts, running
+from postgrad.recipes import process, rollouts
+from postgrad.recipes.running import resume_run, start_run
 from postgrad.resolve import models as opening
 from postgrad.runs import Run
+from postgrad.runs.tracker import Tracker
 from postgrad.system.settings import settings_from_json
 
 
@@ -72,7 +74,7 @@ def test_a_policy_trains_against_it(trained, method, tmp_path):
                "rollouts.max_new_tokens=40 evaluation.every=0 save_every=2").split()
     config = override(rollouts.RolloutConfig(task="words", method=method, reward=str(trained / "process")),
                       changes)
-    run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
+    run = start_run(config, tmp_path / "run")
     rows, _ = run.rows("metrics")
     assert all(0 < row["reward"] < 1 and row["reward/steps"] >= 1 and row["grad_norm"] > 0 for row in rows)
     samples, _ = run.rows("samples")
@@ -98,16 +100,16 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path):
     small = ("steps=3 save_every=1 replies.problems=6 replies.samples=2 replies.per_step=4 "
              "evaluation.every=0".split())
     config = override(process.words(), small)
-    whole = running.start("process", config, process.build, tmp_path / "whole")
+    whole = start_run(config, tmp_path / "whole")
 
-    class Watch:
-        def stepped(self, step, row, scored):
+    class Watch(Tracker):
+        def on_step(self, step, metrics):
             if step == 2:
                 raise KeyError("cut")
 
     with pytest.raises(KeyError):
-        running.start("process", config, process.build, tmp_path / "cut", watch=Watch())
+        start_run(config, tmp_path / "cut", trackers=[Watch()])
     run = Run.open(tmp_path / "cut")
-    run = running.resume(run, settings_from_json(type(config), run.config), process.build)
+    run = resume_run(run, settings_from_json(type(config), run.config))
     a, b = (load_scalar(r.latest()).state_dict() for r in (run, whole))
     assert all(torch.equal(a[k], b[k]) for k in a) and a["score_head.weight"].any()

@@ -61,7 +61,7 @@ def test_rows_and_a_function(tmp_path, capsys):
     for missing, words in (({}, "given its (task|reward) in Python"),
                            ({"task": QUESTIONS}, "given its reward in Python")):
         with pytest.raises(ValueError, match=rf"{words} .*go on with postgrad.resume\(.*=\.\.\.\)"):
-            pg.resume(run, watch=None, **missing)
+            pg.resume(run, display=False, **missing)
     assert main(["resume", str(run.folder)]) == 2
     said = capsys.readouterr().err.strip()
     assert "go on with postgrad.resume(" in said and "\n" not in said
@@ -69,11 +69,11 @@ def test_rows_and_a_function(tmp_path, capsys):
                           ({"task": [*QUESTIONS[1:], "Say 99."]}, "the task"),
                           ({"reward": [letters]}, "the reward")):
         with pytest.raises(ValueError, match=f"{what} that was handed in is not the one this run began with"):
-            pg.resume(run, watch=None, **given | changed)
+            pg.resume(run, display=False, **given | changed)
     with pytest.raises(ValueError, match="this run found its method by name .*: leave method out"):
-        pg.resume(run, watch=None, method="rloo", **given)
+        pg.resume(run, display=False, method="rloo", **given)
     assert list(run.checkpoints()) == [1] and run.state()["state"] == "failed"  # nothing was touched
-    same(pg.resume(run, watch=None, **given), whole)
+    same(pg.resume(run, display=False, **given), whole)
 
 
 def test_a_row_with_a_function_of_its_own(tmp_path):
@@ -83,14 +83,14 @@ def test_a_row_with_a_function_of_its_own(tmp_path):
     kept = run.info["row"]
     assert kept["constants"]["by"] == 0.5 and kept["functions"]["surrogate"].endswith(".gentle")
     with pytest.raises(ValueError, match="given its method in Python"):
-        pg.resume(run, watch=None, **given)
+        pg.resume(run, display=False, **given)
     for changed, what in ((pg.method(row, by=0.6), r"\(by was 0.5 and is 0.6\)"),
                           (pg.method(row, surrogate=fierce), "the text of surrogate"),
                           (pg.method(row, weigh=pg.METHODS["grpo"].weigh),
                            "weigh was .*token_mean and is .*sequence_mean")):
         with pytest.raises(ValueError, match=f"the row gentle has changed since this run began .*{what}"):
-            pg.resume(run, watch=None, method=changed, **given)
-    same(pg.resume(run, watch=None, method=row, **given), whole)
+            pg.resume(run, display=False, method=changed, **given)
+    same(pg.resume(run, display=False, method=row, **given), whole)
 
 
 def test_a_row_of_a_file_is_found_again_and_refused_once_it_has_changed(tmp_path):
@@ -104,7 +104,7 @@ def test_a_row_of_a_file_is_found_again_and_refused_once_it_has_changed(tmp_path
                             ("loss * by", "loss * by * by", "the text of sur")):
         file.write_text(text.replace(old, new))
         with pytest.raises(ValueError, match=f"the row mine has changed since this run began .*{words}"):
-            pg.resume(run, watch=None)
+            pg.resume(run, display=False)
     file.write_text(text)
     assert main(["resume", str(run.folder), "--json"]) == 0
     same(pg.Run.open(run.folder), whole)
@@ -114,8 +114,8 @@ def test_pairs_and_a_model(tmp_path):
     model = pg.load_model("tiny-chat")
     whole, run = cut(tmp_path, "dpo", model=model, data=PAIRS, pairs={"per_step": 4})
     with pytest.raises(ValueError, match="the data that was handed in is not the one"):
-        pg.resume(run, watch=None, data=[*PAIRS[1:], PAIRS[0]])
-    same(pg.resume(run, watch=None, data=PAIRS), whole)
+        pg.resume(run, display=False, data=[*PAIRS[1:], PAIRS[0]])
+    same(pg.resume(run, display=False, data=PAIRS), whole)
 
 
 def test_the_constants_of_a_changed_row(tmp_path, capsys):

@@ -14,10 +14,11 @@ from postgrad.data.rows import read_conversations
 from postgrad.data.tasks import load_task
 from postgrad.models import Adapted, load_model, load_scalar, save_model
 from postgrad.models.chat import Chat
-from postgrad.recipes import rollouts, running
+from postgrad.recipes import rollouts
 from postgrad.recipes.pipelines.overoptimise import turning
 from postgrad.recipes.preference import PreferenceConfig
 from postgrad.recipes.reward import RewardConfig
+from postgrad.recipes.running import resume_run
 from postgrad.resolve import models as opening
 from postgrad.runs import Run
 from postgrad.system.throughput import repeatable
@@ -81,7 +82,7 @@ def test_a_run_does_not_go_on_against_another_reward_model(reward_run, tmp_path)
         if path != opening.open_folder(reward_run) and path.name == "000003":
             path.rename(tmp_path / "gone")  # the newest sound checkpoint is now an older one
     with pytest.raises(ValueError, match="the reward model .* has changed since this run began"):
-        running.resume(Run.open(tmp_path / "run"), config, rollouts.build)
+        resume_run(Run.open(tmp_path / "run"), config)
 
 
 def test_reward_models_that_cannot_judge(reward_run, tmp_path):

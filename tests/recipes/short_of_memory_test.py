@@ -6,10 +6,10 @@ import torch
 from settings_text import override
 from small import CHAT, small_model
 
-from postgrad import recipes
 from postgrad.cli.settings import config_from_text
 from postgrad.models.hf_model import HFSizes
 from postgrad.recipes.defaults import needs
+from postgrad.recipes.launch import start_training
 from postgrad.recipes.short_of_memory import advice
 from postgrad.records import Prompt
 from postgrad.runs import Run
@@ -34,7 +34,7 @@ def test_a_run_says_where_and_what_to_lower(tmp_path, monkeypatch, place, said):
     monkeypatch.setattr("postgrad.recipes.short_of_memory.available", lambda device: 10 * GB)
     recipe, config = config_from_text("grpo", QUICK)
     with pytest.raises(ValueError, match=f"ran out of memory in {said}.* set (optim|rollouts)[.]") as told:
-        recipes.start(recipe, config, tmp_path / "run")
+        start_training(recipe, config, tmp_path / "run")
     assert isinstance(told.value.__cause__, OutOfMemory)
     assert str(told.value) in Run.open(tmp_path / "run").state()["error"]
 
@@ -107,7 +107,7 @@ def test_what_the_sampler_holds_is_given_back(tmp_path, monkeypatch):
                         lambda optim: held.append(samplers[-1]._decoder))
     for release in ("false", "true"):
         recipe, config = config_from_text("grpo", (*QUICK, f"rollouts.release={release}"))
-        recipes.start(recipe, config, tmp_path / release)
+        start_training(recipe, config, tmp_path / release)
     assert held[0] is not None and held[-1] is None
     rows = [(tmp_path / release / "samples.jsonl").read_text() for release in ("false", "true")]
     assert rows[0] == rows[1]

@@ -7,8 +7,8 @@ from settings_text import override
 from small import CHAT
 
 from postgrad.cli import main
-from postgrad.recipes import rollouts, running
 from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.recipes.running import resume_run, start_run
 from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.resolve.rewards import parse_reward
 from postgrad.rewards.grader import GraderReward, question, quoted, read_score
@@ -83,9 +83,9 @@ def test_a_run_does_not_go_on_by_another_rubric(tmp_path, monkeypatch):
     config = override(RolloutConfig(task="words", reward=f"judge:tiny-chat:{rubric}"), [
         "model=tiny", "steps=1", "evaluation.every=0", "rollouts.prompts=2", "rollouts.prompts_per_step=1",
         "rollouts.group_size=2", "rollouts.max_new_tokens=4"])
-    run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
+    run = start_run(config, tmp_path / "run")
     rubric.write_text("Be long.")
     with pytest.raises(ValueError, match="the rubric .*rubric.txt has changed since this run began"):
-        running.resume(Run.open(run.folder), config, rollouts.build)
+        resume_run(Run.open(run.folder), config)
     rubric.write_text("Be brief.")
-    assert running.resume(Run.open(run.folder), config, rollouts.build).state()["state"] == "done"
+    assert resume_run(Run.open(run.folder), config).state()["state"] == "done"

@@ -75,9 +75,9 @@ def test_a_training_run_stops_with_the_sentence(tmp_path, monkeypatch):
         run.log(2, {"loss": 0.5})
 
     monkeypatch.setattr(running, "train", train)
-    monkeypatch.setattr(running, "hooks", lambda *args: [])
+    monkeypatch.setattr(running, "writer_hooks", lambda *args: [])
     parts = Parts(models=None, chat=None, batches=None, objective=None, optim=None)
     with pytest.raises(RunGone):
-        running.carry_on(first, parts, None)
+        running.train_to_end(first, parts, None)
     assert Run.open(tmp_path / "run").next_step == 1
     assert Run.open(tmp_path / "run").state()["state"] != "failed"

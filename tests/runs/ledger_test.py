@@ -9,11 +9,11 @@ from settings_text import override
 from small import CHAT, small_model
 from studio_small import client, make
 
-from postgrad import recipes
 from postgrad.cli import main
 from postgrad.data.tasks.corpus import documents
 from postgrad.evaluation.perplexity import LENGTH, held_out_text, negative_log_likelihood
 from postgrad.maths.intervals import gain_interval, mean_interval
+from postgrad.recipes.launch import start_training
 from postgrad.recipes.panel import STANDARD, ledger_of, models_of, names_in
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.runs import Run, ledger
@@ -146,7 +146,7 @@ def test_a_run_keeps_its_ledger_and_a_stopped_one_the_same(tmp_path):
 def test_a_panel_that_cannot_be_is_refused_before_the_run_is_made(changes, why, tmp_path):
     config = override(small(RolloutConfig(task="words"), "evaluation.every=1"), changes)
     with pytest.raises(ValueError, match=why):
-        recipes.start("rollouts", config, tmp_path / "run", watch=None)
+        start_training("rollouts", config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -169,7 +169,7 @@ def test_the_command_measures_once_and_shows_first_against_last(run, capsys, mon
 
 
 def test_every_checkpoint_and_another_panel(run):
-    book = ledger_of(str(run), panel="text", problems=2, every=True, watch=None)
+    book = ledger_of(str(run), panel="text", problems=2, every=True, display=False)
     assert [e["step"] for e in book["entries"]] == [0, *Run.open(run).checkpoints()]
     assert [*book["entries"][0]["figures"]] == ["text"] and book["entries"][1:] != book["entries"][:-1]
 
@@ -178,7 +178,7 @@ def test_a_folder_of_runs_is_its_stages_in_order(tmp_path):
     first = run_with(tmp_path / "line" / "one", "evaluation.every=0", "steps=1")
     run_with(tmp_path / "line" / "two", "evaluation.every=0", "steps=1", f"model={first.folder}")
     assert [name for name, _, _ in models_of(str(tmp_path / "line"))] == ["base", "one", "two"]
-    book = ledger_of(str(tmp_path / "line"), panel="text", problems=2, watch=None)
+    book = ledger_of(str(tmp_path / "line"), panel="text", problems=2, display=False)
     assert [e["name"] for e in book["entries"]] == ["base", "one", "two"]
     assert (tmp_path / "line" / "ledger.json").is_file()
 

@@ -87,7 +87,7 @@ def stopped(folder, at, sampler=None, **more):
             raise RuntimeError("killed")
     with pytest.raises(RuntimeError, match="killed"):
         fit(folder, name="stopped", **STEPS, callback=fail, **more)
-    return pg.resume(folder / "stopped", watch=None, sampler=sampler)
+    return pg.resume(folder / "stopped", display=False, sampler=sampler)
 
 
 def test_a_run_ahead_in_process_and_over_the_endpoint_and_after_a_stop_is_one_run(tmp_path):
@@ -102,7 +102,7 @@ def test_a_run_ahead_in_process_and_over_the_endpoint_and_after_a_stop_is_one_ru
         assert equal(alone, there)
         assert equal(alone, stopped(tmp_path, 3, other, **how, **remote_settings(tmp_path / "w", address)))
     with pytest.raises(ValueError, match="samples in its own process"):
-        pg.resume(alone.folder, watch=None, sampler="http://127.0.0.1:1", steps=9)
+        pg.resume(alone.folder, display=False, sampler="http://127.0.0.1:1", steps=9)
 
 
 def goes_far(folder, *changes, lora=0, off=0.0):

@@ -16,12 +16,13 @@ from safetensors.torch import load_file
 
 import postgrad as pg
 from postgrad.models import load_scalar, save_model
+from postgrad.runs.tracker import Tracker
 from postgrad.training.adamw import AdamW
 
 STEPS, LR = 2, 1e-5
 FLOAT = {"bf16": False, "gradient_checkpointing": False, "use_cpu": True}
 QUIET = {"report_to": "none", "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
-OURS = {"watch": None, "steps": STEPS, "lr": LR, "beta2": 0.999, "schedule": "linear", "warmup": 0,
+OURS = {"display": False, "steps": STEPS, "lr": LR, "beta2": 0.999, "schedule": "linear", "warmup": 0,
         "save_every": STEPS,
         "evaluation": {"every": 0}}  # AdamW's beta2 is 0.999 in TRL
 
@@ -95,27 +96,27 @@ def trl(kind: str, model: Path, folder: Path, rows: list[dict], settings: dict, 
     return seen, {k: x.detach().clone() for k, x in trainer.model.state_dict().items() if k in seen.begins}
 
 
-class Kept:
+class Kept(Tracker):
     """Looks on at our run and keeps its rollouts; then it is what TRL generates: each step gets those of
     ours."""
 
     def __init__(self):
         self.steps: list[list] = []
 
-    def stepped(self, step: int, row: dict, scored) -> None:
-        self.steps.append([s.rollout for s in scored])
+    def on_samples(self, step: int, rows: list[dict]) -> None:
+        self.steps.append(rows)
 
-    def examined(self, step: int, row: dict) -> None:
-        raise AssertionError("nothing is examined here")
+    def on_eval(self, step: int, figures: dict) -> None:
+        raise AssertionError("nothing is evaluated here")
 
     def __call__(self, prompts: list, trainer) -> dict:
         waiting: dict[str, list] = {}
-        for rollout in self.steps.pop(0):
-            waiting.setdefault(rollout.prompt.question, []).append(rollout)
+        for row in self.steps.pop(0):
+            waiting.setdefault(row["prompt"], []).append(row)
         rows = [waiting[p[-1]["content"]].pop(0) for p in prompts]
-        return {"prompt_ids": [list(r.prompt_tokens) for r in rows],
-                "completion_ids": [list(r.tokens) for r in rows],
-                "logprobs": [[0.0] * len(r.tokens) for r in rows]}  # of the sampler: read with vLLM alone
+        return {"prompt_ids": [list(row["prompt_token_ids"]) for row in rows],
+                "completion_ids": [list(row["token_ids"]) for row in rows],
+                "logprobs": [[0.0] * len(row["token_ids"]) for row in rows]}  # read with vLLM alone
 
 
 def furthest(a: dict, b: dict) -> float:

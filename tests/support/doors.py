@@ -3,7 +3,7 @@
 import postgrad as pg
 from postgrad.system.throughput import repeatable
 
-TALK = {"evaluation": {"every": 0}, "watch": None, "steps": 2, "save_every": 2}
+TALK = {"evaluation": {"every": 0}, "display": False, "steps": 2, "save_every": 2}
 SMALL = {**TALK, "prompts_per_step": 2, "group_size": 2, "rollouts": {"max_new_tokens": 8}}
 QUESTIONS = [f"Say {n}." for n in range(12)]
 PAIRS = [{"prompt": f"Say {n}.", "chosen": f"{n}, gladly.", "rejected": f"No {n}."} for n in range(24)]

@@ -1,7 +1,9 @@
 """Small pipelines, watchers that cut them, and what must be equal when a cut one has gone on."""
 
 import json
-from contextlib import contextmanager
+
+from postgrad.recipes.pipelines.stages import StageTrackers
+from postgrad.runs.tracker import Tracker
 
 CLOCKS = ("time/", "memory", "seconds", "minutes", "created", "updated")
 
@@ -10,11 +12,12 @@ class Cut(Exception):
     pass
 
 
-class Cutting:
-    """A watcher that raises at the nth thing it sees (a stage that begins, a step, a measurement), or at the
-    first that is not among those it knows."""
+class Cutting(StageTrackers, Tracker):
+    """Raises at the nth thing it is told (a stage that begins, a step, a measurement), or at the first that
+    is not among those it knows."""
 
     def __init__(self, at=None, known=None):
+        super().__init__()
         self.at, self.known, self.seen = at, known, []
 
     def look(self, what):
@@ -22,19 +25,15 @@ class Cutting:
         if len(self.seen) == self.at or self.known is not None and what not in self.known:
             raise Cut(what)
 
-    @contextmanager
-    def stage(self, name, steps):
-        self.look(f"{name} begins")
-        self.name = name
-        yield self
+    def of_stage(self, title, steps):
+        self.look(f"{title} begins")
+        self.name = title
+        return [self]
 
-    def stepped(self, step, row, scored):
+    def on_step(self, step, metrics):
         self.look(f"{self.name} {step}")
 
-    def examined(self, step, row):
-        pass
-
-    def track(self, label):
+    def progress(self, label):
         self.look(label)
         return iter
 

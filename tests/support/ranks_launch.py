@@ -13,8 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from postgrad import recipes
 from postgrad.cli.settings import config_from_text
+from postgrad.recipes.launch import resume_training, start_training
 from postgrad.runs import Follower
 from postgrad.system import processes
 from postgrad.system.signals import Stopped
@@ -37,9 +37,9 @@ def carry_out(job):
     try:
         if "train" in job:
             recipe, config = config_from_text(job["train"], job["changes"])
-            recipes.start(recipe, config, folder, command="a test", callback=stop)
+            start_training(recipe, config, folder, command="a test", callback=stop)
         else:
-            recipes.resume(folder, callback=stop)
+            resume_training(folder, callback=stop)
     except Stopped:
         assert "until" in job
     except processes.Lost:

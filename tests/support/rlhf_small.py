@@ -3,9 +3,9 @@
 import pytest
 from settings_text import override
 
-from postgrad import recipes
-from postgrad.recipes import running
+from postgrad.recipes.running import resume_run, start_run
 from postgrad.runs import Run
+from postgrad.runs.tracker import Tracker
 from postgrad.system.settings import flat_settings
 
 SMALL = {"steps": 3, "save_every": 1, "rollouts.prompts": 6, "rollouts.prompts_per_step": 2,
@@ -22,17 +22,13 @@ def trained(recipe, config, folder, cut=None):
     class Cut(Exception):
         pass
 
-    class Watch:
-        def stepped(self, step, row, scored):
+    class Watch(Tracker):
+        def on_step(self, step, metrics):
             if step == cut:
                 raise Cut
 
-        def examined(self, step, row):
-            pass
-
-    home = recipes.module(recipe)
     if not cut:
-        return running.start(recipe, config, home.build, folder)
+        return start_run(config, folder)
     with pytest.raises(Cut):
-        running.start(recipe, config, home.build, folder, watch=Watch())
-    return running.resume(Run.open(folder), config, home.build)
+        start_run(config, folder, trackers=[Watch()])
+    return resume_run(Run.open(folder), config)

@@ -11,8 +11,9 @@ from postgrad.cli.settings import config_from_text
 from postgrad.maths.credit import scale_rewards
 from postgrad.methods import METHODS, change
 from postgrad.models import load_model
-from postgrad.recipes import rollouts, running
+from postgrad.recipes import rollouts
 from postgrad.recipes.defaults import fitted
+from postgrad.recipes.running import start_run
 from postgrad.records import Verdict
 from postgrad.runs import Run
 from postgrad.training.stats import resolve_deferred
@@ -69,7 +70,7 @@ def test_the_clip_acts_in_a_run(tmp_path):
     """With the row's own schedule the policy leaves its samples, and PPO's ratio leaves 1."""
     _, config = config_from_text("ppo:words", [*SHAPE, "steps=4", "optim.lr=0.003",
                                                "rollouts.max_new_tokens=48"])
-    run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
+    run = start_run(config, tmp_path / "run")
     ratio, clipped = run.curve("ratio_max")[1], run.curve("clip_fraction")[1]
     assert ratio[0] == pytest.approx(1, abs=1e-3) and max(ratio) > 1.2 and max(clipped) > 0
 
@@ -107,7 +108,7 @@ def test_where_all_groups_are_flat_nothing_is_updated_and_the_run_goes_on(tmp_pa
                     "def verify(prompt, text):\n    return 0.0\n")
     _, config = config_from_text("dapo", [f"task={task}", "model=tiny", *SHAPE, "steps=7",
                                           "resample_limit=1"])
-    run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
+    run = start_run(config, tmp_path / "run")
     assert run.summary()["state"] == "done" and run.curve("skipped")[1] == [1.0] * 7
     before, after = (load_model(x).state_dict() for x in ("tiny", run.checkpoints()[7]))
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -169,10 +170,9 @@ def test_rejection_keeps_what_reaches_the_tasks_best(reward, best):
 
 
 def test_rejection_by_a_reward_model_names_what_does_that(tmp_path):
-    from postgrad.recipes import reward
     _, config = config_from_text("reward:questions", ["steps=2", "pairs.drawn=20", "pairs.held_out=4",
                                              "evaluation.every=0"])
-    running.start("reward", config, reward.build, tmp_path / "judge")
+    start_run(config, tmp_path / "judge")
     _, config = config_from_text("rejection:questions", [*SHAPE, f"reward={tmp_path / 'judge'}"])
     with pytest.raises(ValueError, match="a reward model's has no best: train best_of_n"):
         rollouts.build(config, begins("tiny-chat"))
@@ -183,7 +183,7 @@ def test_rejection_by_a_reward_model_names_what_does_that(tmp_path):
 def test_an_examination_of_the_start_finds_no_distance(tmp_path):
     _, config = config_from_text("grpo:words", [*SHAPE, "steps=1", "rollouts.temperature=0.7"])
     config = override(config, ["evaluation.every=1", "evaluation.problems=4", "evaluation.samples=2"])
-    running.start("rollouts", config, rollouts.build, tmp_path / "run")
+    start_run(config, tmp_path / "run")
     rows, _ = Run.open(tmp_path / "run").rows("evals")
     assert rows[0]["step"] == 0 and abs(rows[0]["kl_reply"]) < 1e-3
 

@@ -124,7 +124,7 @@ def test_grpo(row, settings, model, tmp_path):
     task = pg.make_task(PROMPTS, lambda prompt, text: 0.0)
     asked = [{"prompt": list(p.messages)} for p in task.prompts("train", 8, 0)]
     mine = ours(model, row(), tmp_path, task=task, reward=pg.from_trl(variety), prompts_per_step=len(asked),
-                group_size=group, rollouts={"max_new_tokens": 16}, watch=kept)
+                group_size=group, rollouts={"max_new_tokens": 16}, trackers=[kept])
     assert len(kept.steps) == 2 and all(len(step) == group * len(asked) for step in kept.steps)
     theirs = trl("GRPO", model, tmp_path, asked, {"num_generations": group, "max_completion_length": 16,
                                                   **settings,

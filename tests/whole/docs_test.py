@@ -18,11 +18,11 @@ import pytest
 from doc_blocks import LANGUAGES, PAGES, ROOT, anchors, blocks, links, name_of, prose, spans
 
 import docs as made
-from postgrad import recipes
 from postgrad.cli import COMMANDS, main, parser
 from postgrad.cli.settings import config_from_text
 from postgrad.recipes import fit as door
 from postgrad.recipes import measuring
+from postgrad.recipes.registry import STAGED, make_config, recipe_for
 from postgrad.system.settings import flat_settings
 
 SMALL = {  # what makes any training small, where its config has such a key
@@ -152,7 +152,7 @@ def run_command(line):
     if args.command == "train" and not args.show:
         given = [*args.changes, *extra]
         recipe, config = config_from_text(args.recipe, given, args.task)
-        never = recipe in recipes.STAGED or any("every=" in word for word in given)
+        never = recipe in STAGED or any("every=" in word for word in given)
         unseen = {} if never else {"evaluation.every": 0}
         words += [f"{key}={value}" for key, value in (smaller(config, given) | unseen).items()]
     words += FEWER.get(args.command, FEWER.get(f"{args.command} {getattr(args, 'action', '')}", ()))
@@ -166,9 +166,9 @@ def small(monkeypatch):
 
     def small_fit(model, method="grpo", **given):
         row = door.methods.get_method(method) if isinstance(method, str) else method
-        recipe = recipes.recipe_for(row)
+        recipe = recipe_for(row)
         objects = {name: given[name] for name in ("task", "data") if name in given}
-        config = recipes.recipe_config(row.name, recipe, "", {"method": row, **objects})
+        config = make_config(row.name, recipe, "", {"method": row, **objects})
         return fit(model, method, **given | smaller(config, given))
 
     monkeypatch.setattr(door, "fit", small_fit)

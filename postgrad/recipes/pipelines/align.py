@@ -14,10 +14,11 @@ from functools import partial
 from typing import ClassVar
 
 from postgrad.methods import change, get_method
-from postgrad.recipes import preference, recipe_for, reward, rollouts
+from postgrad.recipes import preference, reward, rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.pipelines import quality
 from postgrad.recipes.pipelines.stages import Pipeline, Stage, Step
+from postgrad.recipes.registry import recipe_for
 from postgrad.system.settings import POSITIVE, Settings, setting
 from postgrad.training.batches import Rollouts
 from postgrad.training.optim import OptimSettings

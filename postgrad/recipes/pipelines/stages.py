@@ -20,32 +20,42 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from postgrad import recipes
 from postgrad.data.environments import sampler_for
 from postgrad.data.tasks import reflection
 from postgrad.evaluation import evaluate_task
 from postgrad.evaluation.progress import Progress
-from postgrad.recipes import pick, running
+from postgrad.recipes import pick
 from postgrad.recipes.base import RunConfig
 from postgrad.recipes.defaults import fitted, tokens_for
 from postgrad.recipes.fit import as_given
+from postgrad.recipes.registry import config_for, setting_hint
+from postgrad.recipes.running import resume_saved, start_run
 from postgrad.resolve.models import open_writer
 from postgrad.resolve.tasks import open_task
 from postgrad.runs import Run, check_name
+from postgrad.runs.display import Display, progress
+from postgrad.runs.rows import read_json
+from postgrad.runs.tracker import Tracker
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import atomic_folder, load_json, write_text
 from postgrad.system.options import PickConfig
+from postgrad.system.renamed import renamed_argument, translate_config
 from postgrad.system.settings import Settings, replace_settings, settings_to_json, suggest
 from postgrad.system.user_code import is_record, record
 
 CONVERSATIONS, RATES = "conversations.jsonl", "rates.jsonl"
 COUNTS, MEASURED = "counts.json", "measured"
+FILE, STATE, SUMMARY = "pipeline.json", "state.json", "summary.json"
+FROM_PYTHON = "python"  # the recipe of a pipeline that has no name to find it by
+FIGURES = ("pass@1", "reward", "format", "greedy", "mean_length")
 NAMED = re.compile(r"\{([A-Za-z][^{}]*)\}")  # begins with a letter: \d{3} is a pattern's own
 
 
@@ -72,6 +82,29 @@ def names_in(value) -> Iterator[str]:
         yield from names_in([getattr(value, f.name) for f in fields(value)])
 
 
+class StageTrackers:
+    """The trackers of each stage of a pipeline, and how its measurements show their progress.
+
+    display: each stage has the terminal's display; intro is printed before the first.
+    """
+
+    def __init__(self, trackers: Sequence[Tracker] = (), display: bool = False, intro: str = ""):
+        self.trackers, self.display, self.intro = trackers, display, intro if display else ""
+
+    def print_intro(self) -> None:
+        if self.intro:
+            print(self.intro)
+            self.intro = ""
+
+    def of_stage(self, title: str, steps: int) -> Sequence[Tracker]:
+        self.print_intro()
+        return [*([Display(title, steps)] if self.display else []), *self.trackers]
+
+    def progress(self, label: str) -> Progress:
+        self.print_intro()
+        return partial(progress, label=label) if self.display else iter
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stage:
     """One run of a pipeline, by a config of its recipe. about: what it does, for whoever looks on."""
@@ -89,7 +122,7 @@ class Stage:
         place = folder / self.name
         return (place / "run.json").exists() and Run.open(place).summary()["state"] == "done"
 
-    def carry_out(self, folder: Path, watch, command: str) -> Run:
+    def run_step(self, folder: Path, stages: StageTrackers, command: str) -> Run:
         """The stage's run: started, gone on with, or found done."""
         place, title = folder / self.name, self.about or self.name
         if self.done(folder):
@@ -97,12 +130,9 @@ class Stage:
         if (place / "run.json").exists():
             run = Run.open(place)
             objects = {key: getattr(self.config, key) for key, kept in run.config.items() if is_record(kept)}
-            with watch.stage(title, run.info["steps"]) as eyes:
-                return recipes.resume(place, watch=eyes, **objects)
+            return resume_saved(run, trackers=stages.of_stage(title, run.info["steps"]), **objects)
         config, _ = fitted(placed(self.config, folder))
-        with watch.stage(title, config.steps) as eyes:
-            return running.start(config.recipe, config, recipes.module(config.recipe).build, place,
-                                 command=command, watch=eyes)
+        return start_run(config, place, command=command, trackers=stages.of_stage(title, config.steps))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +148,11 @@ class Data:
     def done(self, folder: Path) -> bool:
         return (folder / self.name / COUNTS).exists()
 
-    def carry_out(self, folder: Path, watch, command: str) -> dict:
+    def run_step(self, folder: Path, stages: StageTrackers, command: str) -> dict:
         if not self.done(folder):
             with atomic_folder(folder / self.name) as made:
-                counts = self.write(placed(self.given, folder), made / CONVERSATIONS, watch.track(self.name))
+                counts = self.write(placed(self.given, folder), made / CONVERSATIONS,
+                                    stages.progress(self.name))
                 write_text(made / COUNTS, json.dumps(counts, indent=1))
         return load_json(folder / self.name / COUNTS)
 
@@ -148,10 +179,10 @@ class Measurement:
     def path(self, folder: Path) -> Path:
         return folder / MEASURED / f"{self.name}.json"
 
-    def carry_out(self, folder: Path, watch, command: str) -> dict:
+    def run_step(self, folder: Path, stages: StageTrackers, command: str) -> dict:
         path = self.path(folder)
         if not path.exists():
-            found = self.figures(placed(self.model, folder), watch.track(f"measuring {self.name}"))
+            found = self.figures(placed(self.model, folder), stages.progress(f"measuring {self.name}"))
             path.parent.mkdir(exist_ok=True)
             write_text(path, json.dumps(found, indent=1))
         return load_json(path)
@@ -207,10 +238,10 @@ class Pipeline:
                 raise ValueError(f"two steps are called {step.name!r}: give one of them another name.")
             known[step.kind].add(step.name)
 
-    def run(self, folder: str | Path, *, watch=None) -> dict:
+    @renamed_argument("watch")
+    def run(self, folder: str | Path, *, display: bool = False, trackers: Sequence[Tracker] = ()) -> dict:
         """Carries it out in a folder, or what is left of it; -> the summary."""
-        from postgrad.recipes.pipelines.carry import carry_out
-        return carry_out(self, Path(folder), watch=watch)
+        return run_pipeline(self, Path(folder), stages=StageTrackers(trackers, display))
 
     def stage_config(self, name: str) -> RunConfig:
         """The config of a stage. name: of the stage, or of a setting of it, "rl.steps"."""
@@ -225,7 +256,7 @@ class Pipeline:
         steps = {(step.kind, step.name): step for step in self.steps}
         for change, value in changes.items():
             config, (name, _, rest) = self.stage_config(change), change.partition(".")
-            config = replace_settings(config, {rest: value}, recipes.known_elsewhere)
+            config = replace_settings(config, {rest: value}, setting_hint)
             steps["run", name] = replace(steps["run", name], config=config)
         return replace(self, steps=tuple(steps.values()))
 
@@ -236,13 +267,98 @@ class Pipeline:
                              else {"model": step.given}} for step in self.steps]
 
 
+# carrying out a pipeline
+
+def run_pipeline(pipeline: Pipeline, folder: Path, *, stages: StageTrackers | None = None, command: str = "",
+                 recipe: str = FROM_PYTHON, config: Settings | None = None) -> dict:
+    """Carries out a pipeline in a folder, or what is left of it; -> its summary.
+
+    recipe, config: saved, so that `postgrad resume` can make the pipeline again.
+    """
+    stages = stages or StageTrackers()
+    save_plan(pipeline, folder, recipe, config, command)
+    remove_partial_steps(folder)
+    done = Done(folder=folder, command=command, seconds=step_seconds(folder))
+    for step in pipeline.steps:
+        began, was_done = time.perf_counter(), step.done(folder)
+        done.add(step, step.run_step(folder, stages, command))
+        if not was_done:
+            done.seconds[f"{step.kind} {step.name}"] = time.perf_counter() - began
+            write_text(folder / STATE, json.dumps({"seconds": done.seconds}, indent=1))
+    summary = {"recipe": pipeline.name, "command": command, "minutes": done.minutes,
+               **(pipeline.summarise or default_summary)(done)}
+    write_text(folder / SUMMARY, json.dumps(summary, indent=1))
+    return summary
+
+
+def save_plan(pipeline: Pipeline, folder: Path, recipe: str, config: Settings | None, command: str) -> None:
+    """Writes pipeline.json, once; another pipeline in the folder is refused."""
+    plan = {"recipe": recipe, "name": pipeline.name, "config": settings_to_json(config) if config else {},
+            "command": command, "steps": pipeline.described()}
+    path = folder / FILE
+    if path.exists():
+        began, now = saved_plan(path), json.loads(json.dumps(plan))
+        if any(began.get(key) != now[key] for key in ("recipe", "config")):
+            raise ValueError(f"{folder} holds a pipeline with other settings: choose another folder with "
+                             f"--run, or go on with `postgrad resume {folder}`.")
+        if recipe in (FROM_PYTHON, "own") and began.get("steps") != now["steps"]:
+            raise ValueError(f"{folder} holds a pipeline with other steps: put back those it began with, or "
+                             "choose another folder.")
+        return
+    if folder.exists() and any(not place.name.startswith(".") for place in folder.iterdir()):
+        raise ValueError(f"{folder} is not empty: choose another folder with --run.")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(plan, indent=1))
+
+
+def saved_plan(path: Path) -> dict:
+    """pipeline.json, settings of version 0.1 under their present names."""
+    plan = read_json(path)
+    if isinstance(config := plan.get("config"), dict):
+        plan["config"] = translate_config(config)
+    for step in plan["steps"] if isinstance(plan.get("steps"), list) else ():
+        if isinstance(step, dict) and isinstance(step.get("settings"), dict):
+            step["settings"] = translate_config(step["settings"])
+    return plan
+
+
+def remove_partial_steps(folder: Path) -> None:
+    """Removes what a killed process left half written: hidden, beside what it was to become."""
+    for place in (*folder.glob(".*"), *folder.glob(f"{MEASURED}/.*")):
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+
+
+def is_unfinished(config: Settings, folder: Path) -> bool:
+    """Whether a pipeline with these settings was started in the folder and has not ended."""
+    path = folder / FILE
+    begun = path.exists() and saved_plan(path).get("config") == settings_to_json(config)
+    return begun and not (folder / SUMMARY).exists()
+
+
+def step_seconds(folder: Path) -> dict[str, float]:
+    path = folder / STATE
+    return dict(read_json(path)["seconds"]) if path.exists() else {}
+
+
+def default_summary(done: Done) -> dict:
+    """A row for each measurement: its figures, and what made the model."""
+    rows = []
+    for name, found in done.measured.items():
+        run = done.runs.get(name)
+        figures = {key: found[key] for wanted in FIGURES for key in (wanted, f"{wanted}_interval")
+                   if found.get(key) is not None}
+        rows.append({"model": name, "made by": run.info.get("method") if run else "",
+                     **figures, "minutes": minutes(run) if run else 0.0})
+    return {"data": done.data, "measured": done.measured, "tables": {"What was measured": rows}}
+
+
 # steps by the names of the command line
 
 def stage(name: str, spec: str, *, about: str = "", **settings) -> Stage:
     """stage("rl", "grpo:words", model="{sft}", steps=20): as `postgrad train grpo:words ...`. task, data and
     reward may be objects, as `postgrad.fit` takes them."""
     objects = {key: as_given(key, settings.pop(key)) for key in ("task", "data", "reward") if key in settings}
-    _, config = recipes.config_for(spec, settings | objects)
+    _, config = config_for(spec, settings | objects)
     return Stage(name=name, config=config, about=about)
 
 

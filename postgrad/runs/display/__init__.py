@@ -5,9 +5,9 @@ characters, one line for each tenth of the way. Text from a model is shown with 
 visible: it can't steer a terminal.
 """
 
-from postgrad.runs.display.live import Display, Watch, progress
+from postgrad.runs.display.live import Display, progress
 from postgrad.runs.display.tables import table
 from postgrad.runs.display.text import clean, duration, figure, is_terminal, plain, sparkline, when
 
-__all__ = ["Display", "Watch", "clean", "duration", "figure", "is_terminal", "plain", "progress", "sparkline",
+__all__ = ["Display", "clean", "duration", "figure", "is_terminal", "plain", "progress", "sparkline",
            "table", "when"]

@@ -9,41 +9,40 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from postgrad.runs.display.text import clean, duration, figure, is_terminal, plain, sparkline
+from postgrad.runs.tracker import Tracker
 from postgrad.system.throughput import throughput_words
 
 SHOWN = {"reward": "reward", "pass@1": "pass@1", "accuracy": "accuracy",
          "held-out accuracy": "held-out accuracy", "length": "length", "kl": "KL", "entropy": "entropy",
          "loss": "loss", "held-out loss": "held-out loss"}
-HELD_OUT = {"pass@1": "pass@1", "accuracy": "held-out accuracy", "loss": "held-out loss"}  # of an examination
+PRINTED = ("data", "steps", "damaged", "worry")  # kinds of events that stand on a line of their own
+HELD_OUT = {"pass@1": "pass@1", "accuracy": "held-out accuracy", "loss": "held-out loss"}  # of an evaluation
 STOPPING = "stopping after this step, with a checkpoint; Ctrl-C again stops at once, without one"
 
 
-class Display:
-    """The face of one stage of training.
+class Display(Tracker):
+    """The terminal's tracker: a live panel, or plain lines in a pipe.
 
-    with Display(None, "grpo on words", steps=40) as display:
-        display.update(3, {"reward": 0.41, "kl": 0.01}, sample={"prompt": "2+3?", "text": "5", "score": 1.0,
-            "reason": "right"})
-        display.eval({"step": 5, "pass@1": 0.52})
-    console: a rich Console, a file, or None for standard output. steps 0: of unknown length.
-        A resumed run simply updates from
-    a later step: the time that is left is reckoned from the steps seen here.
+    Display("grpo on words", steps=40): a rich Console, a file, or None for standard output as `console`;
+    steps 0: of unknown length. intro: printed at the start. The time that is left is reckoned from the steps
+    seen here, so that a resumed run begins at a later step.
     """
 
-    def __init__(self, console=None, title: str = "", steps: int = 0, *, quiet: bool = False,
-                 clock: Callable[[], float] = time.monotonic):
+    def __init__(self, title: str = "", steps: int = 0, console=None, *, intro: str = "",
+                 quiet: bool = False, clock: Callable[[], float] = time.monotonic):
         self.file = getattr(console, "file", console) or sys.stdout
         self.console = console if hasattr(console, "print") else None
         self.title, self.steps, self.clock = clean(title).replace("\n", " "), steps, clock
+        self.intro = intro
         self.quiet = quiet or bool(getattr(console, "quiet", False))
         self.terminal = not self.quiet and is_terminal(self.file)
         self.series: dict[str, list[float]] = {}
-        self.step, self.first, self.said, self.sample, self.live = 0, None, -1, None, None
+        self.step, self.first, self.last_line, self.sample, self.live = 0, None, -1, None, None
         self.notice = ""
-        self.news = False  # an examination that no line has told of
+        self.unprinted_eval = False
         self.began = self.last = clock()
 
-    def __enter__(self) -> Display:
+    def on_start(self, config: Mapping) -> None:
         self.began = self.last = self.clock()
         if self.terminal:
             from rich.console import Console
@@ -52,27 +51,40 @@ class Display:
             self.console = self.console or Console(file=self.file)
             self.live = Live(get_renderable=self.panel, console=self.console, refresh_per_second=4)
             self.live.start()
-        return self
+        if self.intro and not self.quiet:
+            print(self.intro, file=self.file)
 
-    def __exit__(self, kind, *_) -> None:
-        if self.live:
-            self.live.stop()
-        elif not self.quiet and (self.said != self.step or self.news) and (self.step or not kind):
-            plain(self.file, self.line("stopped" if kind else "done"))
-        if not self.quiet and not self.live and (speed := self.speed()):
-            plain(self.file, f"{self.title}: " * bool(self.title) + speed)
-
-    def update(self, step: int, metrics: Mapping[str, float], sample: Mapping | None = None) -> None:
-        """A step has ended. sample: {"prompt", "text", "score", "reason"},
-        the last one given stays on show."""
+    def on_step(self, step: int, metrics: Mapping[str, float]) -> None:
         if self.first is None:
             self.first = step - 1
-        self.step, self.last, self.sample = step, self.clock(), sample or self.sample
+        self.step, self.last = step, self.clock()
         self._note({k: v for k, v in metrics.items() if k != "pass@1"})
         tenth = 10 * step // self.steps if self.steps else -1
         if not self.terminal and not self.quiet and tenth > 10 * (step - 1) // max(self.steps, 1):
-            self.said, self.news = step, False
+            self.last_line, self.unprinted_eval = step, False
             plain(self.file, self.line())
+
+    def on_samples(self, step: int, rows: Sequence[Mapping]) -> None:
+        """One of them is shown until the next step."""
+        self.sample = rows[len(rows) // 2]
+
+    def on_eval(self, step: int, figures: Mapping) -> None:
+        found = {label: figures[name] for name, label in HELD_OUT.items() if name in figures}
+        self._note(found)
+        self.unprinted_eval = self.unprinted_eval or bool(found)
+
+    def on_event(self, kind: str, text: str, step: int | None, data: Mapping) -> None:
+        if kind in PRINTED and not self.quiet:
+            print(text, file=sys.stderr)
+
+    def on_end(self, state: str, error: str | None) -> None:
+        if self.live:
+            self.live.stop()
+        elif not self.quiet and (self.last_line != self.step or self.unprinted_eval) and (
+                self.step or state == "done"):
+            plain(self.file, self.line("done" if state == "done" else "stopped"))
+        if not self.quiet and not self.live and (speed := self.speed()):
+            plain(self.file, f"{self.title}: " * bool(self.title) + speed)
 
     def stopping(self) -> None:
         """Somebody has pressed Ctrl-C: the panel says what will happen, or a line of its own does.
@@ -85,12 +97,6 @@ class Display:
                 os.write(sys.stderr.fileno(), f"{STOPPING}\n".encode())
             except (OSError, ValueError):  # a stream without a descriptor, as in a notebook
                 plain(sys.stderr, STOPPING)
-
-    def eval(self, row: Mapping) -> None:
-        """An examination has ended: what it found on held-out problems, pairs or texts joins the panel."""
-        found = {label: row[name] for name, label in HELD_OUT.items() if name in row}
-        self._note(found)
-        self.news = self.news or bool(found)
 
     def _note(self, values: Mapping) -> None:
         for name, value in values.items():
@@ -160,40 +166,6 @@ class Display:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-class Watch:
-    """A run's eyes: what the loop reports, on the display. with Watch("grpo", 40) as watch: ..."""
-
-    def __init__(self, title: str, steps: int, console=None, intro: str = ""):
-        self.display = Display(console, title=title, steps=steps)
-        self.intro = intro
-
-    def __enter__(self) -> Watch:
-        self.display.__enter__()
-        return self
-
-    def __exit__(self, *error) -> None:
-        self.display.__exit__(*error)
-
-    def stepped(self, step: int, row: Mapping, scored: Sequence) -> None:
-        sample = None
-        if scored:
-            s = scored[len(scored) // 2]
-            sample = {"prompt": s.rollout.prompt.question, "text": s.rollout.text, "score": s.verdict.score,
-                      "reason": s.verdict.reason}
-        self.display.update(step, row, sample)
-
-    def examined(self, step: int, row: Mapping) -> None:
-        self.display.eval(row)
-
-    def begin(self) -> None:
-        """Everything has been checked: what there is to say of the run is said."""
-        if self.intro:
-            print(self.intro, file=self.display.file)
-
-    def stopping(self) -> None:
-        self.display.stopping()
 
 
 def progress(items: Iterable, label: str, total: int | None = None, *, file=None, after: float = 2.0,

@@ -14,12 +14,12 @@ import difflib
 import re
 from dataclasses import replace
 
-from postgrad.runs.explain.metric import EVAL, ROLLOUTS, Metric, Worry
+from postgrad.runs.explain.metric import EVAL, ROLLOUTS, Limit, Metric
 from postgrad.runs.explain.reflection import REFLECTION
 from postgrad.runs.explain.special import SPECIAL
 from postgrad.runs.explain.usual import USUAL
 
-__all__ = ["METRICS", "Metric", "Worry", "explain"]
+__all__ = ["METRICS", "Metric", "Limit", "explain"]
 
 _PARTS = {  # parts of verdicts that mean the same in every task that has them
     "correct": "The share of samples whose answer is right by the reading that is paid.",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Worry:
-    """Above which number a run says so, once, in which unit, and with what advice."""
+class Limit:
+    """Above which value a run warns, once; in which unit, with what advice."""
 
     above: float
     unit: str
@@ -18,7 +18,7 @@ class Worry:
 class Metric:
     """One entry: `meaning` in one sentence, `healthy` says what to expect and what to worry about.
 
-    worry: None where no one number fits.
+    limit: None where no one number fits.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Metric:
     healthy: str
     formula: str
     source: str
-    worry: Worry | None = None
+    limit: Limit | None = None
 
     def __str__(self) -> str:
         return (f"{self.name}: {self.meaning}\n  healthy: {self.healthy}\n  formula: {self.formula}\n"

@@ -1,6 +1,6 @@
 """What only some runs log: episodes, critics, pairs, reward and process models, best-of-n."""
 
-from postgrad.runs.explain.metric import EVAL, PAIRS, ROLLOUTS, STEPS, TRAIN, Metric, Worry
+from postgrad.runs.explain.metric import EVAL, PAIRS, ROLLOUTS, STEPS, TRAIN, Limit, Metric
 
 SPECIAL = (
     Metric(
@@ -84,7 +84,7 @@ SPECIAL = (
                 "true quality turned at 5 to 12 without a leash, and was highest at 2 to 3 with one: above 4 "
                 "it worries. That is for replies of 7 to 35 tokens: longer ones travel further in sum.",
         formula="mean over samples of the sum over tokens of logp - ref_logp", source=ROLLOUTS,
-        worry=Worry(above=4.0, unit="nats a reply", advice="from here on the true quality has been seen to "
+        limit=Limit(above=4.0, unit="nats a reply", advice="from here on the true quality has been seen to "
                     "fall against a reward model; measure it, or raise kl.coef")),
     Metric(
         name="kl_coefficient", meaning="The weight of the KL in the reward at this step.",

@@ -1,6 +1,6 @@
 """What nearly every run logs: scores, lengths, distances, the update and the clock."""
 
-from postgrad.runs.explain.metric import CLOCK, EVAL, ROLLOUTS, TRAIN, Metric, Worry
+from postgrad.runs.explain.metric import CLOCK, EVAL, ROLLOUTS, TRAIN, Limit, Metric
 
 USUAL = (
     Metric(
@@ -78,7 +78,7 @@ USUAL = (
                 "never written it goes to 1 or 2, with a low KL weight or none further. Above 3, or at a "
                 "jump, an update was too large: look at the samples.",
         formula="mean over tokens of k3 = exp(-d) - 1 + d, with d = logp - ref_logp", source=TRAIN,
-        worry=Worry(above=3.0, unit="nats a token", advice="look at the samples; where they have fallen "
+        limit=Limit(above=3.0, unit="nats a token", advice="look at the samples; where they have fallen "
                     "apart, lower optim.lr or raise kl.coef")),
     Metric(
         name="kl_k1", meaning="The plain estimate of the same distance as kl, which may come out below zero.",

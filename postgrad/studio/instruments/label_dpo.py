@@ -62,7 +62,7 @@ def train_on_labels(labels: str) -> JsonDict:
     from postgrad.recipes.fit import fit
     pairs = labelled_pairs(labels)
     with tempfile.TemporaryDirectory() as folder:
-        run = fit(MODEL, "dpo", data=pairs, run=Path(folder) / "dpo", watch=None, steps=STEPS, lr=RATE,
+        run = fit(MODEL, "dpo", data=pairs, run=Path(folder) / "dpo", display=False, steps=STEPS, lr=RATE,
                   pairs={"per_step": PER_STEP}, seed=0, evaluation={"every": 0})
         return {"pairs": len(pairs), "steps": STEPS, "before": measure_replies(MODEL),
                 "after": measure_replies(str(run.folder))}

@@ -15,7 +15,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 
-from postgrad import recipes
+from postgrad.recipes.registry import (
+    PIPELINES,
+    config_for,
+    recipe_module,
+    recipe_named,
+    recipe_names,
+    setting_hint,
+    split_spec,
+)
 from postgrad.studio.json_types import JsonDict, Values
 from postgrad.system.parse import parse_settings
 from postgrad.system.settings import Configurable, Settings, configurables_of, flat_settings
@@ -29,13 +37,13 @@ def recipe_menu() -> list[JsonDict]:
     [("words", ...)], ...}"""
     from postgrad.methods import METHODS
     found = []
-    for name in recipes.names():
-        recipe, row = recipes.recipe_of(name)
-        home = recipes.module(recipe)
+    for name in recipe_names():
+        recipe, row = recipe_named(name)
+        home = recipe_module(recipe)
         settings = [(key, docstring_summary(made)) for key, made in home.SETTINGS.items()]
         found.append({"name": name, "about": row.about if row else docstring_summary(home),
                       "settings": settings,
-                      "own": name in METHODS, "pipeline": name in recipes.PIPELINES})
+                      "own": name in METHODS, "pipeline": name in PIPELINES})
     order = ["grpo", "ppo", "dpo", "sft", "reward"]
     return sorted(found,
                   key=lambda row: (row["pipeline"], order.index(row["name"]) if row["name"] in order else 9))
@@ -48,8 +56,8 @@ def docstring_summary(thing) -> str:
 
 def starting_config(spec: str):
     """The config that a form begins with: a named setting's, or the defaults with a task of one's own."""
-    name, setting = recipes.divided(spec)
-    return recipes.config_for(spec, {} if setting or name in recipes.PIPELINES else {"task": OWN})[1]
+    name, setting = split_spec(spec)
+    return config_for(spec, {} if setting or name in PIPELINES else {"task": OWN})[1]
 
 
 def setting_text(value) -> str:
@@ -120,7 +128,7 @@ def fitted_memory(config) -> Values:
         shape = size_of(config.model).shape
     except (ValueError, OSError):
         return config, "", None  # what is wrong is said by the config, or when the run starts
-    if shape is None or not hasattr(config, "method") or config.recipe in recipes.PIPELINES:
+    if shape is None or not hasattr(config, "method") or config.recipe in PIPELINES:
         return config, chosen, None
     made = needs(config, shape)
     return config, chosen, {part: getattr(made, part) for part in (*PARTS, "peak")}
@@ -154,15 +162,15 @@ def plan_command(spec: str, given: Mapping[str, str], folder: str) -> JsonDict:
         return {"words": [], "command": "", "changes": {}, "error": str(error), "memory": None,
                 "chosen": ""}
     # then the task has to be said, unless there is data instead
-    bare = not setting and name not in recipes.PIPELINES
+    bare = not setting and name not in PIPELINES
     changes = {key: text for key, text in given.items() if key in start and (
         text.lower() not in ("", "none") if bare and key == "task" else text != setting_text(start[key]))}
     error, needs, chosen = None, None, ""
     try:
         base = starting_config(spec)
         typed = parse_settings(type(base), [f"{key}={text}" for key, text in changes.items()],
-                               configurables_of(base), recipes.known_elsewhere)
-        made = recipes.config_for(spec, typed)[1]
+                               configurables_of(base), setting_hint)
+        made = config_for(spec, typed)[1]
         config = flat_settings(made)
         check_models(made)
         _, chosen, needs = fitted_memory(made)

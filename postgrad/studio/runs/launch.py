@@ -136,7 +136,7 @@ async def resume_run(request: Request) -> Response:
 
 def resume_in_process(root: Path, name: str) -> None:
     """Goes on with a run; a stage of a pipeline goes on with its pipeline."""
-    from postgrad import recipes
+    from postgrad.recipes.launch import saved_pipeline
     folder = existing_run_folder(root, name)
     run = Run.open(folder)
     if run.alive():
@@ -144,7 +144,7 @@ def resume_in_process(root: Path, name: str) -> None:
     if run.state()["state"] == "done":
         raise ValueError(f"{name} is done: there is nothing left to do.")
     up = "/".join(run_id_parts(name)[:-1])
-    target = up if up and recipes.pipeline_in(folder.parent) else name
+    target = up if up and saved_pipeline(folder.parent) else name
     # the last one may be leaving
     processes.start_process(root, target, ["resume", shell_path(root / target)], anew=False, patience=20.0)
 

@@ -25,7 +25,7 @@ def test_the_harness_says_what_eval_says(capsys):
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["harness"].startswith("lm-eval 0.4")
     for row, name in zip(found["tasks"], ("words", "arithmetic"), strict=True):
-        said = pg.evaluate("tiny-chat", name, problems=30, samples=1, watch=None)
+        said = pg.evaluate("tiny-chat", name, problems=30, samples=1, display=False)
         assert (row["task"], row["metric"], row["problems"]) == (f"postgrad_{name}", "strict", 30)
         assert row["value"] == pytest.approx(said["greedy"], abs=1e-12)
         assert row["interval"][0] < row["value"] < row["interval"][1]

@@ -9,12 +9,12 @@ from pipeline_small import cut_everywhere, left_in
 from rlhf_small import SMALL as FEW
 from settings_text import override
 
-from postgrad import recipes
 from postgrad.cli import main
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.mixed import part_of
 from postgrad.recipes.difficulty import read_rates
+from postgrad.recipes.launch import start_pipeline
 from postgrad.recipes.pipelines.r1 import write_chains
 from postgrad.recipes.pipelines.stages import Stage
 from postgrad.runs import Run
@@ -40,7 +40,7 @@ def quickly():
     """Small collections, short replies, a checkpoint at every step: what pipelines leave to the recipes."""
     few = {k: v for k, v in FEW.items() if k not in ("steps", "seed", "head.heads")}
     few |= {"rows_per_step": 4, "examples": 16, "method.epochs": 1, "method.minibatches": 2}
-    start = Stage.carry_out
+    start = Stage.run_step
 
     def small(self, *args):
         known = flat_settings(self.config)
@@ -49,13 +49,13 @@ def quickly():
         return start(self, *args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stage, "carry_out", small)
+        patch.setattr(Stage, "run_step", small)
         yield
 
 
-def carried_out(name, folder, watch=None):
+def carried_out(name, folder, stages=None):
     recipe, config = config_from_text(name, SMALL[name])
-    return recipes.start(recipe, config, folder, watch=watch, command=f"postgrad train {name}")
+    return start_pipeline(recipe, config, folder, stages=stages, command=f"postgrad train {name}")
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ LONG = ("instruct", "oversight", "r1", "expert-iteration")  # the steps of the o
                                   for name in SMALL])
 def test_cut_at_everything_it_does_it_ends_the_same(name, whole, tmp_path):
     folder, summary = whole(name)
-    cuts = cut_everywhere(lambda watch: carried_out(name, tmp_path / "cut", watch))
+    cuts = cut_everywhere(lambda stages: carried_out(name, tmp_path / "cut", stages))
     steps = json.loads((tmp_path / "cut/pipeline.json").read_text())["steps"]
     trained = [Run.open(tmp_path / "cut" / step["name"]).info["steps"] for step in steps
                if step["kind"] == "run"]

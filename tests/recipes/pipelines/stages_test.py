@@ -6,14 +6,15 @@ import pytest
 from pipeline_small import Cut, Cutting, cut_everywhere, left_in
 
 import postgrad as pg
-from postgrad import recipes
 from postgrad.cli import main
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.evaluation import evaluate_task
 from postgrad.maths.noise import seed_of
-from postgrad.recipes import running
 from postgrad.recipes.defaults import fitted
+from postgrad.recipes.launch import resume_training, start_training
+from postgrad.recipes.pipelines.stages import run_pipeline
+from postgrad.recipes.running import start_run
 from postgrad.resolve.models import open_model
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
@@ -50,7 +51,7 @@ def test_steps_build_on_each_other_and_the_summary_has_a_row_for_each_measuremen
 
 def test_cut_anywhere_it_goes_on_to_the_same_bits(tmp_path):
     small().run(tmp_path / "whole")
-    cuts = cut_everywhere(lambda watch: small().run(tmp_path / "cut", watch=watch))
+    cuts = cut_everywhere(lambda stages: run_pipeline(small(), tmp_path / "cut", stages=stages))
     assert cuts == ["sft begins", "sft 1", "sft 2", "measuring sft", "kept", "again begins", "again 1",
                     "rl begins", "rl 1", "rl 2", "measuring rl"]
     assert left_in(tmp_path / "cut") == left_in(tmp_path / "whole")
@@ -58,12 +59,12 @@ def test_cut_anywhere_it_goes_on_to_the_same_bits(tmp_path):
 
 def test_what_is_done_is_not_done_again(tmp_path):
     with pytest.raises(Cut):
-        small().run(tmp_path / "a", watch=Cutting(6))
+        run_pipeline(small(), tmp_path / "a", stages=Cutting(6))
     seen = Cutting()
-    small().run(tmp_path / "a", watch=seen)
+    run_pipeline(small(), tmp_path / "a", stages=seen)
     assert seen.seen[0] == "again begins"
     again = Cutting()
-    small().run(tmp_path / "a", watch=again)
+    run_pipeline(small(), tmp_path / "a", stages=again)
     assert again.seen == []
 
 
@@ -72,7 +73,7 @@ def test_half_written_files_of_a_killed_process_are_swept_away(tmp_path):
     folder.mkdir()
     (folder / ".pipeline.json.tmp-7").write_text("{")
     with pytest.raises(Cut):
-        small().run(folder, watch=Cutting(5))
+        run_pipeline(small(), folder, stages=Cutting(5))
     (folder / ".kept-x").mkdir()
     (folder / "measured/.rl.json.tmp-9").write_text("{")
     small().run(folder)
@@ -101,7 +102,7 @@ def test_braces_of_a_pattern_name_no_step(tmp_path):
 
 def test_another_pipeline_in_the_folder_is_refused(tmp_path):
     with pytest.raises(Cut):
-        small().run(tmp_path / "a", watch=Cutting(1))
+        run_pipeline(small(), tmp_path / "a", stages=Cutting(1))
     other = small().changed({"rl.steps": 3})
     with pytest.raises(ValueError, match="holds a pipeline with other steps"):
         other.run(tmp_path / "a")
@@ -112,7 +113,7 @@ def test_another_pipeline_in_the_folder_is_refused(tmp_path):
     with pytest.raises(ValueError, match="'lr.steps' names no stage of mine: .* Did you mean 'rl'"):
         small().changed({"lr.steps": 3})
     with pytest.raises(ValueError, match=r"go on there, with pipeline.run\("):
-        recipes.resume(tmp_path / "a")
+        resume_training(tmp_path / "a")
 
 
 OWN = """
@@ -145,7 +146,7 @@ def test_a_function_handed_in_goes_on_too(tmp_path):
     made = pg.Pipeline(name="own reward", steps=[pg.stage(
         "rl", "grpo", task=["Say a.", "Say b."], reward=lambda prompt, text: float(len(text)), **RL)])
     with pytest.raises(Cut):
-        made.run(tmp_path / "a", watch=Cutting(2))
+        run_pipeline(made, tmp_path / "a", stages=Cutting(2))
     made.run(tmp_path / "a")
     assert Run.open(tmp_path / "a/rl").summary()["state"] == "done"
 
@@ -154,14 +155,14 @@ def by_hand(folder, stages):
     """The runs of a pipeline without it: each started by its recipe, one after another."""
     for name, config in stages:
         config, _ = fitted(config)
-        running.start(config.recipe, config, recipes.module(config.recipe).build, folder / name)
+        start_run(config, folder / name)
 
 
 def test_align_is_what_its_stages_are_by_themselves(tmp_path):
     """The figures of the pipeline, to the digit, from nothing but recipes and `evaluate`."""
     changes = "pairs=16 reward_steps=2 collections=1 problems=4 samples=1 methods=simpo".split()
     config, _ = fitted(config_from_text("align", changes)[1])
-    summary = recipes.start("align", config, tmp_path / "a")
+    summary = start_training("align", config, tmp_path / "a")
     drawn = ["steps=2", "pairs.drawn=16", "pairs.held_out=3"]
     exam = ["evaluation.every=1", "evaluation.problems=4", "evaluation.samples=4"]
     by_hand(tmp_path / "b", [

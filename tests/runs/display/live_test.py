@@ -49,13 +49,16 @@ def visible(text):
 
 def trained(file, steps=40, **options):
     clock = Clock()
-    with Display(file, "grpo on words", steps, clock=clock, **options) as display:
-        for step in range(1, steps + 1):
-            clock.now += 2.0
-            sample = {"prompt": f"question {step}?", "text": EVIL, "score": step % 2, "reason": "right"}
-            display.update(step, {"reward": step / 100, "kl": 0.01, "loss": 0.3, "lr": 1e-4}, sample)
-            if step % 10 == 0:
-                display.eval({"step": step, "pass@1": step / 50})
+    display = Display("grpo on words", steps, file, clock=clock, **options)
+    display.on_start({})
+    for step in range(1, steps + 1):
+        clock.now += 2.0
+        sample = {"prompt": f"question {step}?", "text": EVIL, "score": step % 2, "reason": "right"}
+        display.on_step(step, {"reward": step / 100, "kl": 0.01, "loss": 0.3, "lr": 1e-4})
+        display.on_samples(step, [sample])
+        if step % 10 == 0:
+            display.on_eval(step, {"pass@1": step / 50})
+    display.on_end("done", None)
     return display
 
 
@@ -74,18 +77,21 @@ def test_piped_it_is_one_plain_line_for_each_tenth(monkeypatch):
 @pytest.mark.parametrize(("steps", "first", "lines"), [(3, 1, 3), (1000, 1, 10), (40, 35, 2), (7, 1, 7)])
 def test_piped_lines_for_short_long_and_resumed_runs(steps, first, lines):
     file = io.StringIO()
-    with Display(file, "t", steps) as display:
-        for step in range(first, steps + 1):
-            display.update(step, {"loss": 1.0})
+    display = Display("t", steps, file)
+    display.on_start({})
+    for step in range(first, steps + 1):
+        display.on_step(step, {"loss": 1.0})
+    display.on_end("done", None)
     assert len(file.getvalue().splitlines()) == lines
     assert file.getvalue().splitlines()[-1].startswith(f"t: step {steps}/{steps} (100 %)")
 
 
 def test_a_stop_in_the_middle_is_told():
     file = io.StringIO()
-    with pytest.raises(KeyboardInterrupt), Display(file, "t", 100) as display:
-        display.update(5, {"loss": 1.0})
-        raise KeyboardInterrupt
+    display = Display("t", 100, file)
+    display.on_start({})
+    display.on_step(5, {"loss": 1.0})
+    display.on_end("stopped", "by SIGINT")
     assert file.getvalue().startswith("t: stopped, step 5/100 (5 %)")
 
 
@@ -98,7 +104,7 @@ def test_what_ctrl_c_will_do_stands_in_the_panel_or_on_a_line(capfd):
     words = "stopping after this step, with a checkpoint; Ctrl-C again stops at once"
     assert words in visible(file.getvalue())
     assert capfd.readouterr().err == "", "the panel alone: a line would tear it"
-    Display(io.StringIO(), "t", 100).stopping()
+    Display("t", 100, io.StringIO()).stopping()
     assert capfd.readouterr().err.startswith("stopping after this step")
 
 
@@ -135,14 +141,15 @@ def test_a_live_panel_starts_ends_and_gives_the_cursor_back():
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1
     assert "40/40" in visible(text) and not re.search(r"\x1b\]0|\x07|\x1b\[2J", text)
     file = Terminal()
-    with pytest.raises(ValueError, match="oh"), Display(file, "t", 3):
-        raise ValueError("oh")
+    display = Display("t", 3, file)
+    display.on_start({})
+    display.on_end("failed", "ValueError: oh")
     assert file.getvalue().endswith("\x1b[?25h"), "also when training fails"
 
 
 def test_time_left_is_reckoned_from_the_steps_seen_here():
     clock = Clock()
-    display = Display(io.StringIO(), "t", 100, clock=clock)
+    display = Display("t", 100, io.StringIO(), clock=clock)
     assert display.left() is None
     clock.now = 30.0  # resumed after step 90: three steps in 30 seconds
     display.first, display.step, display.last = 90, 93, 30.0

@@ -7,13 +7,13 @@ from statistics import fmean
 import pytest
 import torch
 
-from postgrad import recipes
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.maths import surrogate
 from postgrad.methods import METHODS, describe_row, method
 from postgrad.recipes.base import Evaluation
 from postgrad.recipes.counts import data_counts
+from postgrad.recipes.launch import start_training
 from postgrad.resolve.models import open_model
 from postgrad.runs import Run
 from postgrad.runs.doctor import diagnose
@@ -28,7 +28,7 @@ SMALL = ["rollouts.prompts=40", "rollouts.prompts_per_step=3", "rollouts.group_s
 def trained(folder, *changes, **given):
     folder.mkdir(exist_ok=True)
     recipe, config = config_from_text("grpo:words", [*SMALL, *changes])
-    return recipes.start(recipe, replace(config, **given), folder / "run")
+    return start_training(recipe, replace(config, **given), folder / "run")
 
 
 def names(run):

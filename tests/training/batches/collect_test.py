@@ -62,8 +62,8 @@ def test_the_python_door_tells_too_unless_it_is_to_be_silent(capsys):
     pg.compare("tiny-chat", "tiny", task="arithmetic", **SMALL)
     said = capsys.readouterr().err
     assert "tiny-chat on arithmetic: " in said and "tiny on arithmetic: " in said
-    pg.evaluate("tiny-chat", "arithmetic", **SMALL, watch=None)
-    pg.compare("tiny-chat", "tiny", task="arithmetic", **SMALL, watch=None)
+    pg.evaluate("tiny-chat", "arithmetic", **SMALL, display=False)
+    pg.compare("tiny-chat", "tiny", task="arithmetic", **SMALL, display=False)
     assert capsys.readouterr().err == ""
 
 

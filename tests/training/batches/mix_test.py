@@ -152,18 +152,19 @@ def test_what_is_left_out_or_cut_is_counted(files):
     ({"a.jsonl": 0.25, "b.jsonl": 0.75}, 0.25), (["a.jsonl", "b.jsonl"], 0.75),
     ([(talks("a", 30), 0.25), ("b.jsonl", 0.75)], 0.25)])
 def test_the_door_from_python(data, share, files):
-    run = pg.fit("tiny", "sft", data=data, run=files / "run", watch=None, steps=1, rows_per_step=8, holdout=0)
+    run = pg.fit("tiny", "sft", data=data, run=files / "run", display=False, steps=1, rows_per_step=8,
+                 holdout=0)
     kept = json.loads((files / "run/run.json").read_text())["data"]["sources"]
     assert [(s["rows"], s["share"]) for s in kept] == [(30, share), (10, 1 - share)]
     assert any("imitated" in row["text"] for row in run.rows("events")[0])
 
 
 def test_a_changed_file_of_several_is_refused(files):
-    pg.fit("tiny", "sft", data="a.jsonl:0.5,b.jsonl:0.5", run=files / "run", watch=None, steps=1)
+    pg.fit("tiny", "sft", data="a.jsonl:0.5,b.jsonl:0.5", run=files / "run", display=False, steps=1)
     with open(files / "b.jsonl", "a") as file:
         file.write(json.dumps(talks("c", 1)[0]) + "\n")
     with pytest.raises(ValueError, match=r"data a.jsonl:0.5,b.jsonl:0.5 has changed since this run began"):
-        pg.resume(files / "run", steps=2, watch=None)
+        pg.resume(files / "run", steps=2, display=False)
 
 
 def test_a_line_of_sources_is_cut_and_goes_on(files):

@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from small import CHAT, small_model
 from torch.distributed import HashStore
 
-from postgrad import recipes
 from postgrad.cli.settings import config_from_text
 from postgrad.models import save_model
+from postgrad.recipes.launch import start_training
 from postgrad.recipes.running import check_division
 from postgrad.system.processes import group, missing
 from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
@@ -269,7 +269,7 @@ def test_a_model_is_not_divided_among_ranks_that_share_a_gpu(tmp_path, monkeypat
     recipe, config = config_from_text("sft", ["model=nowhere", "shard=true", "device=cuda", "task=words"])
     with pytest.raises(ValueError, match="shard=true wants a GPU for each rank, and there are 2 ranks and 1 "
                                          "GPU here: start no more ranks than GPUs"):
-        recipes.start(recipe, config, tmp_path / "run")
+        start_training(recipe, config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     for change in ({"device": "cpu"}, {"optim": replace(config.optim, shard=False)}):
         check_division(replace(config, **change))

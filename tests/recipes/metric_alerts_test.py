@@ -3,10 +3,11 @@
 import pytest
 
 from postgrad.cli import main
+from postgrad.recipes.metric_alerts import MetricAlerts, metric_limits
 from postgrad.recipes.rollouts import RolloutConfig
-from postgrad.recipes.worries import Worries, worries_of
 from postgrad.runs import Run
-from postgrad.runs.explain import METRICS, Worry, explain
+from postgrad.runs.explain import METRICS, Limit, explain
+from postgrad.runs.tracker import RunTrackers
 
 SMALL = ["steps=3", "save_every=1", "rollouts.prompts=4", "rollouts.prompts_per_step=2",
          "rollouts.group_size=2", "rollouts.max_new_tokens=6", "evaluation.every=0"]
@@ -20,29 +21,29 @@ FAR = {"README's example with lr=1e-3": (4.1, 54), "ppo against a reward model, 
 
 
 def test_the_limits_fit_what_was_measured():
-    token, reply = METRICS["kl"].worry.above, METRICS["kl_reply"].worry.above
+    token, reply = METRICS["kl"].limit.above, METRICS["kl_reply"].limit.above
     assert all(kl is None or kl < token for kl, _ in HEALTHY.values())
     assert all(kl is None or kl > token for kl, _ in FAR.values())
     judged = [kl for name, (_, kl) in HEALTHY.items() if "example" not in name]
     assert max(judged) < reply < min(kl for _, kl in FAR.values())
     for name, limit in (("kl", "3"), ("kl_reply", "4")):
-        assert f"{METRICS[name].worry.above:g}" == limit and limit in explain(name).healthy
+        assert f"{METRICS[name].limit.above:g}" == limit and limit in explain(name).healthy
 
 
-def test_a_kl_per_reply_worries_where_a_model_judges():
+def test_a_kl_per_reply_has_a_limit_where_a_model_judges():
     for reward in (None, "number", lambda p, t: 1.0):
-        assert worries_of(RolloutConfig(task="words", reward=reward)).keys() == {"kl"}
+        assert metric_limits(RolloutConfig(task="words", reward=reward)).keys() == {"kl"}
     for model in ("runs/reward", "judge:models/judge", ["number", "runs/reward"]):
-        assert worries_of(RolloutConfig(task="words", reward=model)).keys() == {"kl", "kl_reply"}
-    assert worries_of(object()).keys() == {"kl"}
+        assert metric_limits(RolloutConfig(task="words", reward=model)).keys() == {"kl", "kl_reply"}
+    assert metric_limits(object()).keys() == {"kl"}
 
 
-LOW = {"kl": Worry(above=1e-12, unit="nats a token", advice="look")}
+LOW = {"kl": Limit(above=1e-12, unit="nats a token", advice="look")}
 
 
 def crossed(tmp_path, monkeypatch, words=()):
     """A run whose KL is over the limit as soon as it has moved."""
-    monkeypatch.setattr("postgrad.recipes.hooks.worries_of", lambda config: LOW)
+    monkeypatch.setattr("postgrad.recipes.running.metric_limits", lambda config: LOW)
     return main(["train", "grpo:arithmetic", *SMALL, *words, "--run", str(tmp_path / "run")])
 
 
@@ -54,19 +55,16 @@ def test_a_run_says_once_that_a_limit_is_crossed(tmp_path, monkeypatch, capsys):
     assert len(said) == len(events) == 1 and said[0] == events[0]["text"]
     first = next(row["step"] for row in run.rows("metrics")[0] if row["kl"] > 1e-12)
     assert said[0].startswith(f"step {first}: kl is ") and "nats a token, over 1e-12: look (" in said[0]
-    Worries(run, LOW, aloud=True)(4, {"kl": 5.0})
-    assert capsys.readouterr().err == "", "a run that goes on does not say it again"
+    before = len(run.rows("events")[0])
+    MetricAlerts(RunTrackers(run), LOW).on_step(4, {"kl": 5.0})
+    assert len(run.rows("events")[0]) == before, "a run that goes on does not say it again"
 
 
 @pytest.mark.parametrize("row", [{}, {"kl": 2.9}, {"kl_reply": 99.0}, {"kl": float("nan")}])
-def test_below_the_limit_nothing_is_said(row, tmp_path, capsys):
-    class Quiet:
-        @staticmethod
-        def rows(name):
-            return [], 0
-
-    Worries(Quiet(), {"kl": METRICS["kl"].worry}, aloud=True)(1, row)
-    assert capsys.readouterr().err == ""
+def test_below_the_limit_nothing_is_said(row, tmp_path):
+    run = Run.create(tmp_path / "run", recipe="sft", config={}, steps=1)
+    MetricAlerts(RunTrackers(run), {"kl": METRICS["kl"].limit}).on_step(1, row)
+    assert run.rows("events")[0] == []
 
 
 def test_json_output_keeps_it_in_the_events(tmp_path, monkeypatch, capsys):

@@ -1,0 +1,70 @@
+"""Starts and resumes trainings by name: runs and pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from postgrad.recipes.defaults import fitted
+from postgrad.recipes.pipelines.stages import StageTrackers, run_pipeline, saved_plan
+from postgrad.recipes.registry import STAGED, config_class, recipe_module
+from postgrad.recipes.running import resume_saved, start_run
+from postgrad.runs import Follower, Run
+from postgrad.runs.tracker import Tracker
+from postgrad.system import processes
+from postgrad.system.settings import Settings, settings_from_json
+
+
+def start_pipeline(recipe: str, config: Settings, folder: Path, *, command: str = "",
+                   stages: StageTrackers | None = None) -> dict:
+    """Carries out a pipeline in the folder; -> its summary."""
+    if processes.started() > 1:
+        raise ValueError(f"{recipe} is several trainings and goes on in one process: leave torchrun out, "
+                         "or train its stages one by one with `torchrun ... -m postgrad train`.")
+    config, _ = fitted(config)
+    return run_pipeline(recipe_module(recipe).pipeline(config), folder, stages=stages, command=command,
+                     recipe=recipe, config=config)
+
+
+def start_training(recipe: str, config: Settings, folder: Path, *, command: str = "",
+                   trackers: Sequence[Tracker] = ()) -> Run | Follower | dict:
+    """A new run in the folder; a pipeline gives its summary."""
+    if recipe in STAGED:
+        return start_pipeline(recipe, config, folder, command=command, stages=StageTrackers(trackers))
+    return start_run(config, folder, command=command, trackers=trackers)
+
+
+def saved_pipeline(folder: Path) -> dict | None:
+    """pipeline.json of the folder; None where it holds no pipeline."""
+    path = folder / "pipeline.json"
+    if not path.exists():
+        return None
+    started = saved_plan(path)
+    if not isinstance(started.get("command"), str) or not isinstance(started.get("config"), dict):
+        raise ValueError(f"{path} does not say what was started: restore the file from a copy.")
+    if started.get("recipe") == "python":
+        raise ValueError(f"the pipeline in {folder} was made in Python and has no name to find it by: go on "
+                         f"there, with pipeline.run({str(folder)!r}).")
+    if started.get("recipe") not in [*STAGED]:
+        raise ValueError(f"{folder} was made by a pipeline {started.get('recipe')!r:.60}, which this version "
+                         "does not have.")
+    return started
+
+
+def resume_pipeline(folder: Path, stages: StageTrackers | None = None) -> dict:
+    """Goes on with the pipeline in the folder; -> its summary."""
+    started = saved_pipeline(folder)
+    assert started is not None, f"{folder} holds no pipeline"
+    config = settings_from_json(config_class(started["recipe"]), started["config"])
+    return start_pipeline(started["recipe"], config, folder, stages=stages, command=started["command"])
+
+
+def resume_training(folder: Path, *, steps: int | None = None, sampler: str | None = None,
+                    trackers: Sequence[Tracker] = (), **objects: object) -> Run | Follower | dict:
+    """Goes on with the run (as `resume_saved`) or the pipeline in the folder."""
+    if saved_pipeline(folder):
+        if steps is not None or sampler is not None:
+            raise ValueError(f"{folder} is a pipeline, whose stages have settings of their own: resume one "
+                             f"of its runs, {folder}/STAGE.")
+        return resume_pipeline(folder, StageTrackers(trackers))
+    return resume_saved(Run.open(folder), steps=steps, sampler=sampler, trackers=trackers, **objects)

@@ -1,0 +1,182 @@
+"""Trackers: who is told of a run while it is trained.
+
+A run has a list of them. The run folder is the first, the terminal's display another;
+`fit(trackers=[...])` and `postgrad train --track FILE.py` add more.
+
+    class Best(Tracker):
+        def on_eval(self, step, figures):
+            print(step, figures["pass@1"])
+
+A tracker that raises ends the run as failed: the exception is passed on as it is, so that a tracker can also
+stop a run. Of several processes the first alone has trackers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+from postgrad.runs.folder import Run
+from postgrad.runs.follower import Follower
+from postgrad.system.plugins import Registry, is_file_spec, load_from_file
+from postgrad.system.settings import suggest
+
+Metrics = Mapping[str, float]
+Row = Mapping[str, object]
+
+
+@runtime_checkable
+class Tracker(Protocol):
+    """What a run tells. Subclass it and define the hooks you need; the others do nothing.
+
+    Hooks are called in the training process, between two steps, in this order: on_start; on_eval of step 0;
+    for each step on_step, on_samples (methods that sample), on_eval (where the step is evaluated); on_end.
+    """
+
+    def on_start(self, config: Row) -> None:
+        """Everything is built and checked. config: as in config.json; a resumed run starts again."""
+        return None
+
+    def on_step(self, step: int, metrics: Metrics) -> None:
+        """An optimizer step has ended. metrics: its line in metrics.jsonl."""
+        return None
+
+    def on_eval(self, step: int, figures: Row) -> None:
+        """An evaluation has ended; step 0 is before training. figures: its line in evals.jsonl."""
+        return None
+
+    def on_samples(self, step: int, rows: Sequence[Row]) -> None:
+        """Every sample of a step: id, prompt, text, score, reason, parts, finished, token_ids,
+        prompt_token_ids."""
+        return None
+
+    def on_event(self, kind: str, text: str, step: int | None, data: Row) -> None:
+        """Something to tell besides numbers: a skipped step, a metric past its limit, a note on the data."""
+        return None
+
+    def on_end(self, state: str, error: str | None) -> None:
+        """The run is done, stopped or failed; error says why it was not done."""
+        return None
+
+
+HOOKS = ("on_start", "on_step", "on_eval", "on_samples", "on_event", "on_end")
+
+
+class CallbackTracker(Tracker):
+    """callback(step, metrics) after each step."""
+
+    def __init__(self, callback: Callable[[int, dict[str, float]], None]):
+        self.callback = callback
+
+    def on_step(self, step: int, metrics: Metrics) -> None:
+        self.callback(step, dict(metrics))
+
+
+class FolderTracker(Tracker):
+    """The run folder: metrics.jsonl, evals.jsonl, events.jsonl and status.json. (`SampleLog` writes
+    samples.jsonl a step later, with what is known of each token.)"""
+
+    def __init__(self, run: Run | Follower):
+        self.run = run
+
+    def on_start(self, config: Row) -> None:
+        self.run.status("running")
+
+    def on_step(self, step: int, metrics: Metrics) -> None:
+        self.run.log(step, metrics)
+
+    def on_eval(self, step: int, figures: Row) -> None:
+        assert isinstance(self.run, Run), "the process that writes evaluates"
+        self.run.log_eval(step, figures)
+
+    def on_event(self, kind: str, text: str, step: int | None, data: Row) -> None:
+        self.run.event(kind, text, step, **data)
+
+    def on_end(self, state: str, error: str | None) -> None:
+        self.run.status(state, error=error)
+
+
+class RunTrackers:
+    """The trackers of a run, its folder first, as the training loop logs to them."""
+
+    def __init__(self, run: Run | Follower, trackers: Iterable[Tracker] = ()):
+        self.run = run
+        self.trackers: list[Tracker] = [FolderTracker(run), *trackers]
+
+    @property
+    def next_step(self) -> int:
+        return self.run.next_step
+
+    def start(self) -> None:
+        self._tell("on_start", self.run.config)
+
+    def log(self, step: int, metrics: Metrics) -> None:
+        self._tell("on_step", step, metrics)
+
+    def log_eval(self, step: int, figures: Row) -> None:
+        self._tell("on_eval", step, figures)
+
+    def log_samples(self, step: int, make_rows: Callable[[], Sequence[Row]]) -> None:
+        """make_rows is called where a tracker listens: of hundreds of samples rows take their time."""
+        if any(type(tracker).on_samples is not Tracker.on_samples for tracker in self.trackers):
+            self._tell("on_samples", step, make_rows())
+
+    def event(self, kind: str, text: str, step: int | None = None, **data: object) -> None:
+        self._tell("on_event", kind, text, step, data)
+
+    def repeat_event(self, kind: str, text: str) -> None:
+        """An event that the folder has already, to the other trackers."""
+        for tracker in self.trackers[1:]:
+            _call(tracker, "on_event", kind, text, None, {})
+
+    def end(self, state: str, error: str | None = None) -> None:
+        """Every tracker is told, also where one of them raises."""
+        raised: list[Exception] = []
+        for tracker in self.trackers:
+            try:
+                _call(tracker, "on_end", state, error)
+            except Exception as fault:  # noqa: BLE001 - raised below
+                raised.append(fault)
+        if raised:
+            raise raised[0]
+
+    def _tell(self, hook: str, *what: object) -> None:
+        for tracker in self.trackers:
+            _call(tracker, hook, *what)
+
+
+def _call(tracker: Tracker, hook: str, *what: object) -> None:
+    try:
+        getattr(tracker, hook)(*what)
+    except Exception as error:
+        if not isinstance(tracker, FolderTracker):
+            name = type(tracker).__name__
+            error.add_note(f"raised by {hook} of tracker {name}: mend it, and resume the run")
+        raise
+
+
+# trackers by name
+
+TRACKERS: Registry[Callable[[], Tracker] | Tracker] = Registry("tracker")
+
+
+def register_tracker(name: str, tracker: Callable[[], Tracker] | Tracker) -> Callable[[], Tracker] | Tracker:
+    """Adds a tracker by name: an object, or a class or function without arguments that makes one."""
+    return TRACKERS.register(name, tracker)
+
+
+def open_tracker(spec: object) -> Tracker:
+    """A tracker by name, FILE.py (which defines `tracker`), FILE.py:NAME, or as an object or its class."""
+    found = spec
+    if isinstance(spec, str):
+        found = load_from_file(spec, "tracker") if is_file_spec(spec) else TRACKERS.find(spec)
+        if found is None:
+            raise ValueError(f"there is no tracker {spec!r}: name FILE.py, which defines `tracker`, or one "
+                             f"that a package registers.{suggest(spec, [*TRACKERS]) if [*TRACKERS] else ''}")
+    if isinstance(found, type) or callable(found) and not isinstance(found, Tracker):
+        found = found()
+    if missing := [hook for hook in HOOKS if not callable(getattr(found, hook, None))]:
+        raise ValueError(f"tracker {spec!r:.80} has no {', '.join(missing)}: subclass postgrad.Tracker, "
+                         "whose hooks do nothing, and define those you need.")
+    assert isinstance(found, Tracker)
+    return found

@@ -1,0 +1,79 @@
+"""Trackers: the example of the docs by object, by file and by name; a tracker that raises."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from doors import QUESTIONS, fit, letters
+
+import postgrad as pg
+from postgrad.cli import main
+from postgrad.runs.tracker import HOOKS, TRACKERS, open_tracker
+
+HOME = Path(__file__).resolve().parents[2]
+EXAMPLE = HOME / "examples/own_tracker.py"
+SMALL = ("steps=2 save_every=2 rollouts.prompts_per_step=2 rollouts.group_size=2 rollouts.max_new_tokens=8 "
+         "evaluation.every=2 evaluation.problems=2 evaluation.samples=2").split()
+
+
+def test_the_page_has_the_example_as_it_is():
+    """And it is one file of at most 30 lines."""
+    (code,) = re.findall(r"```python\n(.*?)```", (HOME / "docs/trackers.md").read_text(), flags=re.DOTALL)
+    example = EXAMPLE.read_text()
+    assert len(example.splitlines()) <= 30 and len(code.splitlines()) <= 30
+    assert code.rpartition("tracker =")[0].strip() in example
+    for hook in HOOKS:
+        assert f"`{hook}(" in (HOME / "docs/trackers.md").read_text()
+
+
+def test_from_the_command_line_and_from_python(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "grpo:arithmetic", *SMALL, "--run", "runs/a", "--track", str(EXAMPLE)]) == 0
+    best = json.loads(Path("best.json").read_text())
+    rows = pg.Run.open("runs/a").rows("evals")[0]
+    assert [row["step"] for row in rows] == [0, 2] and best["pass@1"] == max(row["pass@1"] for row in rows)
+    assert f"done: best at step {best['step']}" in capsys.readouterr().out
+    mine = sys.modules["postgrad_tracker_own_tracker"].BestSoFar
+    monkeypatch.setattr(TRACKERS, "entries", {})
+    pg.register_tracker("best", mine)
+    for given in ("best", str(EXAMPLE), f"{EXAMPLE}:BestSoFar", mine, mine()):
+        assert type(open_tracker(given)).__name__ == "BestSoFar"
+    fit(tmp_path, "nano", task="arithmetic", trackers=["best"], display=False,
+        evaluation={"every": 2, "problems": 2, "samples": 2})
+    assert capsys.readouterr().out.startswith("done: best at step ")
+
+
+def test_one_that_raises_is_named(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "broken.py"
+    file.write_text("import postgrad\n\n\nclass Broken(postgrad.Tracker):\n"
+                    "    def on_step(self, step, metrics):\n"
+                    "        metrics['no such metric']\n\n\ntracker = Broken()\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "grpo:arithmetic", *SMALL, "--run", "runs/a", "--track", str(file)]) == 2
+    assert ("postgrad: KeyError: 'no such metric' (raised by on_step of tracker Broken: mend it, and resume "
+            "the run)." in capsys.readouterr().err)
+    assert pg.Run.open("runs/a").state()["state"] == "failed"
+    assert main(["resume", "runs/a", "--json"]) == 0
+
+
+def test_all_are_told_of_the_end_also_where_one_raises(tmp_path):
+    ends = []
+
+    class Loud(pg.Tracker):
+        def on_end(self, state, error):
+            ends.append((state, error))
+            raise LookupError("at the end")
+
+    with pytest.raises(LookupError, match="at the end"):
+        fit(tmp_path, "nano", task=QUESTIONS, reward=letters, trackers=[Loud(), Loud()])
+    assert ends == [("done", None)] * 2 and pg.Run.open(tmp_path / "run").state()["state"] == "done"
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    (5, "tracker 5 has no on_start, on_step, on_eval"), ("nobody", "there is no tracker 'nobody'"),
+    ("nowhere.py", "there is no file 'nowhere.py'"), (object(), "subclass postgrad.Tracker")])
+def test_what_is_no_tracker(given, words):
+    with pytest.raises(ValueError, match=words):
+        open_tracker(given)
