@@ -106,8 +106,8 @@ def load(name):
     return Task(name=name, about="the larger of two numbers", prompts=prompts, verify=number_in_form,
                 gold=lambda prompt: think("", prompt.answer))
 '''
-FAMILY = '''    "afternorm": Family(classes="Olmo2", config_defaults={"max_position_embeddings": 2048},
-                        norms=AFTER),
+FAMILY = '''    "layered": Family(classes="StableLm", config_defaults={"max_position_embeddings": 2048}, norm="layer",
+                      norm_bias=True),  # its norms subtract the mean
 '''
 FAMILY_CHECK = '''
 import torch
@@ -115,12 +115,12 @@ from dataclasses import replace
 from postgrad.training.memory import parameters
 from postgrad.models import load_model, save_model
 from postgrad.models.decoder import Decoder
-from postgrad.models.families import Parts
+from postgrad.models.families import Architecture
 from postgrad.resolve.models import load
 from postgrad.records import Prompt
 from postgrad.sampling import LocalSampler, Sampling
 tiny = load("tiny-chat")
-config = replace(tiny.net.config, parts=Parts(model_type="afternorm"))
+config = replace(tiny.net.config, architecture=Architecture(model_type="layered"))
 model = Decoder(config).start(torch.Generator().manual_seed(0))
 (group,) = LocalSampler(model, tiny.chat).sample([Prompt.ask("Hi")], 4, Sampling(max_new_tokens=12), 0)
 for r in group:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from postgrad.system.files import error_text, load_json
+from postgrad.system.plugins import load_plugins
 
 # Where the norms of a layer stand, and what Hugging Face calls them there.
 BEFORE = {"before_attention": "input_layernorm", "before_mlp": "post_attention_layernorm"}
@@ -71,6 +72,24 @@ FAMILIES = {
     "olmo2": Family(classes="Olmo2", config_defaults={"max_position_embeddings": 2048, "rms_norm_eps": 1e-5},
                     bias_by_config=True, norms=AFTER, qk_norm="projection"),
 }
+
+
+def register_family(model_type: str, family: Family) -> Family:
+    """Adds a family from outside, for as long as the process lives; a plugin calls it (system/plugins.py)."""
+    if model_type in BUILT_IN:
+        raise ValueError(f"there is a built-in family {model_type!r}: give yours another model_type.")
+    FAMILIES[model_type] = family
+    return family
+
+
+def find_family(model_type: object) -> Family | None:
+    """The family of a config.json's model_type, those of plugins too; None where the decoder has none."""
+    if str(model_type) not in FAMILIES:
+        load_plugins()
+    return FAMILIES.get(str(model_type))
+
+
+BUILT_IN = frozenset(FAMILIES)
 SCALINGS = {"linear": ("factor",), "dynamic": ("factor",),
             "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")}
 KINDS = {"sliding_attention", "full_attention"}
@@ -155,11 +174,11 @@ class Config:
         """From a config.json. A setting that would change the result and is not built in is refused,
         not ignored."""
         raw = read_config_json(path)
-        if str(kind := raw.get("model_type")) not in FAMILIES:
+        if (family := find_family(kind := raw.get("model_type"))) is None:
             raise ValueError(f"{path}: model_type is {kind!r:.60}; the decoder reads {', '.join(FAMILIES)}, "
                              "and only for those are there figures of memory.")
         try:
-            return cls._of(FAMILIES[kind].config_defaults | raw)
+            return cls._of(family.config_defaults | raw)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 

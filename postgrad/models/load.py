@@ -14,7 +14,7 @@ from torch import Tensor
 
 from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Merged
-from postgrad.models.families import FAMILIES, Config, read_config_json
+from postgrad.models.families import Config, find_family, read_config_json
 from postgrad.models.heads import ScalarModel
 from postgrad.models.hf_model import HFModel, load_hf_model
 from postgrad.models.layer import stored_tensors
@@ -156,7 +156,7 @@ def _filled(folder: Path, listed: dict[str, StoredTensor], device: str, dtype: t
             divide: Divide | None) -> Decoder:
     """The decoder that config.json describes, with the weights of these files; what does not fit is named."""
     raw = read_config_json(folder / "config.json")
-    if str(raw.get("model_type")) not in FAMILIES:
+    if find_family(raw.get("model_type")) is None:
         return load_hf_model(folder, raw, device, dtype, beside=(SCORE,))
     config = Config.read(folder / "config.json")
     wanted = {tensor.name: tensor.shape for tensor in stored_tensors(config)}
