@@ -541,7 +541,7 @@ def watched_training(sampler: list[str], folder: Path) -> dict:
     step of the weights (off), and off those of the next step's weights (stale)."""
     from postgrad.cli.settings import config_from_text
     from postgrad.recipes.launch import start_training
-    from postgrad.recipes.samplers import Served
+    from postgrad.recipes.samplers import Served, row_logp
     off: dict[int, list[float]] = {}
     stale: dict[int, list[float]] = {}
     check, before = Served.check, []
@@ -549,7 +549,7 @@ def watched_training(sampler: list[str], folder: Path) -> dict:
     def watched(source, step, behind):
         rows = list(source.sampler.spot_checks.get(step, []))
         for apart_by, those in ((off, rows), (stale, before)):
-            again_all = source.logp(source.policy, those) if those else ()
+            again_all = row_logp(source.config, source.policy, those) if those else ()
             for row, again in zip(those, again_all, strict=True):
                 apart_by.setdefault(step, []).extend(abs(a - b) for a, b in zip(row.logp, again, strict=True))
         before[:] = rows

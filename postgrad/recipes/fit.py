@@ -20,6 +20,7 @@ from postgrad.resolve.models import Model, load
 from postgrad.runs import Run as Folder
 from postgrad.runs.display import Display
 from postgrad.runs.tracker import CallbackTracker, Tracker, open_tracker
+from postgrad.sampling import Sampler
 from postgrad.system import processes
 from postgrad.system.renamed import renamed_argument
 
@@ -110,15 +111,15 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
 
 
 @renamed_argument("watch")
-def resume(run: str | Path | Folder, *, steps: int | None = None, sampler: str | None = None,
+def resume(run: str | Path | Folder, *, steps: int | None = None, sampler: Sampler | str | None = None,
            display: bool = True, trackers: Sequence[Tracker | str] = (), callback: Callback | None = None,
            **objects) -> Run:
     """Goes on with a run to the same result as if it had never stopped.
 
     steps: another length than it began with: a finished run is trained further, with the learning rate of a
-    run of so many steps. sampler: the addresses of its samplers now. display, trackers, callback: as in
-    `fit`. objects: what was passed as an object and has no name (task, data, reward, method), once more;
-    another is refused.
+    run of so many steps. sampler: the addresses of its samplers now, or the object that it was given.
+    display, trackers, callback: as in `fit`. objects: what was passed as an object and has no name (task,
+    data, reward, method), once more; another is refused.
     """
     opened = Folder.open(run.folder if isinstance(run, Folder) else Path(run))
     recipe, made = opened.started()

@@ -11,6 +11,7 @@ from postgrad.recipes.registry import STAGED, config_class, recipe_module
 from postgrad.recipes.running import resume_saved, start_run
 from postgrad.runs import Follower, Run
 from postgrad.runs.tracker import Tracker
+from postgrad.sampling import Sampler
 from postgrad.system import processes
 from postgrad.system.settings import Settings, settings_from_json
 
@@ -59,7 +60,7 @@ def resume_pipeline(folder: Path, stages: StageTrackers | None = None) -> dict:
     return start_pipeline(started["recipe"], config, folder, stages=stages, command=started["command"])
 
 
-def resume_training(folder: Path, *, steps: int | None = None, sampler: str | None = None,
+def resume_training(folder: Path, *, steps: int | None = None, sampler: Sampler | str | None = None,
                     trackers: Sequence[Tracker] = (), **objects: object) -> Run | Follower | dict:
     """Goes on with the run (as `resume_saved`) or the pipeline in the folder."""
     if saved_pipeline(folder):

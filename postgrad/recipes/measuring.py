@@ -25,9 +25,11 @@ from postgrad.recipes.fit import Source, as_given
 from postgrad.records import Reward
 from postgrad.resolve.models import Model, open_writer
 from postgrad.resolve.rewards import parse_reward, split_model_names
+from postgrad.resolve.samplers import make_sampler
 from postgrad.resolve.tasks import open_task
 from postgrad.runs.display import progress
-from postgrad.sampling import LocalSampler, Sampling
+from postgrad.sampling import LocalSampler, Sampler, Sampling, TokenSampler
+from postgrad.sampling.checked import CheckedSampler
 from postgrad.system.renamed import renamed_argument
 
 
@@ -35,7 +37,8 @@ class Measured:
     """The same problems for every model that is measured: a task, who judges it, and how many replies."""
 
     def __init__(self, task, reward, problems: int, samples: int, split: str, seed: int,
-                 max_new_tokens: int | None, temperature: float, device: str, display: bool):
+                 max_new_tokens: int | None, temperature: float, device: str, display: bool,
+                 sampler: Sampler | str | None = None):
         if min(problems, samples) < 1:
             raise ValueError(f"problems {problems} and samples {samples} must be at least 1.")
         self.task, self.reward = open_task(as_given("task", task), reward), as_given("reward", reward)
@@ -43,7 +46,7 @@ class Measured:
         if not self.prompts:
             raise ValueError(f"task {self.task.name} has no problems in its {split} part: choose another.")
         self.samples, self.seed, self.device, self.display = samples, seed, device, display
-        self.max_new_tokens, self.temperature = max_new_tokens, temperature
+        self.max_new_tokens, self.temperature, self.sampler = max_new_tokens, temperature, sampler
 
     def open(self, model: Source) -> Model:
         if isinstance(model, Model):
@@ -66,12 +69,19 @@ class Measured:
             named[name] = parse_reward(given).open_alone(self.task, model.chat, self.device)
         return named
 
+    def open_sampler(self, model: Model) -> TokenSampler:
+        if self.sampler is None:
+            return LocalSampler(model.net, model.chat)
+        own, shape = make_sampler(self.sampler, model.net, model.chat), model.net.config
+        return CheckedSampler(own, model.chat, positions=shape.max_position_embeddings,
+                              vocabulary=shape.vocab_size)
+
     def draw(self, model: Model, reward: Reward, greedy: bool):
         """The replies of a model, judged; every problem has to fit the model with its reply."""
         asked = self.max_new_tokens
         tokens = tokens_for(self.task, model.net) if asked is None else asked
         settings = Sampling(max_new_tokens=tokens, temperature=self.temperature)
-        sampler = sampler_for(self.task, LocalSampler(model.net, model.chat))
+        sampler = sampler_for(self.task, self.open_sampler(model))
         sampler.check(self.prompts, settings)
         return draw_samples(self.task, sampler, self.prompts, samples=self.samples, settings=settings,
                             seed=self.seed, greedy=greedy, reward=reward,
@@ -86,7 +96,8 @@ def tracked(display: bool, model: Model, task: Task) -> Progress:
 @renamed_argument("watch")
 def evaluate(model: Source, task, *, reward=None, rank_by=None, problems: int = 200, samples: int = 8,
              split: str = "test", seed: int = 0, max_new_tokens: int | None = None, temperature: float = 1.0,
-             greedy: bool = True, device: str = "cpu", display: bool = True) -> dict:
+             greedy: bool = True, device: str = "cpu", display: bool = True,
+             sampler: Sampler | str | None = None) -> dict:
     """How good a model is at a task, and what more samples buy.
 
     Flat figures, each with its interval (pass@1, greedy, reward, distinct-2 ...), and `curve`: a row for
@@ -96,11 +107,11 @@ def evaluate(model: Source, task, *, reward=None, rank_by=None, problems: int = 
     evaluate(run, "words", samples=64, rank_by="runs/reward"); evaluate("tiny-chat", prompts,
     reward=my_reward). reward: who judges, as in `fit`. rank_by: reward or process models that choose the best
     of several samples; each alone. max_new_tokens: by default as the task says, else by the model's size.
-    display: progress is printed once it has taken two seconds.
+    display: progress is printed once it has taken two seconds. sampler: one of yours, as in `fit`.
     """
     began = time.perf_counter()
     asked = Measured(task, reward, problems, samples, split, seed, max_new_tokens, temperature, device,
-                     display)
+                     display, sampler)
     opened = asked.open(model)
     rankers, scorer = asked.rankers(rank_by, opened), asked.open_reward(opened)
     drawn = asked.draw(opened, scorer, greedy)

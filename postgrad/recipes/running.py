@@ -28,6 +28,7 @@ from postgrad.runs import Follower, Run, RunGone, SampleLog, Saves, check_name
 from postgrad.runs.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.runs.display import Display
 from postgrad.runs.tracker import RunTrackers, Tracker
+from postgrad.sampling import Sampler
 from postgrad.system import processes
 from postgrad.system.files import error_text
 from postgrad.system.gc_tuning import seldom_collected
@@ -128,7 +129,8 @@ def saved_config(run: Run, objects: Mapping[str, object]):
     objects = match_objects(run, objects)
     first = run.folder / "start"  # a model that was passed as an object moves with the run
     model = {"model": str(first)} if first.is_dir() else {}
-    return settings_from_json(config_class(recipe), run.config | model, objects)
+    remote = {"remote": {**run.config["remote"], "sampler": None}} if given_sampler(run) else {}
+    return settings_from_json(config_class(recipe), run.config | model | remote, objects)
 
 
 def match_objects(run: Run, objects: Mapping[str, object]) -> dict[str, object]:
@@ -149,17 +151,29 @@ def match_objects(run: Run, objects: Mapping[str, object]) -> dict[str, object]:
     return {name: objects[name] for name in needed}
 
 
-def resume_saved(run: Run, *, steps: int | None = None, sampler: str | None = None,
+def given_sampler(run: Run) -> Mapping[str, str] | None:
+    """The record of a sampler that was passed as an object."""
+    remote = run.config.get("remote")
+    sampler = remote.get("sampler") if isinstance(remote, Mapping) else None
+    return sampler if isinstance(sampler, Mapping) and is_record(sampler) else None
+
+
+def resume_saved(run: Run, *, steps: int | None = None, sampler: Sampler | str | None = None,
                  trackers: Sequence[Tracker] = (), **objects: object) -> Run | Follower:
     """Goes on with a run by its saved config; a finished run stays as it is.
 
     steps: another length than the run began with. sampler: the addresses of its samplers now, as many as
-    before or not. objects: the values that were passed as objects and have no name, once more.
+    before or not, or the object that it was given. objects: the values that were passed as objects and have
+    no name, once more.
     """
+    given = given_sampler(run)
+    if given and (sampler is None or record(sampler) != given):
+        raise ValueError(f"this run was given its sampler in Python ({given['name']}): go on with "
+                         f"postgrad.resume({str(run.folder)!r}, sampler=...), of the same class.")
     config = saved_config(run, objects)
     config = config if steps is None else replace(config, steps=steps)
     if sampler is not None:
-        if not isinstance(config, RolloutConfig) or not config.remote.sampler:
+        if not isinstance(config, RolloutConfig) or not (given or config.remote.sampler):
             raise ValueError(f"run {run.folder} samples in its own process: leave sampler out.")
         config = replace(config, remote=replace(config.remote, sampler=sampler))
     return resume_run(run, config, trackers=trackers)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -15,8 +16,10 @@ import torch
 from postgrad.models.chat import Chat
 from postgrad.records import Batch
 from postgrad.resolve.handles import SharedWeights, gpu_of
+from postgrad.resolve.samplers import is_sampler_name, make_sampler
 from postgrad.resolve.weights import WeightsFolder, named
-from postgrad.sampling import LocalSampler, RemoteSampler, TokenSampler
+from postgrad.sampling import LocalSampler, PolicySampler, RemoteSampler, Sampler, TokenSampler
+from postgrad.sampling.checked import CheckedSampler
 from postgrad.sampling.http_json import SamplerFault, check_address
 from postgrad.sampling.remote import SpotCheck, WeightVersion, check_logprobs
 from postgrad.sampling.vllm_engine import VllmSampler
@@ -36,10 +39,11 @@ EXACT, ROUNDED, OLDER = 1e-3, 0.1, 0.5  # nats: how far a sampler's log-probs ma
 class RemoteSettings(Settings):
     """Samplers outside this process, and how they get the weights."""
 
-    sampler: str | None = setting(None, "addresses that sample, http://HOST:PORT, several with commas: "
-                                  "`postgrad serve`, or vLLM from 0.28 on; vllm: vLLM in this process; none: "
-                                  "postgrad itself", "to sample on other GPUs or machines; rows are dealt to "
-                                  "them in turn")
+    sampler: Sampler | str | None = setting(
+        None, "addresses that sample, http://HOST:PORT, several with commas: `postgrad serve`, or vLLM from "
+        "0.28 on; vllm: vLLM in this process; FILE.py or a plugin's name: a sampler of yours, in Python an "
+        "object; none: postgrad itself", "to sample on other GPUs or machines; rows are dealt to them in "
+        "turn")
     weights: str | None = setting(None, "the folder in which the weights of every step are left for the "
                                   "samplers", "with sampler: a folder that all of them can read")
     weight_sync: str = setting("folder", "how samplers take the weights: folder (`postgrad serve FOLDER` "
@@ -69,9 +73,18 @@ class RemoteSettings(Settings):
             raise ValueError("sampler=vllm reads its weights from a folder, and "
                              f"remote.weight_sync={self.weight_sync} is for samplers behind addresses: leave "
                              "weight_sync out.")
-        if (self.sampler is None) != (self.weights is None):
+        if self.own and (self.weights or self.weight_sync != "folder"):
+            raise ValueError("a sampler of yours takes the weights by its method update_weights(policy, "
+                             "step): leave weights and weight_sync out.")
+        if not self.own and (self.sampler is None) != (self.weights is None):
             raise ValueError("sampler= and weights= go together: sampler=http://HOST:PORT weights=FOLDER, "
                              "where FOLDER is one that the sampler can read.")
+
+    @property
+    def own(self) -> bool:
+        """Whether the sampler is a user's: an object, a file or a plugin's."""
+        return isinstance(self.sampler, str) and is_sampler_name(self.sampler) or not isinstance(
+            self.sampler, str | None)
 
     @property
     def here(self) -> bool:
@@ -80,7 +93,7 @@ class RemoteSettings(Settings):
 
     @property
     def addresses(self) -> list[str]:
-        listed = "" if self.here else self.sampler or ""
+        listed = self.sampler if isinstance(self.sampler, str) and not (self.here or self.own) else ""
         return [a.strip() for a in listed.split(",") if a.strip()]
 
     def check_device(self, device: str) -> None:
@@ -92,7 +105,7 @@ class RemoteSettings(Settings):
     @property
     def foreign(self) -> bool:
         """Whether another engine than ours samples."""
-        return self.here or (bool(self.sampler) and self.weight_sync == "vllm")
+        return self.here or self.own or (bool(self.sampler) and self.weight_sync == "vllm")
 
 
 def open_sampler(config, policy, chat: Chat) -> tuple[TokenSampler, WeightSource]:
@@ -104,6 +117,12 @@ def open_sampler(config, policy, chat: Chat) -> tuple[TokenSampler, WeightSource
         raise ValueError("sampler=vllm is for one process that trains in step: for rollouts.async_depth or "
                          "torchrun start `vllm serve` and name it with sampler=http://HOST:PORT "
                          "remote.weight_sync=vllm.")
+    if config.remote.own:
+        if config.rollouts.async_depth or processes.world() > 1:
+            raise ValueError("a sampler of yours is for one process that trains in step: leave "
+                             "rollouts.async_depth or torchrun out.")
+        own = OwnSampler(config, policy, chat)
+        return own.sampler, own
     if config.remote.sampler:
         served = Served(config, policy, chat)
         return served.sampler, served
@@ -140,6 +159,31 @@ class Copied:
 
     def check(self, step: int, behind: int) -> None:
         return None
+
+
+class OwnSampler(LiveWeights):
+    """A sampler of the user's, which takes the policy's weights by itself; its rows are checked."""
+
+    def __init__(self, config, policy, chat: Chat):
+        self.config, self.policy = config, policy
+        self.own = make_sampler(config.remote.sampler, policy, chat)
+        self.sampler = CheckedSampler(self.own, chat, positions=policy.config.max_position_embeddings,
+                                      vocabulary=policy.config.vocab_size,
+                                      policy_logp=lambda rows: row_logp(config, policy, rows))
+        self.gap = config.remote.max_logp_gap or ROUNDED
+
+    def keep(self, step: int) -> Callable[[], None]:
+        return partial(self.use, step)
+
+    def use(self, step: int) -> None:
+        self.sampler.weights_step = step
+        if isinstance(self.own, PolicySampler):
+            self.own.update_weights(self.policy, step)
+
+    def check(self, step: int, behind: int) -> None:
+        rows = self.sampler.spot_checks.pop(step, [])
+        if rows and not self.config.optim.divides:
+            check_logprobs(rows, row_logp(self.config, self.policy, rows), step, self.gap)
 
 
 class Served:
@@ -199,18 +243,19 @@ class Served:
             return
         try:
             gap = max(self.gap, OLDER) if behind else self.gap
-            check_logprobs(rows, self.logp(self.policy, rows), step, gap)
+            check_logprobs(rows, row_logp(self.config, self.policy, rows), step, gap)
         except SamplerFault:
             if not behind:
                 raise
             then = self.folder.open(rows[0].weights, self.config.device)
-            check_logprobs(rows, self.logp(then, rows), step, self.gap)
+            check_logprobs(rows, row_logp(self.config, then, rows), step, self.gap)
 
-    def logp(self, model, rows: Sequence[SpotCheck]) -> list[list[float]]:
-        """A model's log-probs of what samplers wrote."""
-        tokens = [[*row.context, *row.tokens] for row in rows]
-        masks = [[False] * len(row.context) + [True] * len(row.tokens) for row in rows]
-        base = padded_columns([row.address for row in rows], tokens, masks)
-        batch = Batch(**base, weight=base["mask"].float()).to(self.config.device)
-        logp, _ = model_logp(model, batch, self.config.optim.at_once, self.config.rollouts.temperature)
-        return [row[mask].tolist() for row, mask in zip(logp.cpu(), base["mask"], strict=True)]
+
+def row_logp(config, model, rows: Sequence[SpotCheck]) -> list[list[float]]:
+    """A model's log-probs of rows that samplers wrote."""
+    tokens = [[*row.context, *row.tokens] for row in rows]
+    masks = [[False] * len(row.context) + [True] * len(row.tokens) for row in rows]
+    base = padded_columns([row.address for row in rows], tokens, masks)
+    batch = Batch(**base, weight=base["mask"].float()).to(config.device)
+    logp, _ = model_logp(model, batch, config.optim.at_once, config.rollouts.temperature)
+    return [row[mask].tolist() for row, mask in zip(logp.cpu(), base["mask"], strict=True)]

@@ -31,7 +31,8 @@ def check_address(address: str) -> str:
     except ValueError:
         sound = False
     if not sound or parts.path.strip("/") or parts.query or parts.username:
-        raise ValueError(f"sampler {address!r} is no address: write http://HOST:PORT, several with commas.")
+        raise ValueError(f"sampler {address!r} is no address, file or registered name: write "
+                         "http://HOST:PORT, several with commas, FILE.py or vllm.")
     return address.rstrip("/")
 
 

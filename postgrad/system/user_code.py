@@ -152,6 +152,8 @@ def record(value: object) -> object:
         return str(value)
     if hasattr(value, "state_dict"):
         return {GIVEN: "model", "name": type(value).__name__, "sha256": weights_hash(value)}
+    if hasattr(value, "sample"):
+        return {GIVEN: "sampler", "name": function_name(type(value)), "sha256": text_hash(type(value))}
     if callable(value):
         return {GIVEN: "function", "name": function_name(value), "sha256": function_hash(value)}
     if isinstance(value, Mapping):

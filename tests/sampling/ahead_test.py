@@ -9,7 +9,7 @@ from remote_small import begin, sampler_of, saying
 
 import postgrad as pg
 from postgrad.models import Adapters
-from postgrad.recipes.samplers import OLDER, open_sampler
+from postgrad.recipes.samplers import OLDER, open_sampler, row_logp
 from postgrad.resolve.handles import begins_with, take
 from postgrad.resolve.models import open_writer, with_adapter
 from postgrad.resolve.weights import shown_in
@@ -133,7 +133,7 @@ def goes_far(folder, *changes, lora=0, off=0.0):
         def collect(number, step):
             model, name = there()
             row = SpotCheck(address, name, [1, 5], [7, 8, 9], [0.0] * 3)
-            logp = [x - (off if number > 3 else 0) for x in source.logp(model, [row])[0]]
+            logp = [x - (off if number > 3 else 0) for x in row_logp(source.config, model, [row])[0]]
             sampler.spot_checks.setdefault(step, []).append(row._replace(logp=logp))
             return Collection([], [], {"logp": sum(logp)}, step)
 
@@ -141,7 +141,7 @@ def goes_far(folder, *changes, lora=0, off=0.0):
         for step in range(6):
             made = line.take(step, 6 - step)
             row = SpotCheck(address, "", [1, 5], [7, 8, 9], [])
-            moved.append(abs(sum(source.logp(net, [row])[0]) - made.facts["logp"]) / 3)
+            moved.append(abs(sum(row_logp(source.config, net, [row])[0]) - made.facts["logp"]) / 3)
             with torch.no_grad():
                 for p in net.parameters():
                     if p.requires_grad:
