@@ -33,7 +33,13 @@ MODULES = {  # below postgrad.; the longest prefix counts
     "models.modules": "models.decoder",
     "audit": "evaluation.audit", "ledger": "runs.ledger", "run": "runs", "display": "runs.display",
     "report": "runs.report", "doctor": "runs.doctor", "explain": "runs.explain", "sampler": "sampling",
+    "sampler.served": "sampling.remote", "sampler.continuous": "sampling.request_batch",
+    "sampler.base": "sampling.sampler", "sampler.rows": "sampling.token_sampler",
+    "sampler.counted": "evaluation.progress", "sampler.wire": "sampling.http_json",
+    "sampler.vllm_here": "sampling.vllm_engine",
     "tasks": "data.tasks", "environments": "data.environments", "opening": "resolve", "serve": "serving",
+    "serve.served": "serving.served_model", "serve.record": "serving.session_recorder",
+    "serve.follow": "serving.weight_updates", "agents.desk": "serving.agents.episode_server",
     "agents": "serving.agents", "plan": "recipes.plan", "benchmarks": "recipes.benchmarks",
     "exercises": "studio.exercises",
 }
