@@ -44,7 +44,9 @@ and from the docstrings of the modules. The ideas stand in the tool itself.
 5. **The run folder is the only door between training and the studio.** It holds config, the resolved row,
    metrics, samples with per-token numbers, and checkpoints that are also model folders.
 6. **Objects are the currency; names are a parser on top.** The command line, the studio's form and
-   `postgrad.fit` go through the same few functions ([python.md](python.md)).
+   `postgrad.fit` go through the same few functions ([python.md](python.md)). Values are values: text is
+   parsed for the command line and the form alone ([settings-design.md](settings-design.md), with the reason
+   against tyro and chz).
 7. **A rollout is segments**: tokens that the policy sampled and tokens that it was shown, with a mask. One
    question and one answer is the case of one segment ([environments.md](environments.md)).
 

@@ -53,11 +53,16 @@ def difference_lines(difference: Difference) -> tuple[str, str, str]:
     """What both rows have in common, "" where nothing, then what each of them has."""
     first, second = difference.first, difference.second
     if difference.kind == "words":
-        return "", first or "none", second or "none"
-    if first and second and formula_line(first) == formula_line(second):
+        return "", str(first or "none"), str(second or "none")
+    if isinstance(first, Mapping) and isinstance(second, Mapping) and formula_line(first) == formula_line(
+            second):
         return formula_line(first), call_line(first), call_line(second)
-    return "", *(f"{call_line(value)}: {formula_line(value)}" if value else "none"
-                 for value in (first, second))
+    return "", function_line(first), function_line(second)
+
+
+def function_line(function: object) -> str:
+    return (f"{call_line(function)}: {formula_line(function)}" if isinstance(function, Mapping) and function
+            else "none")
 
 
 def formula_line(function: Mapping[str, Any]) -> str:

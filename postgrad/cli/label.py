@@ -15,7 +15,7 @@ from postgrad.system.options import MODEL, SampleOptions
 from postgrad.system.settings import COUNT, Range, setting
 
 if TYPE_CHECKING:
-    from postgrad.data.store import Asked
+    from postgrad.data.items import Asked
 
 KEYS = "a, b: this answer is better   t: tie   s: skip   u: undo   q: leave"
 

@@ -43,7 +43,7 @@ def method_fields(row: Method) -> dict[str, object]:
     def field_value(x: object) -> object:
         if isinstance(x, partial):
             return format_call(x.func.__name__, x.keywords)
-        return x.__name__ if callable(x) else x
+        return getattr(x, "__name__", repr(x)) if callable(x) else x
 
     return {f.name: field_value(getattr(row, f.name)) for f in fields(row)}
 

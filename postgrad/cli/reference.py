@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from postgrad.cli.output import setting_text
 from postgrad.cli.settings import format_setting
@@ -18,8 +19,8 @@ def escape_cell(text: object) -> str:
     return str(text).replace("|", "\\|").replace("\n", " ")
 
 
-def markdown(columns: list[str], rows: list[list[object]]) -> list[str]:
-    lines = [columns, ["---"] * len(columns), *rows]
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    lines: list[Sequence[object]] = [columns, ["---"] * len(columns), *rows]
     return ["| " + " | ".join(map(escape_cell, line)) + " |" for line in lines]
 
 
@@ -48,7 +49,7 @@ def constants_part() -> list[str]:
     from postgrad.recipes.explained import index
     rows = [row for row in index() if row["setting"].startswith("method.")]
 
-    def defaults(row: dict) -> str:
+    def defaults(row: Mapping[str, Any]) -> str:
         return ", ".join(f"{name} {setting_text(value)}" for name, value in row["defaults"].items())
 
     return ["", "## Constants of rows", "", "Every number of a row can be set: `method.high=0.3`; so can the "
@@ -84,7 +85,7 @@ def commands_in(parser: argparse.ArgumentParser, name: str) -> Iterator[Listed]:
         for entry in group._choices_actions:
             inside = group.choices[entry.dest]
             nested = list(commands_in(inside, f"{name} {entry.dest}"))
-            yield from nested or [(f"{name} {entry.dest}", entry.help, inside)]
+            yield from nested or [(f"{name} {entry.dest}", entry.help or "", inside)]
 
 
 def argument_words(action: argparse.Action) -> str:

@@ -86,11 +86,12 @@ def warm_studio() -> None:
     does not wait. One thread: a training may need the cores."""
     import torch
 
-    from postgrad.studio.instruments import INSTRUMENTS, first
+    from postgrad.studio.instruments import INSTRUMENTS
+    from postgrad.studio.instruments.web import first_numbers
     from postgrad.studio.pages import jinja_environment
     torch.set_num_threads(1)
     for instrument in INSTRUMENTS.values():
-        first(instrument)
+        first_numbers(instrument)
     for name in jinja_environment().list_templates():
         jinja_environment().get_template(name)
 

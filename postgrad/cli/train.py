@@ -148,7 +148,7 @@ def changed_settings(config: Settings) -> Iterator[tuple[str, object]]:
             yield row.name, row.value
 
 
-def run_resume(options: ResumeOptions) -> int | None:
+def run_resume(options: ResumeOptions) -> int:
     from postgrad.recipes.launch import resume_pipeline, resume_training, saved_pipeline
     from postgrad.recipes.running import finished
     from postgrad.runs import Run
@@ -163,7 +163,8 @@ def run_resume(options: ResumeOptions) -> int | None:
     if note := finished(run, steps):
         if not processes.leads():
             return 0
-        return print_json(run.summary() | {"folder": str(folder)}) if options.json else print(note)
+        print_json(run.summary() | {"folder": str(folder)}) if options.json else print(note)
+        return 0
     title = run.info.get("method") or recipe
     return follow_run(options, folder, title, steps or began_with, go, options.track)
 

@@ -1,7 +1,7 @@
-"""Files that somebody else may have made, and files that appear whole or not at all.
+"""Bounded reads of files that may be anybody's, and atomic writes.
 
-What is read is a plain file of a bounded size: a pipe would keep us waiting, a device would never end. What
-is written stands under its name when it is complete.
+Only regular files of a bounded size are read: a pipe would block, a device would never end. What is written
+gets its name when it is complete.
 Left out on purpose: what is in the files.
 """
 
@@ -19,23 +19,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-MAX_BYTES = 2**26  # bytes of a file of settings
+MAX_BYTES = 2**26  # of a file of settings
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class DiskFull(ValueError):
-    """There was no room for what was to be written; what was there before is intact."""
+    """No room to write; what was there before is intact."""
 
 
 # reading
 
 def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a plain file; anything else is an OSError that says so. flags: as os.open has them."""
+    """A descriptor of a regular file; OSError for anything else. flags: of os.open."""
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)
-    raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
 def read_bytes(path: Path | str, most: int = MAX_BYTES, flags: int = os.O_RDONLY) -> bytes:
@@ -47,7 +47,7 @@ def read_bytes(path: Path | str, most: int = MAX_BYTES, flags: int = os.O_RDONLY
 
 
 def read_text(path: Path | str, most: int = MAX_BYTES) -> str:
-    """In UTF-8; what cannot be read is a ValueError with the file's name."""
+    """UTF-8 text; ValueError with the file's name where it cannot be read."""
     try:
         return read_bytes(path, most).decode()
     except (OSError, ValueError) as error:
@@ -68,28 +68,28 @@ def file_hash(path: Path | str, flags: int = os.O_RDONLY) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """What an error says, without the file's name where it is the system's; in one line."""
+    """The message of an error in one line; of the system's errors without the file's name."""
     text = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 200 else text[:199] + "…"
 
 
 def is_fault(error: BaseException) -> bool:
-    """An Exception, or the panic of a library written in Rust: a BaseException that means no more."""
+    """An Exception, or the panic of a Rust library, which is a BaseException."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 # writing
 
 def is_full(error: BaseException) -> bool:
-    """Libraries written in Rust (safetensors, tokenizers) give the number of the fault only in their text."""
+    """Rust libraries (safetensors, tokenizers) give the errno only in their text."""
     code = re.search(r"\(os error (\d+)\)", str(error))
-    return getattr(error, "errno", None) in FULL or bool(code) and int(code[1]) in FULL
+    return getattr(error, "errno", None) in FULL or code is not None and int(code[1]) in FULL
 
 
 def disk_full_error(place: Path, error: BaseException, needed: int = 0,
          then: str = "try again; nothing of it was left behind") -> DiskFull:
-    """The sentence for a full disk. needed: bytes, where they are known; where as many are free, it was not
-    the disk that was full. then: what to do when there is room."""
+    """The error for a full disk. needed: bytes, where known; where as many are free, a quota is meant. then:
+    what to do when there is room."""
     free = shutil.disk_usage(next(p for p in (place, *place.absolute().parents) if p.is_dir())).free
     need = f"it needs at least {needed:,} bytes, {free:,} are free" if needed else f"{free:,} bytes are free"
     why = error_text(error) if isinstance(error, OSError) else os.strerror(errno.ENOSPC)
@@ -99,8 +99,8 @@ def disk_full_error(place: Path, error: BaseException, needed: int = 0,
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill; it gets its name when the block ends, and is gone where the block fails, with the
-    folders above it that were made for it."""
+    """A folder to fill, which gets its name when the block ends. Where the block fails, it is removed, with
+    the parents that were made for it."""
     above = [place for place in folder.parents if not place.exists()]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """At one stroke: the file is the old or the new one. A link in its place is replaced, not followed."""
+    """Atomic: the file is the old or the new one. A symbolic link in its place is replaced, not followed."""
     temp = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     temp.unlink(missing_ok=True)
     try:

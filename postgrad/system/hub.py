@@ -13,8 +13,7 @@ ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")  # owner/name, owner/name@revisi
 
 
 def is_id(name: str) -> bool:
-    """Whether a text could be a hub id: is_id("HuggingFaceTB/SmolLM2-135M") -> True;
-    ./folder and a/b/c are paths.
+    """Whether a text can be a hub id: "HuggingFaceTB/SmolLM2-135M" -> True; ./folder and a/b/c are paths.
 
     A revision (a branch, a tag, a commit) may follow: HuggingFaceTB/SmolLM2-135M@main.
     """
@@ -22,11 +21,11 @@ def is_id(name: str) -> bool:
 
 
 def download(id: str, files: Sequence[str], *, kind: str = "model", instead: str) -> Path:
-    """The folder that holds those files of a model or dataset (patterns such as "*.json"),
-    fetched unless they are there.
+    """The folder of a model or dataset with these files (patterns such as "*.json"), from the cache or
+    fetched.
 
-    id: owner/name, or owner/name@revision. instead: what somebody without the hub can do, as the end of a
-    sentence: "name a folder on this machine".
+    id: owner/name, or owner/name@revision. instead: the end of an error's sentence, what to do without the
+    hub: "name a folder on this machine".
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -39,9 +38,9 @@ def download(id: str, files: Sequence[str], *, kind: str = "model", instead: str
         RevisionNotFoundError,
     )
     name, _, revision = id.partition("@")
-    wanted = {"repo_type": kind, "allow_patterns": list(files)} | ({"revision": revision} if revision else {})
     try:
-        folder = Path(snapshot_download(name, **wanted))
+        folder = Path(snapshot_download(name, repo_type=kind, allow_patterns=list(files),
+                                        revision=revision or None))
     except GatedRepoError as error:
         raise ValueError(f"the {kind} {id} asks for an agreement on the hub: accept it there and log in (hf "
                          f"auth login), or {instead}.") from error

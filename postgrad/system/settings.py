@@ -15,7 +15,6 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from functools import cache
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
@@ -125,9 +124,14 @@ class Configurable:
 
 # types
 
-@cache
 def annotations_of(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+    """The resolved annotations of a class."""
+    if cls not in _ANNOTATIONS:
+        _ANNOTATIONS[cls] = typing.get_type_hints(cls)
+    return _ANNOTATIONS[cls]
+
+
+_ANNOTATIONS: dict[type, dict[str, Any]] = {}
 
 
 def union_members(annotation: Any) -> tuple[Any, ...]:
@@ -314,7 +318,7 @@ def _replace(config: S, changes: Mapping[str, object]) -> S:
         if rest:
             inside.setdefault(head, {})[rest] = value
     for head, inner in inside.items():
-        now = values.get(head, getattr(config, head))
+        now: Any = values.get(head, getattr(config, head))
         if isinstance(now, Configurable):
             for name, value in inner.items():
                 now = now.with_setting(name, value)

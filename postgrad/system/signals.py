@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from postgrad.system.processes import Lost, check_others
 
@@ -19,31 +20,32 @@ class Stopped(Exception):
 
 
 @contextmanager
-def stop_on_signal(told: Callable[[], None] | None = None):
-    """Within the block the first Ctrl-C or SIGTERM is only noted (the function given says which); a second
-    one ends at once. Where another rank has died, it ends the block with a sentence on that, and SIGTERM,
-    which torchrun sends the rest at that moment, is not heard any more: it would end this process before it
-    has said the sentence. In a thread other than the main one, where Python takes no signals, nothing is
-    noted.
+def stop_on_signal(on_signal: Callable[[], None] | None = None) -> Iterator[Callable[[], int | None]]:
+    """Within the block the first Ctrl-C or SIGTERM is only recorded: the yielded function returns its number.
+    A second one ends the process at once.
 
-    told: called at the first one, inside the signal handler.
+    Where another rank has died, the signal raises `Lost` instead, and the SIGTERM that torchrun then sends is
+    ignored: it would end this process before the error is printed. Outside the main thread, where Python
+    handles no signals, nothing is recorded.
+
+    on_signal: called inside the signal handler, at the first one.
     """
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
 
-    def note(number, frame):
+    def record_signal(number: int, frame: FrameType | None) -> None:
         check_others()
         caught.append(number)
         for s, old in before.items():
             signal.signal(s, old)
-        if told:
-            told()
+        if on_signal:
+            on_signal()
 
     # a handler that is not Python's reads as None, and could not be put back
     ours = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not None]
-    before = {s: signal.signal(s, note) for s in ours}
+    before = {s: signal.signal(s, record_signal) for s in ours}
     after = dict(before)
     try:
         yield lambda: caught[0] if caught else None
@@ -51,5 +53,5 @@ def stop_on_signal(told: Callable[[], None] | None = None):
         after |= {signal.SIGTERM: signal.SIG_IGN}
         raise
     finally:
-        for s, then in after.items():
-            signal.signal(s, then)
+        for s, handler in after.items():
+            signal.signal(s, handler)

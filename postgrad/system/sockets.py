@@ -1,4 +1,4 @@
-"""What a server needs before it answers anybody: a socket, the names it goes by, a token that is kept."""
+"""Sockets of servers: binding, host names, and the token that clients present."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this machine alone can reach a server there."""
+    """Whether only this machine can reach a server there."""
     return host in (*LOOPBACK, "::1")
 
 
@@ -29,21 +29,19 @@ def host_name(host: str) -> str:
 
 
 def same_token(given: str, token: str) -> bool:
-    """In a time that does not tell how much of it is right."""
+    """Compares in constant time."""
     return hmac.compare_digest(given.encode(), token.encode())
 
 
 def token_file(name: str) -> Path:
-    """Where a server's token is kept between starts: in the user's state folder."""
+    """The file of a server's token, in the user's state folder."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(home) / "postgrad" / f"{name}-token"
 
 
 def keep_token(path: Path) -> str:
-    """The token in this file, or a new one written there, readable by its owner alone.
-
-    A bookmark outlives a restart.
-    """
+    """The token in this file, or a new one written there, readable by its owner alone: a bookmark outlives a
+    restart."""
     try:
         if path.stat().st_mode & 0o077:
             raise ValueError(f"{path} can be read by others: `chmod 600` it, or remove it to "
@@ -61,10 +59,9 @@ def keep_token(path: Path) -> str:
 
 
 def bind(host: str, port: int | None, usual: int = 0) -> socket.socket:
-    """A listening socket; without --port the usual one, or any free one where that is taken.
+    """A listening socket. port None: the usual one, or any free one where that is taken.
 
-    It says that it is TCP: else asyncio leaves Nagle's algorithm on,
-    and every answer waits 40 ms for an acknowledgement.
+    IPPROTO_TCP makes asyncio switch off Nagle's algorithm, which would delay every answer by 40 ms.
     """
     if port is not None and not 0 <= port < 65_536:
         raise ValueError(f"--port {port}: a port is a number from 0 (any free one) to 65535.")

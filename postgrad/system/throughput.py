@@ -1,4 +1,4 @@
-"""How fast a training goes and where its time goes, from what its steps logged."""
+"""Throughput of a training and where its time goes, from the metrics of its steps."""
 
 from __future__ import annotations
 
@@ -6,30 +6,32 @@ import math
 import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 RATES = {"sampling": ("sampled", "time/sample"), "training": ("tokens", "time/train")}
 PARTS = {"time/sample": "sampling", "time/wait": "waiting for samples", "time/score": "scoring",
          "time/train": "training"}
-RECENT = 10  # steps over which a rate is taken
-MACHINES = ("time/", "memory")  # what differs from one machine to the next
+RECENT = 10  # steps over which a rate is averaged
+MACHINES = ("time/", "memory")  # metrics that differ from one machine to the next
 
-# of the compiler, on an H200: seconds until all is compiled and captured, those that a layer's launches take
-# in a pass without it, and those that it saves for each operation of a pass, about half of its time
+# torch.compile on an H200: seconds to compile and capture; seconds of a layer's kernel launches in a pass
+# without it; seconds saved per FLOP, about half
 COMPILING, LAUNCHING, SAVED = 20.0, 6e-4, 2.6e-15
 
 Column = Callable[[str], Sequence[float]]  # a metric's values, oldest first
+T = TypeVar("T")
 
 
-def repeatable(row: Mapping) -> dict:
-    """What a step logged that is the same whenever it is run again."""
+def repeatable(row: Mapping[str, T]) -> dict[str, T]:
+    """The metrics of a step that are the same in every run."""
     return {name: value for name, value in row.items() if not name.startswith(MACHINES)}
 
 
 def compiling_pays(parameters: int, layers: int, tokens: int, steps: int, tokens_per_pass: int) -> bool:
-    """Whether a run on a GPU ends sooner with its model compiled and its passes captured.
+    """Whether a run on a GPU ends sooner with torch.compile and CUDA graphs.
 
-    Each pass saves the launches of its layers or half of its arithmetic, 6 operations for each parameter and
-    token, whichever is more. 135M parameters and 131,072 tokens a step: from 74 steps on; 2M parameters and
+    Each pass saves its kernel launches or half of its arithmetic, 6 FLOPs per parameter and token, whichever
+    is more. 135M parameters and 131,072 tokens a step: from 74 steps on; 2M parameters and
     8,192 tokens, 4 layers: from 8,334 on.
     """
     passes = -(-tokens // tokens_per_pass)
@@ -38,7 +40,7 @@ def compiling_pays(parameters: int, layers: int, tokens: int, steps: int, tokens
 
 
 def memory_taken() -> float:
-    """GB at most so far: of tensors on the GPU, else of the process."""
+    """Peak GB so far: of tensors on the GPU, else of the process."""
     import torch
     if torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated() / 1e9
@@ -47,7 +49,7 @@ def memory_taken() -> float:
 
 
 def rates(column: Column) -> dict[str, float]:
-    """Tokens a second, of sampling and of training, over the last steps that had any."""
+    """Tokens per second of sampling and of training, over the last RECENT steps that had any."""
     out = {}
     for part, (tokens, seconds) in RATES.items():
         pairs = [pair for pair in zip(reversed(column(tokens)), reversed(column(seconds)), strict=False)
@@ -59,8 +61,7 @@ def rates(column: Column) -> dict[str, float]:
 
 
 def time_shares(column: Column) -> dict[str, float]:
-    """The parts of the time of all steps. Samples that are drawn ahead cost the time that is waited for
-    them."""
+    """Shares of the time of all steps. Samples drawn asynchronously cost only the time waited for them."""
     spent = {name: sum(filter(math.isfinite, column(name))) for name in ("time/step", *PARTS)}
     if len(column("time/wait")):
         spent["time/sample"] = 0.0
@@ -70,7 +71,7 @@ def time_shares(column: Column) -> dict[str, float]:
 
 def throughput_words(column: Column) -> str:
     """"sampling 9,870 tokens/s, training 41,000 tokens/s; 61 % of the time sampling, 30 % training;
-    0.4 GB"; as much of it as is known."""
+    0.4 GB"; what is not known is left out."""
     speeds = [f"{part} {round(rate):,} tokens/s" for part, rate in rates(column).items()]
     parts = [f"{share:.0%} {part}".replace("%", " %") for part, share in time_shares(column).items()
              if 0.005 <= share < math.inf]

@@ -1,5 +1,5 @@
-"""Python of the user's own: files that are loaded, functions that are handed in, how to tell that they have
-changed, and source that is read without being run."""
+"""The user's own Python: loads files, hashes functions that are handed in so that a change is noticed, and
+parses source without running it."""
 
 from __future__ import annotations
 
@@ -10,37 +10,39 @@ import inspect
 import json
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from threading import Lock
 from types import CodeType, ModuleType
+from typing import Any, Protocol, cast
 
 _PARSING = Lock()
-GIVEN = "given"  # the key of a record of something that was handed in and has no name
+GIVEN = "given"  # the key of a record of an object that has no name
 
 
 def parse_source(text: str) -> ast.Module:
-    """The tree of a module's source. One at a time: Python 3.11 fails where two threads do so at once."""
+    """The syntax tree of a module. One at a time: in Python 3.11 `ast.parse` fails in two threads at once."""
     with _PARSING:
         return ast.parse(text)
 
 
-class _Fresh(SourceFileLoader):
-    """Compiles the file each time: a cache keyed by the second misses a file that was edited and
-    loaded again at once."""
+class HasStateDict(Protocol):
+    def state_dict(self) -> Mapping[str, Any]: ...
 
-    def path_stats(self, path: str) -> dict:
+
+class _Fresh(SourceFileLoader):
+    """Compiles the file each time: the bytecode cache, keyed by the second, misses an edit right after a
+    load."""
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
         raise OSError("no cache")
 
 
 def load_file(path: Path, kind: str) -> ModuleType:
-    """The module of a user's file, which runs as a program of theirs.
-
-    kind: what it is to hold, "task" or "row".
-    """
+    """The module of a user's file. kind: what it should define, "task" or "row"."""
     if not path.is_file():
         raise ValueError(f"there is no file {str(path)!r}: give the path of a Python file that "
                          f"defines a {kind}.")
@@ -58,63 +60,61 @@ def load_file(path: Path, kind: str) -> ModuleType:
 
 
 def error_location(path: Path, error: BaseException) -> str:
-    """One line on an exception: "my_task.py, line 7: KeyError: 'x'";
-    the line is the last one inside the user's file."""
+    """An exception in one line, "my_task.py, line 7: KeyError: 'x'": the last line inside the user's file."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         line = error.lineno
     else:
         inside = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
                   if frame.filename == str(path)]
         line = inside[-1] if inside else None
-    said = " ".join(str(error).split())
-    said = said if len(said) <= 200 else said[:199] + "…"
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 200 else text[:199] + "…"
     return (f"{path.name}{f', line {line}' if line else ''}: "
-            f"{type(error).__name__}{f': {said}' if said else ''}")
+            f"{type(error).__name__}{f': {text}' if text else ''}")
 
 
-# what a run keeps of what was handed in
+# records of objects without a name
 
-def function_name(function: Callable) -> str:
+def function_name(function: Callable[..., object]) -> str:
     """module.name of a function, or of the class of a callable object."""
     plain = function.func if isinstance(function, partial) else function
     plain = plain if hasattr(plain, "__qualname__") else type(plain)
     return f"{plain.__module__}.{plain.__qualname__}"
 
 
-def text_hash(function: Callable) -> str:
-    """A hash of a function's source and of what it closes over; of its compiled code where there is no
-    source that
-    is its own, as of a lambda, whose line holds more than it."""
+def text_hash(function: Callable[..., object]) -> str:
+    """A hash of a function's source and closure; of its bytecode where the source is not its own, as of a
+    lambda."""
     plain = inspect.unwrap(function.func if isinstance(function, partial) else function)
     plain = plain if inspect.isroutine(plain) or inspect.isclass(plain) else type(plain)
     return hashlib.sha256(repr((_text(plain), _closure(plain))).encode()).hexdigest()
 
 
-def function_hash(function: Callable) -> str:
-    """The same with what is bound to it: the arguments of a partial, the fields of an object."""
+def function_hash(function: Callable[..., object]) -> str:
+    """As `text_hash`, with bound state: the arguments of a partial, the fields of an object."""
     inside = inspect.unwrap(function)
     held = (inside.args, inside.keywords) if isinstance(inside, partial) else \
         () if inspect.isfunction(inside) else _fields(getattr(inside, "__self__", inside))
     return hashlib.sha256(f"{text_hash(function)}{_state(held)}".encode()).hexdigest()
 
 
-def _text(plain: Callable) -> str:
+def _text(plain: Callable[..., object]) -> str:
     code = getattr(plain, "__code__", None)
     try:
         if getattr(plain, "__name__", "") != "<lambda>":
             return inspect.getsource(plain)
-    except (OSError, TypeError):  # typed in, or built in: there is no file to read
+    except (OSError, TypeError):  # from a prompt, or built in: no file
         return repr(_code(code)) if code else function_name(plain)
     return repr(_code(code)) if code else function_name(plain)
 
 
-def _code(code: CodeType) -> tuple:
-    """Compiled code without the addresses that its repr has."""
+def _code(code: CodeType) -> tuple[object, ...]:
+    """Bytecode without the addresses in its repr."""
     inside = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
     return code.co_code.hex(), code.co_names, inside
 
 
-def _closure(plain: Callable) -> str:
+def _closure(plain: Callable[..., object]) -> str:
     cells = getattr(plain, "__closure__", None) or ()
     return _state([cell.cell_contents for cell in cells])
 
@@ -124,9 +124,8 @@ def _fields(value: object) -> object:
 
 
 def _state(value: object, depth: int = 4) -> str:
-    """A value as a text that is the same in every process: numbers and texts as they are, functions by their
-    own
-    text, anything else by its kind."""
+    """A value as text that is the same in every process: numbers and strings as they are, functions by their
+    hash, other objects by their class."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     if depth and isinstance(value, Mapping):
@@ -140,11 +139,10 @@ def _state(value: object, depth: int = 4) -> str:
 
 
 def record(value: object) -> object:
-    """A value that has no name, as JSON: what it is, and a hash by which another is told from it.
+    """An object without a name, as JSON: what it is, and a hash.
 
-    A value that knows better has a method `record`. record(my_reward) -> {"given":
-    "function", "name": "mine.my_reward",
-    "sha256": ...}; of a list its length and the hash of its rows; of several functions a record each.
+    record(my_reward) -> {"given": "function", "name": "mine.my_reward", "sha256": ...}; of a list its length
+    and the hash of its rows; of several functions a record each. An object's own method `record` comes first.
     """
     if hasattr(value, "record"):
         return value.record()
@@ -161,11 +159,11 @@ def record(value: object) -> object:
                 "parts": [[record(k), v] for k, v in value.items()]}
     if isinstance(value, list | tuple) and any(callable(x) or hasattr(x, "state_dict") for x in value):
         return {GIVEN: "reward", "name": "a list", "parts": [record(x) for x in value]}
-    count, digest = rows_hash(value)
+    count, digest = rows_hash(cast(Iterable[object], value))
     return {GIVEN: "rows", "name": f"{count} rows", "sha256": digest}
 
 
-def weights_hash(model) -> str:
+def weights_hash(model: HasStateDict) -> str:
     """A hash of a model's tensors."""
     import torch
     digest = hashlib.sha256()
@@ -174,8 +172,8 @@ def weights_hash(model) -> str:
     return digest.hexdigest()
 
 
-def rows_hash(rows) -> tuple[int, str]:
-    """How many rows, and a hash of what they say."""
+def rows_hash(rows: Iterable[object]) -> tuple[int, str]:
+    """The number of rows, and a hash of their contents."""
     digest, count = hashlib.sha256(), 0
     for row in rows:
         digest.update(json.dumps(_plain(row), sort_keys=True, default=repr).encode() + b"\n")

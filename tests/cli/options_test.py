@@ -119,13 +119,13 @@ def test_the_page_of_commands_has_every_flag():
 def test_measuring_takes_the_task_s_tokens(monkeypatch):
     """countdown says 128, arithmetic nothing: 64 of a small model; a flag stands."""
     from postgrad.recipes import measuring
-    seen, draw = [], measuring.draw
+    seen, draw = [], measuring.draw_samples
 
     def drawn(*args, settings, **more):
         seen.append(settings.max_new_tokens)
         return draw(*args, settings=settings, **more)
 
-    monkeypatch.setattr(measuring, "draw", drawn)
+    monkeypatch.setattr(measuring, "draw_samples", drawn)
     for words in (["countdown"], ["arithmetic"], ["countdown", "--max-new-tokens", "9"]):
         assert main(["eval", "tiny", "--problems", "1", "--json", "--task", *words]) == 0
     assert seen == [128, 64, 9]
