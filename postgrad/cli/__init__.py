@@ -7,6 +7,7 @@ import argparse
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn
@@ -40,6 +41,7 @@ from postgrad.cli.options import Command, add_options, options_from
 from postgrad.cli.settings import setting_for_flag
 from postgrad.system import processes
 
+WIDTH = 100  # columns of descriptions
 EPILOG = """\
 first steps:
   postgrad demo                                  base -> SFT -> GRPO on word problems, in minutes
@@ -83,9 +85,10 @@ def parser() -> argparse.ArgumentParser:
 
 def add_command(subparsers: Any, command: Command) -> None:
     """A command with its options, or with its actions, each a command of its own."""
-    about = command.about
-    made = subparsers.add_parser(command.name, help=about, description=f"{about[0].upper()}{about[1:]}.",
-                                 epilog=command.epilog or None,
+    about, epilog = command.about, command.epilog
+    made = subparsers.add_parser(command.name, help=about,
+                                 description=textwrap.fill(f"{about[0].upper()}{about[1:]}.", WIDTH),
+                                 epilog=epilog if "\n" in epilog else textwrap.fill(epilog, WIDTH),
                                  formatter_class=argparse.RawDescriptionHelpFormatter)
     if command.actions:
         inside = made.add_subparsers(dest="action", metavar="ACTION", required=True)

@@ -45,7 +45,7 @@ class ExportLabelsOptions(StoreOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MakeOptions(StoreOptions, SampleOptions):
+class MakeOptions(SampleOptions, StoreOptions):
     model: str = setting(about=MODEL)
     temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
                                  within=Range("above 0, for the two answers to differ", lambda x: x > 0))

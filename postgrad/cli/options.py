@@ -65,9 +65,11 @@ def argparse_arguments(f: Field[Any], annotation: Any) -> Iterator[tuple[str, An
         yield "action", "append"
     elif positional and (is_list or default is not MISSING):
         yield "nargs", "+" if default is MISSING else "*" if is_list else "?"
-    for key in ("metavar", "choices"):
-        if f.metadata[key]:
-            yield key, f.metadata[key]
+    if f.metadata["choices"]:
+        yield "choices", f.metadata["choices"]
+    else:
+        number = item_type(annotation) in (int, float)
+        yield "metavar", f.metadata["metavar"] or ("N" if number else f.name.upper())
 
 
 def item_type(annotation: Any) -> type:
