@@ -84,7 +84,7 @@ def _scores(method, models, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
 
 def _replies(method, sums: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:  # [U, 1] of pairs, [U]
     """The columns that the loss takes by keyword: chosen_length, rejected_ref_logp, reply_logp, ..."""
-    rows = {**sums, "length": batch.mask.sum(1)}
+    rows = {**sums, "length": batch.mask.sum(1).clamp(min=1)}
     out = {}
     for name in method.columns_of("loss"):
         side, _, column = name.partition("_")

@@ -35,7 +35,9 @@ def test_a_page_lacks_nothing(row, studio):
     text, listed = studio.get(f"/book/methods/{row.name}").text, (ROOT / "docs" / "methods.md").read_text()
     parts = ["row", "formulas", "constants", "neighbours"] + ["bias"] * (row.kind == "policy")
     assert all(f'id="{part}"' in text for part in parts)
-    file, line = re.search(rf"\[`{row.name}`\]\(\.\./(\S+)#L(\d+)\)", listed).groups()
+    place = re.search(rf"\[`{row.name}`\]\(\.\./(\S+)#L(\d+)\)", listed)
+    assert place, f"docs/methods.md does not have {row.name}: run make docs"
+    file, line = place.groups()
     near = (ROOT / file).read_text().splitlines()[int(line) - 1: int(line) + 30]
     assert any(f'"{row.name}"' in text for text in near)
 
@@ -46,6 +48,7 @@ def test_the_figure_of_a_row(name, studio):
     drawn = studio.get(f"/book/methods/{name}").text
     points = [(float(x), float(y)) for x, y in
               re.findall(r'<circle class="dot policy" cx="([\d.]+)" cy="([\d.]+)"', drawn)]
+    assert points, f"studio/book/bias.json does not have {name}: run make docs"
     assert len(points) >= 10 and all(0 < x < 420 and 0 < y < 300 for x, y in points)
 
 

@@ -162,7 +162,7 @@ def length_normalised(chosen, rejected, margin, *, chosen_length, rejected_lengt
     return bradley_terry(beta * chosen / chosen_length, beta * rejected / rejected_length, margin)
 
 
-row = method("dpo", name="ln_dpo", about="DPO per token", paper="none", loss=length_normalised)
+row = method("dpo", name="mine_per_token", about="DPO per token", paper="none", loss=length_normalised)
 '''
 PAIRS = [Pair(id=str(i), messages=({"role": "user", "content": "Hi"},), chosen="Hello" + "!" * i,
               rejected="What" + "?" * (i % 3)) for i in range(4)]
@@ -224,7 +224,7 @@ def taking(*columns):
                                      "batch. Did you mean 'chosen_length'"),
     ("dpo", taking("entropy"), "loss cannot take entropy"),
     ("dpo", taking("beta"), "A constant has a default"),
-    ("dpo", taking("reply_length"), "reply_length is the tokens of a labelled reply .* learns from pairs"),
+    ("dpo", taking("reply_length"), "reply_length is the tokens of a labelled reply, .* learns from pairs"),
     ("simpo", taking("chosen_ref_logp"), "takes chosen_ref_logp and has no reference: set reference=True"),
     ("reward", taking("chosen_logp"), "needs log-probs, and its scores are those of a scalar head"),
 ])
@@ -250,8 +250,10 @@ def test_a_column_is_no_constant_and_the_other_way_round():
     row = change(METHODS["grpo"], name="bent", surrogate=bent)
     assert row.columns_of("surrogate") == () and constants_of(row)["surrogate.entropy"] == 0.5
     assert METHODS["deepseek_v32"].columns_of("surrogate") == ("sampler_logp",)
-    assert {name: row.wanted for name, row in METHODS.items() if row.wanted} == {
-        "rejection": {"best"}, "ppo": {"value"}, "gdpo": {"parts", "part_weights"},
+    taken = {name: row.wanted for name, row in METHODS.items()}
+    assert taken == taken | {
+        "sft": set(), "dpo": set(), "grpo": set(), "rejection": {"best"}, "ppo": {"value"},
+        "gdpo": {"parts", "part_weights"},
         "kl_cov": {"marked", "old_logp"}, "opd": {"teacher_logp", "old_logp", "teacher_kl"},
         "sdft": {"teacher_logp", "old_logp"}, "deepseek_v32": {"sampler_logp", "old_logp"}}
 

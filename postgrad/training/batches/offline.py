@@ -198,7 +198,8 @@ class SingleBatches(ShuffledBatches[EncodedRow]):
         self.limit.settle()
         super().__init__(Shuffled(rows, seed), per_step=per_step, steps=steps, device=device)
         self.max_tokens = max_tokens
-        self.score, self.policy, self.reference = method.score, models.policy, models.reference
+        self.score, self.score_columns = method.score, method.columns_of("score")
+        self.policy, self.reference = models.policy, models.reference
         self.tokens_per_pass, self.virtual_ranks = tokens_per_pass, virtual_ranks
 
     def batch(self, rows: Sequence[EncodedRow]) -> Batch:
@@ -220,8 +221,11 @@ class SingleBatches(ShuffledBatches[EncodedRow]):
             sampled.append(([False] * at + masks[after][start:])[: self.max_tokens])
         batch = Batch(**padded_columns([str(i) for i in range(len(mixed))], mixed, sampled),
                       weight=torch.ones(len(mixed))).to(self.device)
-        score = [self.score(self.logp(m, batch), batch.mask) for m in (self.policy, self.reference)]
-        return kto_baseline(score[0] - score[1])
+        logp, ref_logp = (self.logp(model, batch) for model in (self.policy, self.reference))
+        known = {"lengths": batch.mask.sum(1), "ref_logp": ref_logp}
+        columns = {name: known[name] for name in self.score_columns}
+        return kto_baseline(self.score(logp, batch.mask, **columns)
+                            - self.score(ref_logp, batch.mask, **columns))
 
     def logp(self, model: LanguageModel, batch: Batch) -> Tensor:  # [B, T]
         return model_logp(model, batch, self.tokens_per_pass, virtual_ranks=self.virtual_ranks)[0]

@@ -10,7 +10,9 @@ from toy import every_choice
 
 from postgrad.maths.weights import token_mean
 from postgrad.methods import METHODS
+from postgrad.methods.row import row_functions
 from postgrad.records import Batch
+from postgrad.system.user_code import function_name
 from postgrad.training import objectives
 from postgrad.training.stats import Stats
 
@@ -94,6 +96,13 @@ def passes(method, models, batch, tokens_per_pass):
     return len(parts), terms, grads, stats
 
 
+def of_maths(method):
+    """Whether its functions are those of maths/. Another function may have a sigmoid of a vector, whose last
+    bit depends on where in the vector an element stands."""
+    functions = row_functions(method).values()
+    return all(function_name(function).startswith("postgrad.maths.") for function in functions)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_any_split_is_the_whole_bit_for_bit(name):
     method = METHODS[name]
@@ -104,9 +113,12 @@ def test_any_split_is_the_whole_bit_for_bit(name):
     for tokens_per_pass in (1, 20, 47, 90, 200):
         parts, split_terms, split_grads, split_stats = passes(method, models, batch, tokens_per_pass)
         counts.add(parts)
-        assert split_terms == terms  # every term, to the last bit
-        assert math.fsum(split_terms.values()) == math.fsum(terms.values())
-        assert all(torch.equal(a, b) for a, b in zip(split_grads, grads, strict=True))
+        if of_maths(method):  # every term, to the last bit
+            assert split_terms == terms
+            assert math.fsum(split_terms.values()) == math.fsum(terms.values())
+            assert all(torch.equal(a, b) for a, b in zip(split_grads, grads, strict=True))
+        assert split_terms == pytest.approx(terms, rel=1e-14, abs=1e-16)
+        assert all(torch.allclose(a, b, rtol=1e-13) for a, b in zip(split_grads, grads, strict=True))
         assert split_stats.results() == pytest.approx(stats.results(), rel=1e-12)
         for column, rows in stats.columns.items():
             for whole, part in zip(rows, split_stats.columns[column], strict=True):
