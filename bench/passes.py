@@ -136,7 +136,7 @@ def train_seconds(models: Models, optim: Optim, batch: Batch, rounds: int) -> li
     seconds = []
     for _ in range(rounds):
         seconds.append(timed(partial(step, models, optim, batch))[0])
-        optim.adam.forget_gradients()
+        optim.adam.zero_grad()
     return seconds
 
 
