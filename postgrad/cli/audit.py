@@ -10,7 +10,6 @@ from typing import Any
 
 from postgrad.cli.options import Command, CommandOptions
 from postgrad.cli.output import print_json, print_table, progress_tracker
-from postgrad.system.files import write_text
 from postgrad.system.options import DEVICE
 from postgrad.system.settings import Range, setting
 
@@ -41,6 +40,7 @@ class AuditOptions(CommandOptions):
 def run_audit(options: AuditOptions) -> None:
     from postgrad.recipes.audit import audit_reward_model
     from postgrad.runs import plain
+    from postgrad.system.files import write_text
     report = audit_reward_model(options.model, task=options.task or "questions", pairs=options.pairs,
                                 probes=options.probes.split(","), count=options.count, seed=options.seed,
                                 device=options.device,

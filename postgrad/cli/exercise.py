@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from postgrad.cli.options import Command, CommandOptions
 from postgrad.cli.output import print_json, print_table
-from postgrad.system.files import read_text, write_text
 from postgrad.system.settings import setting
 
 if TYPE_CHECKING:
@@ -73,6 +72,7 @@ def start_exercise(options: StartExerciseOptions) -> None:
     """A file with the statement as its docstring, and the beginning of an answer."""
     from postgrad.runs.display import clean
     from postgrad.studio.exercises import exercise_named, exercise_number
+    from postgrad.system.files import write_text
     chosen = exercise_named(options.exercise)
     file = Path(options.file or f"{chosen.name.replace('-', '_')}.py")
     if file.exists():
@@ -103,6 +103,7 @@ def starter_file(chosen: Exercise) -> str:
 def check_exercise(options: CheckExerciseOptions) -> int:
     from postgrad.studio.cells.runner import Runner
     from postgrad.studio.exercises import exercise_named, progress
+    from postgrad.system.files import read_text
     chosen, answer = exercise_named(options.exercise), read_text(options.file)
     record, runner = progress.load_progress(), Runner()
     try:
@@ -175,6 +176,7 @@ def ask_question(options: QuestionOptions) -> None:
 
 def write_progress(options: ExportProgressOptions) -> None:
     from postgrad.studio.exercises import progress
+    from postgrad.system.files import write_text
     saved = progress.load_progress().record()
     write_text(Path(options.out), json.dumps(saved, indent=1) + "\n")
     if options.json:

@@ -9,7 +9,6 @@ from postgrad.cli.options import Command, CommandOptions
 from postgrad.cli.output import print_json
 from postgrad.system.options import DEVICE, MODEL
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, Range, setting
-from postgrad.system.sockets import bind, is_loopback, keep_token, origin, token_file
 
 PORT = 8000
 
@@ -38,6 +37,7 @@ def run_serve(options: ServeOptions) -> None:
     import uvicorn
 
     from postgrad.recipes.serve import serve_model
+    from postgrad.system.sockets import bind, is_loopback, keep_token, origin, token_file
     sock = bind(options.host, options.port, PORT)
     token = None if is_loopback(options.host) else keep_token(token_file("serve"))
     app, name, context, follows = serve_model(

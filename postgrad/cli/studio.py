@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import sys
-import threading
-import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 
 from postgrad.cli.options import STORE, Command, CommandOptions
 from postgrad.cli.output import print_json
 from postgrad.system.settings import setting
-from postgrad.system.sockets import LOOPBACK, bind, is_loopback, keep_token, origin, token_file
 
 PORT = 8765
 
@@ -52,10 +48,15 @@ def export_studio(options: StudioOptions, folder: Path) -> None:
 
 
 def serve_studio(options: StudioOptions, runs: Path) -> None:
+    import socket
+    import threading
+    import webbrowser
+
     import uvicorn
 
     from postgrad.studio.app import create_studio
     from postgrad.studio.security import start_url
+    from postgrad.system.sockets import LOOPBACK, bind, is_loopback, keep_token, origin, token_file
     sock = bind(options.host, options.port, PORT)
     host, port = options.host, sock.getsockname()[1]
     loopback = is_loopback(host)
