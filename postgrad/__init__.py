@@ -20,7 +20,8 @@ _HOMES = {
     "Task": "data.tasks", "load_task": "data.tasks", "make_task": "resolve.tasks",
     "register_task": "data.tasks", "register_reward": "rewards.named", "register_family": "models.families",
     "register_sampler": "resolve.samplers", "Sampler": "sampling", "Sampling": "records",
-    "from_trl": "rewards.function:TRLReward", "Model": "resolve.models", "load_model": "resolve.models:load",
+    "from_trl": "rewards.function:TRLReward", "Model": "resolve.models",
+    "load_model": "resolve.models:open_named_model",
     "train": "training.loop", "Pipeline": "recipes.pipelines.stages", "stage": "recipes.pipelines.stages",
     "keep": "recipes.pipelines.stages", "measure": "recipes.pipelines.stages",
 }

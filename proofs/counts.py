@@ -19,7 +19,9 @@ PACKAGE = HOME / "postgrad"
 
 # Module protocols: every module of such a folder defines these names on purpose, and a registry reads them.
 PROTOCOLS = {
-    "data/tasks": {"load"},
+    # a task's `load`, and what it is made of, by the names of a task file (data/tasks/__init__.py)
+    "data/tasks": {"load", "prompts", "verify", "gold", "demonstrations", "play"},
+    "data/tasks/adapters": {"load"},
     "studio/instruments": {"State", "compute", "controls", "insight", "settle"},
     "studio/exercises/coding": {"cases", "right"},
     "studio/book/computed": {"values"},

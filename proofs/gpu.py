@@ -182,8 +182,8 @@ def tried(name: str, chat, shape) -> dict:
 def families() -> None:
     import postgrad
     from postgrad.models.families import FAMILIES
-    from postgrad.resolve.models import load
-    opened = load("tiny-chat")
+    from postgrad.resolve.models import open_named_model
+    opened = open_named_model("tiny-chat")
     for name in FAMILIES:
         print(json.dumps(tried(name, opened.chat, opened.net.config)), flush=True)
     with tempfile.TemporaryDirectory() as folder:

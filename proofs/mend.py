@@ -206,13 +206,13 @@ def replies(folder: Path, count: str = "50000", seed: str = "0") -> Bars:
 def generator(name: str) -> dict:
     """What is seen of one generator of reasoning-gym; `refused`: the sentence where it was not loaded."""
     from postgrad.data.tasks import SPLITS, load_task
-    from postgrad.data.tasks.gym import find_generator, score
+    from postgrad.data.tasks.gym import find_generator, score_answer
     try:
         task, of = load_task(f"gym:{name}"), find_generator(name)
         prompts = [prompt for split in SPLITS for prompt in task.prompts(split, 8, 0)]
     except ValueError as fault:
         return {"name": name, "refused": str(fault)}
-    paid = sum(score(of, p.meta["entry"], str(p.answer).strip()).score >= 1.0 for p in prompts)
+    paid = sum(score_answer(of, p.meta["entry"], str(p.answer).strip()).score >= 1.0 for p in prompts)
     right = sum(task.verify(p, task.gold(p)).score >= 1.0 for p in prompts)
     return {"name": name, "refused": "", "apart": len({p.question for p in prompts}) == len(prompts),
             "paid": paid == right == len(prompts)}

@@ -180,17 +180,25 @@ NEUTRAL = (
 def label(split: str, count: int, seed: int, bias: float) -> list:
     """Pairs as an annotator with this length bias labels them; the replies and the errors depend on the seed
     alone."""
-    from postgrad.data.tasks.questions import ANNOTATORS, BY_QUESTION, prompts, quality, reply, words
+    from postgrad.data.tasks.questions import (
+        ANNOTATORS,
+        BY_QUESTION,
+        prompts,
+        question_reply,
+        reply_quality,
+        reply_words,
+    )
     from postgrad.evaluation.edits import insert
     from postgrad.records import Pair
     rng, asked, pairs = random.Random(f"audit/{split}/{seed}"), prompts(split, count, seed), []
     for i in range(count):
         prompt = asked[i % len(asked)]
-        bare = [reply(BY_QUESTION[prompt.question], style, rng) for style in rng.sample(STYLES, 2)]
+        bare = [question_reply(BY_QUESTION[prompt.question], style, rng) for style in rng.sample(STYLES, 2)]
         bare = [bare[0]] * 2 if i % 2 else bare
         full = [insert(text, rng.sample(NEUTRAL, amount))
                 for text, amount in zip(bare, rng.sample(range(4), 2), strict=True)]
-        a, b = (quality(prompt, x).score + bias * len(words(y)) for x, y in zip(bare, full, strict=True))
+        a, b = (reply_quality(prompt, x).score + bias * len(reply_words(y)) for x,
+                y in zip(bare, full, strict=True))
         u = rng.uniform(1e-9, 1 - 1e-9)
         chosen, rejected = (full if a - b + ANNOTATORS["questions"]["noise"] * math.log(u / (1 - u)) > 0
                             else full[::-1])
@@ -415,7 +423,7 @@ def labelled(seed: int, judge: str, folder: Path) -> dict:
     """How often a judge's label has the order of the true quality, and finds the right reply where only one
     is: the mean over prompts with its interval; pairs without a gap are left out."""
     from postgrad.data.tasks import load_task
-    from postgrad.data.tasks.questions import quality
+    from postgrad.data.tasks.questions import reply_quality
     from postgrad.maths.intervals import mean_interval
     from postgrad.recipes import rlaif
     from postgrad.rewards.constitution import read_constitution
@@ -425,7 +433,7 @@ def labelled(seed: int, judge: str, folder: Path) -> dict:
     found = rlaif.run(rlaif.RLAIFConfig(model="tiny-chat", task="questions", judge=judge, prompts=60,
                                         seed=seed), place)
     ends = [(asked[p["prompt"]], p["chosen"], p["rejected"]) for p in read_lines(place / "pairs.jsonl")]
-    true = [[quality(q, text) for text in sides] for q, *sides in ends]
+    true = [[reply_quality(q, text) for text in sides] for q, *sides in ends]
 
     def agreement(gaps: list[float]) -> str:
         hits: dict[str, list[bool]] = {}

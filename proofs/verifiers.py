@@ -111,7 +111,7 @@ def text(folder: Path, count: str = "10000", seed: str = "0") -> Bars:
     seconds.sort()
     p99, pairs = seconds[int(0.99 * len(seconds))], GIVEN["pairs"]
     wrong = [f"{gold} / {answer}" for gold, answer, equal in pairs
-             if maths.compare(gold, answer).score != equal]
+             if maths.compare_answers(gold, answer).score != equal]
     rows = [bar(f"{int(count):,} fuzzed answers through maths: executed", "0", executed, not executed),
             bar("fuzzed answers: infrastructure errors", "0", errors, not errors),
             bar("fuzzed answers: accepted, but unequal at 50 digits", "0",
@@ -152,14 +152,14 @@ def cost(count: int = 500) -> float:
     else is at work."""
     from hostile.arena import CHEAT_SUITE, HONEST
 
-    from postgrad.rewards.sandbox import CodeJudge, Job
+    from postgrad.rewards.sandbox import CodeJob, CodeJudge
 
     def spent(jobs: int) -> float:
         used = lambda: sum(sum(resource.getrusage(who)[:2])  # noqa: E731
                            for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         start = used()
         with CodeJudge(workers=1) as judge:
-            judge.verdicts([Job(source=HONEST, suite=CHEAT_SUITE)] * jobs)
+            judge.verdicts([CodeJob(source=HONEST, suite=CHEAT_SUITE)] * jobs)
         return used() - start
 
     return 1e3 * (spent(count + 1) - spent(1)) / count
@@ -171,7 +171,7 @@ def programs(folder: Path) -> Bars:
     from hostile.escapes import ESCAPES
     from hostile.references import others, references, spoilt
 
-    from postgrad.rewards.sandbox import CodeJudge, Job
+    from postgrad.rewards.sandbox import CodeJob, CodeJudge
     each, bars, wrong, count = cost(), [], 0, 0
     with CodeJudge(workers=1, seconds=REFERENCE_SECONDS) as judge:
         for name, jobs in references().items():
@@ -181,7 +181,7 @@ def programs(folder: Path) -> Bars:
             bars.append(bar(f"sandbox: reference solutions of {name} are paid", ">= 99 %",
                             f"{good['pass']} of {good['jobs']}", good["pass"] >= 0.99 * good["jobs"]))
     with CodeJudge(workers=1, seconds=HOSTILE_SECONDS) as judge:
-        judge.verdicts([Job(source=HONEST, suite=CHEAT_SUITE)])  # the zygote starts
+        judge.verdicts([CodeJob(source=HONEST, suite=CHEAT_SUITE)])  # the zygote starts
         with arena(folder / "arena") as at:
             before = family()
             hostile = judged([at.job(source) for source in ESCAPES.values()], judge)

@@ -149,11 +149,11 @@ def samplers(folder: Path) -> dict:
     import torch
 
     from postgrad.models import load_model
-    from postgrad.resolve.models import at_step, open_model, run_named
+    from postgrad.resolve.models import checkpoint_folder, open_model, run_named
     run = trained(folder, "zero", ZERO)
     steps = sorted(int(p.name) for p in (run / "checkpoints").iterdir())
     trainer, chat = open_model(str(run))
-    last = at_step(*run_named(str(run)))
+    last = checkpoint_folder(*run_named(str(run)))
     made = {"own": (lambda: open_model(str(run))[0], "the trainer’s own weights and arithmetic"),
             "bfloat16": (lambda: load_model(last, dtype=torch.bfloat16), "the same weights in bfloat16"),
             "nf4": (lambda: open_model(str(run), bits=4)[0], "the same weights in 4 bits (NF4)"),

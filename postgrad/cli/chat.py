@@ -14,7 +14,7 @@ from postgrad.system.settings import setting
 
 if TYPE_CHECKING:
     from postgrad.recipes.chat_session import ChatSession, Problem
-    from postgrad.resolve.stages import Stage
+    from postgrad.resolve.stages import ModelStage
 
 MOST = 8  # models at once
 HELP = """\
@@ -28,7 +28,7 @@ HELP = """\
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(CommandOptions):
     model: list[str] = setting(about=f"{MODEL}; or a folder of runs", metavar="MODEL", positional=True)
-    stages: bool = setting(False, "all that led to a run: the base model, each run on the way, the run")
+    model_stages: bool = setting(False, "all that led to a run: the base model, each run on the way, the run")
     steps: str | None = setting(None, "a run at these steps; 0 is the model it began with", metavar="N,N")
     prompt: str | None = setting(None, "ask this one question and leave")
     task: str | None = setting(None, "judge replies to its problems by its verifier, and answer calls of its "
@@ -75,23 +75,23 @@ def open_session(options: ChatOptions) -> ChatSession:
                      stop=tuple(text.replace("\\n", "\n") for text in options.stop))
 
 
-def chat_models(options: ChatOptions) -> list[Stage]:
+def chat_models(options: ChatOptions) -> list[ModelStage]:
     """The models that the command line means: each by itself, by its steps, or with all that led to it."""
-    from postgrad.resolve.models import is_run, runs_in
-    from postgrad.resolve.stages import Stage, stages
-    models: list[Stage] = []
+    from postgrad.resolve.models import is_run, runs_in_folder
+    from postgrad.resolve.stages import ModelStage, model_stages
+    models: list[ModelStage] = []
     for name in options.model:
         if options.steps:
             if not is_run(name):
                 raise ValueError(f"--steps names checkpoints of a run, and {name} is none.")
-            models += [Stage("", f"{name}@{step.strip()}") for step in options.steps.split(",")]
-        elif options.stages or runs_in(name):
-            led_to, passed = stages(name)
+            models += [ModelStage("", f"{name}@{step.strip()}") for step in options.steps.split(",")]
+        elif options.stages or runs_in_folder(name):
+            led_to, passed = model_stages(name)
             models += led_to
             for why in passed:
                 print(f"({why})", file=sys.stderr)
         else:
-            models.append(Stage("", name))
+            models.append(ModelStage("", name))
     if len(models) > MOST:
         raise ValueError(f"{len(models)} models at once are too many to compare: name up to {MOST} of them, "
                          f"e.g. postgrad chat {' '.join(stage.name for stage in models[-2:])}.")

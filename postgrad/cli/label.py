@@ -68,7 +68,7 @@ def plural(count: int, what: str) -> str:
 
 def import_labels(options: ImportLabelsOptions) -> None:
     from postgrad.data.exchange import read_items
-    from postgrad.data.preferences import sentence
+    from postgrad.data.preferences import preference_sentence
     from postgrad.data.store import Store
     items, labels, seen = read_items(Path(options.file), options.labeller)
     with Store.open(options.store) as store:
@@ -79,7 +79,7 @@ def import_labels(options: ImportLabelsOptions) -> None:
         lines.append(f"{plural(counts['conflicting'], 'label')} not taken: the labeller has said "
                      "otherwise before")
     if seen["repeated"] or seen["contradicted"]:
-        lines.append(f"{options.file}: {sentence(seen)}")
+        lines.append(f"{options.file}: {preference_sentence(seen)}")
     if seen["margins"]:
         lines.append(f"{plural(seen['margins'], 'margin')} left behind: the store keeps who won, "
                      "not by how much")
@@ -90,11 +90,11 @@ def import_labels(options: ImportLabelsOptions) -> None:
 
 
 def export_judgements(options: ExportLabelsOptions) -> None:
-    from postgrad.data.exchange import export
+    from postgrad.data.exchange import export_store
     from postgrad.data.store import Store
     with Store.open(options.store, create=False) as store:
-        counts = export(store, Path(options.out), form=options.format, labeller=options.labeller,
-                        how=options.how)
+        counts = export_store(store, Path(options.out), form=options.format, labeller=options.labeller,
+                              how=options.how)
     among = "left out" if options.format == "singles" else "among them"
     ties = f", {plural(counts['ties'], 'tie')} {among}" if counts["ties"] else ""
     print_result(options, counts | {"out": options.out},

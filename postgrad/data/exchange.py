@@ -8,8 +8,8 @@ from itertools import combinations
 from pathlib import Path
 
 from postgrad.data.items import Item, Label, check_labeller
-from postgrad.data.preferences import answers_of, filled, pairs_of, report
-from postgrad.data.rows import gathered
+from postgrad.data.preferences import answers_of, drop_nulls, preference_report, read_pair_row
+from postgrad.data.rows import gather_rows
 from postgrad.data.store import Store
 from postgrad.maths.noise import seed_of
 from postgrad.records import Message, Pair, Prompt
@@ -31,13 +31,13 @@ def read_items(path: Path, labeller: str | None = None) -> tuple[list[Item], lis
     seen = {"rows": 0, "rankings": 0, "margins": 0}
 
     def read(number: str, where: str, row: dict) -> list[str]:
-        row = filled(row)
+        row = drop_nulls(row)
         seen["rows"] += 1
         if "answers" in row and not {"ranking", "ranks"} & row.keys():
             messages, answers = answers_of(row, where)
             items.extend(Item.of(messages, two, path.name) for two in combinations(answers, 2))
             return [number]
-        found = pairs_of(row, str(row.get("id", number)), where)
+        found = read_pair_row(row, str(row.get("id", number)), where)
         who = row.get("labeller", labeller)
         if not isinstance(who, str):
             raise ValueError(f"{where}: it is labelled, but by whom? Name the labeller with --labeller NAME.")
@@ -50,8 +50,8 @@ def read_items(path: Path, labeller: str | None = None) -> tuple[list[Item], lis
         labels.extend(Label(item=item.uid, labeller=who, choice=choice) for item, choice in judged.values())
         return [number]
 
-    gathered(path, read)
-    return items, labels, seen | report(pairs)
+    gather_rows(path, read)
+    return items, labels, seen | preference_report(pairs)
 
 
 def judgement(pair: Pair, origin: str = "") -> tuple[Item, str]:
@@ -60,8 +60,8 @@ def judgement(pair: Pair, origin: str = "") -> tuple[Item, str]:
     return item, "tie" if pair.tie else "a" if item.a == pair.chosen else "b"
 
 
-def export(store: Store, path: Path, *, form: str = "pairs", labeller: str | None = None,
-           how: str = "majority") -> dict:
+def export_store(store: Store, path: Path, *, form: str = "pairs", labeller: str | None = None,
+                 how: str = "majority") -> dict:
     """Writes the store's judgements as lines that `read_pairs` or `read_singles` takes;
     says what was written and left out."""
     if form not in FORMATS:
@@ -72,7 +72,7 @@ def export(store: Store, path: Path, *, form: str = "pairs", labeller: str | Non
     rows = [row for one in judged for row in (pair_rows if form == "pairs" else single_rows)(*one)]
     if not rows:
         raise ValueError(f"{store.path} has no judgements to write: label some with `postgrad label ask`.")
-    write_rows(path, rows, not_over=store.path)
+    write_jsonl(path, rows, not_over=store.path)
     return {"rows": len(rows), "judgements": len(judged), "ties": ties, "unjudged": left}
 
 
@@ -105,7 +105,7 @@ def as_plain(messages: Sequence[Message], *answers: str) -> tuple:
     return list(messages), *([{"role": "assistant", "content": text}] for text in answers)
 
 
-def write_rows(path: Path, rows: Sequence[dict], not_over: Path) -> None:
+def write_jsonl(path: Path, rows: Sequence[dict], not_over: Path) -> None:
     """A JSONL file, whole or not at all."""
     path = Path(path)
     if path.resolve() == Path(not_over).resolve():

@@ -75,18 +75,18 @@ class Label:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class AskedItem:
     """An item as one labeller sees it: sides[0] is the choice that stands for the answer shown first."""
 
     item: Item
-    sides: tuple[str, str]
+    shown_sides: tuple[str, str]
 
     @property
     def answers(self) -> tuple[str, str]:
         return getattr(self.item, self.sides[0]), getattr(self.item, self.sides[1])
 
 
-def sides(uid: str, labeller: str) -> tuple[str, str]:
+def shown_sides(uid: str, labeller: str) -> tuple[str, str]:
     """Which answer this labeller sees first: even odds over items and labellers, so that a liking for one
     side averages out."""
     return ("a", "b") if int(digest(uid, labeller), 16) % 2 else ("b", "a")
@@ -102,7 +102,7 @@ def majority(choices: Collection[str]) -> str | None:
     return choice if 2 * count > len(judged) else "tie"
 
 
-def counts(items: Sequence[tuple[Item, Mapping[str, str]]]) -> dict:
+def label_counts(items: Sequence[tuple[Item, Mapping[str, str]]]) -> dict:
     """Items, those judged by somebody, those judged both ways; labels, by choice and by labeller."""
     labels = [(who, choice) for _, said in items for who, choice in said.items()]
     total, by = Counter(choice for _, choice in labels), Counter(labels)
@@ -113,7 +113,7 @@ def counts(items: Sequence[tuple[Item, Mapping[str, str]]]) -> dict:
                           for who in sorted({who for who, _ in labels})}}
 
 
-def agreement(items: Sequence[tuple[Item, Mapping[str, str]]]) -> list[dict]:
+def labeller_agreement(items: Sequence[tuple[Item, Mapping[str, str]]]) -> list[dict]:
     """Cohen's kappa of each two labellers, on the items that both judged;
     "tie" is a third answer, a skip is no judgement.
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from postgrad.data.rows import BadRows, Source, called, gathered, read_messages, records
+from postgrad.data.rows import BadRows, Source, gather_rows, read_messages, records_of_kind, source_name
 from postgrad.records import Conversation, Message, Pair
 
 MOST_ANSWERS = 200   # to one prompt: 19,900 pairs
@@ -31,21 +31,21 @@ def read_pairs(source: Source, bad: BadRows | None = None) -> list[Pair]:
     best; equal: a tie).
     """
     def read(number: str, where: str, row: dict) -> list[Pair]:
-        row = filled(row)
-        return [replace(pair, where=where) for pair in pairs_of(row, str(row.get("id", number)), where)]
+        row = drop_nulls(row)
+        return [replace(pair, where=where) for pair in read_pair_row(row, str(row.get("id", number)), where)]
 
-    return records(source, Pair) or gathered(source, read, bad)
+    return records_of_kind(source, Pair) or gather_rows(source, read, bad)
 
 
-def filled(row: dict) -> dict:
+def drop_nulls(row: dict) -> dict:
     """A null is as good as a key left out."""
     return {key: value for key, value in row.items() if value is not None}
 
 
-def pairs_of(row: dict, name: str, where: str) -> list[Pair]:
+def read_pair_row(row: dict, name: str, where: str) -> list[Pair]:
     """The pairs of one line: one, two halves of a tie, or all those of a ranking."""
     if "answers" in row:
-        return ranked(row, name, where)
+        return ranking_pairs(row, name, where)
     for key in ("chosen", "rejected"):
         if not row.get(key):
             raise ValueError(f"{where}: {key!r} is missing or empty; a pair needs both answers.")
@@ -55,7 +55,7 @@ def pairs_of(row: dict, name: str, where: str) -> list[Pair]:
         raise ValueError(f"{where}: chosen and rejected are the same text, so nothing is preferred: "
                          "remove the line.")
     margin, even = row.get("margin", 0.0), row.get("tie", False)
-    if not is_number(margin):
+    if not is_json_number(margin):
         raise ValueError(f"{where}: margin is {margin!r}; it must be a number.")
     if not isinstance(even, bool):
         raise ValueError(f"{where}: tie is {even!r}; it must be true or false.")
@@ -63,17 +63,17 @@ def pairs_of(row: dict, name: str, where: str) -> list[Pair]:
         raise ValueError(f"{where}: a tie with margin {margin}; neither answer is better, so leave one "
                          "of the two out.")
     pair = Pair(id=name, messages=messages, chosen=chosen, rejected=rejected, margin=float(margin))
-    return tie(pair) if even else [pair]
+    return split_tie(pair) if even else [pair]
 
 
-def tie(pair: Pair) -> list[Pair]:
+def split_tie(pair: Pair) -> list[Pair]:
     """Half a win each way."""
     half = replace(pair, weight=pair.weight / 2, tie=True)
     return [replace(half, id=f"{pair.id}="),
             replace(half, id=f"{pair.id}=swapped", chosen=pair.rejected, rejected=pair.chosen)]
 
 
-def ranked(row: dict, name: str, where: str) -> list[Pair]:
+def ranking_pairs(row: dict, name: str, where: str) -> list[Pair]:
     """A ranking of k answers as all its k(k-1)/2 pairs, best against worst first, each of weight 1/(k-1).
 
     All pairs, as InstructGPT takes them (Ouyang et al. 2022, 2203.02155, 3.5). They also found that pairs
@@ -92,7 +92,7 @@ def ranked(row: dict, name: str, where: str) -> list[Pair]:
     for i, j in combinations(sorted(range(k), key=lambda i: ranks[i]), 2):
         pair = Pair(id=f"{name}:{i},{j}", messages=messages, chosen=answers[i], rejected=answers[j],
                     weight=1 / (k - 1))
-        out += tie(pair) if ranks[i] == ranks[j] else [pair]
+        out += split_tie(pair) if ranks[i] == ranks[j] else [pair]
     return out
 
 
@@ -120,7 +120,7 @@ def ranks_of(row: dict, k: int, where: str) -> list[float]:
         raise ValueError(f"{where}: answers need either 'ranking' (their numbers, best first) or 'ranks' (a "
                          "rank for each). To have them labelled: postgrad label import.")
     given = row["ranking"] if "ranking" in row else row["ranks"]
-    if not isinstance(given, list) or not all(map(is_number, given)):
+    if not isinstance(given, list) or not all(map(is_json_number, given)):
         raise ValueError(f"{where}: {json.dumps(given)[:60]} is no list of numbers.")
     if "ranks" in row:
         if len(given) != k:
@@ -132,7 +132,7 @@ def ranks_of(row: dict, k: int, where: str) -> list[float]:
     return [given.index(i) for i in range(k)]
 
 
-def is_number(x) -> bool:
+def is_json_number(x) -> bool:
     """A finite number, as JSON may hold it: neither true, nor NaN, nor one beyond a float."""
     return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) <= sys.float_info.max
 
@@ -140,15 +140,15 @@ def is_number(x) -> bool:
 def read_singles(source: Source, bad: BadRows | None = None) -> list[Conversation]:
     """{"messages", "label"} or {"prompt", "completion", "label"} a row, for KTO:
     the last answer is wanted (true) or not."""
-    out = records(source, Conversation) or gathered(source, _single, bad)
+    out = records_of_kind(source, Conversation) or gather_rows(source, _single, bad)
     if len({single.label for single in out}) == 1:
-        raise ValueError(f"{called(source)}: all {len(out)} labels are {json.dumps(out[0].label)}; KTO "
+        raise ValueError(f"{source_name(source)}: all {len(out)} labels are {json.dumps(out[0].label)}; KTO "
                          "weighs wanted against unwanted answers, so it needs both.")
     return out
 
 
 def _single(number: str, where: str, row: dict) -> list[Conversation]:
-    row = filled(row)
+    row = drop_nulls(row)
     if "label" not in row:
         raise ValueError(f"{where}: the label is missing: true for a wanted answer, false for "
                          "an unwanted one.")
@@ -198,7 +198,7 @@ def ask_of(messages: Sequence[Message]) -> str:
     return json.dumps([[m["role"], m["content"]] for m in messages])
 
 
-def prompt_of(row: Pair | Conversation) -> tuple[Message, ...]:
+def prompt_messages(row: Pair | Conversation) -> tuple[Message, ...]:
     return row.messages if isinstance(row, Pair) else row.messages[:-1]
 
 
@@ -209,15 +209,15 @@ def split_rows(rows: Sequence, share: float = 0.1, most: float = math.inf) -> tu
     So the halves of a tie, the pairs of a ranking and the repeats of a pair stay together, and no prompt is
     on both sides. The order of the file does not matter. Fewer than 20 prompts: nothing is held out.
     """
-    asks = {ask_of(prompt_of(row)) for row in rows}
+    asks = {ask_of(prompt_messages(row)) for row in rows}
     wanted = max(1, int(min(round(len(asks) * share, 6), most))) if share else 0
     spare = wanted if len(asks) >= FEWEST_PROMPTS else 0
     held = set(sorted(asks, key=lambda ask: hashlib.sha256(ask.encode()).digest())[:spare])
-    return ([r for r in rows if ask_of(prompt_of(r)) not in held],
-            [r for r in rows if ask_of(prompt_of(r)) in held])
+    return ([r for r in rows if ask_of(prompt_messages(r)) not in held],
+            [r for r in rows if ask_of(prompt_messages(r)) in held])
 
 
-def report(rows: Sequence[Pair] | Sequence[Conversation], shown: int = 5) -> dict:
+def preference_report(rows: Sequence[Pair] | Sequence[Conversation], shown: int = 5) -> dict:
     """How often a judgement stands twice, and how often the opposite stands too;
     of each the first few, as ids (line numbers).
 
@@ -241,7 +241,7 @@ def report(rows: Sequence[Pair] | Sequence[Conversation], shown: int = 5) -> dic
             "contradicted": len(both), "contradictions": both[:shown]}
 
 
-def sentence(counts: Mapping) -> str:
+def preference_sentence(counts: Mapping) -> str:
     """A report in words: "3 judgements on 1 prompts, 1 repeated (1 and 3),
     1 labelled both ways (1 and 2)"."""
     def some(count: int, what: str, ids: Sequence[Sequence[str]]) -> str:

@@ -19,7 +19,7 @@ ROLES = ("system", "user", "assistant")
 LONGEST_LINE = 2**24  # bytes
 
 
-def parse(raw: bytes, *, first: bool = True) -> object:
+def parse_json_bytes(raw: bytes, *, first: bool = True) -> object:
     """JSON in UTF-8, as a value; what would be read only in part is a ValueError.
 
     first: a byte order mark may stand here.
@@ -47,7 +47,7 @@ def _refuse(constant: str) -> None:
 Source = str | Path | Iterable  # a JSONL file, or rows as they are: dicts, records, a `datasets` table
 
 
-def read_rows(source: Source) -> Iterator[tuple[str, str, dict]]:
+def read_data_rows(source: Source) -> Iterator[tuple[str, str, dict]]:
     """(number, place, object) of each row; the first that is no object raises."""
     for number, where, read in unread_rows(source):
         yield number, where, read()
@@ -81,7 +81,7 @@ def _handed_in(row: object, i: int) -> dict:
 
 def _line(line: bytes, number: int, path: Path) -> dict:
     try:
-        row = parse(line, first=number == 1)
+        row = parse_json_bytes(line, first=number == 1)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} line {number} is not JSON in UTF-8: {error_text(error)}") from error
     if not isinstance(row, dict):
@@ -90,12 +90,12 @@ def _line(line: bytes, number: int, path: Path) -> dict:
     return row
 
 
-def called(source: Source) -> str:
+def source_name(source: Source) -> str:
     """What a source is called in a sentence: its path, or "data"."""
     return str(source) if isinstance(source, str | Path) else "data"
 
 
-def records(source: Source, kind: type) -> list | None:
+def records_of_kind(source: Source, kind: type) -> list | None:
     """The rows as they are, where they are records of that kind already; else None."""
     rows = [] if isinstance(source, str | Path) else source
     return (list(rows) if isinstance(rows, Sequence) and rows and all(isinstance(row, kind) for row in rows)
@@ -117,23 +117,23 @@ def read_messages(value, where: str) -> tuple[dict[str, str], ...]:
 RecordT = TypeVar("RecordT")
 
 
-def gathered(source: Source, read: Callable[[str, str, dict], list[RecordT]],
-             bad: BadRows | None = None) -> list[RecordT]:
+def gather_rows(source: Source, read: Callable[[str, str, dict], list[RecordT]],
+                bad: BadRows | None = None) -> list[RecordT]:
     """What read(number, place, row) makes of each row, at least one. bad: takes the faults of rows."""
     bad, out = bad or BadRows(), []
     for number, where, row in unread_rows(source):
         with bad.row():
             out += read(number, where, row())
-    bad.settle(called(source))
+    bad.settle(source_name(source))
     if not out:
-        raise ValueError(f"{called(source)} has no rows.")
+        raise ValueError(f"{source_name(source)} has no rows.")
     return out
 
 
 def read_conversations(source: Source, bad: BadRows | None = None) -> list[Conversation]:
     """{"messages": [...]} or {"prompt": ..., "completion": ...} a row;
     the latter as texts or as lists of messages."""
-    return records(source, Conversation) or gathered(source, _conversation, bad)
+    return records_of_kind(source, Conversation) or gather_rows(source, _conversation, bad)
 
 
 def _conversation(number: str, where: str, row: dict) -> list[Conversation]:

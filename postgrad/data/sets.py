@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from postgrad.data.rows import BadRows, parse
+from postgrad.data.rows import BadRows, parse_json_bytes
 from postgrad.system.hub import download
 
 LONGEST_LINE = 1_000_000     # bytes
@@ -63,7 +63,7 @@ SETS = {
 }
 
 
-def rows_of(name: str, source: str = "") -> dict[str, Rows]:
+def dataset_rows(name: str, source: str = "") -> dict[str, Rows]:
     """The rows of a data set by split; all under "" where they lie in one file.
 
     rows_of("gsm8k", "data/gsm8k") reads train.jsonl and test.jsonl there (or .jsonl.gz, .json, .parquet);
@@ -74,16 +74,16 @@ def rows_of(name: str, source: str = "") -> dict[str, Rows]:
         return {split: _from_hub(name, *place) for split, place in published.hub.items()}
     path = Path(source).expanduser()
     if path.is_file():
-        return {"": read_file(path)}
+        return {"": read_rows_file(path)}
     if not path.exists():
         raise ValueError(f"there is nothing at {source}: write {published.local}.")
     for file in published.files:
         if (path / file).is_file():
-            return {"": read_file(path / file)}
+            return {"": read_rows_file(path / file)}
     found = {split: split_file(path, split) for split in published.hub}
     if missing := [split for split, file in found.items() if file is None]:
         raise ValueError(f"{source} has no file of the split {missing[0]!r}: write {published.local}.")
-    return {split: read_file(file) for split, file in found.items()}
+    return {split: read_rows_file(file) for split, file in found.items()}
 
 
 def split_file(folder: Path, split: str) -> Path | None:
@@ -96,10 +96,10 @@ def split_file(folder: Path, split: str) -> Path | None:
 
 def _from_hub(name: str, id: str, pattern: str) -> Rows:
     folder = download(id, [pattern], kind="dataset", instead=f"write {SETS[name].local}")
-    return [row for path in sorted(folder.glob(pattern)) for row in read_file(path)]
+    return [row for path in sorted(folder.glob(pattern)) for row in read_rows_file(path)]
 
 
-def read_file(path: Path) -> Rows:
+def read_rows_file(path: Path) -> Rows:
     """The rows of one file, each with the place where it stands; the suffix says how it is written."""
     path = Path(path)
     if not path.is_file():
@@ -154,7 +154,7 @@ def read_lines(file: BinaryIO, name: str) -> Rows:
 
 def _row(raw: bytes, where: str, first: bool) -> dict:
     try:
-        row = parse(raw, first=first)
+        row = parse_json_bytes(raw, first=first)
     except (ValueError, RecursionError) as fault:  # not UTF-8, not JSON, a repeated key, NaN, too deep
         raise ValueError(f"{where}: {_say(fault)}; expected one JSON object like "
                          '{"question": "What is 2+3?", "answer": "5"}.') from None
@@ -166,7 +166,7 @@ def _list(path: Path) -> Rows:
         raise ValueError(f"{path.name} is over {LONGEST_LIST:,} bytes: write it as .jsonl, which is "
                          "read line by line.")
     try:
-        rows = parse(path.read_bytes())
+        rows = parse_json_bytes(path.read_bytes())
     except (ValueError, RecursionError) as fault:
         raise ValueError(f"{path.name}: {_say(fault)}; expected a JSON list of objects.") from None
     if not isinstance(rows, list):

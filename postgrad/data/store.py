@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Self
 
 from postgrad.data.items import (
     CHOICES,
-    Asked,
+    AskedItem,
     Item,
     Label,
-    agreement,
     check_labeller,
-    counts,
+    label_counts,
+    labeller_agreement,
     majority,
-    sides,
+    shown_sides,
 )
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ class Database:
         if path.exists() and not path.is_file():
             raise ValueError(f"cannot open a store at {path} (it is no plain file): name a file in a "
                              "folder that exists.")
-        store = cls(path, connect(path))
+        store = cls(path, connect_store(path))
         try:
             with store._session("BEGIN") as db:
-                version = check(db, path)
+                version = check_store(db, path)
             if not version and not create:
                 raise ValueError(nothing)
             if version != VERSION:
@@ -93,7 +93,7 @@ class Database:
     def _create(self) -> None:
         """A new file gets the tables, an older version's what it lacks."""
         with self._session("BEGIN EXCLUSIVE") as db:  # of two who come at once the second finds it made
-            version = check(db, self.path)
+            version = check_store(db, self.path)
             for line in ((*(line for v in range(version, VERSION) for line in SINCE[v]), SCHEMA[-1])
                          if version else SCHEMA):
                 db.execute(line)
@@ -127,7 +127,7 @@ class Database:
                     self._db.execute("ROLLBACK")
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect_store(path: Path) -> sqlite3.Connection:
     try:
         return sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
@@ -135,7 +135,7 @@ def connect(path: Path) -> sqlite3.Connection:
                          "folder that exists.") from error
 
 
-def check(db: sqlite3.Connection, path: Path) -> int:
+def check_store(db: sqlite3.Connection, path: Path) -> int:
     """The version of the store in the file, 0 where it is new;
     a sentence where it is somebody else's or a newer one's."""
     try:
@@ -250,7 +250,7 @@ class Store(Database):
         if not done.rowcount:
             raise ValueError(f"the store {self.path} has no item {label.item!r}.")
 
-    def next(self, labeller: str) -> Asked | None:
+    def next(self, labeller: str) -> AskedItem | None:
         """The next item that this labeller has not seen: those with the fewest judgements first,
         then the oldest."""
         check_labeller(labeller)
@@ -267,7 +267,7 @@ class Store(Database):
         with self._session() as db:
             return db.execute(query, (labeller,)).fetchone()[0]
 
-    def undo(self, labeller: str) -> Asked | None:
+    def undo(self, labeller: str) -> AskedItem | None:
         """Takes the labeller's newest label back and gives its item, to be asked again;
         None where there is no label."""
         with self._session("BEGIN IMMEDIATE") as db:
@@ -280,12 +280,12 @@ class Store(Database):
             return self._asked("SELECT uid, messages, a, b, origin FROM items WHERE id = ?", row[1:],
                                labeller)
 
-    def _asked(self, query: str, values: tuple, labeller: str) -> Asked | None:
+    def _asked(self, query: str, values: tuple, labeller: str) -> AskedItem | None:
         with self._session() as db:
             row = db.execute(query, values).fetchone()
-        return row and Asked(item=item_of(row), sides=sides(row[0], labeller))
+        return row and AskedItem(item=item_of(row), sides=shown_sides(row[0], labeller))
 
-    def asked(self, item: str, labeller: str) -> tuple[Asked, str | None]:
+    def asked(self, item: str, labeller: str) -> tuple[AskedItem, str | None]:
         """One item as this labeller sees it, and what they have said of it."""
         found = self._asked("SELECT uid, messages, a, b, origin FROM items WHERE uid = ? AND NOT removed",
                             (item,), labeller)
@@ -349,21 +349,21 @@ class Store(Database):
 
     def pairs(self, labeller: str | None = None, how: str = "majority") -> list[Pair]:
         """The judgements as pairs to train on; a tie is half a win each way."""
-        from postgrad.data.preferences import tie
+        from postgrad.data.preferences import split_tie
         from postgrad.records import Pair
         out: list[Pair] = []
         for item, choice, who in self.judged(labeller, how):
             won, lost = (item.b, item.a) if choice == "b" else (item.a, item.b)
             pair = Pair(id=item.uid if who is None else f"{item.uid}/{who}", messages=item.messages,
                         chosen=won, rejected=lost)
-            out += tie(pair) if choice == "tie" else [pair]
+            out += split_tie(pair) if choice == "tie" else [pair]
         return out
 
     def stats(self) -> dict:
-        return counts(self.items())
+        return label_counts(self.items())
 
     def agreement(self) -> list[dict]:
-        return agreement(self.items())
+        return labeller_agreement(self.items())
 
 
 def item_of(row: Sequence) -> Item:

@@ -14,7 +14,7 @@ from postgrad.rewards.format import find_marked
 from postgrad.rewards.number import bare_number, last_number, parse_number
 
 
-def curve_points(samples: int) -> list[int]:
+def sample_counts(samples: int) -> list[int]:
     """The numbers of samples of a curve: 1, 2, 4, 8 ..., and all of them."""
     return sorted({samples, *(2**i for i in range(samples.bit_length()) if 2**i <= samples)})
 
@@ -58,7 +58,7 @@ def compute_curve(task: EvalTask, groups: Groups,
     right = [[passed(task, s) for s in group] for group in groups]
     answers = answers_in(task, groups)
     ranked = {name: ranker_scores(ranker, groups) for name, ranker in rankers.items()}
-    ks = curve_points(max(map(len, groups)))
+    ks = sample_counts(max(map(len, groups)))
 
     def figure(name: str, k: int, of: Callable[[int, int], float]) -> Figures:
         values = [of(i, min(k, len(group))) for i, group in enumerate(groups)]

@@ -19,7 +19,7 @@ from postgrad.models.chat import Chat
 from postgrad.recipes.registry import recipe_for
 from postgrad.records import Prompt, Reward
 from postgrad.resolve.models import ModelSource
-from postgrad.rewards.base import check
+from postgrad.rewards.base import check_verifier
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, Settings, setting
 from postgrad.training.loop import BatchSource, Objective, StepInfo
@@ -143,7 +143,8 @@ class Parts:
 def prove(task: Task, split: str = "train", count: int = 8) -> None:
     """The verifier pays its own gold and not garbage; before any training."""
     if task.gold is not None and task.verify is not None and task.play is None:
-        check(task.verify, [(p, task.gold(p)) for p in task.prompts(split, count, 0)], best=task.best)
+        check_verifier(task.verify, [(p, task.gold(p)) for p in task.prompts(split, count, 0)],
+                       best=task.best)
     elif task.play is not None:
         prove_play(task, task.prompts(split, count, 0))
 

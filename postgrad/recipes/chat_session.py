@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from postgrad.data.environments import Episode, turns_of, using_tools
+from postgrad.data.environments import Episode, max_turns, play_with_tools
 from postgrad.data.tasks import SPLITS, Task, load_task
 from postgrad.maths.noise import seed_of
 from postgrad.records import Message, Prompt, Verdict
 from postgrad.resolve.models import open_writer
-from postgrad.resolve.stages import Stage
+from postgrad.resolve.stages import ModelStage
 from postgrad.rewards.base import guarded
 from postgrad.sampling import LocalSampler, Sampling
 
@@ -131,9 +131,9 @@ class ChatSession:
         prompt = replace(reply.problem, messages=reply.prompt.messages) if reply.problem else reply.prompt
         seed = seed_of(self.seed, reply.prompt.id, 0)
         verify = task.verify if reply.problem else unjudged
-        game = Episode(prompt, task.play or using_tools(verify), task.tools, sampler.chat, seed=seed,
+        game = Episode(prompt, task.play or play_with_tools(verify), task.tools, sampler.chat, seed=seed,
                        env_seed=seed_of(self.seed, "environment", prompt.id, 0),
-                       room=sampler.positions - self.settings.max_new_tokens, turns=turns_of(task))
+                       room=sampler.positions - self.settings.max_new_tokens, turns=max_turns(task))
         finished, seen, row = True, len(prompt.messages), None
         game.step()
         while game.verdict is None:
@@ -172,7 +172,7 @@ class ChatSession:
                 reply.model.turns += [reply.prompt.messages[-1], {"role": "assistant", "content": reply.text}]
 
 
-def open_chat(models: Sequence[Stage], *, task: str | None = None, system: str | None = None,
+def open_chat(models: Sequence[ModelStage], *, task: str | None = None, system: str | None = None,
               samples: int = 1, turns: bool = False, seed: int = 0, device: str = "cpu",
               **sampling: Any) -> ChatSession:
     """A session with models by name. sampling: as `Sampling` takes it."""

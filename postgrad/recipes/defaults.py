@@ -40,7 +40,7 @@ from postgrad.models.cuda_graphs import MOST
 from postgrad.models.families import Config, read_config_json
 from postgrad.models.weights import list_weights
 from postgrad.recipes.base import RunConfig
-from postgrad.resolve.models import open_folder, shape_of
+from postgrad.resolve.models import open_folder, read_config
 from postgrad.resolve.tasks import open_task
 from postgrad.system.settings import replace_settings
 from postgrad.training.memory import Memory, Setup, beside, cache, estimate, parameters
@@ -71,7 +71,7 @@ class Size(NamedTuple):
 def size_of(model: str | Path) -> Size:
     """By its config.json, all that is fetched of a hub id; of other architectures by the weights' headers."""
     try:
-        shape = shape_of(model)
+        shape = read_config(model)
     except ValueError:
         folder = open_folder(model)
         listed = list_weights(folder)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from postgrad.data.rows import read_rows
+from postgrad.data.rows import read_data_rows
 from postgrad.records import Prompt
 from postgrad.system.settings import FRACTION, Settings, setting
 
@@ -63,7 +63,7 @@ class Difficulty(Settings):
 def read_rates(path: str) -> dict[str, float]:
     """{"prompt": ID, "rate": 0.25} a line -> rate by prompt."""
     found: dict[str, float] = {}
-    for _, where, row in read_rows(path):
+    for _, where, row in read_data_rows(path):
         name, rate = row.get("prompt"), row.get("rate")
         if not isinstance(name, str) or type(rate) not in (int, float) or not 0 <= rate <= 1:
             raise ValueError(f'{where}: expected {{"prompt": ID, "rate": a share from 0 to 1}}, found '

@@ -16,7 +16,7 @@ from postgrad.methods import Method
 from postgrad.recipes.defaults import fitted
 from postgrad.recipes.registry import config_class, make_config, recipe_for
 from postgrad.recipes.running import check_place, finished, resume_saved, start_run
-from postgrad.resolve.models import Model, load
+from postgrad.resolve.models import Model, open_named_model
 from postgrad.runs import Run as Folder
 from postgrad.runs.display import Display
 from postgrad.runs.tracker import CallbackTracker, Tracker, open_tracker
@@ -47,7 +47,7 @@ class Run(Folder):
 
     def model(self, step: int | None = None, device: str = "cpu") -> Model:
         """The trained model; step: as it was at a checkpoint, 0 for the start."""
-        return load(str(self.folder) if step is None else f"{self.folder}@{step}", device)
+        return open_named_model(str(self.folder) if step is None else f"{self.folder}@{step}", device)
 
     def chat(self, prompt: str | None = None, **settings) -> str | None:
         """The model's reply; without a prompt, a conversation in the terminal or notebook,

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from postgrad.data.rows import BadRows, called
+from postgrad.data.rows import BadRows, source_name
 from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.records import Batch, Conversation, Pair
@@ -52,7 +52,7 @@ class Reading:
     """The rows of a run, as its settings have them read, and what is worth saying of that."""
 
     def __init__(self, own: OwnRows, data: object):
-        self.own, self.name = own, "the rows" if data is None else called(data)
+        self.own, self.name = own, "the rows" if data is None else source_name(data)
         self.bad = BadRows(skip=own.skip_bad, hint="Mend what is bad, or leave it out with skip_bad=true.")
         self.rows = self.long = 0
 

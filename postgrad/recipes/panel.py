@@ -16,8 +16,8 @@ from postgrad.models.chat import Chat
 from postgrad.recipes.base import Parts, RunConfig
 from postgrad.recipes.defaults import tokens_for
 from postgrad.records import Scored
-from postgrad.resolve.models import open_writer, run_named, runs_in
-from postgrad.resolve.stages import SCORERS, stages
+from postgrad.resolve.models import open_writer, run_named, runs_in_folder
+from postgrad.resolve.stages import SCORERS, model_stages
 from postgrad.runs import Run, ledger
 from postgrad.runs.display import progress
 from postgrad.sampling import LocalSampler, Sampling
@@ -112,8 +112,8 @@ def name_of(step: int) -> str:
 def models_of(place: str) -> list[tuple[str, str, int]]:
     """(what an entry is called, the model that it is of, its step), in order: a run's start and checkpoints;
     the stages of a folder of runs, the model that they began with first."""
-    if runs_in(place):
-        found, _ = stages(place)
+    if runs_in_folder(place):
+        found, _ = model_stages(place)
         return [(stage.made_by if stage.made_by == "base" else Path(stage.name).name, stage.name, at)
                 for at, stage in enumerate(found)]
     named = run_named(place)
@@ -145,7 +145,7 @@ def ledger_of(place: str, *, panel: str | None = None, problems: int | None = No
         raise ValueError(f"problems {asked['problems']} and samples {asked['samples']} must be at least 1.")
     entries = {e["step"]: e for e in known["entries"]} if known and ledger.same(known, asked) else {}
     there = models_of(place) if not is_training(place) or not entries else []
-    wanted = there if every or runs_in(place) else [*there[:1], *there[-1:]]
+    wanted = there if every or runs_in_folder(place) else [*there[:1], *there[-1:]]
     opened = Panel(asked, device)
     for name, model, step in wanted:
         if step in entries and entries[step]["name"] == name:

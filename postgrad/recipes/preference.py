@@ -14,8 +14,15 @@ from functools import partial
 from typing import ClassVar
 
 from postgrad import methods
-from postgrad.data.preferences import prompt_of, read_pairs, read_singles, report, sentence, split_rows
-from postgrad.data.rows import called
+from postgrad.data.preferences import (
+    preference_report,
+    preference_sentence,
+    prompt_messages,
+    read_pairs,
+    read_singles,
+    split_rows,
+)
+from postgrad.data.rows import source_name
 from postgrad.data.tasks import Task
 from postgrad.maths.intervals import grouped_interval
 from postgrad.methods import Method
@@ -108,9 +115,9 @@ def notes(config, rows: list) -> tuple[str, ...]:
     """What is worth saying of data that was handed in: its repeats and contradictions."""
     if config.data is None:
         return ()
-    found = report(rows)
+    found = preference_report(rows)
     odd = found["repeated"] or found["contradicted"]
-    return (f"{called(config.data)}: {sentence(found)}",) if odd else ()
+    return (f"{source_name(config.data)}: {preference_sentence(found)}",) if odd else ()
 
 
 def singles(pairs: Sequence[Pair]) -> list[Conversation]:
@@ -163,7 +170,7 @@ def build(config: PreferenceConfig, begins: ModelSource) -> Parts:
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
                  notes=reading.notes(batches.limit) + notes(config, train + held),
                  data=reading.counts(batches.limit)
-                      | data_counts(map(prompt_of, train), map(prompt_of, held)),
+                      | data_counts(map(prompt_messages, train), map(prompt_messages, held)),
                  optim=Optim(models, config.optim, config.steps),
                  examine=lambda step: {k: v for look in looks for k, v in look(step).items()},
                  every=config.evaluation.every if looks else 0)

@@ -32,7 +32,8 @@ from postgrad.system.settings import COUNT, Settings, setting
 from postgrad.training import objectives
 from postgrad.training.optim import Optim, OptimSettings
 
-CORPORA = {"tiny": corpus.documents, "zero": corpus_zero.documents, "zero-control": corpus_zero.control}
+CORPORA = {"tiny": corpus.documents, "zero": corpus_zero.zero_documents,
+           "zero-control": corpus_zero.control_documents}
 CONTROL = ("<|pad|>", "<|bos|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 TEMPLATE = ("{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"

@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 
 from postgrad import methods
-from postgrad.data.preferences import prompt_of
+from postgrad.data.preferences import prompt_messages
 from postgrad.maths.calibration import calibration
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
@@ -135,7 +135,7 @@ def build(config: RewardConfig, begins: ModelSource) -> Parts:
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
                  notes=reading.notes(batches.limit) + notes(config, train + held),
                  data=reading.counts(batches.limit)
-                      | data_counts(map(prompt_of, train), map(prompt_of, held)),
+                      | data_counts(map(prompt_messages, train), map(prompt_messages, held)),
                  optim=Optim(models, config.optim, config.steps), examine=examine if held else None,
                  every=config.evaluation.every if held else 0)
 

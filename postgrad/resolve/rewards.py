@@ -64,7 +64,7 @@ class Opening:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Term:
+class SpecTerm:
     """One term of a reward. task: the task whose prompts it scores; "" for all prompts without a term of
     their own."""
 
@@ -107,7 +107,7 @@ class Term:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FunctionTerm(Term):
+class FunctionTerm(SpecTerm):
     function: RewardFunction
 
     @property
@@ -119,7 +119,7 @@ class FunctionTerm(Term):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardTerm(Term):
+class RewardTerm(SpecTerm):
     """An object that scores rollouts itself."""
 
     reward: Reward
@@ -129,7 +129,7 @@ class RewardTerm(Term):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifierTerm(Term):
+class VerifierTerm(SpecTerm):
     """Verifiers by name, as a sum."""
 
     sum: VerifierSum
@@ -148,7 +148,7 @@ class VerifierTerm(Term):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelTerm(Term):
+class ModelTerm(SpecTerm):
     """Reward models, by name or one that is opened; several are an ensemble."""
 
     names: tuple[str, ...] = ()
@@ -189,7 +189,7 @@ class ModelTerm(Term):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraderTerm(Term):
+class GraderTerm(SpecTerm):
     """A chat model that grades. rubric: a file that says what a good reply is; "": the rubric that ships."""
 
     model: str
@@ -219,7 +219,7 @@ class GraderTerm(Term):
 class RewardSpec:
     """A reward, read: its terms. No terms: the task's own verifier."""
 
-    terms: tuple[Term, ...] = ()
+    terms: tuple[SpecTerm, ...] = ()
 
     @property
     def model_names(self) -> list[str]:
@@ -334,7 +334,7 @@ def parse_reward(reward: object) -> RewardSpec:
     return RewardSpec(tuple(map(_term, reward)) if isinstance(reward, Sequence) else (_term(reward),))
 
 
-def _task_term(text: str) -> Term:
+def _task_term(text: str) -> SpecTerm:
     """"questions=runs/reward" -> the reward model, for prompts of the task questions."""
     named = re.fullmatch(r"\s*([\w.-]+)=(.*)", text, re.DOTALL)
     if named and not Path(text).exists():
@@ -342,13 +342,13 @@ def _task_term(text: str) -> Term:
     return _named_term(text)
 
 
-def _weighted_term(key: object, weight: object) -> Term:
+def _weighted_term(key: object, weight: object) -> SpecTerm:
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
         raise ValueError(f"reward gives {key!r:.60} the weight {weight!r}: it must be a number above 0.")
     return replace(_term(key), weight=float(weight))
 
 
-def _term(reward: object) -> Term:
+def _term(reward: object) -> SpecTerm:
     if isinstance(reward, Run | Path):
         folder = reward.folder if isinstance(reward, Run) else reward
         return ModelTerm(name=folder.name, names=(str(folder),))
@@ -365,7 +365,7 @@ def _term(reward: object) -> Term:
                      "dict of them, a reward model, a run, or a name.")
 
 
-def _named_term(text: str) -> Term:
+def _named_term(text: str) -> SpecTerm:
     kind, _, rest = text.strip().partition(":")
     if is_file_spec(text.strip()):
         return _term(load_from_file(text.strip(), "reward"))

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from postgrad.data.rows import called
+from postgrad.data.rows import source_name
 from postgrad.data.tasks import is_task_name
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class DataSource:
     """A file, a task's name or rows; weight: None where the sources have none.
 
     task: its demonstrations are meant.
@@ -36,7 +36,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        return called(self.rows)
+        return source_name(self.rows)
 
 
 def is_source(value: object) -> bool:
@@ -45,17 +45,17 @@ def is_source(value: object) -> bool:
     return pair or isinstance(value, str | Path) or isinstance(value, list)
 
 
-def sources_of(data: object) -> list[Source]:
+def sources_of(data: object) -> list[DataSource]:
     """The sources that data names or is; their weights are all there, or none."""
     if isinstance(data, str | Path):
         whole = Path(data).is_file()
         pieces = [str(data)] if whole else [piece.strip() for piece in str(data).split(",") if piece.strip()]
-        found = [Source(rows=piece) if whole else _weighed(piece) for piece in pieces]
+        found = [DataSource(rows=piece) if whole else _weighed(piece) for piece in pieces]
     elif isinstance(data, Sequence) and data and all(map(is_source, data)):
         pairs = [x if isinstance(x, tuple) else (x, None) for x in data]
-        found = [Source(rows=rows, weight=weight) for rows, weight in pairs]
+        found = [DataSource(rows=rows, weight=weight) for rows, weight in pairs]
     else:
-        found = [Source(rows=data)]
+        found = [DataSource(rows=data)]
     weights = [source.weight for source in found]
     if not found or (None in weights and weights.count(None) < len(weights)):
         raise ValueError(f"data is {data!s:.100}: give each source a weight, or none of them, e.g. "
@@ -67,18 +67,18 @@ def sources_of(data: object) -> list[Source]:
     return found
 
 
-def _weighed(piece: str) -> Source:
+def _weighed(piece: str) -> DataSource:
     """One source as it is written: "a.jsonl:0.7", "a.jsonl", "gsm8k:data/gsm8k:0.5"."""
     name, _, weight = piece.rpartition(":")
     if not name or Path(piece).is_file():
-        return Source(rows=piece)
+        return DataSource(rows=piece)
     try:
-        return Source(rows=name, weight=float(weight))
+        return DataSource(rows=name, weight=float(weight))
     except ValueError:
-        return Source(rows=piece)
+        return DataSource(rows=piece)
 
 
-def shares(sources: Sequence[Source], sizes: Sequence[int]) -> list[float]:
+def source_shares(sources: Sequence[DataSource], sizes: Sequence[int]) -> list[float]:
     """The share of the rows that each source gives: by weight, or by its size."""
     parts = [size if source.weight is None else source.weight
              for source, size in zip(sources, sizes, strict=True)]

@@ -5,32 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from postgrad.resolve.models import begins_with, open_folder, run_named, runs_in
+from postgrad.resolve.models import open_folder, run_named, runs_in_folder, start_model
 from postgrad.runs import Run
 
 SCORERS = ("reward", "process")  # recipes whose models score text and write none
 
 
-class Stage(NamedTuple):
+class ModelStage(NamedTuple):
     """A model by the name that opens it, and what made it: the method of its run, or "base"."""
 
     made_by: str
     name: str
 
 
-def way_to(name: str) -> list[Stage]:
+def lineage(name: str) -> list[ModelStage]:
     """From the model that the first run began with to this one: way_to("runs/demo/rl") -> base, sft, grpo."""
     found = run_named(name)
     if not found:
-        return [Stage("base", name)]
+        return [ModelStage("base", name)]
     place, step = found
-    before = begins_with(place)
-    way = way_to(before) if before else []
+    before = start_model(place)
+    way = lineage(before) if before else []
     run = Run.open(place)
-    return way if step == "0" else [*way, Stage(run.info.get("method") or run.started()[0], name)]
+    return way if step == "0" else [*way, ModelStage(run.info.get("method") or run.started()[0], name)]
 
 
-def silent(name: str) -> str:
+def why_silent(name: str) -> str:
     """Why a run cannot be talked to; "" where it can."""
     run = Run.open(name)
     if run.started()[0] in SCORERS:
@@ -38,17 +38,17 @@ def silent(name: str) -> str:
     return "" if run.checkpoints() else "has no checkpoint yet"
 
 
-def stages(name: str) -> tuple[list[Stage], list[str]]:
+def model_stages(name: str) -> tuple[list[ModelStage], list[str]]:
     """The way to a model; for a folder of runs (a demo's, a pipeline's) the ways to all of them,
     each model once.
 
     The second list says which runs of a folder were passed over, and why.
     """
-    inside = runs_in(name)
-    found: dict[Path, Stage] = {}
-    passed = {place: why for place in inside if (why := silent(place))}
+    inside = runs_in_folder(name)
+    found: dict[Path, ModelStage] = {}
+    passed = {place: why for place in inside if (why := why_silent(place))}
     for place in [p for p in inside if p not in passed] if inside else [name]:
-        for stage in way_to(place):
+        for stage in lineage(place):
             found.setdefault(open_folder(stage.name).resolve(), stage)
     said = [f"{place} {why}" for place, why in passed.items()]
     if not found:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from postgrad.data.sets import read_file
+from postgrad.data.sets import read_rows_file
 from postgrad.data.tasks import SOURCED, SPLITS, Task, load_task, mixture_parts, user
-from postgrad.data.tasks.listed import prompts_of, sampled, split_list
+from postgrad.data.tasks.listed import read_prompts, sample_lists, split_list
 from postgrad.data.tasks.rows import task_of
 from postgrad.records import Prompt
 from postgrad.resolve.rewards import parse_reward
@@ -27,13 +27,13 @@ def open_task(task: Task | str | Path | Iterable, reward: object = None, *, judg
     if isinstance(task, Task):
         return task
     if isinstance(task, str | Path):
-        alone = [] if judged else unanswered(Path(task))
+        alone = [] if judged else unanswered_rows(Path(task))
         return prompts_alone(alone, reward, Path(task).stem) if alone else load_task(task)
     rows = [{"question": row} if isinstance(row, str) else row for row in task]
     if not rows:
         raise ValueError("task has no rows: give at least one prompt.")
     placed = [(f"task[{i}]", row) for i, row in enumerate(rows)]
-    if reward is None and any(answered(row) for row in rows):
+    if reward is None and any(has_answer(row) for row in rows):
         return task_of(placed, DEFAULT_VERIFIER, name="rows")
     if reward is None and judged:
         raise ValueError("task has prompts without answers: say who judges with reward=, a function of "
@@ -43,19 +43,19 @@ def open_task(task: Task | str | Path | Iterable, reward: object = None, *, judg
 
 def prompts_alone(rows: list[tuple[str, object]], reward: object, name: str) -> Task:
     """A task from (place, prompt) of each row, judged by the reward where it is a verifier, else by none."""
-    parts, meta = split_list(prompts_of([row for _, row in rows], [place for place, _ in rows].__getitem__))
-    return Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts),
+    parts, meta = split_list(read_prompts([row for _, row in rows], [place for place, _ in rows].__getitem__))
+    return Task(name=name, about=f"{len(rows):,} prompts", prompts=sample_lists(name, parts),
                 verify=parse_reward(reward).verifier,
                 meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
 
 
-def unanswered(path: Path) -> list[tuple[str, object]]:
+def unanswered_rows(path: Path) -> list[tuple[str, object]]:
     """The rows of a .jsonl file in which no row has an answer; else none."""
-    rows = read_file(path) if path.suffix == ".jsonl" and path.is_file() else []
-    return [] if any(answered(row) for _, row in rows) else [*rows]
+    rows = read_rows_file(path) if path.suffix == ".jsonl" and path.is_file() else []
+    return [] if any(has_answer(row) for _, row in rows) else [*rows]
 
 
-def answered(row: object) -> bool:
+def has_answer(row: object) -> bool:
     """Whether a row has an answer to be judged by; what is no prompt at all is not found out here."""
     if isinstance(row, Prompt):
         return row.answer is not None
@@ -74,12 +74,12 @@ def make_task(prompts: Iterable, verify: Callable | None = None, *, name: str = 
     tools = tuple(tools)
     user.check_tools(tools)
     rows = [{"question": row} if isinstance(row, str) else row for row in prompts]
-    parts, meta = split_list(prompts_of(rows, lambda i: f"prompts[{i}]"))
-    task = Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts),
+    parts, meta = split_list(read_prompts(rows, lambda i: f"prompts[{i}]"))
+    task = Task(name=name, about=f"{len(rows):,} prompts", prompts=sample_lists(name, parts),
                 verify=own_verifier(verify, seconds=seconds) if verify else None, gold=gold, best=best,
                 tokens=tokens, play=play, tools=tools, turns=turns, waits=waits,
                 meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
-    user.prove(task)
+    user.prove_task(task)
     return task
 
 
@@ -99,7 +99,7 @@ def files_in(name: object) -> list[Path]:
     return inside
 
 
-def label(task: object) -> str:
+def task_label(task: object) -> str:
     """What a task is called in lists: its name."""
     return task.name if isinstance(task, Task) else str(task) if isinstance(task, str | Path) else "rows"
 

@@ -25,8 +25,8 @@ def open_teacher(config, source: ModelSource, policy, chat: Chat) -> LanguageMod
     taught, shown = getattr(row, "teacher", False), getattr(row, "shown", False)
     if named is not None and (shown or not taught):
         why = "its teacher is the model itself" if shown else "it learns from no teacher"
-        raise ValueError(f"{row.name} has no use for teacher={name_of(named)}: {why}; leave teacher out, or "
-                         "train opd.")
+        raise ValueError(f"{row.name} has no use for teacher={teacher_name(named)}: {why}; leave teacher "
+                         "out, or train opd.")
     if not taught:
         return None
     if shown:
@@ -37,12 +37,12 @@ def open_teacher(config, source: ModelSource, policy, chat: Chat) -> LanguageMod
     net, theirs = (named.net.to(config.device), named.chat) if isinstance(named, Model) else \
         open_model(named, config.device, config.optim.adapter.bits, config.optim.dividing(config.device))
     if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab():
-        raise ValueError(f"the teacher {name_of(named)} has another tokenizer than the policy, so it would "
-                         "misread its tokens: take a teacher of the same family.")
+        raise ValueError(f"the teacher {teacher_name(named)} has another tokenizer than the policy, so it "
+                         "would misread its tokens: take a teacher of the same family.")
     return net.requires_grad_(False)
 
 
-def name_of(teacher: Model | str) -> str:
+def teacher_name(teacher: Model | str) -> str:
     return teacher.name if isinstance(teacher, Model) else teacher
 
 
@@ -54,7 +54,7 @@ def asked_again(prompt: Prompt, demonstration: str) -> Prompt:
     return replace(prompt, messages=(*prompt.messages, answered, prompt.messages[-1]))
 
 
-def demonstrated(task: Task, seed: int) -> Again:
+def ask_with_demonstration(task: Task, seed: int) -> Again:
     """How a prompt of the task is asked with its demonstration: its gold, else the reply that the task's
     demonstrations have for it."""
     task.of_one_reply("a teacher that is shown a demonstration")
@@ -65,18 +65,18 @@ def demonstrated(task: Task, seed: int) -> Again:
         raise ValueError(f"task {task.name} has neither gold nor demonstrations, and a teacher has to be "
                          "shown one: give the task gold(prompt) or demonstrations.")
     talks = [talk for split in ("train", "validation") for talk in task.demonstrations(split, ALL, seed)]
-    replies = {said(talk.messages[:-1]): talk.messages[-1]["content"] for talk in talks}
+    replies = {contents_of(talk.messages[:-1]): talk.messages[-1]["content"] for talk in talks}
 
     def again(prompt: Prompt) -> Prompt:
-        if said(prompt.messages) not in replies:
+        if contents_of(prompt.messages) not in replies:
             raise ValueError(f"{prompt.place} has no demonstration: give every prompt of {task.name} one, or "
                              "the task gold(prompt).")
-        return asked_again(prompt, replies[said(prompt.messages)])
+        return asked_again(prompt, replies[contents_of(prompt.messages)])
 
     return again
 
 
-def said(messages: Sequence) -> tuple[str, ...]:
+def contents_of(messages: Sequence) -> tuple[str, ...]:
     return tuple(message["content"] for message in messages)
 
 

@@ -39,7 +39,7 @@ class WeightsFolder:
 
     def remember(self, model, step: int) -> WeightVersion:
         """What the model's weights are called; they stay for a while."""
-        weights = named(model, step)
+        weights = name_weights(model, step)
         if weights.name not in self.recent:
             self.recent = (*self.recent, weights.name)[-self.keep:]
         return weights
@@ -76,7 +76,7 @@ def is_weights_folder(folder: str | Path) -> bool:
     return (Path(folder) / MARKER).is_file()
 
 
-def shown_in(folder: str | Path) -> tuple[Path, WeightVersion]:
+def current_weights(folder: str | Path) -> tuple[Path, WeightVersion]:
     """The folder of the weights to use, or the file that says where they are; and what they are."""
     said = load_json(Path(folder) / MARKER)
     if not (isinstance(said, dict) and type(said.get("step")) is int and isinstance(said.get("name"), str)):
@@ -88,12 +88,12 @@ def shown_in(folder: str | Path) -> tuple[Path, WeightVersion]:
     return path, WeightVersion(said["step"], said["name"])
 
 
-def named(model, step: int) -> WeightVersion:
-    return WeightVersion(step, f"{step}-{sum_of(p for _, p in sorted(model.named_parameters()))}")
+def name_weights(model, step: int) -> WeightVersion:
+    return WeightVersion(step, f"{step}-{weights_checksum(p for _, p in sorted(model.named_parameters()))}")
 
 
 @torch.no_grad()
-def sum_of(tensors: Iterable[torch.Tensor]) -> str:
+def weights_checksum(tensors: Iterable[torch.Tensor]) -> str:
     """Twelve digits by the bits of these tensors, wherever they are."""
     digest = hashlib.sha256()
     for x in tensors:

@@ -19,9 +19,9 @@ constitution, judges   rules in words with checks as data; which of two replies 
                        mend one
 """
 
-from postgrad.rewards.base import check, weighted
+from postgrad.rewards.base import check_verifier, weighted
 from postgrad.rewards.format import extract_answer, find_answer, think_answer
 from postgrad.rewards.number import exact_number, last_number, parse_number
 
-__all__ = ["check", "exact_number", "extract_answer", "find_answer", "last_number", "parse_number",
+__all__ = ["check_verifier", "exact_number", "extract_answer", "find_answer", "last_number", "parse_number",
            "think_answer", "weighted"]

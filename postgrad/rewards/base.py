@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from postgrad.records import Prompt, Reward, Rollout, Scored, Verdict, require_verdicts
-from postgrad.rewards.limit import SECONDS, TimeLimit, one_bell, within
+from postgrad.rewards.limit import SECONDS, TimeLimit, shared_timer, within_limit
 
 Verify = Callable[[Prompt, str], Verdict]
 TASK = "task"  # where the prompt of a mixture names its task
@@ -55,8 +55,8 @@ def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
     return Verdict(score=score, reason=reason, parts=scores, weights=weights, error=error, absent=not present)
 
 
-def check(verify: Verify, golds: Iterable[tuple[Prompt, str]], *,
-          best: float = 1.0) -> int:
+def check_verifier(verify: Verify, golds: Iterable[tuple[Prompt, str]], *,
+                   best: float = 1.0) -> int:
     """Prove a verifier on gold: every gold completion scores `best`, and every kind of garbage scores less.
 
     Returns how many prompts were checked; raises ValueError naming the prompt and what the verifier said.
@@ -97,17 +97,17 @@ def _judge(verify: Verify, prompt: Prompt, text: str) -> Verdict:
                      "return a Verdict.")
 
 
-def fault(why: str) -> Verdict:
+def error_verdict(why: str) -> Verdict:
     """The verdict where something else than the reply failed: infrastructure, or a user's verifier."""
     return Verdict.failed(why)
 
 
-def raised(error: BaseException) -> str:
+def describe_raised(error: BaseException) -> str:
     said = shorten(" ".join(str(error).split()), 200)
     return f"the verifier raised {type(error).__name__}{f': {said}' if said else ''}"
 
 
-def guarded(verify: Verify, describe: Callable[[BaseException], str] = raised,
+def guarded(verify: Verify, describe: Callable[[BaseException], str] = describe_raised,
             seconds: float | None = None) -> Verify:
     """The one place where a verifier that raises, or does not come back, becomes a verdict: an error, counted
     and not trained on.
@@ -123,17 +123,17 @@ def guarded(verify: Verify, describe: Callable[[BaseException], str] = raised,
 
     def judge(prompt: Prompt, text: str) -> Verdict:
         try:
-            return within(limit, lambda: verify(prompt, text))
+            return within_limit(limit, lambda: verify(prompt, text))
         except TimeLimit as error:
-            return fault(describe(overdue(error, limit)))
+            return error_verdict(describe(explain_overdue(error, limit)))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's verifier raises
-            return fault(describe(error))
+            return error_verdict(describe(error))
 
     judge.is_guarded = True  # type: ignore[attr-defined]
     return judge
 
 
-def overdue(error: TimeLimit, limit: float) -> TimeLimit:
+def explain_overdue(error: TimeLimit, limit: float) -> TimeLimit:
     """The same with its sentence: how long it took, and where the limit is set."""
     return TimeLimit(f"verify took over {limit:g} s; `seconds = N` in the task's file, or verify.seconds = "
                      "N, allows more").with_traceback(error.__traceback__)
@@ -169,7 +169,7 @@ class VerifierReward(Reward):
         for rollout in rollouts:
             if id(rollout) not in self.started:
                 self.prefetch(rollout)
-        with one_bell():
+        with shared_timer():
             return [self._verdict(rollout) for rollout in rollouts]
 
     def _verdict(self, rollout: Rollout) -> Verdict:

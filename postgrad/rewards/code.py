@@ -18,12 +18,12 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 
 from postgrad.records import Verdict
-from postgrad.rewards.sandbox.judge import CodeJudge, Job, Suite
+from postgrad.rewards.sandbox.judge import CodeJob, CodeJudge, Suite
 
 FENCE, PYTHON = "```", ("", "python", "python3", "py")
 
 
-def blocks(text: str) -> list[tuple[str, str]]:
+def code_blocks(text: str) -> list[tuple[str, str]]:
     """The closed ``` blocks of a text, as (the word after the first fence, what stands between the fences).
 
     "```python\\na = 1\\n```" -> [("python", "a = 1\\n")]. A fence with a word ends what is open, and opens.
@@ -42,7 +42,7 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 def extract_code(text: str) -> str:
     """The code of a reply: what is in its last closed ``` block of Python; without one, the whole text."""
-    found = [code for word, code in blocks(text) if word.lower() in PYTHON]
+    found = [code for word, code in code_blocks(text) if word.lower() in PYTHON]
     return found[-1] if found else text
 
 
@@ -50,7 +50,7 @@ def mbpp(row: Mapping[str, object]) -> Suite:
     """A row of mbpp.jsonl or of sanitized-mbpp.json -> its suite. Its names are those of the reference."""
     setup = "\n".join([*row.get("test_imports", ()), str(row.get("test_setup_code", ""))]).strip()
     tests = "\n".join([*row["test_list"], *row.get("challenge_test_list", ())])
-    return suite_of(tests, setup, reference=row.get("code"))
+    return suite_from_tests(tests, setup, reference=row.get("code"))
 
 
 def humaneval(row: Mapping[str, object]) -> Suite:
@@ -78,8 +78,8 @@ def whole_program(row: Mapping[str, object], completion: str) -> str:
     return f"{row['prompt']}\n\n{code}" if anew else f"{row['prompt']}{code}"
 
 
-def suite_of(tests: str, setup: str = "", *, reference: str | None = None,
-             names: Collection[str] = ()) -> Suite:
+def suite_from_tests(tests: str, setup: str = "", *, reference: str | None = None,
+                     names: Collection[str] = ()) -> Suite:
     """Asserts -> a suite. The candidate's is the name that neither Python nor an import nor the tests define.
 
     suite_of("assert f(2) == 4").names -> {"f": "f"}; a builtin is the candidate's only where
@@ -187,6 +187,6 @@ def passes_tests(suite: Suite, judge: CodeJudge,
     the workers then run side by side.
     """
     def verify(text: str) -> Verdict:
-        return judge.verdicts([Job(source=program(text), suite=suite)])[0]
+        return judge.verdicts([CodeJob(source=program(text), suite=suite)])[0]
 
     return verify

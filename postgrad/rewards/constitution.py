@@ -26,17 +26,17 @@ SHOWN = 4  # words of a reply that a critique quotes
 _WORDS = re.compile(r"[^\W_]+")
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The words of a text without case; everything that is no letter or digit parts them."""
     return _WORDS.findall(text.casefold())
 
 
-def flat(text: str) -> str:
+def padded_words(text: str) -> str:
     """Words to search phrases in: each between its own two spaces, so that "art" is not found in "part"."""
-    return "".join(f" {word} " for word in words(text))
+    return "".join(f" {word} " for word in split_words(text))
 
 
-def quoted(pieces: Sequence[str]) -> str:
+def quote_pieces(pieces: Sequence[str]) -> str:
     return f'"{" ".join(pieces)}"' if pieces else "nothing"
 
 
@@ -49,7 +49,7 @@ class Rule:
     rule: str
     check: str | None = None
     texts: tuple[str, ...] = ()
-    words: int = 0
+    split_words: int = 0
     critique: str = ""
     mend: str = ""
     weight: float = 1.0
@@ -67,37 +67,37 @@ class Rule:
 
 
 def _starts(rule: Rule, text: str) -> str | None:
-    kept = flat(text).startswith(tuple(map(flat, rule.texts)))
-    return None if kept else quoted(text.split()[:SHOWN])
+    kept = padded_words(text).startswith(tuple(map(padded_words, rule.texts)))
+    return None if kept else quote_pieces(text.split()[:SHOWN])
 
 
 def _ends(rule: Rule, text: str) -> str | None:
-    kept = flat(text).endswith(tuple(map(flat, rule.texts)))
-    return None if kept else quoted(text.split()[-SHOWN:])
+    kept = padded_words(text).endswith(tuple(map(padded_words, rule.texts)))
+    return None if kept else quote_pieces(text.split()[-SHOWN:])
 
 
 def _contains_any(rule: Rule, text: str) -> str | None:
-    said = flat(text)
-    return (None if any(flat(wanted) in said for wanted in rule.texts)
+    said = padded_words(text)
+    return (None if any(padded_words(wanted) in said for wanted in rule.texts)
             else "none of " + ", ".join(f'"{t}"' for t in rule.texts))
 
 
 def _contains_none(rule: Rule, text: str) -> str | None:
-    said = flat(text)
-    return ", ".join(f'"{unwanted}"' for unwanted in rule.texts if flat(unwanted) in said) or None
+    said = padded_words(text)
+    return ", ".join(f'"{unwanted}"' for unwanted in rule.texts if padded_words(unwanted) in said) or None
 
 
 def _at_most(rule: Rule, text: str) -> str | None:
-    count = len(words(text))
+    count = len(split_words(text))
     return f"{count} words, {rule.words} are enough" if count > rule.words else None
 
 
 def _no_repeat(rule: Rule, text: str) -> str | None:
-    said, seen = words(text), set()
+    said, seen = split_words(text), set()
     for i in range(len(said) - rule.words + 1):
         phrase = tuple(said[i: i + rule.words])
         if phrase in seen:
-            return quoted(phrase)
+            return quote_pieces(phrase)
         seen.add(phrase)
     return None
 
@@ -131,7 +131,7 @@ def _append(rule: Rule, text: str, rng: random.Random) -> str:
 
 
 @dataclass(frozen=True)
-class Check:
+class RuleCheck:
     """How a kind of rule is seen to be broken, the field that it reads,
     and the mends after which it is sure to hold."""
 
@@ -142,12 +142,12 @@ class Check:
 
 MENDS = {"drop": _drop, "cut": _cut, "prepend": _prepend, "append": _append}
 CHECKS = {
-    "starts_with_one_of": Check(_starts, "texts", ("prepend",)),
-    "ends_with_one_of": Check(_ends, "texts", ("append",)),
-    "contains_any_of": Check(_contains_any, "texts", ("prepend", "append")),
-    "contains_none_of": Check(_contains_none, "texts", ("drop", "cut")),
-    "at_most_words": Check(_at_most, "words", ("drop", "cut")),
-    "no_repeated_phrase": Check(_no_repeat, "words", ("drop", "cut")),
+    "starts_with_one_of": RuleCheck(_starts, "texts", ("prepend",)),
+    "ends_with_one_of": RuleCheck(_ends, "texts", ("append",)),
+    "contains_any_of": RuleCheck(_contains_any, "texts", ("prepend", "append")),
+    "contains_none_of": RuleCheck(_contains_none, "texts", ("drop", "cut")),
+    "at_most_words": RuleCheck(_at_most, "words", ("drop", "cut")),
+    "no_repeated_phrase": RuleCheck(_no_repeat, "words", ("drop", "cut")),
 }
 
 
@@ -235,7 +235,7 @@ def _wanted(table: dict) -> Iterator[tuple[str, bool, str]]:
     value, other = table.get(kind.needs), {"texts": "words", "words": "texts"}[kind.needs]
     if kind.needs == "texts":
         good = (isinstance(value, list) and value
-                and all(isinstance(text, str) and words(text) for text in value))
+                and all(isinstance(text, str) and split_words(text) for text in value))
         yield "texts", bool(good), f"a list of texts with words in them, which {check} looks for"
     else:
         yield ("words", type(value) is int and value >= 1,

@@ -82,7 +82,7 @@ class Kind:
         return self.wording.format(*value) if isinstance(value, tuple) else self.wording.format(value)
 
 
-def words(text: str) -> list[str]:
+def word_list(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
@@ -92,10 +92,10 @@ def language_of(text: str) -> str | None:
     counts = function_words(text)
     ranked = sorted(((counts[code], name) for name, code in CODES.items()), reverse=True)
     (most, name), (second, _) = ranked[:2]
-    return name if most > second and 8 * most >= len(words(text)) else None
+    return name if most > second and 8 * most >= len(word_list(text)) else None
 
 
-def paragraphs(text: str) -> list[str]:
+def split_paragraphs(text: str) -> list[str]:
     return [part for part in re.split(r"\n[ \t]*\n", text.strip()) if part.strip()]
 
 
@@ -114,13 +114,13 @@ def two_parts(text: str) -> bool:
 
 
 def _long(draft: Draft, least: int) -> Draft:
-    while len(words(draft.text())) < least:
+    while len(word_list(draft.text())) < least:
         draft = draft.of(len(draft.sentences) + 1)
     return draft
 
 
 def _short(draft: Draft, most: int) -> Draft:
-    while len(words(draft.text())) > most and len(draft.sentences) > 1:
+    while len(word_list(draft.text())) > most and len(draft.sentences) > 1:
         draft = draft.of(len(draft.sentences) - 1)
     return draft
 
@@ -155,21 +155,21 @@ KINDS = {  # drafts are written in this order
     "sentences": Kind(values=(2, 3, 4, 5, 6), wording="Write exactly {} sentences.",
                       keeps=lambda text, count: len(_SENTENCE_END.findall(text)) == count, write=Draft.of),
     "at least": Kind(values=(20, 30, 40, 50, 60, 80), wording="Write at least {} words.",
-                     keeps=lambda text, least: len(words(text)) >= least, write=_long),
+                     keeps=lambda text, least: len(word_list(text)) >= least, write=_long),
     "at most": Kind(values=(10, 15, 20, 25, 30), wording="Write at most {} words.",
-                    keeps=lambda text, most: len(words(text)) <= most, write=_short),
+                    keeps=lambda text, most: len(word_list(text)) <= most, write=_short),
     "paragraphs": Kind(values=(2, 3, 4, 5),
                        wording="Write exactly {} paragraphs, with a blank line between them.",
-                       keeps=lambda text, count: len(paragraphs(text)) == count,
+                       keeps=lambda text, count: len(split_paragraphs(text)) == count,
                        write=lambda draft, count: replace(draft.of(count), joint="\n\n")),
     "include": Kind(values=(("river", "lamp"), ("garden", "clock"), ("bread", "window"), ("winter", "paper"),
                             ("music", "stone"), ("bridge", "apple")),
                     wording="Use the words \"{}\" and \"{}\".",
-                    keeps=lambda text, pair: set(pair) <= set(words(text)), write=_mention),
+                    keeps=lambda text, pair: set(pair) <= set(word_list(text)), write=_mention),
     "avoid": Kind(values=(("very", "really"), ("good", "nice"), ("can", "could"),
                           ("important", "interesting"), ("but", "so")),
                   wording="Do not use the words \"{}\" and \"{}\".",
-                  keeps=lambda text, pair: not set(pair) & set(words(text))),
+                  keeps=lambda text, pair: not set(pair) & set(word_list(text))),
     "ending": Kind(
         values=("That is all I know.", "Ask me for more.", "I wish you luck with it!",
                 "Now it is your turn."),
@@ -211,18 +211,18 @@ KINDS = {  # drafts are written in this order
 Rule = tuple[str, object]  # (a kind's name, its value)
 
 
-def kept(text: str, rule: Rule) -> bool:
+def is_kept(text: str, rule: Rule) -> bool:
     """Whether a reply, as it stands, keeps a constraint."""
     name, value = rule
-    return len(text) <= LONGEST and len(words(text)) >= SHORTEST and KINDS[name].keeps(text, value)
+    return len(text) <= LONGEST and len(word_list(text)) >= SHORTEST and KINDS[name].keeps(text, value)
 
 
-def kept_loosely(text: str, rule: Rule) -> bool:
+def is_kept_loosely(text: str, rule: Rule) -> bool:
     """IFEval's loose reading: kept by the reply without its first line, its last, both or neither,
     with or without stars."""
     lines = text.split("\n") if len(text) <= LONGEST else []
     cut = ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
-    return any(kept(variant, rule) for part in (text, *cut) for variant in (part, part.replace("*", "")))
+    return any(is_kept(variant, rule) for part in (text, *cut) for variant in (part, part.replace("*", "")))
 
 
 def gold_for(rules: tuple[Rule, ...]) -> str | None:
@@ -232,4 +232,4 @@ def gold_for(rules: tuple[Rule, ...]) -> str | None:
     for name, value in sorted(rules, key=lambda rule: list(KINDS).index(rule[0])):
         draft = KINDS[name].write(draft, value)
     text = draft.text()
-    return text if all(kept(text, rule) for rule in rules) else None
+    return text if all(is_kept(text, rule) for rule in rules) else None

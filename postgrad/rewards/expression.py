@@ -20,7 +20,7 @@ class BadExpression(ValueError):
     """Text that is no expression, or one without a value; the message is the reason given to the model."""
 
 
-def parse(text: str, *, signs: bool = False) -> Tree:
+def parse_expression(text: str, *, signs: bool = False) -> Tree:
     """"3+5*8" -> ("+", 3, ("*", 5, 8)). * and / bind tighter, equals go left to right.
 
     Raises BadExpression only.
@@ -91,13 +91,13 @@ def _atom(tokens: list, place: int, depth: int, signs: bool) -> tuple[Tree, int]
     return tree, place + 1
 
 
-def value(tree: Tree) -> Fraction:
+def expression_value(tree: Tree) -> Fraction:
     """The exact value: value(("/", 3, 2)) -> Fraction(3, 2). A division by zero raises BadExpression."""
     if isinstance(tree, int):
         return Fraction(tree)
     if len(tree) == 2:
-        return -value(tree[1])
-    op, left, right = tree[0], value(tree[1]), value(tree[2])
+        return -expression_value(tree[1])
+    op, left, right = tree[0], expression_value(tree[1]), expression_value(tree[2])
     if op == "/" and right == 0:
         raise BadExpression("a division by zero")
     return (left + right if op == "+" else left - right if op == "-" else left * right if op == "*"
@@ -109,13 +109,13 @@ def integers(tree: Tree) -> list[int]:
     return [tree] if isinstance(tree, int) else [number for part in tree[1:] for number in integers(part)]
 
 
-def render(tree: Tree) -> str:
+def render_expression(tree: Tree) -> str:
     """The text of a tree with only the parentheses its value needs: ("*", ("+", 3, 5), 8) -> "(3+5)*8"."""
     if isinstance(tree, int):
         return str(tree)
     op, left, right = tree
     binds = _BINDS[op]
-    left_text, right_text = render(left), render(right)
+    left_text, right_text = render_expression(left), render_expression(right)
     if not isinstance(left, int) and _BINDS[left[0]] < binds:
         left_text = f"({left_text})"
     if not isinstance(right, int) and _BINDS[right[0]] < binds + (op in "-/"):
@@ -123,7 +123,7 @@ def render(tree: Tree) -> str:
     return f"{left_text}{op}{right_text}"
 
 
-def steps(tree: Tree) -> tuple[int, list[str]]:
+def expression_steps(tree: Tree) -> tuple[int, list[str]]:
     """The value of an integer-valued tree and its chain, innermost first: ("*", ("+", 3, 5), 8) -> 64,
     ["3+5=8", "8*8=64"].
 
@@ -131,7 +131,7 @@ def steps(tree: Tree) -> tuple[int, list[str]]:
     """
     if isinstance(tree, int):
         return tree, []
-    op, (left, before), (right, after) = tree[0], steps(tree[1]), steps(tree[2])
+    op, (left, before), (right, after) = tree[0], expression_steps(tree[1]), expression_steps(tree[2])
     result = (left + right if op == "+" else left - right if op == "-" else left * right if op == "*"
               else left // right)
     assert op != "/" or result * right == left, f"{left}/{right} is not an integer"

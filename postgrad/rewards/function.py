@@ -14,15 +14,15 @@ from functools import update_wrapper
 from pathlib import Path
 
 from postgrad.records import Prompt, Reward, Rollout, Verdict
-from postgrad.rewards.base import Verify, fault, guarded, overdue
-from postgrad.rewards.limit import SECONDS, TimeLimit, within
+from postgrad.rewards.base import Verify, error_verdict, explain_overdue, guarded
+from postgrad.rewards.limit import SECONDS, TimeLimit, within_limit
 from postgrad.system.user_code import GIVEN, function_hash, function_name
 from postgrad.system.user_code import error_location as place_of
 
 TOGETHER = 10 * SECONDS  # the most that a function may take which judges all replies at once
 
 
-def is_number(said: object) -> bool:
+def is_score(said: object) -> bool:
     return (isinstance(said, bool | int | float)
             or (hasattr(said, "__float__") and getattr(said, "shape", None) == ()))
 
@@ -30,12 +30,12 @@ def is_number(said: object) -> bool:
 def verdict_of(said: object, who: str) -> Verdict:
     """What a function said, as a Verdict; an error verdict where it is no score."""
     if not isinstance(said, Verdict):
-        if not is_number(said):
+        if not is_score(said):
             what = "nothing (None)" if said is None else f"a {type(said).__name__}"
-            return fault(f"{who} returned {what}: it has to return a float, a bool or a Verdict")
+            return error_verdict(f"{who} returned {what}: it has to return a float, a bool or a Verdict")
         said = Verdict(score=float(said))  # type: ignore[arg-type]
-    if not (is_number(said.score) and math.isfinite(said.score)):
-        return fault(f"{who} returned the score {said.score!r:.40}")
+    if not (is_score(said.score) and math.isfinite(said.score)):
+        return error_verdict(f"{who} returned the score {said.score!r:.40}")
     return said
 
 
@@ -107,13 +107,13 @@ class TRLReward(Reward):
         ids = [list(r.tokens) for r in rollouts]
         limit = getattr(self.function, "seconds", TOGETHER)
         try:
-            said = within(limit, lambda: list(self.function(prompts=prompts, completions=texts,
-                                                            completion_ids=ids, **columns)))
+            said = within_limit(limit, lambda: list(self.function(prompts=prompts, completions=texts,
+                                                                  completion_ids=ids, **columns)))
             if len(said) != len(rollouts):
                 raise ValueError(f"{len(said)} scores for {len(rollouts)} completions")
         except (Exception, SystemExit, TimeLimit) as error:  # noqa: BLE001 - whatever a user's function raises
-            error = overdue(error, limit) if isinstance(error, TimeLimit) else error
+            error = explain_overdue(error, limit) if isinstance(error, TimeLimit) else error
             place = Path(getattr(getattr(self.function, "__code__", None), "co_filename", self.__name__))
-            return [fault(place_of(place, error))] * len(rollouts)
+            return [error_verdict(place_of(place, error))] * len(rollouts)
         absent = Verdict(score=0.0, reason="nothing to judge", absent=True)
         return [absent if x is None else verdict_of(x, self.__name__) for x in said]

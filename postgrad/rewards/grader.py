@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from postgrad.records import Message, Prompt, Reward, Rollout, Verdict
-from postgrad.rewards.base import fault, shorten
-from postgrad.rewards.judges import written
+from postgrad.rewards.base import error_verdict, shorten
+from postgrad.rewards.judges import ask_model
 
 BEST = 10
 RUBRIC = "A good reply is right, answers what was asked, and is short and clear. A wrong reply gets 0."
@@ -25,7 +25,7 @@ _NAMED = re.compile(rf"(?:score|grade|rating)(?: is| of)?[:\s*]*+{_NUMBER}|"
                     rf"(?<![0-9.]){_NUMBER}\s*+(?:/|out of)\s*10", re.IGNORECASE)
 
 
-def quoted(text: str) -> tuple[str, str]:
+def quote_reply(text: str) -> tuple[str, str]:
     """(the text between two marks, the mark).
 
     The mark is a hash of the text, taken again while the text contains it.
@@ -36,11 +36,11 @@ def quoted(text: str) -> tuple[str, str]:
     return f"[{mark}]\n{text}\n[{mark}]", mark
 
 
-def question(prompt: Prompt, reply: str, rubric: str) -> tuple[Message, ...]:
+def grading_question(prompt: Prompt, reply: str, rubric: str) -> tuple[Message, ...]:
     """What the grader is asked about a reply; a task's gold answer is shown to it."""
     asked = "\n".join(message["content"] for message in prompt.messages)
     reply = reply[: LONGEST + 1].encode(errors="replace").decode()  # half a character is none
-    shown, mark = quoted(reply if len(reply) <= LONGEST else reply[:LONGEST] + " ...")
+    shown, mark = quote_reply(reply if len(reply) <= LONGEST else reply[:LONGEST] + " ...")
     gold = "" if prompt.answer is None else f"\nThe right answer is: {prompt.answer}\n"
     return ({"role": "user", "content": (
         f"Grade a reply.\n{rubric}\n\nQuestion: {asked}\n{gold}\n"
@@ -82,12 +82,12 @@ class GraderReward(Reward):
         self.fits = fits
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
-        asks = [(f"{r.prompt.id}/{i}", question(r.prompt, r.text, self.rubric))
+        asks = [(f"{r.prompt.id}/{i}", grading_question(r.prompt, r.text, self.rubric))
                 for i, r in enumerate(rollouts)]
         unfit = [self._unfit(messages) for _, messages in asks]
         fit = [ask for ask, why in zip(asks, unfit, strict=True) if not why]
-        answers = iter(written(self.sampler, self.settings, "grade", fit, 0))
-        return [fault(why) if why else self._verdict(next(answers)) for why in unfit]
+        answers = iter(ask_model(self.sampler, self.settings, "grade", fit, 0))
+        return [error_verdict(why) if why else self._verdict(next(answers)) for why in unfit]
 
     def _unfit(self, messages: tuple[Message, ...]) -> str:
         try:
@@ -100,5 +100,5 @@ class GraderReward(Reward):
         strict, lenient = read_score(said)
         score = lenient if self.lenient and strict is None else strict
         if score is None:
-            return fault(f"the grader gave no score but {shorten(said)!r}")
+            return error_verdict(f"the grader gave no score but {shorten(said)!r}")
         return Verdict(score=score, reason=f"the grader said {shorten(said)!r}")

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 
 from postgrad.rewards.sandbox import Call, CodeJudge, Outcome
-from postgrad.rewards.sandbox.selftest import missing
+from postgrad.rewards.sandbox.selftest import missing_sandbox
 
 SECONDS = 1.0  # wall time of one verdict, unless told
 
@@ -38,7 +38,7 @@ class Jailed:
         if self.package and importlib.util.find_spec(self.package) is None:
             raise ValueError(f"the verifier {self.name} needs the package {self.package}: "
                              f"pip install 'postgrad[{self.extra}]', or {self.instead}.")
-        if why := missing():
+        if why := missing_sandbox():
             raise ValueError(f"the verifier {self.name} reads replies in a sandbox, and this machine has "
                              f"none that holds ({why}): use Linux 5.13 or newer with Landlock and seccomp "
                              f"on, or {self.instead}.")

@@ -85,7 +85,7 @@ class RuleJudge:
         return out
 
 
-def which(rule: Rule, prompt: Prompt, a: str, b: str) -> tuple[Message, ...]:
+def comparison_request(rule: Rule, prompt: Prompt, a: str, b: str) -> tuple[Message, ...]:
     asked = "\n".join(m["content"] for m in prompt.messages)
     text = (f"Rule: {rule.rule}\n\nQuestion: {asked}\n\nReply A: {a}\n\nReply B: {b}\n\n"
             "Which reply keeps the rule better? Answer with A or B alone.")
@@ -101,8 +101,8 @@ REVISION_REQUEST = {"role": "user",
                     "content": "Now write that reply again so that it keeps the rule. Write the reply alone."}
 
 
-def written(sampler, settings, kind: str, asks: Sequence[tuple[str, tuple[Message, ...]]],
-            seed: int) -> list[str]:
+def ask_model(sampler, settings, kind: str, asks: Sequence[tuple[str, tuple[Message, ...]]],
+              seed: int) -> list[str]:
     """What a model writes when it is asked: asks are a name and messages each."""
     prompts = [Prompt(id=f"{name}/{kind}", messages=messages) for name, messages in asks]
     return [group[0].text.strip() for group in sampler.sample(prompts, 1, settings, seed)]
@@ -123,7 +123,8 @@ class PromptedJudge:
 
     def compare(self, pairs: Sequence[tuple[Prompt, str, str]], seed: int) -> list[Opinion]:
         rules = [self._drawn(seed, prompt, *sorted((a, b))) for prompt, a, b in pairs]
-        asks = [which(rule, prompt, *order) for rule, (prompt, a, b) in zip(rules, pairs, strict=True)
+        asks = [comparison_request(rule, prompt, *order) for rule,
+                (prompt, a, b) in zip(rules, pairs, strict=True)
                 for order in ((a, b), (b, a))]
         logp = iter(self._logp([(ask, letter) for ask in asks for letter in "AB"]))
         says_a = [1 / (1 + math.exp(min(b - a, 700.0))) for a, b in zip(logp, logp, strict=True)]
@@ -146,7 +147,7 @@ class PromptedJudge:
         return random.Random(seed_of(seed, prompt.id, *texts)).choice(self.constitution.rules)
 
     def _write(self, kind: str, asks: Sequence[tuple[str, tuple[Message, ...]]], seed: int) -> list[str]:
-        return written(self.sampler, self.settings, kind, asks, seed)
+        return ask_model(self.sampler, self.settings, kind, asks, seed)
 
     @torch.no_grad()
     def _logp(self, asks: Sequence[tuple[tuple[Message, ...], str]]) -> list[float]:

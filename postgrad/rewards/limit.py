@@ -25,7 +25,7 @@ class TimeLimit(BaseException):
     """The time of a call is up. No Exception, so that `except Exception` inside it does not swallow it."""
 
 
-class Bell:
+class TimerHandler:
     """The handler of the timer's signal: ends the call that is running, if one is."""
 
     running = False
@@ -42,18 +42,18 @@ class Bell:
             self.running = False
 
 
-_shared: Bell | None = None  # of the main thread
+_shared: TimerHandler | None = None  # of the main thread
 
 
 @contextmanager
-def one_bell() -> Iterator[None]:
+def shared_timer() -> Iterator[None]:
     """Calls of this block, each within a limit of its own, share a handler and a timer: to set and unset
     them for each takes longer than most verdicts. Not where a timer was set outside, which has to go on."""
     global _shared
     if not _rings() or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
         return
-    _shared, before = Bell(), signal.getsignal(signal.SIGALRM)
+    _shared, before = TimerHandler(), signal.getsignal(signal.SIGALRM)
     try:
         yield
     finally:
@@ -62,7 +62,7 @@ def one_bell() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def within(seconds: float, call: Callable[[], T]) -> T:
+def within_limit(seconds: float, call: Callable[[], T]) -> T:
     """What the call returns, or TimeLimit when it takes longer; seconds inf: no limit."""
     if seconds == float("inf"):
         return call()
@@ -82,7 +82,7 @@ def _rings() -> bool:
 
 
 def _interrupted(seconds: float, call: Callable[[], T]) -> T:
-    bell = Bell()
+    bell = TimerHandler()
     handler, began = signal.signal(signal.SIGALRM, bell), time.monotonic()
     left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:

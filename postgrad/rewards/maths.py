@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from postgrad.records import Prompt, Verdict
-from postgrad.rewards.base import fault, shorten
+from postgrad.rewards.base import error_verdict, shorten
 from postgrad.rewards.format import find_marked, tidy
 from postgrad.rewards.jailed import Jailed
 from postgrad.rewards.number import last_number, parse_number
 from postgrad.rewards.unequal import CLOSE, OPEN, differ, is_interval, solutions
-from postgrad.rewards.wording import agree, parted
+from postgrad.rewards.wording import split_wording, words_agree
 
 LONGEST, DEPTH, DIGITS = 300, 4, 40  # characters, brackets in brackets, digits in a row
 EXPONENT = 10_000  # of all exponents above 20 in a formula, multiplied
@@ -99,17 +99,17 @@ _FACTORIALS = re.compile(r"(?<![0-9.}])(?:[0-9]{1,2}|[a-z])!(?!!)")
 _BINOMIALS = re.compile(r"\\binom\{[0-9]{1,2}\}\{[0-9]{1,2}\}")
 
 
-def cut(text: str) -> str:
+def cut_answer(text: str) -> str:
     """A text of at most so many characters; a longer one gets a sign at the end that no formula has."""
     text = text.strip()
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}\u2026"
 
 
 @functools.lru_cache(1 << 12)
-def plain(text: str) -> str:
+def plain_formula(text: str) -> str:
     """A formula without its dress: no $ around it, no spacing, one way to write a fraction,
     a percent sign and a minus."""
-    text = tidy(cut(text))
+    text = tidy(cut_answer(text))
     for begin, end in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("$", ""), (r"\$", "")):
         if len(text) >= len(begin + end) and text.startswith(begin) and text.endswith(end):
             text = text[len(begin): len(text) - len(end)]
@@ -190,14 +190,14 @@ def check_golds(golds: Sequence[object]) -> None:
     new = [gold for gold in dict.fromkeys(map(str, golds)) if gold not in _SOUND]
     hard = []
     for gold in new:
-        whole = plain(gold)
-        text, words = parted(whole)
+        whole = plain_formula(gold)
+        text, words = split_wording(whole)
         if exact(text) is None and not _IN_WORDS.fullmatch(whole) and (text or not words):
             if why := unfit(text):
                 raise _broken(gold, why)
             hard.append(gold)
     blocks = [hard[i: i + AT_ONCE] for i in range(0, len(hard), AT_ONCE)]
-    calls = [("sound", [parted(plain(gold))[0] for gold in block]) for block in blocks]
+    calls = [("sound", [split_wording(plain_formula(gold))[0] for gold in block]) for block in blocks]
     for block, said in zip(blocks, JAIL.each(calls), strict=True):
         if said.value != [True] * len(block):
             if len(block) == 1:
@@ -214,21 +214,21 @@ def _broken(gold: str, why: str) -> ValueError:
 
 
 @functools.lru_cache(1 << 14)
-def compare(gold: str, answer: str) -> Verdict:
+def compare_answers(gold: str, answer: str) -> Verdict:
     """1 where an answer equals a gold answer, else 0 with the reason; a gold answer that is none raises."""
     if gold not in _SOUND:
         check_golds([gold])
-    wanted, got = plain(gold), plain(answer)
+    wanted, got = plain_formula(gold), plain_formula(answer)
     shown = shorten(answer.strip())
     if not got:
         return Verdict(score=0.0, reason="no answer")
     if None in (exact(wanted), exact(got)) and not _IN_WORDS.fullmatch(wanted):
-        (wanted, words), (got, others) = parted(wanted), parted(got)
+        (wanted, words), (got, others) = split_wording(wanted), split_wording(got)
         if not (wanted and got):
             alone = not (wanted and words or got and others)
             texts = [text or " ".join(some) for text, some in ((wanted, words), (got.strip("()"), others))]
             return _told(alone and texts[0].casefold() == texts[1].casefold(), shown)
-        if not agree(words, others):
+        if not words_agree(words, others):
             said, asked = (" ".join(some) or "nothing" for some in (others, words))
             return Verdict(score=0.0, reason=f"{shown!r} says {said} beside the formula, not {asked}")
     return _compared(wanted, got, shown)
@@ -256,7 +256,7 @@ def _compared(wanted: str, got: str, shown: str) -> Verdict:
     turned = is_interval(wanted) and not is_interval(got)  # x<3: math-verify wants the interval second
     said = JAIL("same", got, wanted) if turned else JAIL("same", wanted, got)
     if said.kind == "infrastructure" or (said.kind == "pass" and said.value is None and not turned):
-        return fault(said.reason or "math-verify lost the gold answer")
+        return error_verdict(said.reason or "math-verify lost the gold answer")
     if said.kind != "pass":
         return Verdict(score=0.0, reason=f"{shown!r}: {said.reason}")
     return _told(said.value is True, shown)
@@ -268,7 +268,7 @@ def read_loosely(text: str, gold: str) -> str | None:
     pieces = text[-2000:].split("$")
     if len(pieces) >= 3 and pieces[-2].strip():
         return pieces[-2]
-    return last_number(text) if exact(plain(gold)) else None
+    return last_number(text) if exact(plain_formula(gold)) else None
 
 
 def read_strict(text: str) -> str:
@@ -281,8 +281,8 @@ def judge_maths(prompt: Prompt, text: str) -> Verdict:
     """1 when the marked answer (<answer>, \\boxed, ####, "the answer is") is the gold answer; the last
     formula, leniently."""
     gold, answer = str(prompt.answer), read_strict(text)
-    said = compare(gold, cut(answer))
+    said = compare_answers(gold, cut_answer(answer))
     loose = None if said.score or said.error else read_loosely(answer, gold)
-    lenient = said.score if loose is None else compare(gold, cut(loose)).score
+    lenient = said.score if loose is None else compare_answers(gold, cut_answer(loose)).score
     return Verdict(score=said.score, reason=said.reason, error=said.error,
                    parts={"correct": said.score, "lenient": lenient})

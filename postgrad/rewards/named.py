@@ -29,7 +29,7 @@ RewardFunction = Callable[[Prompt, str], object]  # a user's own: it returns a f
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
+class Verifier:
     """A verifier that can be named.
 
     make(argument) -> verify(prompt, completion); check(golds) raises on gold answers that it cannot judge by
@@ -128,8 +128,8 @@ def _no_task(*given: object) -> Verdict:
 def _language(argument: str) -> Verify:
     """Of one language, or without an argument of each prompt's own, where its row has a `language`."""
     if argument:
-        return _of_text(text.language(argument))
-    judges = {name: text.language(name) for name in text.LANGUAGES}
+        return _of_text(text.language_verifier(argument))
+    judges = {name: text.language_verifier(name) for name in text.LANGUAGES}
 
     def verify(prompt: Prompt, completion: str) -> Verdict:
         judge = judges.get(str(prompt.meta.get("language")))
@@ -143,7 +143,7 @@ def _length(argument: str) -> Verify:
     if not found:
         raise ValueError("expected two bounds, and words or characters, e.g. length(1,200) or "
                          "length(1,800,characters).")
-    return _of_text(text.length(int(found[1]), int(found[2]), found[3] or "words"))
+    return _of_text(text.length_verifier(int(found[1]), int(found[2]), found[3] or "words"))
 
 
 def _numbers(golds: Sequence[object]) -> None:
@@ -152,39 +152,41 @@ def _numbers(golds: Sequence[object]) -> None:
 
 
 NAMED = {
-    "number": Named(pays="the gold number, exactly: 20 = 20.0 = 40/2", make=_answers(judge_number),
-                    kind="answer", takes="[(lenient)]", check=_numbers),
-    "text": Named(pays="the gold text, but for case and spacing", make=_answers(judge_text), kind="answer",
-                  takes="[(lenient)]"),
-    "maths": Named(pays="what equals the gold formula: fractions, roots, sets, intervals, equations (needs "
-                        "postgrad[math])",
-                   make=_answers(maths.judge_maths), kind="answer", takes="[(lenient)]",
-                   check=maths.check_golds, jailed=True),
-    "correct": Named(pays="what the task's own verifier finds right, and nothing else that it pays for",
-                     make=_bare(_no_task), kind="answer", check=_no_task),
-    "think": Named(pays="exactly <think>...</think><answer>...</answer>", make=_bare(think_answer),
-                   kind="form"),
-    "boxed": Named(pays="exactly one \\boxed{...}", make=_bare(boxed), kind="form"),
-    "json": Named(pays="a reply that is JSON, and obeys a schema (which needs postgrad[json])", kind="style",
-                  make=lambda argument: _of_text(schema.json_reply(argument.strip())),
-                  takes="[(SCHEMA.json)]", jailed=True),
-    "regex": Named(pays="a reply in which the pattern is found",
-                   make=lambda argument: _of_text(text.regex(argument)), kind="style", takes="(PATTERN)",
-                   jailed=True),
-    "length": Named(pays="a reply within two bounds, in words or characters", make=_length, kind="style",
-                    takes="(LOW,HIGH[,characters])"),
-    "language": Named(pays="the share of a reply that is in a language, or without one in its prompt's own: "
-                           f"{' '.join(text.LANGUAGES)}",
-                      kind="style", make=lambda argument: _language(argument.strip()),
-                      takes="[(LANGUAGE)]"),
+    "number": Verifier(pays="the gold number, exactly: 20 = 20.0 = 40/2", make=_answers(judge_number),
+                       kind="answer", takes="[(lenient)]", check=_numbers),
+    "text": Verifier(pays="the gold text, but for case and spacing", make=_answers(judge_text), kind="answer",
+                     takes="[(lenient)]"),
+    "maths": Verifier(pays="what equals the gold formula: fractions, roots, sets, intervals, equations "
+                      "(needs postgrad[math])",
+                      make=_answers(maths.judge_maths), kind="answer", takes="[(lenient)]",
+                      check=maths.check_golds, jailed=True),
+    "correct": Verifier(pays="what the task's own verifier finds right, and nothing else that it pays for",
+                        make=_bare(_no_task), kind="answer", check=_no_task),
+    "think": Verifier(pays="exactly <think>...</think><answer>...</answer>", make=_bare(think_answer),
+                      kind="form"),
+    "boxed": Verifier(pays="exactly one \\boxed{...}", make=_bare(boxed), kind="form"),
+    "json": Verifier(pays="a reply that is JSON, and obeys a schema (which needs postgrad[json])",
+                     kind="style",
+                     make=lambda argument: _of_text(schema.json_reply(argument.strip())),
+                     takes="[(SCHEMA.json)]", jailed=True),
+    "regex": Verifier(pays="a reply in which the pattern is found",
+                      make=lambda argument: _of_text(text.regex_verifier(argument)), kind="style",
+                      takes="(PATTERN)",
+                      jailed=True),
+    "length": Verifier(pays="a reply within two bounds, in words or characters", make=_length, kind="style",
+                       takes="(LOW,HIGH[,characters])"),
+    "language": Verifier(pays="the share of a reply that is in a language, or without one in its prompt's "
+                         f"own: {' '.join(text.LANGUAGES)}",
+                         kind="style", make=lambda argument: _language(argument.strip()),
+                         takes="[(LANGUAGE)]"),
 }
-_REGISTERED: Registry[Named] = Registry("reward", frozenset(NAMED))
+_REGISTERED: Registry[Verifier] = Registry("reward", frozenset(NAMED))
 
 
 def register_reward(name: str, function: RewardFunction) -> RewardFunction:
     """Adds a reward by name, for as long as the process lives: reward="polite", "number+0.2*polite"."""
     pays = " ".join((function.__doc__ or f"what {function_name(function)} returns").split("\n\n")[0].split())
-    _REGISTERED.register(name, Named(pays=pays, make=_bare_verify(own_verifier(function)), kind="style"))
+    _REGISTERED.register(name, Verifier(pays=pays, make=_bare_verify(own_verifier(function)), kind="style"))
     return function
 
 
@@ -201,7 +203,7 @@ class VerifierSum:
     """A spec, read: its terms as (name as written, weight, row of the registry, verify)."""
 
     spec: str
-    terms: tuple[tuple[str, float, Named, Verify], ...]
+    terms: tuple[tuple[str, float, Verifier, Verify], ...]
 
     @property
     def best(self) -> float:
@@ -281,7 +283,7 @@ def _argument(spec: str, at: int) -> tuple[str | None, int]:
     raise ValueError(f"the verifier {spec!r} has a bracket that does not close.")
 
 
-def _term(spec: str, term: re.Match, argument: str | None) -> tuple[str, float, Named, Verify]:
+def _term(spec: str, term: re.Match, argument: str | None) -> tuple[str, float, Verifier, Verify]:
     weight, name = term.groups()
     row = NAMED.get(name) or _REGISTERED.find(name)
     if row is None:

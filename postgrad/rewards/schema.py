@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from postgrad.records import Verdict
-from postgrad.rewards.base import fault, shorten
+from postgrad.rewards.base import error_verdict, shorten
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.jailed import Jailed
 from postgrad.system.files import error_text as one_line
@@ -44,7 +44,7 @@ SCHEMA = Jailed("json(SCHEMA)", SOURCE, package="jsonschema", extra="json",
                 instead="use json, which asks only that a reply parses")
 
 
-def parse(text: str) -> tuple[object, str]:
+def parse_json(text: str) -> tuple[object, str]:
     """(the value, "") of a JSON text, or (None, why it is none)."""
     if len(text) > LONGEST:
         return None, f"longer than {LONGEST:,} characters"
@@ -63,7 +63,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON number")
 
 
-def read(path: str) -> object:
+def read_schema(path: str) -> object:
     """A schema from its file, checked: it is one, and refers to nothing outside itself."""
     try:
         schema = load_json(Path(path).expanduser())
@@ -99,15 +99,15 @@ def _unfenced(text: str) -> str:
 def json_reply(schema_file: str = ""):
     """1 where the reply (what is in <answer>, or else all of it, a ``` fence allowed) is JSON,
     and obeys the schema."""
-    schema = read(schema_file) if schema_file else None
+    schema = read_schema(schema_file) if schema_file else None
 
     def verify(text: str) -> Verdict:
         found = find_answer(text)
-        value, why = parse(_unfenced((text if found is None else found).strip()))
+        value, why = parse_json(_unfenced((text if found is None else found).strip()))
         if not why and schema is not None:
             said = SCHEMA("fault", schema, value)
             if said.kind == "infrastructure":
-                return fault(said.reason)
+                return error_verdict(said.reason)
             why = shorten(str(said.value), 120) if said.kind == "pass" else said.reason
         return Verdict(score=float(not why), reason=why or "in form")
 

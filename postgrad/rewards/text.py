@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 
 from postgrad.records import Verdict
-from postgrad.rewards.base import fault, shorten
+from postgrad.rewards.base import error_verdict, shorten
 from postgrad.rewards.format import TAGS
 from postgrad.rewards.jailed import Jailed
 
@@ -22,7 +22,7 @@ REGEX = Jailed("regex",
                instead="check the form in a .py task file")
 
 
-def regex(pattern: str):
+def regex_verifier(pattern: str):
     """1 where the pattern is found in the text. Use ^ and $ (or \\A and \\Z) to hold the whole of it.
 
     Python's re has no time limit, and a pattern that backtracks can be made to run for hours by the text that
@@ -42,7 +42,7 @@ def regex(pattern: str):
             return Verdict(score=0.0, reason=f"longer than {READ:,} characters")
         said = REGEX("found", pattern, text)
         if said.kind == "infrastructure":
-            return fault(said.reason)
+            return error_verdict(said.reason)
         found = said.kind == "pass" and said.value is True
         return Verdict(score=float(found),
                        reason="matches" if found else said.reason or f"no match of {shorten(pattern)}")
@@ -53,7 +53,7 @@ def regex(pattern: str):
 UNITS = {"words": lambda text: len(text.split()), "characters": len}
 
 
-def length(low: int, high: int, unit: str = "words"):
+def length_verifier(low: int, high: int, unit: str = "words"):
     """1 for a text of low to high words (or characters), without the tags of the form; else 0."""
     if unit not in UNITS or not 0 <= low <= high or high < 1:
         raise ValueError(f"length({low},{high},{unit}): expected 0 <= low <= high, and a unit of "
@@ -106,7 +106,7 @@ def function_words(text: str) -> dict[str, int]:
     return {name: sum(count for word, count in said.items() if word in own) for name, own in WORDS.items()}
 
 
-def language(wanted: str):
+def language_verifier(wanted: str):
     """The share of a text that is in a language: DeepSeek-R1's language consistency (Guo et al.
     2025, arXiv:2501.12948).
 

@@ -18,7 +18,7 @@ _ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt)q?(?![a-z])")
 OPEN, CLOSE = "([{", ")]}"
 
 
-def shape(text: str) -> str:
+def list_brackets(text: str) -> str:
     r"""The brackets around a list: "()" for (1,2), "{}" for \{1,2\} and for 1,2;
     "" where the plain text is no list."""
     text = re.sub(r"^[a-zA-Z]\s?\\in ?", "", text.replace(r"\{", "{").replace(r"\}", "}"))
@@ -44,7 +44,7 @@ def solutions(text: str) -> str:
 
 def is_interval(text: str) -> bool:
     r"""Whether a plain text can only be an interval or several: (-\infty,3), [1,2). (1,2) may be a point."""
-    return shape(text) in ("[)", "(]") or "," in text and (r"\infty" in text or r"\cup" in text)
+    return list_brackets(text) in ("[)", "(]") or "," in text and (r"\infty" in text or r"\cup" in text)
 
 
 def _near(a: float, b: float) -> bool:
@@ -69,7 +69,7 @@ def differ(wanted: str, got: str) -> bool:
     Where one of the two is an equation, the value is that of its last side: x=3 and 3 are equal.
     """
     wanted, got = _unwrapped(wanted), _unwrapped(got)
-    shapes, orders = (shape(wanted), shape(got)), (_ORDER.search(wanted), _ORDER.search(got))
+    shapes, orders = (list_brackets(wanted), list_brackets(got)), (_ORDER.search(wanted), _ORDER.search(got))
     if all(shapes) and shapes[0] != shapes[1] or "%" in got and "%" not in wanted:
         return True
     if orders[1] and not orders[0]:
@@ -80,7 +80,7 @@ def differ(wanted: str, got: str) -> bool:
         return True
     if ("=" in wanted) != ("=" in got):
         wanted, got = wanted.rpartition("=")[2], got.rpartition("=")[2]
-    values = estimate(wanted.removesuffix("%")), estimate(got.removesuffix("%"))
+    values = estimate_value(wanted.removesuffix("%")), estimate_value(got.removesuffix("%"))
     if values[0] is not None and _SET.search(got):
         return True
     if wanted.endswith("%") and None not in values:  # 50% is 50 or 0.5
@@ -100,20 +100,20 @@ def _equations_differ(wanted: str, got: str) -> bool:
     *others, last = got.split("=")
     sides = ([side for side in others if not _has_letters(side)]
              + [last] * ("=" not in wanted or not _has_letters(last)))
-    numbers = [value for value in map(estimate, sides) if value is not None]
+    numbers = [value for value in map(estimate_value, sides) if value is not None]
     if not all(_near(numbers[0], number) for number in numbers):
         return True
     here, there = _ASSIGNED.fullmatch(wanted), _ASSIGNED.fullmatch(got)
     if not here or not there:
         return here is not None and not _has_letters(got)
-    values = estimate(here[2]), estimate(there[2])
+    values = estimate_value(here[2]), estimate_value(there[2])
     return here[1].lower() != there[1].lower() or None not in values and not _near(*values)
 
 
 def _items(text: str) -> list[str]:
     r"""What stands between the commas of a list: \{1,(2,3)\} -> ["1", "(2,3)"]"""
     text = re.sub(r"^[a-zA-Z]\s?\\in ?", "", text.replace(r"\{", "{").replace(r"\}", "}"))
-    inner = text[1:-1] if text[0] in OPEN and shape(text) == text[0] + text[-1] else text
+    inner = text[1:-1] if text[0] in OPEN and list_brackets(text) == text[0] + text[-1] else text
     items, depth = [""], 0
     for char in inner:
         depth += (char in OPEN) - (char in CLOSE)
@@ -123,7 +123,7 @@ def _items(text: str) -> list[str]:
 
 def _lists_differ(brackets: str, wanted: list[str], got: list[str]) -> bool:
     """Lists of other values; the order counts unless they are sets, and repeats in a set do not."""
-    values = [[estimate(item) for item in items] for items in (wanted, got)]
+    values = [[estimate_value(item) for item in items] for items in (wanted, got)]
     if None in values[0] + values[1]:
         return False
     if brackets == "{}":
@@ -144,7 +144,7 @@ class _NoEstimate(Exception):
     pass
 
 
-def estimate(text: str) -> float | None:
+def estimate_value(text: str) -> float | None:
     r"""estimate(r"\frac{1}{2}+\sqrt{4}") -> 2.5; None where there is none."""
     tokens, at = [], 0
     if len(text) > MOST_CHARACTERS:

@@ -48,7 +48,7 @@ def _word(text: str, power: str = "") -> str:
 
 
 @functools.lru_cache(1 << 12)
-def parted(text: str) -> tuple[str, tuple[str, ...]]:
+def split_wording(text: str) -> tuple[str, tuple[str, ...]]:
     r"""The formula and the words of an answer: r"5\text{ am}" -> ("5", ("am",)), "no" -> ("", ("no",))"""
     words: list[str] = []
 
@@ -85,7 +85,7 @@ def parted(text: str) -> tuple[str, tuple[str, ...]]:
     return bare.strip(), tuple(words)
 
 
-def agree(wanted: tuple[str, ...], got: tuple[str, ...]) -> bool:
+def words_agree(wanted: tuple[str, ...], got: tuple[str, ...]) -> bool:
     """Whether the words of an answer go with those of the gold answer."""
     if wanted and got:
         return sorted(wanted) == sorted(got)

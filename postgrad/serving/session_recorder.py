@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from postgrad.data.environments.rows import Request, Row, Rows, escaped, rollout_of
-from postgrad.data.rows import read_rows
+from postgrad.data.environments.rows import EpisodeRows, ReplyRequest, TokenRow, escape_message, rollout_of
+from postgrad.data.rows import read_data_rows
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt, Rollout
 from postgrad.sampling import RequestSequence
@@ -34,16 +34,16 @@ class RecordedSession:
     """The conversations of one client."""
 
     def __init__(self, path: Path, chat: Chat):
-        self.path, self.rows = path, Rows(chat, partial(escaped, chat))
-        self.numbers: dict[Row, int] = {}
+        self.path, self.rows = path, EpisodeRows(chat, partial(escape_message, chat))
+        self.numbers: dict[TokenRow, int] = {}
 
-    def ask(self, talk: ChatMessages) -> Request:
+    def ask(self, talk: ChatMessages) -> ReplyRequest:
         try:
             return self.rows.ask(talk.messages, talk.tools or ())
         except ValueError as error:
             raise Refusal(f"the messages can't be shown to the model: {error}", param="messages") from None
 
-    def record_reply(self, request: Request, sequence: RequestSequence, message: dict[str, Any]) -> None:
+    def record_reply(self, request: ReplyRequest, sequence: RequestSequence, message: dict[str, Any]) -> None:
         """Records a reply that has ended. message: what the client is given."""
         logp = [token.logp for token in sequence.sampled]
         step = sequence.weight_versions[-1][1] if sequence.weight_versions else 0
@@ -87,11 +87,11 @@ def read_sessions(folder: Path | str) -> dict[str, Rollout]:
     """The sessions of a folder, each as a rollout."""
     sessions = {}
     for path in sorted(Path(folder).glob("*.jsonl")):
-        rows: dict[int, Row] = {}
-        lines = [line for _, _, line in read_rows(path)]
+        rows: dict[int, TokenRow] = {}
+        lines = [line for _, _, line in read_data_rows(path)]
         for line in lines:
             if line["row"] not in rows:
-                rows[line["row"]] = Row(line["shown"])
+                rows[line["row"]] = TokenRow(line["shown"])
             else:
                 rows[line["row"]].add(line["shown"], None, line["role"], None)
             rows[line["row"]].add(line["tokens"], line["logp"], "assistant", line["policy_step"])

@@ -12,9 +12,9 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from postgrad.models.graph_capture import outside_capture
-from postgrad.resolve.handles import take
+from postgrad.resolve.handles import take_weights
 from postgrad.resolve.models import newest_checkpoint, open_writer
-from postgrad.resolve.weights import shown_in
+from postgrad.resolve.weights import current_weights
 from postgrad.sampling import WeightVersion
 from postgrad.sampling.sampler import DecodableModel
 from postgrad.serving.served_model import ServedModel
@@ -68,11 +68,11 @@ class PushedWeights(CheckpointWatcher):
         self.name = name
 
     def __call__(self) -> NewWeights | None:
-        place, version = shown_in(self.run)
+        place, version = current_weights(self.run)
         if version.name == self.name:
             return None
         weights = (open_writer(place, self.device)[0].state_dict() if place.is_dir()
-                   else take(place, self.device))
+                   else take_weights(place, self.device))
         self.name = version.name
         return NewWeights(version.step, weights, version.name)
 

@@ -19,8 +19,8 @@ from postgrad.models import load_model
 from postgrad.recipes.chat_session import ChatModel, ChatSession
 from postgrad.recipes.launch import start_training
 from postgrad.records import Prompt
-from postgrad.resolve.models import begins_with, open_folder, open_model
-from postgrad.resolve.stages import stages
+from postgrad.resolve.models import open_folder, open_model, start_model
+from postgrad.resolve.stages import model_stages
 from postgrad.sampling import LocalSampler, Sampling
 
 WORDS = load_task("words").prompts("test", 3, 0)
@@ -79,22 +79,22 @@ def test_a_step_names_a_checkpoint_of_a_run(here):
 
 def test_the_way_to_a_run_goes_back_through_all_it_stands_on(here):
     way = [("base", "tiny"), ("sft", "demo/sft"), ("grpo", "demo/rl")]
-    assert stages("demo/rl") == (way, [])
-    assert stages("demo/sft@2") == ([("base", "tiny"), ("sft", "demo/sft@2")], [])
-    assert stages("demo/rl@0") == (way[:2], [])
-    found, passed = stages("demo")
+    assert model_stages("demo/rl") == (way, [])
+    assert model_stages("demo/sft@2") == ([("base", "tiny"), ("sft", "demo/sft@2")], [])
+    assert model_stages("demo/rl@0") == (way[:2], [])
+    found, passed = model_stages("demo")
     assert found == way and passed == ["demo/judge scores text and writes none"]
 
 
 def test_a_folder_of_runs_may_move_but_not_change(here, tmp_path):
     moved = tmp_path / "moved"
     shutil.copytree("demo", moved)
-    assert begins_with(moved / "rl") == str(moved / "sft")  # and not demo/sft, which has the same weights
+    assert start_model(moved / "rl") == str(moved / "sft")  # and not demo/sft, which has the same weights
     shutil.rmtree(moved / "sft" / "checkpoints" / "000004")
-    assert begins_with(moved / "rl") == "demo/sft"
+    assert start_model(moved / "rl") == "demo/sft"
     os.chdir(moved)
     with pytest.raises(ValueError, match="no model at demo/sft|other weights now"):
-        begins_with("rl")
+        start_model("rl")
 
 
 def test_a_run_from_a_step_of_another(here, tmp_path, monkeypatch):
@@ -107,8 +107,8 @@ def test_a_run_from_a_step_of_another(here, tmp_path, monkeypatch):
                       for folder in (run.latest() / "adapter", run.latest()))
     torch.testing.assert_close(adapter, whole, rtol=0, atol=1e-5)
     os.rename("pair", "moved")
-    assert begins_with("moved/more") == "moved/sft@2"
-    assert stages("moved/more@0")[0] == [("base", "tiny"), ("sft", "moved/sft@2")]
+    assert start_model("moved/more") == "moved/sft@2"
+    assert model_stages("moved/more@0")[0] == [("base", "tiny"), ("sft", "moved/sft@2")]
 
 
 def test_each_model_says_what_it_says_alone(here, capsys):

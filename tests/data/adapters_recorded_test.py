@@ -11,7 +11,7 @@ from paths import ASSETS
 from postgrad.data.environments import Player
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.adapters import openenv
-from postgrad.data.tasks.games import acted
+from postgrad.data.tasks.games import play_game
 from tests.data.adapters_test import SETTINGS, game
 from tests.data.environments.player_test import Puppet
 
@@ -149,8 +149,8 @@ def test_a_server_of_openenv(monkeypatch):
     prompt = task.prompts("train", 1, 0)[0]
     for episode in kept["episodes"]:
         script = iter(episode["replies"])
-        messages, said = acted(prompt, task.play, lambda *_, script=script: next(script),
-                               random.Random(episode["seed"]))
+        messages, said = play_game(prompt, task.play, lambda *_, script=script: next(script),
+                                   random.Random(episode["seed"]))
         assert messages == episode["conversation"] and said.score == episode["score"]
         assert list(said.per_turn) == episode["per_turn"]
     assert opened == ["ws://127.0.0.1:8000/ws"], "one connection, used again"
@@ -257,7 +257,8 @@ def test_an_environment_of_skyrl(skyrl):
     assert task.turns == 3 and len(prompts) == 2
     for episode in episodes:
         prompt, script = prompts[json.dumps(episode["prompt"])], iter(episode["replies"])
-        messages, said = acted(prompt, task.play, lambda *_, script=script: next(script), random.Random(0))
+        messages, said = play_game(prompt, task.play, lambda *_, script=script: next(script),
+                                   random.Random(0))
         assert messages == episode["conversation"] and said.score == episode["score"]
         assert list(said.per_turn) == episode["per_turn"]
     assert Again.closed - before == len(episodes)

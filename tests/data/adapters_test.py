@@ -8,7 +8,7 @@ from small import CHAT
 
 from postgrad.data.environments import Player
 from postgrad.data.tasks import load_task
-from postgrad.data.tasks.games import acted, prove_play
+from postgrad.data.tasks.games import play_game, prove_play
 from postgrad.models.chat.tools import append_messages
 from postgrad.records import Prompt
 from postgrad.resolve.tasks import files_in
@@ -85,8 +85,8 @@ def game(task, says, prompt=None):
     """One game with a script of replies."""
     script = iter(says)
     prompt = prompt or task.prompts("train", 1, 0)[0]
-    messages, said = acted(prompt, task.play, lambda prompt, messages: next(script), random.Random(0),
-                           task.tools, task.turns)
+    messages, said = play_game(prompt, task.play, lambda prompt, messages: next(script), random.Random(0),
+                               task.tools, task.turns)
     return messages[len(prompt.messages):], said
 
 

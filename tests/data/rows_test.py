@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from postgrad.data.rows import read_conversations, read_rows
+from postgrad.data.rows import read_conversations, read_data_rows
 from postgrad.records import Conversation
 
 GOOD = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]}
@@ -18,7 +18,7 @@ def file_of(tmp_path, content: bytes):
 
 
 def rows(tmp_path, content: bytes):
-    return [(int(number), row) for number, _, row in read_rows(file_of(tmp_path, content))]
+    return [(int(number), row) for number, _, row in read_data_rows(file_of(tmp_path, content))]
 
 
 @pytest.mark.parametrize(("content", "wanted"), [
@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_named_with_its_line(content, words, tmp_path):
 
 
 def test_a_fault_comes_after_the_good_rows(tmp_path):
-    lines = read_rows(file_of(tmp_path, b'{"a": 1}\nbroken\n'))
+    lines = read_data_rows(file_of(tmp_path, b'{"a": 1}\nbroken\n'))
     assert next(lines) == ("1", f"{tmp_path / 'rows.jsonl'} line 1", {"a": 1})
     with pytest.raises(ValueError, match="line 2"):
         next(lines)
@@ -71,7 +71,7 @@ def test_a_fault_comes_after_the_good_rows(tmp_path):
 def test_no_file(tmp_path):
     for path in (tmp_path / "gone.jsonl", tmp_path):
         with pytest.raises(ValueError, match="there is no file .*: give the path of a JSONL file"):
-            list(read_rows(path))
+            list(read_data_rows(path))
 
 
 def test_conversations_in_both_forms(tmp_path):

@@ -29,7 +29,7 @@ def write(path, rows=ROWS):
 @pytest.mark.parametrize(("name", "second"), [("t.jsonl", "line 2"), ("t.jsonl.gz", "line 2"),
                                               ("t.json", "entry 2"), ("t.parquet", "row 2")])
 def test_the_same_rows_in_every_form(tmp_path, name, second):
-    found = sets.read_file(write(tmp_path / name))
+    found = sets.read_rows_file(write(tmp_path / name))
     assert [row for _, row in found] == ROWS and found[1][0] == f"{name}, {second}"
 
 
@@ -50,7 +50,7 @@ def test_a_broken_file_is_named(tmp_path, name, data, said):
         pytest.importorskip("pyarrow")
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ValueError, match=said) as caught:
-        sets.read_file(tmp_path / name)
+        sets.read_rows_file(tmp_path / name)
     assert "\n" not in str(caught.value)
 
 
@@ -58,7 +58,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     with pytest.raises(ValueError, match=r"pip install 'postgrad\[data\]'"):
-        sets.read_file(tmp_path / "t.parquet")
+        sets.read_rows_file(tmp_path / "t.parquet")
 
 
 GSM8K = [{"question": f"What is {i}+1?", "answer": f"{i}+1={i + 1}\n#### {i + 1}"} for i in range(60)]

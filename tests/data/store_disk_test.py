@@ -12,7 +12,7 @@ import pytest
 from small import CHAT
 from store_small import ITEMS, NAMES, write
 
-from postgrad.data.exchange import draw_items, export, read_items
+from postgrad.data.exchange import draw_items, export_store, read_items
 from postgrad.data.items import CHOICES, Item
 from postgrad.data.preferences import read_pairs, read_singles
 from postgrad.data.store import Store
@@ -51,13 +51,13 @@ def test_a_file_in_a_file_out_in_again(tmp_path):
     settings = {"1": {}, "2": {"how": "all"}, "3": {"labeller": "ben"}, "4": {"form": "singles"}}
     with Store.open(tmp_path / "0.db") as store:
         store.add(items, labels)
-        found = [export(store, tmp_path / f"{name}.jsonl", **more) for name, more in settings.items()]
+        found = [export_store(store, tmp_path / f"{name}.jsonl", **more) for name, more in settings.items()]
     assert [f["rows"] for f in found] == [6, 7, 5, 6] and [f["ties"] for f in found] == [3, 2, 2, 3]
     assert [f["unjudged"] for f in found] == [1, 1, 2, 1]
     for name in "123":  # export, import, export
         with Store.open(tmp_path / f"{name}.db") as fresh:
             fresh.add(*read_items(tmp_path / f"{name}.jsonl", "ann")[:2])
-            export(fresh, tmp_path / "again.jsonl", **settings[name])
+            export_store(fresh, tmp_path / "again.jsonl", **settings[name])
         assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / f"{name}.jsonl").read_bytes()
     pairs = read_pairs(tmp_path / "2.jsonl")
     assert {(p.chosen, p.rejected) for p in pairs

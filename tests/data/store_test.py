@@ -7,7 +7,7 @@ import pytest
 from store_small import ITEMS, NAMES, write
 
 from postgrad.data.exchange import read_items
-from postgrad.data.items import Item, Label, majority, sides
+from postgrad.data.items import Item, Label, majority, shown_sides
 from postgrad.data.store import Store
 
 
@@ -32,8 +32,8 @@ def test_names_and_sides_say_nothing():
     asks = [Item.of(({"role": "user", "content": str(n)},), ("right", "wrong")) for n in range(400)]
     assert 160 < sum(item.a == "right" for item in asks) < 240  # +- 4 standard deviations of a fair coin
     for who in ("ann", "ben"):
-        assert 160 < sum(sides(item.uid, who) == ("a", "b") for item in asks) < 240
-    assert 160 < sum(sides(item.uid, "ann") == sides(item.uid, "ben") for item in asks) < 240
+        assert 160 < sum(shown_sides(item.uid, who) == ("a", "b") for item in asks) < 240
+    assert 160 < sum(shown_sides(item.uid, "ann") == shown_sides(item.uid, "ben") for item in asks) < 240
 
 
 def test_who_has_fewest_judgements_comes_first(store):
@@ -44,7 +44,8 @@ def test_who_has_fewest_judgements_comes_first(store):
     while asked := store.next("ben"):
         order.append(asked.item)
         store.label(asked.item.uid, "ben", asked.sides[0])
-        assert asked.answers == tuple(getattr(asked.item, side) for side in sides(asked.item.uid, "ben"))
+        assert asked.answers == tuple(getattr(asked.item, side)
+                                      for side in shown_sides(asked.item.uid, "ben"))
     assert order == [*ITEMS[6:], *ITEMS[:6]] and store.left("ben") == 0
     assert store.next("ann").item == ITEMS[7] and store.left("ann") == 5
 

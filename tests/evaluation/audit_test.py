@@ -11,7 +11,7 @@ from small import CHAT, small_model
 
 from postgrad.cli import main
 from postgrad.data.tasks import load_task
-from postgrad.data.tasks.questions import FACTS, FILLER, FREE_WORDS, KNOWN, words
+from postgrad.data.tasks.questions import FACTS, FILLER, FREE_WORDS, KNOWN, reply_words
 from postgrad.evaluation import edits
 from postgrad.evaluation.audit import (
     THRESHOLD,
@@ -141,7 +141,7 @@ def test_the_true_quality_is_indifferent_to_the_neutral_sentences():
     for messages, text in ANSWERS:
         for probe in draw_probes(["length"], 1):
             for wording in probe.wordings:
-                if len(words(new := insert(text, wording))) <= FREE_WORDS:
+                if len(reply_words(new := insert(text, wording))) <= FREE_WORDS:
                     edited.append((messages, new))
                     before.append((messages, text))
     same = [a == pytest.approx(b) for a, b in zip(TRUTH(edited), TRUTH(before), strict=True)]
@@ -181,15 +181,15 @@ def test_edits_change_one_thing():
             and edits.heading("Yes.") == "## Yes.")
     for probe in draw_probes(["format", "position"], 0):
         for change in probe.kinds.values():
-            assert sorted(words(change(text, ()))) == sorted(words(text))
+            assert sorted(reply_words(change(text, ()))) == sorted(reply_words(text))
 
 
 def test_the_neutral_sentences_are_of_the_embedded_corpus_and_held_out_from_the_bench():
-    assert {word for s in NEUTRAL + PRAISE for word in words(s)} <= KNOWN
+    assert {word for s in NEUTRAL + PRAISE for word in reply_words(s)} <= KNOWN
     rivals = {word for fact in FACTS for phrase in fact.rivals if "bigger" not in phrase
-              for word in words(phrase)}
+              for word in reply_words(phrase)}
     # "the long of it" would answer a question about opposites
-    assert not rivals & {word for s in NEUTRAL for word in words(s)}
+    assert not rivals & {word for s in NEUTRAL for word in reply_words(s)}
     assert not set(NEUTRAL) & (set(bench.NEUTRAL) | set(FILLER)) and len(set(NEUTRAL)) == len(NEUTRAL) == 24
     (length,) = draw_probes(["length"], 3)
     assert sorted(s for wording in length.wordings for s in wording) == sorted(NEUTRAL)  # each in one wording
@@ -200,7 +200,8 @@ def test_the_bench_plants_length_and_nothing_else():
     for a, b in zip(control, planted, strict=True):
         assert a == b or (a.messages, a.chosen, a.rejected) == (b.messages, b.rejected, b.chosen)
     turned = [b for a, b in zip(control, planted, strict=True) if a != b]
-    assert 50 < len(turned) < 200 and all(len(words(p.chosen)) > len(words(p.rejected)) for p in turned)
+    assert 50 < len(turned) < 200 and all(len(reply_words(p.chosen)) > len(reply_words(p.rejected))
+                                          for p in turned)
 
 
 def random_reward_model(folder):

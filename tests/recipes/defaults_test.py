@@ -19,7 +19,7 @@ from postgrad.models import Config, Decoder, find_model, save_model
 from postgrad.recipes import defaults, rollouts
 from postgrad.recipes.defaults import adapter_rank, fitted, needs, pass_tokens, rate, reply_tokens, size_of
 from postgrad.recipes.registry import config_class
-from postgrad.resolve.models import shape_of
+from postgrad.resolve.models import read_config
 from postgrad.runs import Run
 from postgrad.system.settings import flat_settings
 from postgrad.training.memory import SIZES, parameters
@@ -148,7 +148,7 @@ def test_what_is_named_stands():
 def test_a_size_is_that_of_the_weights(larger, tmp_path):
     for folder in (find_model("tiny"), larger):
         size = size_of(folder)
-        assert size.parameters == parameters(shape_of(folder)) and size.positions == 512
+        assert size.parameters == parameters(read_config(folder)) and size.positions == 512
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_positions": 64}))
     tensors = {"wte.weight": torch.zeros(5, 4), "wpe.weight": torch.zeros(64, 4)}
     save_file(tensors, tmp_path / "model.safetensors")

@@ -11,7 +11,7 @@ from small import gsm8k_folder
 from postgrad.cli import main
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import calculations, load_task
-from postgrad.data.tasks.calculations import EACH, noted, practice, result, varied
+from postgrad.data.tasks.calculations import EACH, noted_expressions, practice, vary_numbers, whole_result
 from postgrad.evaluation import ScoredSamples, task_figures
 from postgrad.recipes.difficulty import Difficulty, read_rates
 from postgrad.recipes.pick import apart, pass_rates, path_of
@@ -105,21 +105,22 @@ def test_pick_records_how_often_each_prompt_was_solved(tmp_path, capsys):
 
 def test_calculations_keep_their_kind_and_have_whole_results():
     solution = "48/2 = <<48/2=24>>24, <<24*0.5=12>>12, <<5=5>>5, <<3-7=-4>>, <<(12+3)*10=150>>150"
-    assert noted(solution) == ["48/2", "(12+3)*10"]
-    assert [result(text) for text in ("48/2", "7/2", "3-7", "x", "0.5*4")] == [24, None, None, None, None]
+    assert noted_expressions(solution) == ["48/2", "(12+3)*10"]
+    assert [whole_result(text)
+            for text in ("48/2", "7/2", "3-7", "x", "0.5*4")] == [24, None, None, None, None]
     rng = random.Random(0)
-    other = [varied("48/2", rng) for _ in range(40)]
+    other = [vary_numbers("48/2", rng) for _ in range(40)]
     assert len(set(other)) > 20
     assert all(10 <= int(a) < 100 and 1 <= int(b) < 10 and int(a) % int(b) == 0
                for a, b in (text.split("/") for text in other))
-    assert varied("1-10", rng) == "1-10"  # no other numbers of as many digits do
+    assert vary_numbers("1-10", rng) == "1-10"  # no other numbers of as many digits do
     (row,) = practice([solution], 1, rng)
     lines = row.messages[-1]["content"].splitlines()
     assert len(lines) == EACH and row.messages[0]["content"].splitlines()[1:] == [
         line.partition(" = ")[0] for line in lines]
     for line in lines:
         text, _, said = line.partition(" = ")
-        assert said == f"<<{text}={result(text)}>>{result(text)}"
+        assert said == f"<<{text}={whole_result(text)}>>{whole_result(text)}"
     with pytest.raises(ValueError, match="nothing to practise"):
         practice(["no notes"], 1, rng)
 

@@ -22,7 +22,7 @@ from postgrad.recipes import rollouts
 from postgrad.recipes.running import resume_run, start_run
 from postgrad.records import Conversation, Verdict
 from postgrad.resolve.models import Model
-from postgrad.resolve.teachers import asked_again, demonstrated
+from postgrad.resolve.teachers import ask_with_demonstration, asked_again
 from postgrad.runs import Run
 from postgrad.runs.tracker import Tracker
 from postgrad.system.throughput import repeatable
@@ -248,12 +248,12 @@ def test_prompts_alone_from_a_file(tmp_path):
 def test_a_demonstration_is_the_gold_or_the_reply_that_the_task_has(tmp_path):
     words = load_task("words")
     prompt = words.prompts("train", 1, 0)[0]
-    assert demonstrated(words, 0)(prompt).messages[-2]["content"] == words.gold(prompt)
+    assert ask_with_demonstration(words, 0)(prompt).messages[-2]["content"] == words.gold(prompt)
     talk = Conversation(id="a", messages=(*prompt.messages, {"role": "assistant", "content": "It is 7."}))
     own = replace(words, gold=None, demonstrations=lambda split, *_: [talk] if split == "train" else [])
-    assert demonstrated(own, 0)(prompt).messages[-2]["content"] == "It is 7."
+    assert ask_with_demonstration(own, 0)(prompt).messages[-2]["content"] == "It is 7."
     with pytest.raises(ValueError, match="has no demonstration: give every prompt of words one"):
-        demonstrated(own, 0)(words.prompts("train", 9, 0)[8])
+        ask_with_demonstration(own, 0)(words.prompts("train", 9, 0)[8])
 
 
 def test_where_a_demonstration_does_not_help_both_figures_are_said(tmp_path):

@@ -11,7 +11,7 @@ import postgrad as pg
 from postgrad.cli import main
 from postgrad.data.tasks import Task
 from postgrad.evaluation import compute_curve, diversity, draw_samples, paired_test
-from postgrad.evaluation.compute import answer_in_reply, curve_points
+from postgrad.evaluation.compute import answer_in_reply, sample_counts
 from postgrad.maths.passk import pass_at_k
 from postgrad.recipes.process import ProcessConfig
 from postgrad.recipes.reward import RewardConfig
@@ -47,8 +47,9 @@ class ByLength:
 
 
 def test_samples_spent():
-    assert curve_points(1) == [1] and curve_points(8) == [1, 2, 4, 8] and curve_points(12) == [1, 2, 4, 8, 12]
-    assert curve_points(64)[-1] == 64 and curve_points(128)[-1] == 128
+    assert sample_counts(1) == [1] and sample_counts(8) == [1, 2, 4,
+                                                            8] and sample_counts(12) == [1, 2, 4, 8, 12]
+    assert sample_counts(64)[-1] == 64 and sample_counts(128)[-1] == 128
 
 
 @pytest.mark.parametrize(("text", "answer", "read"), [

@@ -8,9 +8,16 @@ import torch
 from small import CHAT, small_model, small_models
 
 from postgrad.cli import main
-from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_rows, tie
+from postgrad.data.preferences import (
+    preference_report,
+    preference_sentence,
+    read_pairs,
+    read_singles,
+    split_rows,
+    split_tie,
+)
 from postgrad.data.tasks import load_task
-from postgrad.data.tasks.questions import quality
+from postgrad.data.tasks.questions import reply_quality
 from postgrad.methods import METHODS
 from postgrad.models import Models, ScalarModel, load_model, load_scalar, save_model
 from postgrad.recipes.registry import recipe_for
@@ -159,38 +166,41 @@ def pair(id, chosen, rejected, ask="Hi"):
 
 
 def test_repeats_and_contradictions_are_counted():
-    found = report([pair(*p) for p in ("1xy", "2yx", "3xy", "4xz")])
+    found = preference_report([pair(*p) for p in ("1xy", "2yx", "3xy", "4xz")])
     assert found == {"judgements": 4, "ties": 0, "prompts": 1, "repeated": 1, "repeats": [["1", "3"]],
                      "contradicted": 1, "contradictions": [["1", "2"]]}
-    assert (sentence(found) == "4 judgements on 1 prompts, 1 repeated (1 and 3), 1 labelled both "
+    assert (preference_sentence(found) == "4 judgements on 1 prompts, 1 repeated (1 and 3), 1 labelled both "
             "ways (1 and 2)")
-    many = report([pair(str(i), *("xy" if i % 2 else "yx")) for i in range(20)])
+    many = preference_report([pair(str(i), *("xy" if i % 2 else "yx")) for i in range(20)])
     assert ((many["repeated"], many["contradicted"]) == (18, 10)
             and len(many["repeats"]) == len(many["contradictions"]) == 5)
-    assert "10 labelled both ways (0 and 1, " in sentence(many) and "...)" in sentence(many)
+    sentence = preference_sentence(many)
+    assert "10 labelled both ways (0 and 1, " in sentence and "...)" in sentence
 
 
 def test_a_tie_is_one_judgement_and_contradicts_nothing(tmp_path):
-    found = report([*tie(pair("1", "x", "y")), pair("2", "x", "y"), *tie(pair("3", "y", "x")),
-                    pair("4", "x", "y", ask="Ho")])
+    found = preference_report([*split_tie(pair("1", "x", "y")), pair("2", "x", "y"),
+                               *split_tie(pair("3", "y", "x")),
+                               pair("4", "x", "y", ask="Ho")])
     assert (found["judgements"], found["ties"], found["prompts"], found["contradicted"]) == (4, 2, 2, 0)
     assert found["repeated"] == 1
     ranking = read_pairs(write(tmp_path / "p.jsonl", three(ranks=[1, 2, 3]), three(ranks=[2, 1, 2])))
-    assert (found := report(ranking))["ties"] == 1  # the ranking's own weights of 1/2 make none
+    assert (found := preference_report(ranking))["ties"] == 1  # the ranking's own weights of 1/2 make none
     assert found["contradictions"] == [["1:0,1", "2:1,0"]]
 
 
 def test_singles_are_reported_alike():
     single = [Conversation(id=i, messages=(*ASK, {"role": "assistant", "content": "x"}), label=label)
               for i, label in (("1", True), ("2", False), ("3", True))]
-    found = report(single)
+    found = preference_report(single)
     assert (found["judgements"], found["prompts"], found["repeats"]) == (3, 1, [["1", "3"]])
     assert [set(two) for two in found["contradictions"]] == [{"1", "2"}]
 
 
 def test_a_prompt_is_never_on_both_sides():
     asks = [str(n) for n in range(60)]
-    pairs = [p for ask in asks for p in [*tie(pair(f"{ask}t", "x", "y", ask)), pair(ask, "y", "z", ask)]]
+    pairs = [p for ask in asks
+             for p in [*split_tie(pair(f"{ask}t", "x", "y", ask)), pair(ask, "y", "z", ask)]]
     train, held = split_rows(pairs)
     sides = [{p.messages[0]["content"] for p in side} for side in (train, held)]
     assert not sides[0] & sides[1] and [len(s) for s in sides] == [54, 6] and len(held) == 18
@@ -240,7 +250,7 @@ def test_annotators_mostly_agree_with_the_truth_and_like_length():
         ask = prompt[pair.messages[-1]["content"]]
         return measure(ask, pair.chosen) - measure(ask, pair.rejected)
 
-    true = [gap(p, lambda a, t: quality(a, t).score) for p in pairs]
+    true = [gap(p, lambda a, t: reply_quality(a, t).score) for p in pairs]
     agree = sum(g > 0 for g in true) / sum(g != 0 for g in true)
     assert 0.8 < agree < 0.9
     wrong = [gap(p, lambda a, t: len(t.split())) for p, g in zip(pairs, true, strict=True) if g < 0]

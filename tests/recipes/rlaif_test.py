@@ -8,7 +8,7 @@ from constitutions import ASK, POLITE, RUDE, SHIPPED
 from small import CHAT
 
 from postgrad.cli import main
-from postgrad.data.preferences import read_pairs, report
+from postgrad.data.preferences import preference_report, read_pairs
 from postgrad.data.rows import read_conversations
 from postgrad.data.tasks import load_task
 from postgrad.rewards.constitution import Constitution, Rule, read_constitution
@@ -85,7 +85,7 @@ def test_the_files_hold_what_the_summary_counts(made):
     seen = found["pairs"] + found["ties"] + found["identical"] + found["repeated"]
     assert found["empty"] or seen == 24 * 3  # three pairs of three samples
     assert len(pairs) == found["pairs"] > 20
-    assert report(pairs)["repeated"] == report(pairs)["contradicted"] == 0
+    assert preference_report(pairs)["repeated"] == preference_report(pairs)["contradicted"] == 0
     assert all(SHIPPED.debt(p.chosen) < SHIPPED.debt(p.rejected) for p in pairs)
     assert found["keep all rules before"] < found["keep all rules after"] == sum(
         not SHIPPED.broken(t.messages[-1]["content"]) for t in talks)

@@ -7,7 +7,7 @@ import pytest
 
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards import (
-    check,
+    check_verifier,
     exact_number,
     extract_answer,
     find_answer,
@@ -16,7 +16,14 @@ from postgrad.rewards import (
     think_answer,
     weighted,
 )
-from postgrad.rewards.expression import BadExpression, integers, parse, render, steps, value
+from postgrad.rewards.expression import (
+    BadExpression,
+    expression_steps,
+    expression_value,
+    integers,
+    parse_expression,
+    render_expression,
+)
 
 PROMPT = Prompt.ask("What is 2+3?", "5", id="sum/1")
 
@@ -97,7 +104,7 @@ def test_the_strict_form_and_the_lenient_answer():
     (" ( 3 ) ", 3), ("8-(5-3)", 6),
 ])
 def test_expressions_have_exact_values(text, result):
-    assert value(parse(text)) == result
+    assert expression_value(parse_expression(text)) == result
 
 
 @pytest.mark.parametrize(("text", "reason"), [
@@ -110,12 +117,12 @@ def test_expressions_have_exact_values(text, result):
 ])
 def test_bad_expressions_are_refused_with_a_reason(text, reason):
     with pytest.raises(BadExpression, match=reason):
-        parse(text)
+        parse_expression(text)
 
 
 def test_a_division_by_zero_is_no_value():
     with pytest.raises(BadExpression, match="zero"):
-        value(parse("8/(4-4)"))
+        expression_value(parse_expression("8/(4-4)"))
 
 
 def test_rendering_keeps_value_and_numbers():
@@ -127,9 +134,10 @@ def test_rendering_keeps_value_and_numbers():
 
     for _ in range(300):
         made = tree(3)
-        again = parse(render(made))
-        assert value(again) == value(made) == steps(made)[0] and integers(again) == integers(made)
-    assert steps(parse("17+3*4-8")) == (21, ["3*4=12", "17+12=29", "29-8=21"])
+        again = parse_expression(render_expression(made))
+        assert expression_value(again) == expression_value(made) == expression_steps(made)[0]
+        assert integers(again) == integers(made)
+    assert expression_steps(parse_expression("17+3*4-8")) == (21, ["3*4=12", "17+12=29", "29-8=21"])
 
 
 def test_verdicts_add_up_and_an_error_is_no_low_score():
@@ -154,16 +162,16 @@ def test_check_accepts_a_sound_verifier_and_names_what_is_wrong_with_others():
     def sound(prompt, text):
         return exact_number(prompt.answer)(text)
 
-    assert check(sound, [(PROMPT, "5"), (PROMPT, "5.0")]) == 2
+    assert check_verifier(sound, [(PROMPT, "5"), (PROMPT, "5.0")]) == 2
     with pytest.raises(ValueError, match=r"sum/1.*'6'.*6 is not the answer"):
-        check(sound, [(PROMPT, "6")])
+        check_verifier(sound, [(PROMPT, "6")])
     with pytest.raises(ValueError, match=r"full 1 for the garbage '' on prompt 'sum/1'"):
-        check(lambda prompt, text: Verdict(score=1.0), [(PROMPT, "5")])
+        check_verifier(lambda prompt, text: Verdict(score=1.0), [(PROMPT, "5")])
     with pytest.raises(ValueError, match="no disk"):
-        check(lambda prompt, text: Verdict(score=1.0, error="no disk"), [(PROMPT, "5")])
+        check_verifier(lambda prompt, text: Verdict(score=1.0, error="no disk"), [(PROMPT, "5")])
     with pytest.raises(ValueError, match="answered float"):
-        check(lambda prompt, text: 1.0, [(PROMPT, "5")])
+        check_verifier(lambda prompt, text: 1.0, [(PROMPT, "5")])
     with pytest.raises(ValueError, match="pays 1 instead of 2.2"):
-        check(sound, [(PROMPT, "5")], best=2.2)
+        check_verifier(sound, [(PROMPT, "5")], best=2.2)
     with pytest.raises(ValueError, match="no gold"):
-        check(sound, [])
+        check_verifier(sound, [])

@@ -93,10 +93,10 @@ def test_a_revision_is_never_worse_and_the_same_when_revised_again():
 def test_the_shipped_rules_mend_every_style_of_the_writer():
     rng = random.Random(0)
     for fact, style in itertools.product(questions.FACTS[:40], questions.STYLES):
-        text = questions.reply(fact, style, rng)
+        text = questions.question_reply(fact, style, rng)
         after = SHIPPED.revised(text, 0)
         assert not SHIPPED.broken(after) and ("polite" == style) <= (after == text)
-        before, now = (questions.quality(Prompt.ask(fact.question), t).parts for t in (text, after))
+        before, now = (questions.reply_quality(Prompt.ask(fact.question), t).parts for t in (text, after))
         assert now["correct"] == before["correct"]  # manners change, the truth doesn't
         assert (now["rude"] == now["filler"] == now["repetition"] == 0
                 and now["greets"] == now["closes"] == 0.5)

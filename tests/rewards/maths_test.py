@@ -17,10 +17,10 @@ from postgrad.evaluation import evaluate_task
 from postgrad.recipes.base import prove
 from postgrad.records import Prompt
 from postgrad.rewards import jailed, maths, schema, text
-from postgrad.rewards.base import check
+from postgrad.rewards.base import check_verifier
 from postgrad.rewards.format import boxed, find_boxed, find_marked
 from postgrad.rewards.named import NAMED, read_spec
-from postgrad.rewards.unequal import estimate
+from postgrad.rewards.unequal import estimate_value
 from postgrad.sampling import Sampling, ScriptedSampler
 
 ASK = Prompt.ask("?", "72")
@@ -60,8 +60,8 @@ def test_one_box():
 def test_cheap_comparison_by_hand(gold, answer, equal, monkeypatch):
     maths.check_golds([gold])
     monkeypatch.setattr(maths.JAIL, "each", lambda calls: pytest.fail(f"the jail was asked for {calls}"))
-    maths.compare.cache_clear()
-    assert maths.compare(gold, answer).score == equal
+    maths.compare_answers.cache_clear()
+    assert maths.compare_answers(gold, answer).score == equal
 
 
 EQUAL = [(r"\sqrt{8}", r"2\sqrt{2}"), (r"\{1,2\}", r"\{2,1\}"), ("x=3", "3"), ("x<3", r"(-\infty,3)"),
@@ -80,7 +80,8 @@ def test_formulas_agree_with_math_verify():
     for gold, answer in EQUAL + OTHER:
         theirs = verify(*(parse(f"${x}$", parsing_timeout=None) for x in (gold, answer)),
                         timeout_seconds=None)
-        assert maths.compare(gold, answer).score == theirs == ((gold, answer) in EQUAL), (gold, answer)
+        assert maths.compare_answers(gold,
+                                     answer).score == theirs == ((gold, answer) in EQUAL), (gold, answer)
 
 
 @pytest.mark.parametrize("gold", [r"\frac{", "", "  ", r"\frac{1}{0}", "0/0", "9^{9^{9^9}}", r"\foo{3}",
@@ -97,9 +98,9 @@ def test_a_gold_that_the_jail_loses_is_an_error(monkeypatch):
     monkeypatch.setattr(maths.JAIL, "each",
                         lambda calls: [jailed.Outcome(kind="pass", value=None)] * len(calls))
     monkeypatch.setattr(maths, "_SOUND", {"x=3"})
-    maths.compare.cache_clear()
-    said = maths.compare("x=3", "2x=6")
-    maths.compare.cache_clear()
+    maths.compare_answers.cache_clear()
+    said = maths.compare_answers("x=3", "2x=6")
+    maths.compare_answers.cache_clear()
     assert said.score == 0 and "lost the gold answer" in said.error
 
 
@@ -109,7 +110,7 @@ def test_where_the_package_or_the_jail_is_missing(monkeypatch):
         with pytest.raises(ValueError,
                            match=r"needs the package math_verify: .* 'postgrad\[math\]', or use .* number"):
             maths.check_golds(["5"])
-    monkeypatch.setattr(jailed, "missing", lambda: "Landlock is off")
+    monkeypatch.setattr(jailed, "missing_sandbox", lambda: "Landlock is off")
     with pytest.raises(ValueError, match="no.* that holds .Landlock is off.*: use Linux"):
         read_spec("regex(^a)")
     assert read_spec("number")(ASK, "72").score == 1
@@ -133,7 +134,7 @@ def test_math_verify_is_never_imported_here():
     (r"\log_{2}(0.5^{4000})", -4000), (r"\log_{2}(", None), (r"\infty-\infty", None), (r"\sqrt{-1}", None),
     ("", None), ("1 4", None), (r"\frac{1}", None)])
 def test_estimates_by_hand(formula, value):
-    assert estimate(formula) == (value if value is None else pytest.approx(value, abs=1e-12))
+    assert estimate_value(formula) == (value if value is None else pytest.approx(value, abs=1e-12))
 
 
 @pytest.mark.parametrize(("spec", "reply", "score", "lenient"), [
@@ -182,7 +183,7 @@ def test_a_pattern_runs_under_a_limit():
 
 def test_languages_by_hand():
     def share(name, reply):
-        return text.language(name)(reply).score
+        return text.language_verifier(name)(reply).score
     assert (share("en", "<think>the cat is on the mat</think>") == 1
             and share("es", "el gato está en la casa") == 1)
     assert (share("fr", "le chat est dans la maison") == 1
@@ -247,7 +248,7 @@ def test_a_file_judged_by_a_sum(tmp_path):
     assert task.best == pytest.approx(1.3) and task.waits
     prompt = task.prompts("train", 1, 0)[0]
     assert task.gold(prompt) == rf"<think></think><answer>\boxed{{{prompt.answer}}}</answer>"
-    assert check(task.verify, [(prompt, task.gold(prompt))], best=1.3) == 1
+    assert check_verifier(task.verify, [(prompt, task.gold(prompt))], best=1.3) == 1
 
 
 def test_gold_of_a_file_is_checked_by_line(tmp_path):

@@ -13,7 +13,7 @@ from postgrad.rewards.named import read_spec
 from postgrad.rewards.number import bare_number
 from postgrad.rewards.sandbox import tier
 from postgrad.rewards.unequal import is_interval, solutions
-from postgrad.rewards.wording import agree, parted
+from postgrad.rewards.wording import split_wording, words_agree
 
 TABLE = [json.loads(line) for line in (ASSETS / "replies.jsonl").read_text("utf-8").split("\n")[:-1]]
 
@@ -68,7 +68,7 @@ def test_a_written_number_without_its_dress():
     (r"\text{on}", "", ["on"]), (r"2\text{ or }3", "2,3", []),
     ("1, 234", "1, 234", []), ("2m", "2m", []), (r"\text{cos}(0)+5", "(0)+5", ["cos", "amid"])])
 def test_formulas_and_words_are_parted(text, formula, words):
-    assert parted(text) == (formula, tuple(words))
+    assert split_wording(text) == (formula, tuple(words))
 
 
 @pytest.mark.parametrize(("wanted", "got", "fits"), [
@@ -76,7 +76,7 @@ def test_formulas_and_words_are_parted(text, formula, words):
     (["am"], [], 0), (["base 3"], [], 1), (["base 3"], ["base 4"], 0), ([], ["base 3"], 0),
     ([], ["thousand"], 0), ([], ["i"], 0), ([], [], 1)])
 def test_words_that_go_together(wanted, got, fits):
-    assert agree(tuple(wanted), tuple(got)) == bool(fits)
+    assert words_agree(tuple(wanted), tuple(got)) == bool(fits)
 
 
 def test_solutions_and_intervals():

@@ -10,13 +10,13 @@ from hostile.replies import longest, replies
 from hostile.verifiers import GOLD, fault_of, jailed, ours
 
 from postgrad.records import Prompt, Rollout, Verdict
-from postgrad.rewards.base import VerifierReward, fault
-from postgrad.rewards.code import blocks, extract_code
-from postgrad.rewards.constraints import kept
+from postgrad.rewards.base import VerifierReward, error_verdict
+from postgrad.rewards.code import code_blocks, extract_code
+from postgrad.rewards.constraints import is_kept
 from postgrad.rewards.named import read_spec
 from postgrad.rewards.sandbox import Call, CodeJudge, judge, tier
 from postgrad.rewards.text import REGEX
-from postgrad.rewards.unequal import estimate
+from postgrad.rewards.unequal import estimate_value
 
 in_jail = pytest.mark.skipif(tier() is None, reason="this machine has no sandbox that holds")
 OURS = ours()
@@ -35,7 +35,7 @@ def test_depth_does_not_end_a_training(text):
     pytest.importorskip("math_verify")
     said = read_spec("maths")(Prompt.ask("?", GOLD), text)
     assert (said.score, said.error) == (0.0, None) and said.reason
-    assert estimate(text) is None and estimate("(" * 12 + "5" + ")" * 12) == 5
+    assert estimate_value(text) is None and estimate_value("(" * 12 + "5" + ")" * 12) == 5
 
 
 def test_gold_is_paid_by_every_verifier_here():
@@ -87,7 +87,7 @@ def test_four_times_the_length_takes_no_more_than_eight_times_as_long(judge):
 
 def test_the_two_that_were_quadratic():
     assert extract_code("```" + " " * 100_000) == "```" + " " * 100_000
-    assert not kept("one two three four " + "." * 19_900 + "x", ("sentences", 2))
+    assert not is_kept("one two three four " + "." * 19_900 + "x", ("sentences", 2))
 
 
 @pytest.mark.parametrize(("text", "found"), [
@@ -96,7 +96,7 @@ def test_the_two_that_were_quadratic():
     ("```text\nx\n```\nso\n```py\r\nb\r\n```\r\n", [("text", "x\n"), ("py", "b\r\n")]),
     ("```python\na\u2028```b\n```", [("python", "a\u2028```b\n")])])
 def test_blocks_by_hand(text, found):
-    assert blocks(text) == found
+    assert code_blocks(text) == found
 
 
 def held():
@@ -145,4 +145,4 @@ def test_a_users_verifier_that_raises_is_an_error_and_the_others_are_judged(wait
         return Verdict(score=1 / len(text), reason="short")
     said = VerifierReward(verify, waits).score([rollout(text) for text in ("ab", "", "abcd")])
     assert [(v.score, v.error is None) for v in said] == [(0.5, True), (0.0, False), (0.25, True)]
-    assert said[1] == fault("the verifier raised ZeroDivisionError: division by zero")
+    assert said[1] == error_verdict("the verifier raised ZeroDivisionError: division by zero")

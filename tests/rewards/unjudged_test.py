@@ -15,9 +15,9 @@ from postgrad.evaluation.audit import answers_of_task
 from postgrad.recipes.chat_session import ChatReply, ChatSession
 from postgrad.recipes.process import labelled, left_out
 from postgrad.records import Conversation, Prompt, Rollout, Verdict
-from postgrad.rewards.base import VerifierReward, check, guarded
+from postgrad.rewards.base import VerifierReward, check_verifier, guarded
 from postgrad.rewards.function import own_verifier
-from postgrad.rewards.limit import SECONDS, TimeLimit, within
+from postgrad.rewards.limit import SECONDS, TimeLimit, within_limit
 from postgrad.runs import Run
 
 FAILS = """
@@ -114,7 +114,7 @@ def test_a_verifier_that_raises_is_an_error_wherever_it_is_asked():
     assert left_out(3, len(marked)) == ("1 of 3 replies could not be judged, and are left out.",)
     assert left_out(3, 3) == ()
     with pytest.raises(ValueError, match="pays 0 instead of 1 .* the verifier raised KeyError"):
-        check(raises, [(PROMPTS[0], "?")])
+        check_verifier(raises, [(PROMPTS[0], "?")])
 
 
 # a verifier that does not come back
@@ -186,7 +186,7 @@ def test_in_another_thread_the_call_is_left_behind():
 def test_what_a_call_raises_or_returns_comes_through_in_any_thread():
     def here(call):
         try:
-            return within(60, call)
+            return within_limit(60, call)
         except KeyError as error:
             return repr(error)
 
@@ -196,23 +196,23 @@ def test_what_a_call_raises_or_returns_comes_through_in_any_thread():
         thread.start()
         thread.join()
         assert here(call) == there.pop() == want
-    assert within(float("inf"), lambda: 5) == 5
+    assert within_limit(float("inf"), lambda: 5) == 5
 
 
 def test_a_limit_inside_another_leaves_the_outer_one_standing():
     def outer():
         for _ in range(3):
             with pytest.raises(TimeLimit):
-                within(0.01, lambda: forever(None, None))
+                within_limit(0.01, lambda: forever(None, None))
         return signal.getitimer(signal.ITIMER_REAL)[0]
 
-    assert 0 < within(60, outer) < 60
+    assert 0 < within_limit(60, outer) < 60
 
 
 def test_where_the_limit_is_set(tmp_path, monkeypatch):
     """In the task's file, on the function, by make_task; else SECONDS."""
     limits = []
-    monkeypatch.setattr("postgrad.rewards.base.within",
+    monkeypatch.setattr("postgrad.rewards.base.within_limit",
                         lambda seconds, call: limits.append(seconds) or call())
     path = tmp_path / "slow.py"
     text = "prompts = [{'question': str(n)} for n in range(9)]\ndef verify(p, c): return 0.5\n"

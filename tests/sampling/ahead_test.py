@@ -10,9 +10,9 @@ from remote_small import begin, sampler_of, saying
 import postgrad as pg
 from postgrad.models import Adapters
 from postgrad.recipes.samplers import OLDER, open_sampler, row_logp
-from postgrad.resolve.handles import begins_with, take
+from postgrad.resolve.handles import start_folder, take_weights
 from postgrad.resolve.models import open_writer, with_adapter
-from postgrad.resolve.weights import shown_in
+from postgrad.resolve.weights import current_weights
 from postgrad.sampling import SamplerFault
 from postgrad.sampling.remote import SpotCheck
 from postgrad.training.batches.async_collector import AsyncCollector, Collection
@@ -114,15 +114,15 @@ def goes_far(folder, *changes, lora=0, off=0.0):
         net = with_adapter(net, Adapters(lora=lora), draw)
 
     def answer(path, body):
-        said = shown_in(where)[1]
+        said = current_weights(where)[1]
         return {"policy_step": said.step, "weights": said.name, "gpu": ""}
 
     def there():
         """The model that a sampler has."""
-        path, said = shown_in(where)
-        model = open_writer(path if path.is_dir() else begins_with(path))[0]
+        path, said = current_weights(where)
+        model = open_writer(path if path.is_dir() else start_folder(path))[0]
         if not path.is_dir():
-            model.load_state_dict(take(path, "cpu"))
+            model.load_state_dict(take_weights(path, "cpu"))
         return model, said.name
 
     with saying(answer) as address:

@@ -14,9 +14,9 @@ from postgrad.cli import main
 from postgrad.models import Adapters
 from postgrad.recipes.samplers import RemoteSettings
 from postgrad.resolve import handles
-from postgrad.resolve.handles import SharedWeights, begins_with, take
+from postgrad.resolve.handles import SharedWeights, start_folder, take_weights
 from postgrad.resolve.models import open_writer, with_adapter
-from postgrad.resolve.weights import named, shown_in
+from postgrad.resolve.weights import current_weights, name_weights
 from postgrad.sampling import RemoteSampler, WeightVersion
 from postgrad.sampling.http_json import SamplerFault
 from postgrad.serving.weight_updates import PushedWeights
@@ -34,8 +34,8 @@ def memory(monkeypatch):
         handle = b64encode(f"piece {len(table)}".encode()).decode()
         table[handle] = piece
         return {"handle": handle, "size": len(piece), "offset": 0, "counter": "", "number": 0}
-    monkeypatch.setattr(handles, "share", share)
-    monkeypatch.setattr(handles, "opened", lambda place, device: table[place["handle"]])
+    monkeypatch.setattr(handles, "share_memory", share)
+    monkeypatch.setattr(handles, "open_memory", lambda place, device: table[place["handle"]])
     monkeypatch.setattr(RemoteSettings, "check_device", lambda self, device: None)
     return table
 
@@ -56,28 +56,28 @@ def test_the_first_weights_are_a_folder_and_later_ones_a_file_that_tells_where_t
     first = place.write(net, 0)
     place.show(first)
     newer = PushedWeights(tmp_path / "w", "cpu", "")
-    assert shown_in(tmp_path / "w")[0].is_dir() and same(newer().weights, net)
+    assert current_weights(tmp_path / "w")[0].is_dir() and same(newer().weights, net)
     for step in range(1, 6):
         moved(net)
         weights = place.write(net, step)
-        assert weights == named(net, step)
+        assert weights == name_weights(net, step)
         place.show(weights)
-        path, said = shown_in(tmp_path / "w")
+        path, said = current_weights(tmp_path / "w")
         assert path.suffix == ".json" and said == weights and path.stat().st_size < 20_000
         found = newer()
         assert found.name == weights.name and found.step == step and same(found.weights, net)
         moved(net)  # what was taken is the taker's own
         assert not same(found.weights, net) and newer() is None
-    assert begins_with(path).name == first.name
+    assert start_folder(path).name == first.name
     assert sorted(p.name.split("-")[0] for p in (tmp_path / "w").iterdir()) == ["0", "4", "5", "newest.json"]
     assert len(memory) == 1  # one copy, filled anew
 
 
 def test_a_dtype_of_two_bytes_and_a_tensor_of_one_number_come_as_they_are(memory):
     there = {"a": torch.randn(3, 5).bfloat16(), "b": torch.tensor(7.0), "c": torch.randn(257)}
-    copy = handles.Copy(there)
+    copy = handles.GPUCopy(there)
     copy.fill(there)
-    found = handles.views(copy.memory, json.loads(json.dumps(copy.tensors)))
+    found = handles.tensor_views(copy.memory, json.loads(json.dumps(copy.tensors)))
     assert all(found[name].dtype == x.dtype and torch.equal(found[name], x) for name, x in there.items())
 
 
@@ -90,7 +90,7 @@ def test_an_adapter_goes_merged(tmp_path, memory):
         for b in net.adapter.B.values():
             b += 0.1
     place.show(place.write(net, 1))
-    found = take(shown_in(tmp_path / "w")[0], "cpu")
+    found = take_weights(current_weights(tmp_path / "w")[0], "cpu")
     merged = net.merged()
     assert all(torch.equal(found[name], merged[name]) for name in merged) and found.keys() == {*merged}
     assert not torch.equal(merged["model.layers.0.self_attn.q_proj.weight"],
@@ -114,8 +114,8 @@ def test_a_copy_is_filled_anew_only_when_nobody_reads_it(tmp_path, memory, ahead
             return None
 
     def collect(number, step):
-        path, said = shown_in(tmp_path / "w")
-        found = open_writer(path)[0].state_dict() if path.is_dir() else take(path, "cpu")
+        path, said = current_weights(tmp_path / "w")
+        found = open_writer(path)[0].state_dict() if path.is_dir() else take_weights(path, "cpu")
         seen.append(said.step)
         head = next(x for x in found.values() if x.shape == heads[step].shape)
         assert said.step == step and torch.equal(head, heads[step])
@@ -136,7 +136,7 @@ def test_a_run_whose_weights_go_this_way_equals_one_through_folders(tmp_path, me
         with sampler_of(begin(tmp_path / way)) as address:
             runs.append(fit(tmp_path, name=f"run-{way}", **(SMALL | how),
                             **remote_settings(tmp_path / way, address, weight_sync=way)))
-        assert shown_in(tmp_path / way)[0].is_dir() == (way == "folder")
+        assert current_weights(tmp_path / way)[0].is_dir() == (way == "folder")
     assert equal(*runs) and len(memory) == ahead + 1
 
 
@@ -181,9 +181,9 @@ def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path, memory):
             ([1], "on GPU None")):
         path.write_text(json.dumps(changed))
         with pytest.raises(ValueError, match=words):
-            take(path, "cpu")
+            take_weights(path, "cpu")
     with pytest.raises(ValueError, match="does not say where"):
-        begins_with(path)
+        start_folder(path)
 
 
 def test_a_sampler_on_another_gpu_is_named_at_once():

@@ -15,7 +15,7 @@ import postgrad as pg
 from postgrad.recipes.rollouts import words as config
 from postgrad.recipes.samplers import open_sampler
 from postgrad.resolve.models import open_writer
-from postgrad.resolve.weights import WeightsFolder, named, shown_in
+from postgrad.resolve.weights import WeightsFolder, current_weights, name_weights
 from postgrad.sampling import LocalSampler, RemoteSampler, SamplerFault, Sampling, WeightVersion
 from postgrad.sampling.remote import RemoteRow, SpotCheck, check_logprobs
 from postgrad.sampling.scheduler import MIN_ROWS
@@ -44,7 +44,7 @@ def test_rows_of_the_endpoint_have_the_bits_of_the_sampler_in_process(tmp_path):
     with sampler_of(begin(tmp_path / "w"), rows=3) as one, sampler_of(tmp_path / "w") as other:
         for prompts, group, addresses in ((1, 1, [one]), (2, 8, [one, other])):
             there = RemoteSampler(addresses, chat, positions=256, vocabulary=net.config.vocab_size)
-            there.await_weights(shown_in(tmp_path / "w")[1])
+            there.await_weights(current_weights(tmp_path / "w")[1])
             there.policy_step = local.policy_step = 7
             first, second = (s.sample(PROMPTS[:prompts], group, HOW, 5) for s in (there, local))
             if prompts * group >= MIN_ROWS or local._decoder.engine.independent:
@@ -208,21 +208,21 @@ def test_a_folder_of_weights_has_whole_models_and_few(tmp_path):
     net, chat = open_writer("tiny-chat")
     place = WeightsFolder(tmp_path / "w", chat, keep=2)
     first = place.write(net, 0)
-    assert first == named(net, 0) and first.name.startswith("0-")
+    assert first == name_weights(net, 0) and first.name.startswith("0-")
     with pytest.raises((ValueError, OSError)):
-        shown_in(tmp_path / "w")  # nothing is shown yet
+        current_weights(tmp_path / "w")  # nothing is shown yet
     for step in range(1, 5):
         with torch.no_grad():
             net.head[0, 0] += 1
         weights = place.write(net, step)
         place.show(weights)
-        found, said = shown_in(tmp_path / "w")
+        found, said = current_weights(tmp_path / "w")
         assert said == weights and torch.equal(open_writer(found)[0].head, net.head)
     assert sorted(path.name.split("-")[0] for path in (tmp_path / "w").iterdir()) == ["3", "4", "newest.json"]
     swapped = net.head.detach().clone()
     with torch.no_grad():  # the same numbers in other places are other weights
         net.head[[0, 1]] = swapped[[1, 0]]
-    assert named(net, 4) != weights
+    assert name_weights(net, 4) != weights
 
 
 def test_vllm_is_told_to_read_the_weights_and_its_log_probs_say_that_it_did(tmp_path):

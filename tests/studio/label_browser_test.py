@@ -14,7 +14,7 @@ from paths import ROOT
 from studio_browser import STRANGE, browser, studio, tab  # noqa: F401
 from studio_small import poisons
 
-from postgrad.data.items import Item, sides
+from postgrad.data.items import Item, shown_sides
 from postgrad.data.store import Store
 
 expect = pytest.importorskip("playwright.sync_api").expect
@@ -47,7 +47,7 @@ def shows(page, n, done):
 
 
 def side(n, letter):
-    return sides(ITEMS[n].uid, "ann")["AB".index(letter)]
+    return shown_sides(ITEMS[n].uid, "ann")["AB".index(letter)]
 
 
 def test_by_keyboard_with_undo_across_a_reload(studio, tab, store):  # noqa: F811

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 from studio_labels import ITEMS, TOKEN, field, judge, labels
 
-from postgrad.data.items import Item, sides
+from postgrad.data.items import Item, shown_sides
 from postgrad.data.store import Store
 from postgrad.studio.app import create_studio
 from postgrad.studio.security import COOKIE
@@ -41,7 +41,7 @@ def test_a_judgement_is_on_the_disk_before_the_next_pair_is_shown(client, store)
     assert uid == ITEMS[0].uid and "0 of 30 judged" in first
     second = judge(client, first, "B").text
     with Store.open(store.path) as fresh:
-        assert fresh.items(0, 1)[0][1] == {"ann": sides(uid, "ann")[1]}
+        assert fresh.items(0, 1)[0][1] == {"ann": shown_sides(uid, "ann")[1]}
     assert field(second, "item") == ITEMS[1].uid and "1 of 30 judged" in second
 
 
@@ -51,7 +51,7 @@ def test_sides_are_mixed_and_stay_where_they_are(client, store):
         for item in ITEMS:
             text = client.get(f"/label?labeller={who}&item={item.uid}").text
             shown = [unescape(x) for x in re.findall(r'class="wrap answer"[^>]*>([^<]*)<', text)]
-            assert shown == [getattr(item, side) for side in sides(item.uid, who)]
+            assert shown == [getattr(item, side) for side in shown_sides(item.uid, who)]
             seen[shown[0] == item.a] += 1
     assert 15 < seen[True] < 45  # +- 3.9 standard deviations of a fair coin
 
@@ -61,7 +61,7 @@ def test_a_double_click_and_a_second_tab_make_one_label(client, store):
     assert judge(client, tab, "A").status_code == judge(client, tab, "A").status_code == 200
     late = judge(client, other, "B").text
     assert "judged that pair already (A)" in late and field(late, "item") == ITEMS[1].uid
-    assert labels(store) == [{"ann": sides(ITEMS[0].uid, "ann")[0]}] and rows(store) == 1
+    assert labels(store) == [{"ann": shown_sides(ITEMS[0].uid, "ann")[0]}] and rows(store) == 1
 
 
 def test_undo_after_a_reload_and_again_to_the_beginning(client, store):

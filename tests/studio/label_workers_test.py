@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 from studio_labels import ITEMS, TOKEN, field, found, judge
 
-from postgrad.data.items import Item, Label, sides
+from postgrad.data.items import Item, Label, shown_sides
 from postgrad.data.store import Store
 from postgrad.studio.app import create_studio
 from postgrad.studio.label.reward_process import CachedReader, cross_validate, fold_of
@@ -94,13 +94,14 @@ def test_the_trainer_trains_when_enough_was_said_and_shows_it(client, tmp_path):
         for n in range(FIRST):
             assert f"{FIRST - n} to go" in client.get("/label/live").text
             uid = field(page, "item")
-            page = judge(client, page, "A" if sides(uid, "ann")[0] == right[uid] else "B").text
+            page = judge(client, page, "A" if shown_sides(uid, "ann")[0] == right[uid] else "B").text
         assert 'data-state="training"' in client.get("/label/live").text  # begun, and nobody has waited
         client.app.state.reward_trainer.thread.join(120)
         text = client.get("/label/live").text
         assert 'data-state="ready"' in text and f'data-judged="{FIRST}"' in text and "100 %" in text
         page = judge(client, page,
-                     "A" if sides(field(page, "item"), "ann")[0] == right[field(page, "item")] else "B").text
+                     "A" if shown_sides(field(page, "item"), "ann")[0] == right[field(page, "item")]
+                     else "B").text
         assert re.search(r"[AB]\. The reward model had guessed [AB], at \d+ %", page)
         store.add([], [Label(item=item.uid, labeller="ann", choice=choice)
                        for item, choice in judged[12: 12 + STEP]])

@@ -31,7 +31,7 @@ def recorded(door):
 def recorded_steps(task) -> dict:
     """Episodes of scripted replies with skyrl-gym: each step of an environment, and the conversation."""
 
-    from postgrad.data.tasks.games import acted
+    from postgrad.data.tasks.games import play_game
     make, talks = task.play.make, []
 
     def listening(name, **given):
@@ -46,8 +46,8 @@ def recorded_steps(task) -> dict:
         for replies in (["?", "#### 1", f"#### {prompt.answer}"], [f"#### {prompt.answer}"], ["1"] * 3):
             talks.append({"prompt": [dict(m) for m in prompt.messages], "replies": replies, "steps": []})
             script = iter(replies)
-            messages, said = acted(prompt, task.play, lambda *_, script=script: next(script),
-                                   random.Random(0))
+            messages, said = play_game(prompt, task.play, lambda *_, script=script: next(script),
+                                       random.Random(0))
             talks[-1] |= {"conversation": messages, "score": said.score, "per_turn": said.per_turn}
     return {"episodes": talks}
 
@@ -60,7 +60,7 @@ def recorded_server(task, port) -> dict:
     """Episodes of scripted replies with a server: every message of both sides, and the verdict."""
 
     from postgrad.data.tasks.adapters.openenv import schema_of
-    from postgrad.data.tasks.games import acted
+    from postgrad.data.tasks.games import play_game
     connect, talks = task.play.connect, []
 
     def listening(url, **settings):
@@ -76,7 +76,8 @@ def recorded_server(task, port) -> dict:
     for seed, replies in enumerate((["5", "2", "8", "1"], ["x"], ["7", "3", "4", "9"])):
         talks.append({"seed": seed, "replies": replies, "messages": []})
         script = iter(replies)
-        messages, said = acted(prompt, task.play, lambda *_, script=script: next(script), random.Random(seed))
+        messages, said = play_game(prompt, task.play, lambda *_, script=script: next(script),
+                                   random.Random(seed))
         talks[-1] |= {"conversation": messages, "score": said.score, "per_turn": said.per_turn}
     return {"action": schema_of(f"http://127.0.0.1:{port}/schema", True), "episodes": talks}
 

@@ -9,7 +9,7 @@ import torch
 from small import CHAT
 
 from postgrad.data.tasks import Task
-from postgrad.data.tasks.listed import sampled
+from postgrad.data.tasks.listed import sample_lists
 from postgrad.models import Config, Decoder
 from postgrad.records import Prompt
 from postgrad.resolve.models import Model
@@ -47,4 +47,4 @@ def one_letter(letter: str = "c") -> Task:
                      name="letters")
     held = rows[::3]
     parts = {"train": [row for row in rows if row not in held], "validation": held, "test": held}
-    return replace(task, prompts=sampled("letters", parts))
+    return replace(task, prompts=sample_lists("letters", parts))

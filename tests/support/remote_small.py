@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import uvicorn
 
 from postgrad.resolve.models import open_writer
-from postgrad.resolve.weights import WeightsFolder, shown_in
+from postgrad.resolve.weights import WeightsFolder, current_weights
 from postgrad.serving.app import create_app
 from postgrad.serving.served_model import ServedModel
 from postgrad.serving.weight_updates import PushedWeights
@@ -27,7 +27,7 @@ def begin(folder, model="tiny-chat"):
 @contextmanager
 def sampler_of(folder, rows=16, spoil=lambda net: None, follows=True):
     """The address of an endpoint over a folder of weights. spoil: changes the weights it opened with."""
-    place, weights = shown_in(folder)
+    place, weights = current_weights(folder)
     net, chat = open_writer(place)
     spoil(net)
     served = ServedModel.of(net.requires_grad_(False), chat, "policy", rows=rows, context=256, waiting=256,

@@ -9,7 +9,7 @@ import pytest
 from postgrad.cli import main
 from postgrad.models import checkpoint, find_model, weights
 from postgrad.models.checkpoint import checkpoint_bytes
-from postgrad.resolve.models import load
+from postgrad.resolve.models import open_named_model
 from postgrad.runs import Run
 from postgrad.system import files
 from postgrad.system.files import DiskFull, atomic_folder, write_text
@@ -45,7 +45,7 @@ def test_export(tmp_path, capsys, monkeypatch):
 
 
 def test_a_model_that_is_saved(tmp_path, monkeypatch):
-    model = load("tiny-chat")
+    model = open_named_model("tiny-chat")
     monkeypatch.setattr(weights, "write_tensors", full_after(1))
     with pytest.raises(DiskFull, match="no room to write"):
         model.save(tmp_path / "mine")
@@ -112,7 +112,7 @@ def test_any_other_fault_of_the_system_is_a_sentence(tmp_path, capsys, monkeypat
 
 
 def test_what_a_state_takes_is_counted_without_writing_it():
-    model = load("tiny").net
+    model = open_named_model("tiny").net
     one = sum(p.numel() * 4 for p in model.parameters())
     moments = {"optim": {str(i): [p.detach(), p.detach()] for i, p in enumerate(model.parameters())}}
     assert checkpoint_bytes(moments, model) == 3 * one

@@ -9,8 +9,9 @@ player    many games at once, as a sampler of rollouts that have been judged
 """
 
 from postgrad.data.environments.episode import Asks, Episode
-from postgrad.data.environments.player import Player, sampler_for, turns_of, using_tools
-from postgrad.data.environments.rows import Rows, escaped, rollout_of
+from postgrad.data.environments.player import Player, max_turns, play_with_tools, sampler_for
+from postgrad.data.environments.rows import EpisodeRows, escape_message, rollout_of
 
-__all__ = ["Asks", "Episode", "Player", "Rows", "escaped", "rollout_of", "sampler_for", "turns_of",
-           "using_tools"]
+__all__ = ["Asks", "Episode", "Player", "EpisodeRows", "escape_message", "rollout_of", "sampler_for",
+           "max_turns",
+           "play_with_tools"]

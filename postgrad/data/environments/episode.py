@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from postgrad.data.environments.rows import Request, Row, Rows, escaped, rollout_of
+from postgrad.data.environments.rows import EpisodeRows, ReplyRequest, TokenRow, escape_message, rollout_of
 from postgrad.maths.noise import seed_of
 from postgrad.models.chat.tools import ModelReply, append_messages, read_reply, tool_schema
 from postgrad.records import Message, Prompt, Rollout, Verdict
-from postgrad.rewards.base import fault
+from postgrad.rewards.base import error_verdict
 from postgrad.rewards.function import verdict_of
-from postgrad.rewards.limit import SECONDS, TimeLimit, within
+from postgrad.rewards.limit import SECONDS, TimeLimit, within_limit
 from postgrad.system.user_code import error_location as place_of
 from postgrad.system.user_code import function_name
 
@@ -53,8 +53,8 @@ class Episode:
         self.room, self.most_turns = room, turns
         self.schemas = [tool_schema(tool) for tool in tools]
         self.messages: list[Message] = list(prompt.messages)
-        self.rows = Rows(chat, self._shown)
-        self.request: Request  # what the next reply follows
+        self.rows = EpisodeRows(chat, self._shown)
+        self.request: ReplyRequest  # what the next reply follows
         self.asks: Asks | None = None
         self.asked: Counter[tuple[int, ...]] = Counter()
         self.replies: list[ModelReply] = []
@@ -69,14 +69,14 @@ class Episode:
     def step(self) -> None:
         """The environment's turn. An exception in it is its own fault, not the model's."""
         try:
-            added = within(self.limit, self._send)
+            added = within_limit(self.limit, self._send)
         except StopIteration as end:
             self.finished, self.verdict = True, self._paid(verdict_of(end.value, function_name(self.play)))
         except TimeLimit:
-            self.verdict = fault(f"{function_name(self.play)} took over {self.limit:g} s for one turn; "
-                                 "play.seconds = N allows more")
+            self.verdict = error_verdict(f"{function_name(self.play)} took over {self.limit:g} s for one "
+                                         "turn; play.seconds = N allows more")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an environment raises
-            self.verdict = fault(place_of(Path(self._file()), error))
+            self.verdict = error_verdict(place_of(Path(self._file()), error))
         else:
             self._show(added)
 
@@ -120,12 +120,12 @@ class Episode:
 
     def _shown(self, message: Message) -> Message:
         """A message as it is read anew: no control tokens in what was sampled, nor in what others ask."""
-        return escaped(self.chat, message) if self.asks or message["role"] == "assistant" else message
+        return escape_message(self.chat, message) if self.asks or message["role"] == "assistant" else message
 
     def _cut(self, reason: str) -> None:
         """The game ends here, unpaid; where the model had no turn yet, that is not its fault."""
         self.close()
-        self.verdict = Verdict(score=0.0, reason=reason) if self.replies else fault(reason)
+        self.verdict = Verdict(score=0.0, reason=reason) if self.replies else error_verdict(reason)
 
     def close(self) -> None:
         """The game is left where it is."""
@@ -161,12 +161,12 @@ class Episode:
     def _paid(self, verdict: Verdict) -> Verdict:
         """A verdict's turn rewards on the last token of each reply, what is left of its score on the last."""
         if verdict.error is None and not self.replies:
-            return fault(f"{function_name(self.play)} ended before any reply")
+            return error_verdict(f"{function_name(self.play)} ended before any reply")
         if verdict.per_turn is None or verdict.error:
             return verdict
         if len(verdict.per_turn) > len(self.lengths):
-            return fault(f"{function_name(self.play)} pays {len(verdict.per_turn)} turns of "
-                         f"{len(self.lengths)}")
+            return error_verdict(f"{function_name(self.play)} pays {len(verdict.per_turn)} turns of "
+                                 f"{len(self.lengths)}")
         paid = [*verdict.per_turn, *[0.0] * (len(self.lengths) - len(verdict.per_turn))]
         paid[-1] += verdict.score - sum(paid)
         spread = tuple(x for reward, n in zip(paid, self.lengths, strict=True)
@@ -175,7 +175,7 @@ class Episode:
 
     def rollout(self) -> Rollout:
         """The game as it was played. What was shown after the last reply is no part of it."""
-        rows = self.rows.rows or [Row(self.chat.render(self.messages, self.schemas))]
+        rows = self.rows.rows or [TokenRow(self.chat.render(self.messages, self.schemas))]
         made = rollout_of(rows, self.prompt, text=self.replies[-1].text if self.replies else "",
                           finished=self.finished, seed=self.seed, episode=f"{self.prompt.id}#{self.seed}")
         return replace(made, verdict=self.verdict)

@@ -21,7 +21,7 @@ def sampler_for(task, sampler, turns: int | None = None):
     return Player(task, sampler, turns=turns) if task.plays else sampler
 
 
-def turns_of(task, turns: int | None = None) -> int:
+def max_turns(task, turns: int | None = None) -> int:
     """The most replies of a rollout: 1 where the task does not play."""
     if turns and turns > 1 and not task.plays:
         raise ValueError(f"turns is {turns}, and task {task.name} has one: leave turns out, or give the task "
@@ -29,7 +29,7 @@ def turns_of(task, turns: int | None = None) -> int:
     return (turns or task.turns or TURNS) if task.plays else 1
 
 
-def using_tools(verify: Callable[[Prompt, str], Verdict]) -> Play:
+def play_with_tools(verify: Callable[[Prompt, str], Verdict]) -> Play:
     """The environment of a task that has tools and a verifier: calls are answered, and the first reply
     without one is judged."""
     def play(prompt, rng):
@@ -51,8 +51,8 @@ class Player:
     """
 
     def __init__(self, task, sampler, *, turns: int | None = None):
-        self.task, self.sampler, self.turns = task, sampler, turns_of(task, turns)
-        self.play = task.play or using_tools(task.verify)
+        self.task, self.sampler, self.turns = task, sampler, max_turns(task, turns)
+        self.play = task.play or play_with_tools(task.verify)
         self.ended: Callable[[Rollout], None] | None = None
 
     def __getattr__(self, name: str):
@@ -100,7 +100,7 @@ class Player:
         while going:
             list(each(Episode.step, going))
             going = self._over(going)
-            for changed, mine in alike(going, settings).items():
+            for changed, mine in group_by_sampling(going, settings).items():
                 contexts, seeds = [e.context for e in mine], [e.turn_seed for e in mine]
                 rows = self.sampler.reply(contexts, seeds, changed, [last.get(e) for e in mine])
                 last.update(zip(mine, rows, strict=True))
@@ -118,7 +118,7 @@ class Player:
         return [episode for episode in episodes if episode.verdict is None]
 
 
-def alike(episodes: Sequence[Episode], settings) -> dict[Sampling, list[Episode]]:
+def group_by_sampling(episodes: Sequence[Episode], settings) -> dict[Sampling, list[Episode]]:
     """The episodes by how their next reply is sampled; what is asked for can only be shorter."""
     found: dict[Sampling, list[Episode]] = {}
     for episode in episodes:

@@ -14,7 +14,7 @@ from postgrad.records import Message, Prompt, Rollout, Turn
 
 
 @dataclass(eq=False)
-class Row:
+class TokenRow:
     """A row that grows: its beginning, and what came after with who wrote it."""
 
     prompt_tokens: list[int]
@@ -37,19 +37,19 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Given:
+class GivenReply:
     """A reply that was given. messages: the conversation up to it, as whoever asked knows it; shown: the same
     as it stands in the row, which had `end` tokens after its beginning."""
 
     messages: list[Message]
     shown: list[Message]
     tools: list[dict]
-    row: Row
+    row: TokenRow
     end: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Request:
+class ReplyRequest:
     """A reply that is wanted after `context`. after: the reply that it goes on from; added: who wrote what
     was said since."""
 
@@ -57,11 +57,11 @@ class Request:
     shown: list[Message]
     tools: list[dict]
     context: list[int]
-    after: Given | None
+    after: GivenReply | None
     added: str
 
 
-class Rows:
+class EpisodeRows:
     """The rows of one episode; the one that was written to last stands last.
 
     shown(message): a message as the model is shown it, where it is none of the replies given here.
@@ -69,10 +69,10 @@ class Rows:
 
     def __init__(self, chat, shown: Callable[[Message], Message]):
         self.chat, self.shown = chat, shown
-        self.rows: list[Row] = []
-        self.given: list[Given] = []
+        self.rows: list[TokenRow] = []
+        self.given: list[GivenReply] = []
 
-    def ask(self, messages: Sequence[Message], tools: Sequence[dict] = ()) -> Request:
+    def ask(self, messages: Sequence[Message], tools: Sequence[dict] = ()) -> ReplyRequest:
         """What a reply to this conversation follows. Nothing is kept before it is written."""
         messages, tools, before = list(messages), list(tools), self._before(messages, list(tools))
         if before:
@@ -81,20 +81,21 @@ class Rows:
             so_far = before.row.context[: len(before.row.prompt_tokens) + before.end]
             longer = self.chat.extend(so_far, shown, tools)
             if longer is not None:
-                return Request(messages=messages, shown=shown, tools=tools, context=longer, after=before,
-                               added=since[0]["role"] if since else "template")
+                return ReplyRequest(messages=messages, shown=shown, tools=tools, context=longer, after=before,
+                                    added=since[0]["role"] if since else "template")
         shown = [self.shown(message) for message in messages]
-        return Request(messages=messages, shown=shown, tools=tools, context=self.chat.render(shown, tools),
-                       after=None, added="")
+        return ReplyRequest(messages=messages, shown=shown, tools=tools,
+                            context=self.chat.render(shown, tools),
+                            after=None, added="")
 
-    def _before(self, messages: list[Message], tools: list[dict]) -> Given | None:
+    def _before(self, messages: list[Message], tools: list[dict]) -> GivenReply | None:
         """The latest of the replies that the most of this conversation goes on from."""
         fits = [g for g in self.given if g.tools == tools and len(g.messages) <= len(messages)
-                and all(map(same, g.messages, messages))]
+                and all(map(same_message, g.messages, messages))]
         return max(reversed(fits), key=lambda g: len(g.messages), default=None)
 
-    def wrote(self, request: Request, tokens: Sequence[int], logp: Sequence[float], step: int,
-              told: Message | None = None) -> Row:
+    def wrote(self, request: ReplyRequest, tokens: Sequence[int], logp: Sequence[float], step: int,
+              told: Message | None = None) -> TokenRow:
         """The reply to a request. told: the message as whoever asked was given it; None: as it was sampled.
         A second reply to the same conversation is a row of its own."""
         after, spoken = request.after, {"role": "assistant", "content": self.chat.spoken(tokens)}
@@ -103,15 +104,16 @@ class Rows:
             row.add(request.context[len(row.context):], None, request.added, None)
             self.rows.remove(row)
         else:
-            row = Row(request.context)
+            row = TokenRow(request.context)
         self.rows.append(row)
         row.add(tokens, logp, "assistant", step)
-        self.given.append(Given(messages=[*request.messages, told or spoken], tools=request.tools, row=row,
-                                shown=[*request.shown, spoken], end=len(row.tokens)))
+        self.given.append(GivenReply(messages=[*request.messages, told or spoken], tools=request.tools,
+                                     row=row,
+                                     shown=[*request.shown, spoken], end=len(row.tokens)))
         return row
 
 
-def same(a: Message, b: Message) -> bool:
+def same_message(a: Message, b: Message) -> bool:
     """Whether two messages say the same, blank space around a text and ids of calls aside."""
     return _said(a) == _said(b)
 
@@ -122,7 +124,7 @@ def _said(message: Message) -> dict:
     return said | {"content": (message.get("content") or "").strip(), "tool_calls": calls}
 
 
-def escaped(chat, message: Message) -> Message:
+def escape_message(chat, message: Message) -> Message:
     """A message in which no name of a control token ends or begins a turn."""
     def within(value):
         if isinstance(value, str):
@@ -134,7 +136,7 @@ def escaped(chat, message: Message) -> Message:
     return {key: value if key == "role" else within(value) for key, value in message.items()}
 
 
-def rollout_of(rows: Sequence[Row], prompt: Prompt, *, text: str, finished: bool, seed: int,
+def rollout_of(rows: Sequence[TokenRow], prompt: Prompt, *, text: str, finished: bool, seed: int,
                episode: str) -> Rollout:
     """The rows of an episode as a rollout."""
     made = [Rollout(prompt=prompt, prompt_tokens=tuple(row.prompt_tokens), tokens=tuple(row.tokens),

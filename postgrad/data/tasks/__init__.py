@@ -2,7 +2,8 @@
 
 A task is one file here. It declares `NAMES = ("reverse", ...)` and defines `load(name) -> Task`; that is all:
 the name works everywhere, is listed and is tested. A name with a colon, "gsm8k:FOLDER", takes a source:
-`load(name, source)`. `register_task` adds a task from outside (system/plugins.py).
+`load(name, source)`. What the task is made of has the names of a task file: prompts, verify, gold,
+demonstrations, play. `register_task` adds a task from outside (system/plugins.py).
 
 base                  what a task is, its splits, and the form that verdicts share
 listed                tasks from a finite list of prompts

@@ -15,7 +15,7 @@ import random
 from collections.abc import Sequence
 
 from postgrad.data.tasks.base import Task, check_split, generator
-from postgrad.data.tasks.games import played, verdict
+from postgrad.data.tasks.games import game_verdict, play_demonstrations
 from postgrad.records import Conversation, Message, Prompt
 from postgrad.rewards.base import shorten
 
@@ -44,18 +44,18 @@ def play(prompt: Prompt, rng: random.Random):
     for hint in (*hints(secret), ""):
         said = reply.text.strip().lower()
         if said == secret:
-            return verdict(True, fits, f"{secret} at guess {len(fits) + 1}")
+            return game_verdict(True, fits, f"{secret} at guess {len(fits) + 1}")
         if said not in ANIMALS:
-            return verdict(False, fits, f"{shorten(said)!r} is no animal of the game", formed=False)
+            return game_verdict(False, fits, f"{shorten(said)!r} is no animal of the game", formed=False)
         told = all(said[at] == secret[at] for at in (0, -1)[: len(fits)])
         fits.append(told and said not in guesses)
         guesses.append(said)
         if hint:
             reply = yield [{"role": "user", "content": hint}]
-    return verdict(False, fits, f"it was the {secret}")
+    return game_verdict(False, fits, f"it was the {secret}")
 
 
-def left(messages: Sequence[Message]) -> list[str]:
+def possible_animals(messages: Sequence[Message]) -> list[str]:
     """The animals that are still possible."""
     said = [m["content"] for m in messages if m["role"] == "assistant"]
     first, _, last = messages[-1]["content"].partition("..") if said else ("", "", "")
@@ -64,7 +64,7 @@ def left(messages: Sequence[Message]) -> list[str]:
 
 def gold(prompt: Prompt, messages: Sequence[Message]) -> str:
     """The first that is possible; two animals that begin and end alike would need a guess more."""
-    return left(messages)[0]
+    return possible_animals(messages)[0]
 
 
 def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
@@ -72,9 +72,9 @@ def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
     rng = generator("animals/player", split, seed)
 
     def player(prompt: Prompt, messages: Sequence[Message]) -> str:
-        return rng.choice(left(messages) if rng.random() < USES else ANIMALS)
+        return rng.choice(possible_animals(messages) if rng.random() < USES else ANIMALS)
 
-    return played(prompts(split, count, seed), play, player, rng)
+    return play_demonstrations(prompts(split, count, seed), play, player, rng)
 
 
 def load(name: str) -> Task:

@@ -9,17 +9,25 @@ from __future__ import annotations
 import random
 from functools import partial
 
-from postgrad.data.tasks.base import Task, conversation, distinct, generator, number_in_form, split_of, think
-from postgrad.data.tasks.word_problems import WRITER, skip
+from postgrad.data.tasks.base import (
+    Task,
+    conversation,
+    distinct_prompts,
+    generator,
+    number_in_form,
+    split_of,
+    think,
+)
+from postgrad.data.tasks.word_problems import WRITER, skip_steps
 from postgrad.records import Conversation, Prompt
-from postgrad.rewards.expression import Tree, parse, render, steps
+from postgrad.rewards.expression import Tree, expression_steps, parse_expression, render_expression
 
 NAMES = ("arithmetic", "arithmetic-hard")
 
 LARGEST = 999
 
 
-def expression(rng: random.Random) -> Tree:
+def draw_expression(rng: random.Random) -> Tree:
     """2-4 numbers with + - and products of two digits; no partial sum is below 0."""
     uniform = rng.random
     left = 2 + int(uniform() * 3)
@@ -40,7 +48,7 @@ def expression(rng: random.Random) -> Tree:
     return tree
 
 
-def nested(rng: random.Random) -> Tree:
+def draw_nested(rng: random.Random) -> Tree:
     """3-4 numbers with parentheses that matter; no value on the way is below 0."""
     uniform = rng.random
     a, b = 1 + int(uniform() * 30), 1 + int(uniform() * 30)
@@ -60,23 +68,24 @@ def nested(rng: random.Random) -> Tree:
     return ("-", tree, extra) if choice < 0.7 and value >= extra else ("+", tree, extra)
 
 
-MAKERS = {"arithmetic": expression, "arithmetic-hard": nested}
+MAKERS = {"arithmetic": draw_expression, "arithmetic-hard": draw_nested}
 
 
-def problem(rng: random.Random, name: str = "arithmetic", split: str = "train") -> tuple[str, int, list[str]]:
+def draw_arithmetic(rng: random.Random, name: str = "arithmetic",
+                    split: str = "train") -> tuple[str, int, list[str]]:
     """An expression of the split, its value, and the chain: ("17+3*4", 29, ["3*4=12", "17+12=29"])."""
     make = MAKERS[name]
     while True:
         tree = make(rng)
-        text = render(tree)
+        text = render_expression(tree)
         if split_of(text) == split:
-            value, chain = steps(tree)
+            value, chain = expression_steps(tree)
             return text, value, chain
 
 
-def reply(chain: list[str], value: int, style: str, rng: random.Random) -> str:
+def arithmetic_reply(chain: list[str], value: int, style: str, rng: random.Random) -> str:
     """A reply in a style: direct, skipped or full."""
-    kept = {"direct": [], "full": chain}[style] if style != "skipped" else skip(rng, chain)
+    kept = {"direct": [], "full": chain}[style] if style != "skipped" else skip_steps(rng, chain)
     return think(", ".join(kept), value)
 
 
@@ -84,14 +93,14 @@ def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
     rng = generator(name, split, seed)
 
     def make() -> Prompt:
-        text, value, _ = problem(rng, name, split)
+        text, value, _ = draw_arithmetic(rng, name, split)
         return Prompt.ask(f"What is {text}?", str(value), id=f"{name}/{text}", expression=text)
 
-    return distinct(make, count)
+    return distinct_prompts(make, count)
 
 
 def _chain(prompt: Prompt) -> tuple[int, list[str]]:
-    return steps(parse(prompt.meta["expression"]))
+    return expression_steps(parse_expression(prompt.meta["expression"]))
 
 
 def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conversation]:
@@ -102,7 +111,7 @@ def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conv
     for i, style in enumerate(styles):
         prompt = asked[i % len(asked)]
         value, chain = _chain(prompt)
-        made.append(conversation(prompt, reply(chain, value, style, rng), i))
+        made.append(conversation(prompt, arithmetic_reply(chain, value, style, rng), i))
     return made
 
 

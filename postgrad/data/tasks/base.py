@@ -114,7 +114,7 @@ def generator(name: str, split: str, seed: int) -> random.Random:
     return random.Random(f"{name}/{split}/{seed}")
 
 
-def distinct(make: Callable[[], Prompt], count: int) -> list[Prompt]:
+def distinct_prompts(make: Callable[[], Prompt], count: int) -> list[Prompt]:
     """Up to count prompts with different ids from a maker; gives up after 1,000 known ones in a row."""
     found, vain = {}, 0
     while len(found) < count and vain < 1000:

@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-from postgrad.data.tasks.base import Task, distinct, generator, if_formed, split_of
+from postgrad.data.tasks.base import Task, distinct_prompts, generator, if_formed, split_of
 from postgrad.records import Conversation, Prompt, Verdict
-from postgrad.rewards.expression import BadExpression, parse, value
+from postgrad.rewards.expression import BadExpression, expression_value, parse_expression
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.number import exact_number
 
@@ -26,7 +26,7 @@ def calc(expression: str) -> str:
         expression: for example 12*(34+5)
     """
     try:
-        return str(value(parse(expression, signs=True)))
+        return str(expression_value(parse_expression(expression, signs=True)))
     except BadExpression as error:
         return f"error: {error}"
 
@@ -40,7 +40,7 @@ def prompts(split: str, count: int, seed: int) -> list[Prompt]:
             if split_of(f"{a}*{b}") == split:
                 return Prompt.ask(f"What is {a}*{b}?", a * b, id=f"big-numbers/{a}*{b}")
 
-    return distinct(make, count)
+    return distinct_prompts(make, count)
 
 
 def verify(prompt: Prompt, text: str) -> Verdict:

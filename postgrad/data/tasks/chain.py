@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from postgrad.records import Step, Verdict
 from postgrad.rewards.base import shorten
-from postgrad.rewards.expression import BadExpression, integers, parse, value
+from postgrad.rewards.expression import BadExpression, expression_value, integers, parse_expression
 from postgrad.rewards.format import ANSWER, END_THINK, THINK
 from postgrad.rewards.number import exact_number
 
@@ -40,14 +40,14 @@ _MARK = re.compile(rf"\s*({'|'.join(_MEANT)})(?:[:.;!\s]+|$)", re.IGNORECASE)
 Ops = Sequence[tuple[str, int]]
 
 
-def written(text: str) -> list[tuple[int, int]]:
+def step_spans(text: str) -> list[tuple[int, int]]:
     """Where the steps of a reply stand: what commas and line ends part between <think> and </think>,
     spaces left out.
 
     "<think>5+8=13, 13*2=26</think><answer>26</answer>" -> [(7, 13), (15, 22)]. Without the tags:
     the text up to the answer.
     """
-    start, stop = thoughts(text)
+    start, stop = thought_span(text)
     spans = []
     for found in re.finditer(r"[^,\n]+", text[start:stop]):
         piece, at = found[0], start + found.start()
@@ -59,7 +59,7 @@ def written(text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def thoughts(text: str) -> tuple[int, int]:
+def thought_span(text: str) -> tuple[int, int]:
     """Where the thoughts of a reply begin and end: between the tags, or without them before the answer."""
     start = text.find(THINK) + len(THINK) if THINK in text else 0
     stops = [place for tag in (END_THINK, ANSWER) if (place := text.find(tag, start)) >= 0]
@@ -79,8 +79,8 @@ def check_chain(values: Sequence[int], ops: Ops, text: str, said: Verdict,
     A step after a mark may go back: what it takes back counts no more, and where it is right, all is.
     """
     steps, place, fault, since, mark = [], 0, "", 0, ""
-    for begin, end in written(text):
-        meant, piece = marked(text[begin:end])
+    for begin, end in step_spans(text):
+        meant, piece = split_mark(text[begin:end])
         mark = meant or mark
         if not piece:
             continue  # a mark alone belongs to the step after it
@@ -88,7 +88,7 @@ def check_chain(values: Sequence[int], ops: Ops, text: str, said: Verdict,
         if fault and not mark:
             steps.append(Step(end=end, right=False, reason="follows a wrong step"))
             continue
-        found = follow(values, ops, place, _signs(piece, symbols), mark, bool(fault))
+        found = follow_step(values, ops, place, _signs(piece, symbols), mark, bool(fault))
         mark = ""
         if isinstance(found, str):
             fault = found
@@ -103,7 +103,7 @@ def check_chain(values: Sequence[int], ops: Ops, text: str, said: Verdict,
     return steps
 
 
-class Found(NamedTuple):
+class StepPlace(NamedTuple):
     """Where a right step stands in the chain: it does the operations before .. after - 1, or checks them."""
 
     before: int
@@ -118,8 +118,8 @@ class Found(NamedTuple):
         return RECHECK if self.undoes or self.before < place else ""
 
 
-def follow(values: Sequence[int], ops: Ops, place: int, step: str, mark: str = "",
-           fault: bool = False) -> Found | str:
+def follow_step(values: Sequence[int], ops: Ops, place: int, step: str, mark: str = "",
+                fault: bool = False) -> StepPlace | str:
     """What a step does, `place` operations being done before it; or why it is wrong.
 
     follow((5, 13, 10), (("+", 8), ("-", 3)), 0, "5+8=13") -> Found(0, 1);  "13-3=10" -> Found(1, 2);
@@ -127,7 +127,7 @@ def follow(values: Sequence[int], ops: Ops, place: int, step: str, mark: str = "
     mark: what a mark before it means; then it may also do again what is done, or, as a check where no fault
     is open, undo it: "13-8=5" after "5+8=13".
     """
-    claim = claimed(step)
+    claim = parse_step(step)
     if isinstance(claim, str):
         return claim
     first, done, result = claim.first, claim.done, claim.result
@@ -136,38 +136,38 @@ def follow(values: Sequence[int], ops: Ops, place: int, step: str, mark: str = "
     if mark == RECHECK and not fault and any(
             (first, *done[0], result) == undone(values[at], *ops[at], values[at + 1])
             for at in range(place) if len(done) == 1):
-        return Found(place, place, undoes=True)
-    for at in places(place, len(ops), mark):
+        return StepPlace(place, place, undoes=True)
+    for at in step_places(place, len(ops), mark):
         after = at + len(done)
         if tuple(ops[at:after]) == done and (values[at], values[after]) == (first, result):
-            return Found(at, after)
+            return StepPlace(at, after)
     return f"{shorten(claim.sum)} is not what comes next"
 
 
-class Claim(NamedTuple):
+class StepClaim(NamedTuple):
     """What a step says, and what its left side is worth: "5+8-3=11" -> Claim(first=5, done=(("+", 8),
     ("-", 3)), result=11, written="11", sum="5+8-3", value=10)."""
 
     first: int
     done: tuple[tuple[str, int], ...]
     result: int
-    written: str
+    step_spans: str
     sum: str
-    value: Fraction
+    expression_value: Fraction
 
 
-def claimed(step: str) -> Claim | str:
+def parse_step(step: str) -> StepClaim | str:
     """What a step says, or why it says nothing."""
     match = _STEP.fullmatch(step)
     if match is None:
         return f"{shorten(step)!r} is no step"
     first, rest, result = match.groups()
     try:
-        worth = value(parse(first + rest))
+        worth = expression_value(parse_expression(first + rest))
     except BadExpression as error:
         return str(error)
     done = tuple((op, int(n)) for op, n in _OPERATION.findall(rest))
-    return Claim(int(first), done, int(result), result, first + rest, worth)
+    return StepClaim(int(first), done, int(result), result, first + rest, worth)
 
 
 def check_each(start: int, ops: Ops, text: str, answer: str, symbols: Mapping[str, str]) -> list[bool]:
@@ -180,11 +180,11 @@ def check_each(start: int, ops: Ops, text: str, answer: str, symbols: Mapping[st
     """
     before: int | None = start
     place, holds = 0, []
-    for begin, end in written(text):
-        _, piece = marked(text[begin:end])
+    for begin, end in step_spans(text):
+        _, piece = split_mark(text[begin:end])
         if not piece:
             continue
-        claim = claimed(_signs(piece, symbols))
+        claim = parse_step(_signs(piece, symbols))
         if isinstance(claim, str):
             holds.append(False)
             before, place = None, place + 1
@@ -196,7 +196,7 @@ def check_each(start: int, ops: Ops, text: str, answer: str, symbols: Mapping[st
     return [*holds, place == len(ops) and before is not None and exact_number(before)(answer).score >= 1]
 
 
-def places(place: int, count: int, mark: str) -> Sequence[int]:
+def step_places(place: int, count: int, mark: str) -> Sequence[int]:
     """Where in the chain a step may stand, likeliest first, `place` of `count` operations being done."""
     ahead, done = range(place, count), range(place)
     return {TURN_BACK: (*ahead, *done[::-1]), RESTART: (*done, *ahead),
@@ -208,7 +208,7 @@ def undone(before: int, op: str, n: int, after: int) -> tuple[int, str, int, int
     return after, _OPPOSITE[op], n, before
 
 
-def marked(piece: str) -> tuple[str, str]:
+def split_mark(piece: str) -> tuple[str, str]:
     """What the first mark at the beginning of a piece means, and what follows the marks: "but wait" ->
     ("turn_back", ""), "now check: 13-8=5" -> ("recheck", "13-8=5"), "5+8=13" -> ("", "5+8=13")."""
     kind, rest = "", piece
@@ -234,10 +234,10 @@ def check_tries(numbers: Sequence[int], target: int, text: str, said: Verdict) -
     """
     steps: list[Step] = []
     pool, fault, begun, turned = Counter(numbers), "", False, False
-    pieces = (found for found in _PIECE.finditer(text, *thoughts(text)) if found[0].strip())
+    pieces = (found for found in _PIECE.finditer(text, *thought_span(text)) if found[0].strip())
     for found in islice(pieces, MOST):
-        step, verdict = parted(found[0])
-        reason = "follows a wrong step" if fault else join(pool, step) if step else ""
+        step, verdict = split_try(found[0])
+        reason = "follows a wrong step" if fault else join_numbers(pool, step) if step else ""
         made = not reason and list(pool.elements()) == [target]
         if not reason and verdict and made != (verdict == "yes"):
             reason = f"{verdict!r} is false: {target} is {'' if made else 'not '}made"
@@ -253,13 +253,13 @@ def check_tries(numbers: Sequence[int], target: int, text: str, said: Verdict) -
     return steps
 
 
-def parted(piece: str) -> tuple[str, str]:
+def split_try(piece: str) -> tuple[str, str]:
     """A step and what is said of its try: "8*8=64 no." -> ("8*8=64", "no"), "3+5=8" -> ("3+5=8", "")."""
     found = re.search(rf"({_SAID})\s*$", piece)
     return (piece[:found.start()].strip(), found[1].rstrip(".!")) if found else (piece.strip(), "")
 
 
-def join(pool: Counter, step: str) -> str:
+def join_numbers(pool: Counter, step: str) -> str:
     """Takes the numbers of a step out of the pool and puts its result there; or says what is wrong with it.
 
     Of {3: 1, 5: 1, 8: 1}, "3+5=8" leaves {8: 2}.
@@ -268,8 +268,8 @@ def join(pool: Counter, step: str) -> str:
     if match is None:
         return f"{shorten(step)!r} is no step"
     try:
-        tree = parse(match[1].strip())
-        holds = value(tree)
+        tree = parse_expression(match[1].strip())
+        holds = expression_value(tree)
     except BadExpression as error:
         return str(error)
     used, result = Counter(integers(tree)), int(match[2])

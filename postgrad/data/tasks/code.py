@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, partial
 
-from postgrad.data.sets import rows_of
+from postgrad.data.sets import dataset_rows
 from postgrad.data.tasks.base import SPLITS, Task, conversation, if_formed
-from postgrad.data.tasks.listed import Parts, disjoint, prompts_of, read_each, sampled
+from postgrad.data.tasks.listed import Parts, disjoint_splits, read_each, read_prompts, sample_lists
 from postgrad.records import Conversation, Prompt, Verdict
-from postgrad.rewards.code import blocks, extract_code, humaneval, mbpp, whole_program
-from postgrad.rewards.sandbox import CodeJudge, Job
+from postgrad.rewards.code import code_blocks, extract_code, humaneval, mbpp, whole_program
+from postgrad.rewards.sandbox import CodeJob, CodeJudge
 
 NAMES = ("mbpp:FILE", "mbpp-sanitized:FILE", "humaneval:FILE")
 
@@ -37,7 +37,7 @@ _FIELDS = {
 
 
 @cache
-def sandbox() -> CodeJudge:
+def code_sandbox() -> CodeJudge:
     """One for all tasks of code, made when the first of them is loaded; its workers end with this process."""
     return CodeJudge()
 
@@ -50,9 +50,9 @@ def verify(prompt: Prompt, text: str) -> Verdict:
     """The sandbox runs the code of a reply once: the strict reading is the lenient one,
     where it is in form."""
     row, suite, code = prompt.meta["row"], prompt.meta["suite"], extract_code(text)
-    formed = [code for word, code in blocks(text) if word == "python"][-1:] == [code]
+    formed = [code for word, code in code_blocks(text) if word == "python"][-1:] == [code]
     source = whole_program(row, text) if "entry_point" in row else code
-    said = sandbox().verdicts([Job(source=source, suite=suite)])[0]
+    said = code_sandbox().verdicts([CodeJob(source=source, suite=suite)])[0]
     return if_formed(said, "" if formed else f"not in a ```python block; {said.reason}")
 
 
@@ -61,7 +61,7 @@ def gold(prompt: Prompt) -> str:
     return fenced(row["prompt"] + row["canonical_solution"] if "entry_point" in row else row["code"])
 
 
-def prompt_of(name: str, row: Mapping, where: str) -> Prompt:
+def code_prompt(name: str, row: Mapping, where: str) -> Prompt:
     """A published row as a prompt; its tests as a suite stand in the meta."""
     kind = "humaneval" if name == "humaneval" else "mbpp"
     text = row.get("prompt") if "text" not in row else row["text"]
@@ -81,7 +81,7 @@ def prompt_of(name: str, row: Mapping, where: str) -> Prompt:
     return Prompt.ask(asked + FORM, id=f"{name}/{number}", suite=suite, row=row, task=text)
 
 
-def parts_of(name: str, prompts: list[Prompt]) -> Parts:
+def published_splits(name: str, prompts: list[Prompt]) -> Parts:
     """The published splits."""
     if name == "humaneval":
         return {"train": [], "validation": [], "test": prompts}
@@ -93,14 +93,15 @@ def parts_of(name: str, prompts: list[Prompt]) -> Parts:
 
 
 def load(name: str, source: str) -> Task:
-    rows = [row for split in rows_of(name, source).values() for row in split]
-    sandbox()
+    rows = [row for split in dataset_rows(name, source).values() for row in split]
+    code_sandbox()
     places = [where for where, _ in rows]
-    prompts = prompts_of(read_each(rows, partial(prompt_of, name)), places.__getitem__)
+    prompts = read_prompts(read_each(rows, partial(code_prompt, name)), places.__getitem__)
     judged = [p for p in prompts if not p.meta["suite"].unsupported]
-    parts, meta = disjoint(parts_of(name, judged), key=lambda p: " ".join(p.meta["task"].split()).casefold())
-    draw = sampled(name, parts,
-                   instead="it is published as a test set, so train on another task, such as mbpp")
+    parts, meta = disjoint_splits(published_splits(name, judged),
+                                  key=lambda p: " ".join(p.meta["task"].split()).casefold())
+    draw = sample_lists(name, parts,
+                        instead="it is published as a test set, so train on another task, such as mbpp")
 
     def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
         return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]

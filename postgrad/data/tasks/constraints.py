@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from postgrad.data.tasks.base import SPLITS, Task, distinct, generator, split_of
+from postgrad.data.tasks.base import SPLITS, Task, distinct_prompts, generator, split_of
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import shorten
-from postgrad.rewards.constraints import KINDS, Rule, gold_for, kept, kept_loosely
+from postgrad.rewards.constraints import KINDS, Rule, gold_for, is_kept, is_kept_loosely
 
 NAMES = ("constraints", "constraints-hard")
 
@@ -45,7 +45,7 @@ def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
         asked = " ".join([rng.choice(REQUESTS[split]), *(KINDS[kind].ask(value) for kind, value in rules)])
         return Prompt.ask(asked, id=f"{name}/{Prompt.ask(asked).id}", rules=rules, gold=gold)
 
-    return distinct(make, count)
+    return distinct_prompts(make, count)
 
 
 def verify(prompt: Prompt, text: str) -> Verdict:
@@ -54,8 +54,8 @@ def verify(prompt: Prompt, text: str) -> Verdict:
     Shares: `instruction` of the constraints, strictly; `instruction_lenient`, loosely.
     """
     rules = prompt.meta["rules"]
-    strict = [kept(text, rule) for rule in rules]
-    loose = [now or kept_loosely(text, rule) for now, rule in zip(strict, rules, strict=True)]
+    strict = [is_kept(text, rule) for rule in rules]
+    loose = [now or is_kept_loosely(text, rule) for now, rule in zip(strict, rules, strict=True)]
     broken = [KINDS[kind].ask(value) for (kind, value), now in zip(rules, strict, strict=True) if not now]
     score = float(all(strict))
     return Verdict(

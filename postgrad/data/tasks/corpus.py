@@ -16,7 +16,7 @@ from postgrad.data.tasks import arithmetic, countdown, questions, word_problems
 from postgrad.data.tasks.base import split_of, think
 from postgrad.data.tasks.knowledge import FACTS
 from postgrad.records import Message
-from postgrad.rewards.expression import render, steps
+from postgrad.rewards.expression import expression_steps, render_expression
 
 Document = str | tuple[Message, ...]
 
@@ -29,19 +29,19 @@ _TRAIN_QUESTIONS = questions.BY_SPLIT["train"]
 
 def _problem(rng: random.Random, language: str = "en") -> word_problems.Problem:
     count = OPERATIONS[int(rng.random() * len(OPERATIONS))]
-    return word_problems.problem(rng, count, count, language)
+    return word_problems.draw_word_problem(rng, count, count, language)
 
 
 def _page(problem: word_problems.Problem, written: str, language: str = "en") -> str:
     labels = ("Problem", "Steps", "Answer") if language == "en" else ("Problema", "Pasos", "Respuesta")
     middle = f"\n{labels[1]}: {written}" if written else ""
     return (f"{labels[0]}: {problem.text}{middle}\n"
-            f"{labels[2]}: {word_problems.answer(problem.start, problem.ops)}")
+            f"{labels[2]}: {word_problems.final_value(problem.start, problem.ops)}")
 
 
 def words_full(rng: random.Random) -> str:
     problem = _problem(rng)
-    return _page(problem, word_problems.thoughts(problem, "full", rng))
+    return _page(problem, word_problems.word_problem_thoughts(problem, "full", rng))
 
 
 def words_direct(rng: random.Random) -> str:
@@ -50,18 +50,19 @@ def words_direct(rng: random.Random) -> str:
 
 def words_skipped(rng: random.Random) -> str:
     problem = _problem(rng)
-    return _page(problem, word_problems.thoughts(problem, "skipped", rng))
+    return _page(problem, word_problems.word_problem_thoughts(problem, "skipped", rng))
 
 
 def words_english(rng: random.Random) -> str:
     problem = _problem(rng)
-    return _page(problem, word_problems.thoughts(problem, "english", rng))
+    return _page(problem, word_problems.word_problem_thoughts(problem, "english", rng))
 
 
 def words_spanish(rng: random.Random) -> str:
     """A Spanish problem, reasoned in Spanish words or in symbols."""
     problem = _problem(rng, "es")
-    return _page(problem, word_problems.thoughts(problem, "spanish" if rng.random() < 0.75 else "full", rng),
+    return _page(problem, word_problems.word_problem_thoughts(problem, "spanish" if rng.random() < 0.75
+                                                              else "full", rng),
                  "es")
 
 
@@ -69,7 +70,8 @@ def words_mixed(rng: random.Random) -> str:
     """A problem in one language, reasoned in the other: mostly Spanish reasoned in English."""
     spanish = rng.random() < 0.75
     problem = _problem(rng, "es" if spanish else "en")
-    return _page(problem, word_problems.thoughts(problem, "english" if spanish else "spanish", rng),
+    return _page(problem,
+                 word_problems.word_problem_thoughts(problem, "english" if spanish else "spanish", rng),
                  problem.language)
 
 
@@ -78,7 +80,7 @@ def facts_of_arithmetic(rng: random.Random) -> str:
     lines, uniform = [], rng.random
     while len(lines) < 4:
         if uniform() < 0.3:
-            lines.append(", ".join(arithmetic.problem(rng)[2]))
+            lines.append(", ".join(arithmetic.draw_arithmetic(rng)[2]))
             continue
         kind, a, b = uniform(), int(uniform() * 100), 1 + int(uniform() * (20 if uniform() < 0.7 else 99))
         if kind < 0.4:
@@ -98,39 +100,44 @@ def facts_of_arithmetic(rng: random.Random) -> str:
 
 
 def arithmetic_asked(rng: random.Random) -> str:
-    text, value, chain = arithmetic.problem(rng, "arithmetic" if rng.random() < 0.6 else "arithmetic-hard")
+    text, value, chain = arithmetic.draw_arithmetic(rng,
+                                                    "arithmetic" if rng.random() < 0.6 else "arithmetic-hard")
     written = f"\nSteps: {', '.join(chain)}" if rng.random() < 0.8 else ""
     return f"Problem: What is {text}?{written}\nAnswer: {value}"
 
 
 def countdown_worked(rng: random.Random) -> str:
-    numbers, target, tree = countdown.problem(rng, "countdown" if rng.random() < 0.7 else "countdown-4")
-    written = countdown.search(rng, numbers, tree) if rng.random() < 0.5 else ", ".join(steps(tree)[1])
-    return f"Problem: {countdown.question(numbers, target)}\nSteps: {written}\nAnswer: {render(tree)}"
+    numbers, target, tree = countdown.draw_countdown(rng,
+                                                     "countdown" if rng.random() < 0.7 else "countdown-4")
+    written = countdown.worked_search(rng, numbers,
+                                      tree) if rng.random() < 0.5 else ", ".join(expression_steps(tree)[1])
+    asked, answer = countdown.countdown_question(numbers, target), render_expression(tree)
+    return f"Problem: {asked}\nSteps: {written}\nAnswer: {answer}"
 
 
 def questions_plain(rng: random.Random) -> str:
-    asked = [questions.pick(rng, _TRAIN_QUESTIONS) for _ in range(1 + int(rng.random() * 3))]
+    asked = [questions.pick_one(rng, _TRAIN_QUESTIONS) for _ in range(1 + int(rng.random() * 3))]
     return "\n".join([f"Q: {fact.question}\nA: {fact.sentence}" for fact in asked])
 
 
 def facts_stated(rng: random.Random) -> str:
     """Facts of every split, as statements: what is known is not what is asked."""
-    return " ".join([questions.pick(rng, FACTS).sentence for _ in range(3 + int(rng.random() * 4))])
+    return " ".join([questions.pick_one(rng, FACTS).sentence for _ in range(3 + int(rng.random() * 4))])
 
 
 def _chat(rng: random.Random, question: str, reply: str) -> tuple[Message, ...]:
     turns = ({"role": "user", "content": question}, {"role": "assistant", "content": reply})
-    return (({"role": "system", "content": questions.pick(rng, SYSTEMS)}, *turns) if rng.random() < 0.3
+    return (({"role": "system", "content": questions.pick_one(rng, SYSTEMS)}, *turns) if rng.random() < 0.3
             else turns)
 
 
 def chat_questions(rng: random.Random) -> tuple[Message, ...]:
-    fact = questions.pick(rng, _TRAIN_QUESTIONS)
-    chat = _chat(rng, fact.question, questions.reply(fact, questions.pick(rng, questions.STYLES), rng))
+    fact = questions.pick_one(rng, _TRAIN_QUESTIONS)
+    chat = _chat(rng, fact.question,
+                 questions.question_reply(fact, questions.pick_one(rng, questions.STYLES), rng))
     if rng.random() < 0.2:  # a second turn
-        fact = questions.pick(rng, _TRAIN_QUESTIONS)
-        reply = questions.reply(fact, questions.pick(rng, questions.STYLES), rng)
+        fact = questions.pick_one(rng, _TRAIN_QUESTIONS)
+        reply = questions.question_reply(fact, questions.pick_one(rng, questions.STYLES), rng)
         chat += ({"role": "user", "content": fact.question}, {"role": "assistant", "content": reply})
     return chat
 
@@ -143,13 +150,14 @@ def chat_reasoned(rng: random.Random) -> tuple[Message, ...]:
     kind, choice = rng.random(), rng.random()
     style = "direct" if choice < 0.34 else "skipped" if choice < 0.67 else "full"
     if kind < 0.6:
-        text, value, chain = arithmetic.problem(rng,
+        text, value, chain = arithmetic.draw_arithmetic(rng,
                                                 "arithmetic" if rng.random() < 0.5 else "arithmetic-hard")
-        return _chat(rng, f"What is {text}?", arithmetic.reply(chain, value, style, rng))
-    numbers, target, tree = countdown.problem(rng, "countdown" if rng.random() < 0.7 else "countdown-4")
+        return _chat(rng, f"What is {text}?", arithmetic.arithmetic_reply(chain, value, style, rng))
+    numbers, target, tree = countdown.draw_countdown(rng,
+                                                     "countdown" if rng.random() < 0.7 else "countdown-4")
     style = "search" if style == "skipped" else style
-    return _chat(rng, countdown.question(numbers, target),
-                 think(countdown.thoughts(rng, numbers, tree, style), render(tree)))
+    return _chat(rng, countdown.countdown_question(numbers, target),
+                 think(countdown.countdown_thoughts(rng, numbers, tree, style), render_expression(tree)))
 
 
 KINDS: dict[str, Callable[[random.Random], Document]] = {

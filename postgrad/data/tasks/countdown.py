@@ -10,11 +10,19 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
-from postgrad.data.tasks.base import Task, conversation, distinct, generator, in_form, split_of, think
+from postgrad.data.tasks.base import Task, conversation, distinct_prompts, generator, in_form, split_of, think
 from postgrad.data.tasks.chain import check_tries
 from postgrad.records import Conversation, Prompt, Step, Verdict
 from postgrad.rewards.base import shorten
-from postgrad.rewards.expression import BadExpression, Tree, integers, parse, render, steps, value
+from postgrad.rewards.expression import (
+    BadExpression,
+    Tree,
+    expression_steps,
+    expression_value,
+    integers,
+    parse_expression,
+    render_expression,
+)
 
 NAMES = ("countdown", "countdown-4")
 
@@ -25,7 +33,7 @@ NO, YES = "no.", "yes"  # what is said of a try: it ends elsewhere, it makes the
 WRITER = {"direct": 0.5, "full": 0.3, "search": 0.2}
 
 
-def combine(rng: random.Random, numbers: list[int]) -> tuple[Tree, int] | None:
+def combine_numbers(rng: random.Random, numbers: list[int]) -> tuple[Tree, int] | None:
     """The numbers joined two by two at random into a tree and its value; None when it does not end as a
     positive integer."""
     uniform, parts = rng.random, [(n, n) for n in numbers]
@@ -44,58 +52,60 @@ def combine(rng: random.Random, numbers: list[int]) -> tuple[Tree, int] | None:
     return parts[0] if parts[0][1] in TARGETS else None
 
 
-def key(numbers: list[int], target: int) -> str:
+def countdown_key(numbers: list[int], target: int) -> str:
     return f"{sorted(numbers)}->{target}"
 
 
-def question(numbers: list[int], target: int) -> str:
+def countdown_question(numbers: list[int], target: int) -> str:
     listed = ", ".join(map(str, numbers[:-1]))
     return f"Use {listed} and {numbers[-1]}, each once, with + - * / to make {target}."
 
 
-def problem(rng: random.Random, name: str = "countdown", split: str = "train") -> tuple[list[int], int, Tree]:
+def draw_countdown(rng: random.Random, name: str = "countdown",
+                   split: str = "train") -> tuple[list[int], int, Tree]:
     """Numbers, a target, and a tree that makes it."""
     width = LARGEST - SMALLEST + 1
     while True:
         numbers = [SMALLEST + int(rng.random() * width) for _ in range(COUNTS[name])]
-        made = combine(rng, numbers)
-        if made is not None and split_of(key(numbers, made[1])) == split:
+        made = combine_numbers(rng, numbers)
+        if made is not None and split_of(countdown_key(numbers, made[1])) == split:
             return numbers, made[1], made[0]
 
 
-def search(rng: random.Random, numbers: list[int], tree: Tree, most: int = 3) -> str:
+def worked_search(rng: random.Random, numbers: list[int], tree: Tree, most: int = 3) -> str:
     """A worked search: up to `most` tries that end elsewhere, then the one that makes it.
 
     "3+5=8, 8*8=64 no. 3*5=15, 15-8=7 no. 3+5=8, 8+8=16 yes"
     A try is shown only where its own problem is of the train split:
     a failed try is a solution of another problem.
     """
-    target, chain = steps(tree)
+    target, chain = expression_steps(tree)
     tries = []
     for _ in range(int(rng.random() * (most + 1))):
-        made = combine(rng, numbers)
-        if made is not None and made[1] != target and split_of(key(numbers, made[1])) == "train":
-            tries.append(f"{', '.join(steps(made[0])[1])} {NO} ")
+        made = combine_numbers(rng, numbers)
+        if made is not None and made[1] != target and split_of(countdown_key(numbers, made[1])) == "train":
+            tries.append(f"{', '.join(expression_steps(made[0])[1])} {NO} ")
     return "".join(tries) + f"{', '.join(chain)} {YES}"
 
 
-def thoughts(rng: random.Random, numbers: list[int], tree: Tree, style: str) -> str:
+def countdown_thoughts(rng: random.Random, numbers: list[int], tree: Tree, style: str) -> str:
     """What stands between the <think> tags in a style: direct, full or search."""
     if style == "search":
-        return search(rng, numbers, tree)
-    return ", ".join(steps(tree)[1]) if style == "full" else ""
+        return worked_search(rng, numbers, tree)
+    return ", ".join(expression_steps(tree)[1]) if style == "full" else ""
 
 
 def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
     rng = generator(name, split, seed)
 
     def make() -> Prompt:
-        numbers, target, tree = problem(rng, name, split)
+        numbers, target, tree = draw_countdown(rng, name, split)
         meta = {"numbers": tuple(numbers), "target": target}
-        return Prompt.ask(question(numbers, target), render(tree), id=f"{name}/{key(numbers, target)}",
+        return Prompt.ask(countdown_question(numbers, target), render_expression(tree),
+                          id=f"{name}/{countdown_key(numbers, target)}",
                           **meta)
 
-    return distinct(make, count)
+    return distinct_prompts(make, count)
 
 
 def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conversation]:
@@ -105,21 +115,22 @@ def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conv
     made = []
     for i, style in enumerate(styles):
         prompt = asked[i % len(asked)]
-        tree = parse(prompt.answer)
-        made.append(conversation(prompt, think(thoughts(rng, list(prompt.meta["numbers"]), tree, style),
-                                               prompt.answer), i))
+        tree = parse_expression(prompt.answer)
+        made.append(conversation(prompt,
+                                 think(countdown_thoughts(rng, list(prompt.meta["numbers"]), tree, style),
+                                       prompt.answer), i))
     return made
 
 
 def gold(prompt: Prompt) -> str:
-    return think(", ".join(steps(parse(prompt.answer))[1]), prompt.answer)
+    return think(", ".join(expression_steps(parse_expression(prompt.answer))[1]), prompt.answer)
 
 
-def judge(numbers: Sequence[int], target: int, text: str, *, signs: bool = False) -> Verdict:
+def judge_expression(numbers: Sequence[int], target: int, text: str, *, signs: bool = False) -> Verdict:
     """1 for an expression that uses each number exactly once and makes the target, else 0 with the reason."""
     try:
-        tree = parse(text, signs=signs)
-        made = value(tree)
+        tree = parse_expression(text, signs=signs)
+        made = expression_value(tree)
     except BadExpression as bad:
         return Verdict(score=0.0, reason=f"{shorten(text)!r}: {bad}")
     if sorted(integers(tree)) != sorted(numbers):
@@ -132,10 +143,10 @@ def judge(numbers: Sequence[int], target: int, text: str, *, signs: bool = False
 
 def verify(prompt: Prompt, text: str) -> Verdict:
     """1 for a right expression in the strict form."""
-    return in_form(text, partial(judge, prompt.meta["numbers"], prompt.meta["target"]))
+    return in_form(text, partial(judge_expression, prompt.meta["numbers"], prompt.meta["target"]))
 
 
-def label_steps(prompt: Prompt, text: str) -> list[Step]:
+def label_tries(prompt: Prompt, text: str) -> list[Step]:
     """The steps of a reply, try after try: see tasks/tries.py for the rule."""
     return check_tries(prompt.meta["numbers"], prompt.meta["target"], text, verify(prompt, text))
 
@@ -148,6 +159,6 @@ def load(name: str) -> Task:
         verify=verify,
         gold=gold,
         demonstrations=partial(demonstrations, name=name),
-        steps=label_steps,
+        steps=label_tries,
         tokens=128,
     )

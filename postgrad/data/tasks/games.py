@@ -18,8 +18,8 @@ LONGEST = 64  # replies that any game is given
 HEED = 0.1    # for a guess that heeds what was told: a game full of them is worth far less than a right one
 
 
-def acted(prompt: Prompt, play: Callable, player: TalkingPlayer, rng: random.Random,
-          tools: Sequence[Callable] = (), turns: int = LONGEST) -> tuple[list[Message], object]:
+def play_game(prompt: Prompt, play: Callable, player: TalkingPlayer, rng: random.Random,
+              tools: Sequence[Callable] = (), turns: int = LONGEST) -> tuple[list[Message], object]:
     """The conversation of a game with this player, and what the environment returned; a Verdict of 0 where it
     was not over in time."""
     game, messages, reply = play(prompt, rng), list(prompt.messages), None
@@ -36,17 +36,17 @@ def acted(prompt: Prompt, play: Callable, player: TalkingPlayer, rng: random.Ran
     return messages, Verdict(score=0.0, reason=f"no verdict after {turns} replies")
 
 
-def played(prompts: Sequence[Prompt], play: Callable, player: TalkingPlayer, rng: random.Random,
-           tools: Sequence[Callable] = ()) -> list[Conversation]:
+def play_demonstrations(prompts: Sequence[Prompt], play: Callable, player: TalkingPlayer, rng: random.Random,
+                        tools: Sequence[Callable] = ()) -> list[Conversation]:
     """A game of each prompt as a conversation to imitate."""
     made = []
     for i, prompt in enumerate(prompts):
-        messages, _ = acted(prompt, play, player, random.Random(rng.random()), tools)
+        messages, _ = play_game(prompt, play, player, random.Random(rng.random()), tools)
         made.append(Conversation(id=f"{prompt.id}#{i}", messages=tuple(messages)))
     return made
 
 
-def verdict(won: bool, fits: Sequence[bool], reason: str, *, formed: bool = True) -> Verdict:
+def game_verdict(won: bool, fits: Sequence[bool], reason: str, *, formed: bool = True) -> Verdict:
     """What a guessing game pays: 1 for the right guess, else HEED for each later guess that fits what was
     told before it, where it was made. fits: of every guess but a right one."""
     paid = tuple(HEED * (i > 0 and fit) for i, fit in enumerate(fits))
@@ -54,7 +54,7 @@ def verdict(won: bool, fits: Sequence[bool], reason: str, *, formed: bool = True
                    parts={"correct": float(won), "format": float(formed)})
 
 
-def score_of(said: object) -> float:
+def returned_score(said: object) -> float:
     """What an environment returned, as a number; NaN where it is none."""
     if isinstance(said, Verdict):
         return math.nan if said.error else said.score
@@ -68,12 +68,12 @@ def prove_play(task: Task, prompts: Sequence[Prompt]) -> None:
     for prompt in prompts:
         for name, player in players.items():
             try:
-                _, said = acted(prompt, task.play, player, random.Random(0), task.tools,
-                                task.turns or LONGEST)
+                _, said = play_game(prompt, task.play, player, random.Random(0), task.tools,
+                                    task.turns or LONGEST)
             except Exception as error:  # noqa: BLE001 - whatever an environment raises
                 raise ValueError(f"play failed with the {name} player on prompt {prompt.id!r} "
                                  f"({type(error).__name__}: {error}): mend it.") from error
-            score = score_of(said)
+            score = returned_score(said)
             if math.isnan(score) or name == "gold" and not math.isclose(score, task.best, abs_tol=1e-6):
                 wanted = f"the best, {task.best:g}" if name == "gold" else "a score"
                 raise ValueError(f"play pays {said!r:.80} to the {name} player on prompt {prompt.id!r}: "

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from postgrad.data.sets import read_file, rows_of
+from postgrad.data.sets import dataset_rows, read_rows_file
 from postgrad.data.tasks.base import SPLITS, Task, conversation, split_of
-from postgrad.data.tasks.listed import disjoint, hold_out, read_each, sampled
+from postgrad.data.tasks.listed import disjoint_splits, hold_out, read_each, sample_lists
 from postgrad.records import Conversation, Pair, Prompt, Verdict
 from postgrad.rewards.format import MARK
 from postgrad.rewards.number import bare_number, exact_number, last_number
@@ -24,7 +24,7 @@ NAMES = ("gsm8k:FOLDER",)
 FORM = f"Reason step by step, then end with {MARK} and the answer as a number."
 
 
-def prompt_of(row: dict, where: str) -> Prompt:
+def gsm8k_prompt(row: dict, where: str) -> Prompt:
     """A published row: the worked solution is kept as it is, with its <<48/2=24>> notes."""
     question, solution = row.get("question"), row.get("answer")
     if not isinstance(question, str) or not isinstance(solution, str) or MARK not in solution:
@@ -53,11 +53,11 @@ def verify(prompt: Prompt, text: str) -> Verdict:
                    parts={"correct": strict.score, "lenient": lenient.score, "format": float(formed)})
 
 
-def pairs_of(path: Path) -> list[Pair]:
+def solution_pairs(path: Path) -> list[Pair]:
     """Every right answer beside every wrong one to the same problem,
     in the form that the verifier asks for."""
     pairs = []
-    for where, row in read_file(path):
+    for where, row in read_rows_file(path):
         said = [answer for name, answer in row.items() if name not in ("question", "ground_truth")]
         try:
             texts = {right: [MARK.join(one["solution"].rsplit("A:", 1)) for one in said
@@ -72,13 +72,13 @@ def pairs_of(path: Path) -> list[Pair]:
 
 
 def load(name: str, source: str) -> Task:
-    rows = rows_of(name, source)
+    rows = dataset_rows(name, source)
     if "" in rows:
         raise ValueError(f"{source} is one file: write gsm8k:FOLDER, with train.jsonl and test.jsonl in it.")
-    parts, meta = disjoint(hold_out({split: read_each(rows[split], prompt_of) for split in rows}))
-    draw = sampled(name, parts)
+    parts, meta = disjoint_splits(hold_out({split: read_each(rows[split], gsm8k_prompt) for split in rows}))
+    draw = sample_lists(name, parts)
     solved = Path(source).expanduser() / "example_model_solutions.jsonl"
-    pairs = pairs_of(solved) if source and solved.is_file() else []
+    pairs = solution_pairs(solved) if source and solved.is_file() else []
     judged = {split: [pair for pair in pairs if split_of(pair.id.partition("/")[0]) == split]
               for split in SPLITS}
 
@@ -87,4 +87,4 @@ def load(name: str, source: str) -> Task:
 
     return Task(name=name, about="grade-school word problems in people's words", prompts=draw, verify=verify,
                 gold=gold, demonstrations=demonstrations,
-                preferences=sampled(f"{name}/pairs", judged) if pairs else None, tokens=256, meta=meta)
+                preferences=sample_lists(f"{name}/pairs", judged) if pairs else None, tokens=256, meta=meta)

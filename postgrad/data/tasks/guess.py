@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 
 from postgrad.data.tasks.base import Task, check_split, generator
-from postgrad.data.tasks.games import played, verdict
+from postgrad.data.tasks.games import game_verdict, play_demonstrations
 from postgrad.records import Conversation, Message, Prompt
 from postgrad.rewards.base import shorten
 
@@ -41,15 +41,15 @@ def play(prompt: Prompt, rng: random.Random):
     for guess in range(1, GUESSES + 1):
         said = reply.text.strip()
         if not (said.isascii() and said.isdigit() and len(said) < 4):
-            return verdict(False, fits, f"{shorten(said)!r} is no number", formed=False)
+            return game_verdict(False, fits, f"{shorten(said)!r} is no number", formed=False)
         number = int(said)
         if number == secret:
-            return verdict(True, fits, f"{secret} at guess {guess}")
+            return game_verdict(True, fits, f"{secret} at guess {guess}")
         fits.append(low <= number <= high)
         low, high = (max(low, number + 1), high) if number < secret else (low, min(high, number - 1))
         if guess < GUESSES:
             reply = yield [{"role": "user", "content": f"{low}-{high}"}]
-    return verdict(False, fits, f"it was {secret}")
+    return game_verdict(False, fits, f"it was {secret}")
 
 
 def gold(prompt: Prompt, messages: Sequence[Message]) -> str:
@@ -65,7 +65,7 @@ def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
     def blind(prompt: Prompt, messages: Sequence[Message]) -> str:
         return str(rng.randint(1, LARGEST))
 
-    return played(prompts(split, count, seed), play, blind, rng)
+    return play_demonstrations(prompts(split, count, seed), play, blind, rng)
 
 
 def load(name: str) -> Task:

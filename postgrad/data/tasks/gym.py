@@ -33,9 +33,9 @@ from difflib import get_close_matches
 from functools import partial
 
 from postgrad.data.tasks.base import Task, check_split, generator, in_form, think
-from postgrad.data.tasks.countdown import judge
+from postgrad.data.tasks.countdown import judge_expression
 from postgrad.records import Prompt, Verdict
-from postgrad.rewards.base import GARBAGE, fault, shorten
+from postgrad.rewards.base import GARBAGE, error_verdict, shorten
 from postgrad.rewards.jailed import Jailed
 from postgrad.rewards.number import parse_number
 
@@ -65,73 +65,76 @@ PROBES = (*GARBAGE, "nan", "inf", "-inf", "0", "1", "-1", "0.0", "1e999", "x", "
 EXPRESSIONS = {"countdown": lambda facts: facts["target"], "puzzle24": lambda facts: 24}  # what is to be made
 
 
-def paid(share: float, reason: str) -> Verdict:
+def paid_verdict(share: float, reason: str) -> Verdict:
     return Verdict(score=float(share >= 1.0), reason=reason, parts={"partial": share})
 
 
-def score(of: Generator, entry: dict, answer: str) -> Verdict:
+def score_answer(of: GymGenerator, entry: dict, answer: str) -> Verdict:
     """What the package's own scorer says of an answer, in the jail."""
     said = SCORER("score", of.name, of.settings, as_plain_values(entry), answer)
     if said.kind == "infrastructure":
-        return replace(fault(said.reason), parts={"partial": 0.0})
+        return replace(error_verdict(said.reason), parts={"partial": 0.0})
     if said.kind != "pass" or not isinstance(said.value, float) or not math.isfinite(said.value):
-        return paid(0.0, f"the scorer fails on {shorten(answer)!r} ({said.kind}: {said.reason})")
-    return paid(min(max(said.value, 0.0), 1.0), f"the scorer pays {said.value:g} for {shorten(answer)!r}")
+        return paid_verdict(0.0, f"the scorer fails on {shorten(answer)!r} ({said.kind}: {said.reason})")
+    return paid_verdict(min(max(said.value, 0.0), 1.0),
+                        f"the scorer pays {said.value:g} for {shorten(answer)!r}")
 
 
-def expressed(of: Generator, facts: dict, answer: str) -> Verdict:
+def judge_made_expression(of: GymGenerator, facts: dict, answer: str) -> Verdict:
     """An expression that uses the numbers of a problem once each and makes its target, by our own reader."""
-    said = judge(facts["numbers"], EXPRESSIONS[of.name](facts), answer, signs=True)
+    said = judge_expression(facts["numbers"], EXPRESSIONS[of.name](facts), answer, signs=True)
     foreign = set(answer) & set("+-*/") - set(of.settings.get("operators", "+-*/"))
-    return paid(0.0, f"{shorten(answer)!r} uses {min(foreign)}") if foreign else paid(said.score, said.reason)
+    if foreign:
+        return paid_verdict(0.0, f"{shorten(answer)!r} uses {min(foreign)}")
+    return paid_verdict(said.score, said.reason)
 
 
-def judged(of: Generator, prompt: Prompt, answer: str) -> Verdict:
+def judge_answer(of: GymGenerator, prompt: Prompt, answer: str) -> Verdict:
     """The cheap looks first: no answer, the gold itself, code,
     and a generator that knows no other right answer."""
     if of.name in EXPRESSIONS:
-        return expressed(of, prompt.meta["entry"]["metadata"], answer)
+        return judge_made_expression(of, prompt.meta["entry"]["metadata"], answer)
     if not answer or len(answer) > LONGEST:
-        return paid(0.0, f"an answer of more than {LONGEST} characters" if answer else "no answer")
+        return paid_verdict(0.0, f"an answer of more than {LONGEST} characters" if answer else "no answer")
     if answer == str(prompt.answer).strip():
-        return paid(1.0, f"{shorten(answer)!r} is the answer")
+        return paid_verdict(1.0, f"{shorten(answer)!r} is the answer")
     if not harmless(answer, of.evaluates):
-        return paid(0.0, f"{shorten(answer)!r} is more than a {of.evaluates}")
-    return (score(of, prompt.meta["entry"], answer) if of.own_scorer
-            else paid(0.0, f"{shorten(answer)!r} is not the answer"))
+        return paid_verdict(0.0, f"{shorten(answer)!r} is more than a {of.evaluates}")
+    return (score_answer(of, prompt.meta["entry"], answer) if of.own_scorer
+            else paid_verdict(0.0, f"{shorten(answer)!r} is not the answer"))
 
 
-def verify(prompt: Prompt, text: str, *, of: Generator) -> Verdict:
+def verify(prompt: Prompt, text: str, *, of: GymGenerator) -> Verdict:
     """1 for an answer that the scorer pays in full, in the strict form;
     `lenient` reads the last <answer> anywhere."""
-    return in_form(text, partial(judged, of, prompt))
+    return in_form(text, partial(judge_answer, of, prompt))
 
 
 def gold(prompt: Prompt) -> str:
     return think("", str(prompt.answer).strip())
 
 
-def same(answer: str, gold: str) -> bool:
+def same_answer(answer: str, gold: str) -> bool:
     """Whether a text is the gold answer in other words: but for case and spaces, or as a number."""
     texts, number = {"".join(text.split()).casefold() for text in (answer, gold)}, parse_number(answer)
     return len(texts) == 1 or number is not None and number == parse_number(gold)
 
 
-def probes(of: Generator, gold: str, golds: list[str]) -> list[str]:
+def probe_texts(of: GymGenerator, gold: str, golds: list[str]) -> list[str]:
     """Texts that solve nothing: PROBES, other problems' gold answers, and the gold in the middle of them all.
 
     Left out: what is the gold answer in other words or begins with it, and what never reaches the scorer.
     """
     others = [text for text in dict.fromkeys(golds) if not text.startswith(gold)]
     hedge = ", ".join([*others, gold, *others]) if others else ""
-    tried = (text for text in (*PROBES, *others, hedge) if not same(text, gold))
+    tried = (text for text in (*PROBES, *others, hedge) if not same_answer(text, gold))
     return [text for text in tried if harmless(text, of.evaluates)]
 
 
-def bribed(of: Generator, asked: list[Prompt]) -> tuple[str, str] | None:
+def find_paid_probe(of: GymGenerator, asked: list[Prompt]) -> tuple[str, str] | None:
     """A text that solves nothing, and the gold answer of a problem for which it is paid in full; or None."""
     golds = [str(prompt.answer).strip() for prompt in asked]
-    tried = [probes(of, gold, golds) for gold in golds]
+    tried = [probe_texts(of, gold, golds) for gold in golds]
     calls = [(of.name, of.settings, as_plain_values(prompt.meta["entry"])) for prompt in asked]
     said = SCORER.each([("pays", *call, texts) for call, texts in zip(calls, tried, strict=True)])
     for call, texts, gold, outcome in zip(calls, tried, golds, said, strict=True):
@@ -144,7 +147,7 @@ def bribed(of: Generator, asked: list[Prompt]) -> tuple[str, str] | None:
     return None
 
 
-def prove(of: Generator) -> None:
+def prove_scorer(of: GymGenerator) -> None:
     """Raises ValueError where a scorer does not pay its own gold, or pays for what solves nothing."""
     asked = prompts("train", PROVED, 0, of=of)
     for prompt in asked:
@@ -152,14 +155,15 @@ def prove(of: Generator) -> None:
             raise ValueError(f"gym:{of.name} gives its problems no answer, so its verifier cannot be proved "
                              "on gold: choose another generator.")
         best = str(prompt.answer).strip()
-        said = judged(of, prompt, best) if of.name in EXPRESSIONS else score(of, prompt.meta["entry"], best)
+        said = judge_answer(of, prompt,
+                            best) if of.name in EXPRESSIONS else score_answer(of, prompt.meta["entry"], best)
         if said.error:
             raise ValueError(f"the scorer of gym:{of.name} does not run in the sandbox ({said.error}): "
                              "choose another task.")
         if said.score < 1.0:
             raise ValueError(f"gym:{of.name} rejects its own gold ({said.reason}): choose another "
                              "generator or settings.")
-    found = bribed(of, asked) if of.own_scorer and of.name not in EXPRESSIONS else None
+    found = find_paid_probe(of, asked) if of.own_scorer and of.name not in EXPRESSIONS else None
     if found:
         raise ValueError(f"the scorer of gym:{of.name} pays in full for {shorten(found[0])!r} where the "
                          f"answer is {shorten(found[1])!r}: a model would learn that; choose another one.")
@@ -171,7 +175,7 @@ def load(name: str, source: str) -> Task:
                          "gym:chain_sum.")
     of = find_generator(source)
     SCORER.require()
-    prove(of)
+    prove_scorer(of)
     return Task(name=f"gym:{source}", about=f"problems of reasoning-gym's {of.name}",
                 prompts=partial(prompts, of=of), verify=partial(verify, of=of), gold=gold,
                 waits=of.own_scorer and of.name not in EXPRESSIONS,
@@ -191,7 +195,7 @@ _FUNCTIONS = frozenset("sin cos tan sec csc cot asin acos atan sinh cosh tanh as
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generator:
+class GymGenerator:
     """One generator with its settings.
 
     evaluates: "" where its scorer reads answers as text, else what it makes of them.
@@ -223,7 +227,7 @@ def parse_generator(source: str) -> tuple[str, dict]:
     return called.id, settings
 
 
-def find_generator(source: str) -> Generator:
+def find_generator(source: str) -> GymGenerator:
     """The generator of a source text, with its settings tried."""
     name, settings = parse_generator(source)
     try:
@@ -250,8 +254,8 @@ def find_generator(source: str) -> Generator:
         raise ValueError(f"gym:{source} cannot be made: {said}; its settings are "
                          f"{', '.join(known)}.") from None
     base = importlib.import_module("reasoning_gym.dataset").ProceduralDataset.score_answer
-    return Generator(name=name, settings=settings, make=gym.create_dataset,
-                     evaluates=_evaluates(kind.score_answer), own_scorer=kind.score_answer is not base)
+    return GymGenerator(name=name, settings=settings, make=gym.create_dataset,
+                        evaluates=_evaluates(kind.score_answer), own_scorer=kind.score_answer is not base)
 
 
 def _evaluates(scorer: Callable) -> str:
@@ -278,7 +282,7 @@ def question_split(question: str) -> str:
         zlib.crc32(" ".join(question.split()).encode(errors="replace")) % 4]
 
 
-def stream(of: Generator, begin: int) -> Iterator[dict]:
+def problem_stream(of: GymGenerator, begin: int) -> Iterator[dict]:
     """Problems without end, or nearly: number i of a data set is made from its seed + i."""
     for seed in range(begin, begin + SIZE, CHUNK):
         made = of.make(of.name, seed=seed, size=CHUNK, **of.settings)
@@ -289,14 +293,14 @@ def stream(of: Generator, begin: int) -> Iterator[dict]:
             yield entry
 
 
-def prompts(split: str, count: int, seed: int, *, of: Generator) -> list[Prompt]:
+def prompts(split: str, count: int, seed: int, *, of: GymGenerator) -> list[Prompt]:
     check_split(split)
     begin = SEEDS[split] + generator(f"gym/{of.name}", split, seed).randrange((1 << 29) - SIZE - CHUNK)
     found, vain = {}, 0
-    for entry in stream(of, begin):
+    for entry in problem_stream(of, begin):
         if len(found) == count or vain == VAIN:
             break
-        prompt, vain = prompt_of(of, entry), vain + 1
+        prompt, vain = gym_prompt(of, entry), vain + 1
         if question_split(prompt.meta["entry"]["question"]) == split and prompt.id not in found:
             found[prompt.id], vain = prompt, 0
     if count and not found:
@@ -305,7 +309,7 @@ def prompts(split: str, count: int, seed: int, *, of: Generator) -> list[Prompt]
     return list(found.values())
 
 
-def prompt_of(of: Generator, entry: dict) -> Prompt:
+def gym_prompt(of: GymGenerator, entry: dict) -> Prompt:
     question = str(entry["question"]).strip()
     name = hashlib.sha256(" ".join(question.split()).encode(errors="replace")).hexdigest()[:12]
     return Prompt.ask(f"{question}\n{FORM}", entry["answer"], id=f"gym/{of.name}/{name}", entry=entry)

@@ -28,7 +28,7 @@ def messages_of(rows: object, where: str) -> tuple[dict, ...]:
     return tuple({"role": row["role"], "content": row["content"]} for row in rows)
 
 
-def prompt_of(row: object, where: str) -> Prompt:
+def read_prompt(row: object, where: str) -> Prompt:
     """A Prompt, or a row {"question" or "prompt" or "messages", "answer", "id"?, "system"?} as one;
     the rest becomes meta."""
     if isinstance(row, Prompt):
@@ -65,14 +65,14 @@ def _turns(asked: object, field: str, where: str) -> tuple[dict, ...]:
     return ({"role": "user", "content": asked},)
 
 
-def prompts_of(rows: object, where: Callable[[int], str],
-               check: Callable[[Prompt], Prompt] = lambda prompt: prompt) -> list[Prompt]:
+def read_prompts(rows: object, where: Callable[[int], str],
+                 check: Callable[[Prompt], Prompt] = lambda prompt: prompt) -> list[Prompt]:
     """Prompts from rows; where(i) names row i. Two rows with one id are refused:
     they would be counted as two problems. check: what else a prompt must pass; it may give another."""
     prompts, seen, bad = [], {}, BadRows()
     for i, row in enumerate(rows):
         with bad.row():
-            prompt = prompt_of(row, where(i))
+            prompt = read_prompt(row, where(i))
             if prompt.id in seen:
                 raise ValueError(f"{where(i)} has the id {prompt.id!r} of {where(seen[prompt.id])}: "
                                  "remove one of the two, or give each its own id (without one, the id is a "
@@ -109,7 +109,7 @@ def split_list(prompts: list[Prompt], key: Callable[[Prompt], str] | None = None
             moved = min(largest, key=lambda prompt: zlib.crc32(prompt.id.encode()))
             largest.remove(moved)
             parts[split].append(moved)
-    return disjoint(parts, key or asked)
+    return disjoint_splits(parts, key or question_text)
 
 
 def hold_out(parts: Parts) -> Parts:
@@ -121,13 +121,13 @@ def hold_out(parts: Parts) -> Parts:
     return {**held, "test": parts["test"]}
 
 
-def asked(prompt: Prompt) -> str:
+def question_text(prompt: Prompt) -> str:
     """What a prompt asks, for telling whether two ask the same: all its messages;
     case and spacing do not count."""
     return " ".join(" ".join(turn["content"] for turn in prompt.messages).split()).casefold()
 
 
-def disjoint(parts: Parts, key: Callable[[Prompt], str] = asked) -> tuple[Parts, dict]:
+def disjoint_splits(parts: Parts, key: Callable[[Prompt], str] = question_text) -> tuple[Parts, dict]:
     """The check that every finite task goes through: no problem stands in two splits.
 
     Gives the parts, and the task's meta.
@@ -154,7 +154,7 @@ def disjoint(parts: Parts, key: Callable[[Prompt], str] = asked) -> tuple[Parts,
             {"shared_splits": False, "repeats": repeats, "sizes": sizes})
 
 
-def sampled(name: str, parts: Parts, instead: str = "") -> Callable[[str, int, int], list]:
+def sample_lists(name: str, parts: Parts, instead: str = "") -> Callable[[str, int, int], list]:
     """The function of (split, count, seed) over lists: shuffled by the seed, up to count.
 
     instead: where a split may have no prompts at all, what to do then; asking for that split raises.
@@ -171,7 +171,7 @@ def sampled(name: str, parts: Parts, instead: str = "") -> Callable[[str, int, i
     return draw
 
 
-def place(conversations: list[Conversation], parts: Parts) -> Parts:
+def place_demonstrations(conversations: list[Conversation], parts: Parts) -> Parts:
     """Demonstrations, each in the split of the prompt that it answers;
     those of no known prompt are for training."""
     home = {prompt.question: split for split in reversed(SPLITS) for prompt in parts[split]}

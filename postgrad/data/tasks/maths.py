@@ -9,9 +9,9 @@ as the test split, the 500 test problems of Lightman et al. 2023 (arXiv:2305.200
 
 from __future__ import annotations
 
-from postgrad.data.sets import Rows, rows_of
+from postgrad.data.sets import Rows, dataset_rows
 from postgrad.data.tasks.base import Task, conversation
-from postgrad.data.tasks.listed import disjoint, hold_out, read_each, sampled, split_list
+from postgrad.data.tasks.listed import disjoint_splits, hold_out, read_each, sample_lists, split_list
 from postgrad.records import Conversation, Prompt
 from postgrad.rewards.format import find_boxed
 from postgrad.rewards.maths import check_golds, judge_maths
@@ -22,7 +22,7 @@ BARE = "\\boxed "
 FORM = r"Reason step by step, and put the final answer within \boxed{}."
 
 
-def answer_of(solution: str) -> str | None:
+def boxed_answer(solution: str) -> str | None:
     r"""The answer of a published solution: in its last \boxed{}, or after a last "\boxed 5$",
     as some of MATH are written."""
     found = find_boxed(solution)
@@ -31,12 +31,12 @@ def answer_of(solution: str) -> str | None:
     return found
 
 
-def prompt_of(row: dict, where: str) -> Prompt:
+def maths_prompt(row: dict, where: str) -> Prompt:
     problem, solution = row.get("problem"), row.get("solution") or ""
     if not isinstance(problem, str) or not problem.strip() or not isinstance(solution, str):
         raise ValueError(f'{where}: expected {{"problem": ..., "solution": ...}} as texts, found '
                          f'{", ".join(sorted(row))}.')
-    answer = row.get("answer", answer_of(solution))
+    answer = row.get("answer", boxed_answer(solution))
     if not isinstance(answer, str) or not answer.strip():
         raise ValueError(rf"{where}: the problem has no answer: neither a text `answer` nor a \boxed{{...}} "
                          rf"in its solution.")
@@ -51,10 +51,10 @@ def gold(prompt: Prompt) -> str:
 
 
 def load(name: str, source: str) -> Task:
-    rows = rows_of(name, source)
+    rows = dataset_rows(name, source)
     parts, meta = (split_list(_prompts(rows[""])) if "" in rows
-                   else disjoint(hold_out({s: _prompts(rows[s]) for s in rows})))
-    draw = sampled(name, parts)
+                   else disjoint_splits(hold_out({s: _prompts(rows[s]) for s in rows})))
+    draw = sample_lists(name, parts)
     worked = all(prompt.meta["solution"] for prompt in parts["train"])
 
     def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
@@ -67,6 +67,6 @@ def load(name: str, source: str) -> Task:
 
 
 def _prompts(rows: Rows) -> list[Prompt]:
-    prompts = read_each(rows, prompt_of)
+    prompts = read_each(rows, maths_prompt)
     check_golds([prompt.answer for prompt in prompts])
     return prompts

@@ -26,13 +26,14 @@ def in_turn(lists: Sequence[Sequence]) -> list:
     return [x for row in zip_longest(*lists) for x in row if x is not None]
 
 
-def draw(split: str, count: int, seed: int, *, makers: Sequence[Callable[[str, int, int], list]]) -> list:
+def draw_in_turn(split: str, count: int, seed: int, *,
+                 makers: Sequence[Callable[[str, int, int], list]]) -> list:
     """Up to count in all, as evenly as can be: the first ones give one more where it does not divide."""
     each, over = divmod(count, len(makers))
     return in_turn([make(split, each + (i < over), seed) for i, make in enumerate(makers)])
 
 
-def named(task: Task, split: str, count: int, seed: int) -> list[Prompt]:
+def named_prompts(task: Task, split: str, count: int, seed: int) -> list[Prompt]:
     """A part's prompts, each with the name of its task."""
     return [replace(prompt, id=f"{task.name}/{prompt.id.removeprefix(f'{task.name}/')}",
                     meta={**prompt.meta, TASK: task.name})
@@ -48,7 +49,7 @@ def verify(prompt: Prompt, text: str, *, parts: Mapping[str, Task]) -> Verdict:
     return replace(said, score=share, parts={**said.parts, f"{task.name}/correct": right})
 
 
-def mix(tasks: Sequence[Task]) -> Task:
+def mix_tasks(tasks: Sequence[Task]) -> Task:
     """One task of several. What a part lacks (gold, steps, demonstrations), the whole lacks."""
     parts = {task.name: task for task in tasks}
     if len(parts) < len(tasks):
@@ -64,12 +65,12 @@ def mix(tasks: Sequence[Task]) -> Task:
              for name in ("gold", "steps", "demonstrations", "preferences")}
     own = {name: lambda prompt, *text, name=name: getattr(parts[part_of(prompt)], name)(prompt, *text)
            for name in ("gold", "steps") if every[name]}
-    drawn = {name: partial(draw, makers=[getattr(task, name) for task in tasks])
+    drawn = {name: partial(draw_in_turn, makers=[getattr(task, name) for task in tasks])
              for name in ("demonstrations", "preferences") if every[name]}
     return Task(
         name="+".join(parts),
         about="; ".join(f"{task.name}: {task.about}" for task in tasks),
-        prompts=partial(draw, makers=[partial(named, task) for task in tasks]),
+        prompts=partial(draw_in_turn, makers=[partial(named_prompts, task) for task in tasks]),
         verify=partial(verify, parts=parts),
         tokens=max((task.tokens for task in tasks if task.tokens), default=None),
         waits=any(task.waits for task in tasks),

@@ -47,7 +47,7 @@ BY_SPLIT = {split: tuple(fact for fact in FACTS if split_of(fact.question) == sp
 BY_QUESTION = {fact.question: fact for fact in FACTS}
 
 
-def words(text: str) -> list[str]:
+def reply_words(text: str) -> list[str]:
     """The words of a text in lower case; everything that is no letter or digit parts them."""
     return "".join(char if char.isalnum() else " " for char in text[:LONGEST].lower()).split()
 
@@ -59,7 +59,7 @@ def _flat(said: list[str]) -> str:
 
 
 def _phrase(text: str) -> str:
-    return _flat(words(text))
+    return _flat(reply_words(text))
 
 
 _GREETINGS = tuple(map(_phrase, GREETINGS))
@@ -67,44 +67,45 @@ _CLOSINGS = tuple(map(_phrase, CLOSINGS))
 _FILLER = tuple(map(_phrase, FILLER))
 _JUDGED = {fact.question: (_phrase(fact.phrase), tuple(map(_phrase, fact.rivals))) for fact in FACTS}
 KNOWN = (frozenset(word for fact in FACTS for text in (fact.question, fact.sentence, *fact.wrong)
-                   for word in words(text)
-                  ) | frozenset(word for text in GREETINGS + CLOSINGS + FILLER + RUDE for word in words(text))
+                   for word in reply_words(text)
+                  ) | frozenset(word for text in GREETINGS + CLOSINGS + FILLER + RUDE
+                                for word in reply_words(text))
          | RUDE_WORDS)
 
 
-def pick(rng: random.Random, choices: tuple) -> str:
+def pick_one(rng: random.Random, choices: tuple) -> str:
     return choices[int(rng.random() * len(choices))]
 
 
-def reply(fact: Fact, style: str, rng: random.Random) -> str:
+def question_reply(fact: Fact, style: str, rng: random.Random) -> str:
     """A reply to a fact's question: polite, terse, padded (right, with filler around),
     rude (right, and rude) or wrong."""
     chance = rng.random
     if style == "polite":
-        return f"{pick(rng, GREETINGS)} {fact.sentence} {pick(rng, CLOSINGS)}"
+        return f"{pick_one(rng, GREETINGS)} {fact.sentence} {pick_one(rng, CLOSINGS)}"
     if style == "terse":
         return fact.sentence
     if style == "padded":
         filler = rng.sample(FILLER, 2 + int(chance() * 3))
-        opening = [pick(rng, GREETINGS)] if chance() < 0.5 else []
-        closing = [pick(rng, CLOSINGS)] if chance() < 0.4 else []
+        opening = [pick_one(rng, GREETINGS)] if chance() < 0.5 else []
+        closing = [pick_one(rng, CLOSINGS)] if chance() < 0.4 else []
         return " ".join([*opening, *filler[:-1], fact.sentence, filler[-1], *closing])
     if style == "rude":
-        parts = [pick(rng, RUDE), fact.sentence]
+        parts = [pick_one(rng, RUDE), fact.sentence]
         return " ".join(parts if chance() < 0.7 else parts[::-1])
     assert style == "wrong", style
-    parts = [pick(rng, GREETINGS)] if chance() < 0.4 else []
-    parts.append(pick(rng, fact.wrong))
-    return " ".join([*parts, pick(rng, CLOSINGS)] if chance() < 0.4 else parts)
+    parts = [pick_one(rng, GREETINGS)] if chance() < 0.4 else []
+    parts.append(pick_one(rng, fact.wrong))
+    return " ".join([*parts, pick_one(rng, CLOSINGS)] if chance() < 0.4 else parts)
 
 
-def quality(prompt: Prompt, text: str) -> Verdict:
+def reply_quality(prompt: Prompt, text: str) -> Verdict:
     """The true quality of a reply; every part is what it adds to the score."""
     if prompt.question not in _JUDGED:
         raise ValueError(f"prompt {prompt.id!r} asks {prompt.question[:60]!r}, which is no "
                          "question of this task.")
     wanted, rivals = _JUDGED[prompt.question]
-    said = words(text)
+    said = reply_words(text)
     flat = core = _flat(said)
     for phrase in (*_FILLER, *_GREETINGS, *_CLOSINGS):
         core = core.replace(phrase, "")
@@ -141,7 +142,7 @@ def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
     styles = rng.choices(STYLES, list(WRITER.values()), k=count)
     asked = prompts(split, count, seed)
     return [conversation(asked[i % len(asked)],
-                         reply(BY_QUESTION[asked[i % len(asked)].question], style, rng), i)
+                         question_reply(BY_QUESTION[asked[i % len(asked)].question], style, rng), i)
             for i, style in enumerate(styles)]
 
 
@@ -157,8 +158,8 @@ def preferences(split: str, count: int, seed: int, *, noise: float, length_bias:
     for i in range(count):
         prompt = asked[i % len(asked)]
         fact = BY_QUESTION[prompt.question]
-        replies = [reply(fact, style, rng) for style in rng.sample(STYLES, 2)]
-        a, b = (quality(prompt, r).score + length_bias * len(words(r)) for r in replies)
+        replies = [question_reply(fact, style, rng) for style in rng.sample(STYLES, 2)]
+        a, b = (reply_quality(prompt, r).score + length_bias * len(reply_words(r)) for r in replies)
         u = rng.uniform(1e-9, 1 - 1e-9)
         chosen, rejected = replies if a - b + noise * math.log(u / (1 - u)) > 0 else replies[::-1]
         pairs.append(Pair(id=f"{prompt.id}#{i}", messages=prompt.messages, chosen=chosen, rejected=rejected))
@@ -166,7 +167,7 @@ def preferences(split: str, count: int, seed: int, *, noise: float, length_bias:
 
 
 def gold(prompt: Prompt) -> str:
-    return reply(BY_QUESTION[prompt.question], "polite", random.Random(0))
+    return question_reply(BY_QUESTION[prompt.question], "polite", random.Random(0))
 
 
 def load(name: str) -> Task:
@@ -176,7 +177,7 @@ def load(name: str) -> Task:
               + ("; its annotators err more and like long replies more" if name == "questions-biased"
                  else ""),
         prompts=prompts,
-        verify=quality,
+        verify=reply_quality,
         gold=gold,
         demonstrations=demonstrations,
         preferences=partial(preferences, **ANNOTATORS[name]),

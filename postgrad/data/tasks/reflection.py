@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from postgrad.data.tasks.base import Task
-from postgrad.data.tasks.chain import KINDS, thoughts
+from postgrad.data.tasks.chain import KINDS, thought_span
 from postgrad.data.tasks.mixed import part_of
 from postgrad.records import Prompt, Rollout, Step
 from postgrad.rewards.text import function_words
@@ -27,7 +27,7 @@ def measures(task: Task, places: Places) -> dict[str, Measure]:
     """
     own = of_replies(task, places)
     return own | {f"{part}/{name}": only(part, measure) for part in task.meta.get("parts", ())
-                  for name, measure in (own | {"length": length}).items()}
+                  for name, measure in (own | {"length": reply_lengths}).items()}
 
 
 def of_replies(task: Task, places: Places) -> dict[str, Measure]:
@@ -71,23 +71,23 @@ def only(part: str, measure: Measure) -> Measure:
     return lambda rollouts: measure([r for r in rollouts if part_of(r.prompt) == part])
 
 
-def length(rollouts: Sequence[Rollout]) -> list[float]:
+def reply_lengths(rollouts: Sequence[Rollout]) -> list[float]:
     return [float(len(r.sampled)) for r in rollouts]
 
 
-def spoken(prompt: Prompt, text: str) -> tuple[int, int] | None:
+def count_languages(prompt: Prompt, text: str) -> tuple[int, int] | None:
     """Words of the prompt's own language and of others in the thoughts of a reply; None where the prompt
     says no language. Function words are counted, which are of one language alone."""
     own = prompt.meta.get("language")
     if not isinstance(own, str):
         return None
-    said = function_words(text[slice(*thoughts(text))])
+    said = function_words(text[slice(*thought_span(text))])
     mine = said.pop(own, 0)
     return mine, sum(said.values())
 
 
 def _counted(rollouts: Sequence[Rollout]) -> list[tuple[int, int]]:
-    return [said for r in rollouts if (said := spoken(r.prompt, r.text)) is not None]
+    return [said for r in rollouts if (said := count_languages(r.prompt, r.text)) is not None]
 
 
 def worded(rollouts: Sequence[Rollout]) -> list[float]:

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from postgrad.data.rows import BadRows
-from postgrad.data.sets import read_file
+from postgrad.data.sets import read_rows_file
 from postgrad.data.tasks.base import SPLITS, Task, conversation, think
-from postgrad.data.tasks.listed import prompts_of, sampled, split_list
+from postgrad.data.tasks.listed import read_prompts, sample_lists, split_list
 from postgrad.records import Conversation, Prompt
 from postgrad.rewards.format import MARK
 from postgrad.rewards.named import VerifierSum, read_spec
@@ -72,7 +72,7 @@ def _gold(prompt: Prompt, verify: VerifierSum, worked: str = "") -> str:
 
 
 def load(path: Path, spec: str) -> Task:
-    task = task_of(read_file(path), spec, name=path.stem, source=f" of {path.name}")
+    task = task_of(read_rows_file(path), spec, name=path.stem, source=f" of {path.name}")
     return replace(task, meta={"file": str(path), **task.meta})
 
 
@@ -87,10 +87,10 @@ def task_of(rows: Sequence[tuple[str, dict]], spec: str, *, name: str, source: s
         _check_row(prompt, verify)
         return prompt
 
-    prompts = prompts_of([row for _, row in rows], places.__getitem__, read)
+    prompts = read_prompts([row for _, row in rows], places.__getitem__, read)
     _check_golds(prompts, verify)
     parts, meta = split_list(prompts)
-    draw, replies = sampled(name, parts), all(prompt.meta.get("reply") for prompt in prompts)
+    draw, replies = sample_lists(name, parts), all(prompt.meta.get("reply") for prompt in prompts)
     proves = replies or ("style" not in verify.kinds and all(prompt.answer is not None for prompt in prompts))
 
     def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:

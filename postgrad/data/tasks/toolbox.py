@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from postgrad.data.tasks.big_numbers import calc
 from postgrad.rewards.jailed import Jailed
-from postgrad.rewards.sandbox.selftest import missing
+from postgrad.rewards.sandbox.selftest import missing_sandbox
 
 __all__ = ["calc", "python"]
 
@@ -52,7 +52,7 @@ def python(code: str) -> str:
 
 def _require() -> None:
     """Asked before a task with this tool is used."""
-    if why := missing():
+    if why := missing_sandbox():
         raise ValueError(f"the tool python runs programs in a sandbox, and this machine has none that holds "
                          f"({why}): use Linux 5.13 or newer with Landlock and seccomp on, or leave the tool "
                          "out.")

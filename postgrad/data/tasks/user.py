@@ -24,10 +24,18 @@ from types import ModuleType
 
 from postgrad.data.tasks.base import SPLITS, Task
 from postgrad.data.tasks.games import prove_play
-from postgrad.data.tasks.listed import Parts, disjoint, messages_of, place, prompts_of, sampled, split_list
+from postgrad.data.tasks.listed import (
+    Parts,
+    disjoint_splits,
+    messages_of,
+    place_demonstrations,
+    read_prompts,
+    sample_lists,
+    split_list,
+)
 from postgrad.models.chat.tools import tool_schema
 from postgrad.records import Conversation, Prompt
-from postgrad.rewards.base import check
+from postgrad.rewards.base import check_verifier
 from postgrad.rewards.function import own_verifier, takes_two
 from postgrad.system.user_code import error_location, load_file
 
@@ -88,11 +96,11 @@ def _by_split(path: Path, name: str, source: object) -> bool:
 def _prompts(path: Path, source: object) -> tuple[Parts, dict]:
     at = _place_of(path, "prompts")
     if not _by_split(path, "prompts", source):
-        return split_list(prompts_of(_rows(path, "prompts", source, None), lambda i: f"{at}: prompts[{i}]"))
+        return split_list(read_prompts(_rows(path, "prompts", source, None), lambda i: f"{at}: prompts[{i}]"))
     rows = {split: _rows(path, "prompts", source, split) for split in SPLITS}
     labels = [f"{at}: prompts({split!r})[{i}]" for split in SPLITS for i in range(len(rows[split]))]
-    prompts = iter(prompts_of([row for split in SPLITS for row in rows[split]], labels.__getitem__))
-    return disjoint({split: [next(prompts) for _ in rows[split]] for split in SPLITS})
+    prompts = iter(read_prompts([row for split in SPLITS for row in rows[split]], labels.__getitem__))
+    return disjoint_splits({split: [next(prompts) for _ in rows[split]] for split in SPLITS})
 
 
 def _demonstration(row: object, number: int, where: str) -> Conversation:
@@ -118,7 +126,8 @@ def _demonstrations(path: Path, source: object, parts: Parts) -> Parts:
                         for i, row in enumerate(_rows(path, "demonstrations", source, split))]
                 for split in SPLITS}
     rows = _rows(path, "demonstrations", source, None)
-    return place([_demonstration(row, i, f"{at}: demonstrations[{i}]") for i, row in enumerate(rows)], parts)
+    return place_demonstrations([_demonstration(row, i, f"{at}: demonstrations[{i}]") for i,
+                                 row in enumerate(rows)], parts)
 
 
 def load(path: Path) -> Task:
@@ -154,15 +163,15 @@ def load(path: Path) -> Task:
                          f"verdict may take; this is {seconds!r:.40}.")
     parts, meta = _prompts(path, source)
     shown = getattr(module, "demonstrations", None)
-    examples = None if shown is None else sampled(name, _demonstrations(path, shown, parts))
+    examples = None if shown is None else sample_lists(name, _demonstrations(path, shown, parts))
     sizes = {split: len(parts[split]) for split in SPLITS}
     about = " ".join((module.__doc__ or f"the task of {path.name}").split("\n\n")[0].split())
-    task = Task(name=name, about=about, prompts=sampled(name, parts),
+    task = Task(name=name, about=about, prompts=sample_lists(name, parts),
                 verify=own_verifier(verify, path, seconds) if verify else None, gold=gold, play=play,
                 tools=tools, turns=turns, waits=bool(getattr(module, "waits", False)),
                 demonstrations=examples, best=float(best), tokens=tokens,
                 meta={"file": str(path), "sizes": sizes, **meta})
-    prove(task, path)
+    prove_task(task, path)
     return task
 
 
@@ -186,7 +195,7 @@ def check_tools(tools: Iterable[Callable]) -> None:
         getattr(tool, "require", lambda: None)()
 
 
-def prove(task: Task, path: Path | None = None) -> None:
+def prove_task(task: Task, path: Path | None = None) -> None:
     """Before any training: gold is paid in full; without gold, verify at least answers.
 
     path: the task's file.
@@ -205,7 +214,7 @@ def prove(task: Task, path: Path | None = None) -> None:
         return
     golds = [(prompt, _gold(path, task, prompt)) for prompt in prompts]
     try:
-        check(task.verify, golds, best=task.best)
+        check_verifier(task.verify, golds, best=task.best)
     except ValueError as error:
         raise ValueError(f"{_place_of(path, 'verify')}: {error}" if path else str(error)) from None
 

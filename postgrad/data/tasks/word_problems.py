@@ -14,12 +14,20 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from postgrad.data.tasks.base import Task, conversation, distinct, generator, number_in_form, split_of, think
+from postgrad.data.tasks.base import (
+    Task,
+    conversation,
+    distinct_prompts,
+    generator,
+    number_in_form,
+    split_of,
+    think,
+)
 from postgrad.data.tasks.chain import check_chain, check_each
 from postgrad.records import Conversation, Prompt, Step, Verdict
 from postgrad.rewards.base import weighted
 from postgrad.rewards.format import extract_answer, split_reply
-from postgrad.rewards.text import language
+from postgrad.rewards.text import language_verifier
 
 NAMES = ("words", "words-easy", "words-hard", "words-es")
 
@@ -66,7 +74,7 @@ _SAY = {"en": {"+": "plus", "-": "minus", "*": "times", "/": "divided by", "=": 
         "es": {"+": "más", "-": "menos", "*": "por", "/": "entre", "=": "son", ",": ", luego "}}
 _SIGNS = {"plus": "+", "minus": "-", "times": "*", "divided": "/", "by": "", "is": "=", "then": "",
           "más": "+", "menos": "-", "por": "*", "entre": "/", "son": "=", "luego": ""}
-SPANISH = language("es")
+SPANISH = language_verifier("es")
 
 Ops = tuple[tuple[str, int], ...]  # (("+", 8), ("-", 3), ("*", 2))
 
@@ -77,10 +85,10 @@ class Problem(NamedTuple):
     start: int
     ops: Ops
     text: str
-    language: str = "en"
+    language_verifier: str = "en"
 
 
-def numbers(rng: random.Random, fewest: int, most: int) -> tuple[int, Ops]:
+def draw_numbers(rng: random.Random, fewest: int, most: int) -> tuple[int, Ops]:
     """A start of 3-40 and fewest to most operations, every value on the way within 0..199."""
     uniform = rng.random
     value = start = 3 + int(uniform() * 38)
@@ -97,21 +105,21 @@ def numbers(rng: random.Random, fewest: int, most: int) -> tuple[int, Ops]:
             step = ("+", operand)
         else:
             step = ("-", operand)
-        value = apply(value, *step)
+        value = apply_operation(value, *step)
         ops.append(step)
     return start, tuple(ops)
 
 
-def apply(value: int, op: str, n: int) -> int:
+def apply_operation(value: int, op: str, n: int) -> int:
     return value + n if op == "+" else value - n if op == "-" else value * n if op == "*" else value // n
 
 
-def key(start: int, ops: Ops) -> str:
+def word_problem_key(start: int, ops: Ops) -> str:
     """What makes the problem: key(5, (("+", 8), ("*", 2))) -> "5+8*2", read from left to right."""
     return str(start) + "".join([f"{op}{n}" for op, n in ops])
 
 
-def dress(rng: random.Random, start: int, ops: Ops, language: str = "en") -> Problem:
+def write_problem(rng: random.Random, start: int, ops: Ops, language: str = "en") -> Problem:
     """A text for the numbers."""
     uniform = rng.random
     things, starts, events, asks = THINGS[language], _START[language], _EVENTS[language], _ASK[language]
@@ -127,25 +135,25 @@ def dress(rng: random.Random, start: int, ops: Ops, language: str = "en") -> Pro
     return Problem(start, ops, " ".join(text), language)
 
 
-def problem(rng: random.Random, fewest: int, most: int, language: str = "en",
-            split: str = "train") -> Problem:
+def draw_word_problem(rng: random.Random, fewest: int, most: int, language: str = "en",
+                      split: str = "train") -> Problem:
     """A problem of the split."""
     while True:
-        start, ops = numbers(rng, fewest, most)
-        if split_of(key(start, ops)) == split:
-            return dress(rng, start, ops, language)
+        start, ops = draw_numbers(rng, fewest, most)
+        if split_of(word_problem_key(start, ops)) == split:
+            return write_problem(rng, start, ops, language)
 
 
-def worked(start: int, ops: Ops) -> list[tuple[int, str, int, int]]:
+def worked_steps(start: int, ops: Ops) -> list[tuple[int, str, int, int]]:
     """What is done: worked(5, (("+", 8), ("*", 2))) -> [(5, "+", 8, 13), (13, "*", 2, 26)]"""
     done, value = [], start
     for op, n in ops:
-        done.append((value, op, n, apply(value, op, n)))
+        done.append((value, op, n, apply_operation(value, op, n)))
         value = done[-1][-1]
     return done
 
 
-def say(value: int, op: str, n: int, after: int, language: str = "") -> str:
+def say_step(value: int, op: str, n: int, after: int, language: str = "") -> str:
     """A step in signs, "5+8=13", or in the words of a language, "5 plus 8 is 13"."""
     if not language:
         return f"{value}{op}{n}={after}"
@@ -153,24 +161,24 @@ def say(value: int, op: str, n: int, after: int, language: str = "") -> str:
     return f"{value} {words[op]} {n} {words['=']} {after}"
 
 
-def steps(start: int, ops: Ops) -> list[str]:
+def chain_steps(start: int, ops: Ops) -> list[str]:
     """The chain: steps(5, (("+", 8), ("*", 2))) -> ["5+8=13", "13*2=26"]"""
-    return [say(*done) for done in worked(start, ops)]
+    return [say_step(*done) for done in worked_steps(start, ops)]
 
 
-def spoken(start: int, ops: Ops, language: str) -> str:
+def spoken_chain(start: int, ops: Ops, language: str) -> str:
     """The chain in words: "5 plus 8 is 13, then 13 times 2 is 26", or "5 más 8 son 13,
     luego 13 por 2 son 26"."""
-    return _SAY[language][","].join(say(*done, language) for done in worked(start, ops))
+    return _SAY[language][","].join(say_step(*done, language) for done in worked_steps(start, ops))
 
 
-def answer(start: int, ops: Ops) -> int:
+def final_value(start: int, ops: Ops) -> int:
     for op, n in ops:
-        start = apply(start, op, n)
+        start = apply_operation(start, op, n)
     return start
 
 
-def skip(rng: random.Random, chain: list[str]) -> list[str]:
+def skip_steps(rng: random.Random, chain: list[str]) -> list[str]:
     """A random proper non-empty subset of the steps, in order; of a single step nothing can be skipped."""
     if len(chain) < 2:
         return chain
@@ -178,23 +186,23 @@ def skip(rng: random.Random, chain: list[str]) -> list[str]:
     return [step for place, step in enumerate(chain) if kept >> place & 1]
 
 
-def thoughts(problem: Problem, style: str, rng: random.Random) -> str:
+def word_problem_thoughts(problem: Problem, style: str, rng: random.Random) -> str:
     """What stands between the <think> tags in a style: direct, skipped, full, english or spanish."""
     if style == "direct":
         return ""
     if style in ("english", "spanish"):
-        return spoken(problem.start, problem.ops, "en" if style == "english" else "es")
-    chain = steps(problem.start, problem.ops)
+        return spoken_chain(problem.start, problem.ops, "en" if style == "english" else "es")
+    chain = chain_steps(problem.start, problem.ops)
     assert style in ("skipped", "full"), style
-    return ", ".join(skip(rng, chain) if style == "skipped" else chain)
+    return ", ".join(skip_steps(rng, chain) if style == "skipped" else chain)
 
 
-def reply(problem: Problem, style: str, rng: random.Random) -> str:
+def word_problem_reply(problem: Problem, style: str, rng: random.Random) -> str:
     """A reply in a style; the final answer is always right."""
-    return think(thoughts(problem, style, rng), answer(problem.start, problem.ops))
+    return think(word_problem_thoughts(problem, style, rng), final_value(problem.start, problem.ops))
 
 
-def of_prompt(prompt: Prompt) -> Problem:
+def problem_of_prompt(prompt: Prompt) -> Problem:
     """The problem that a prompt was made from."""
     return Problem(prompt.meta["start"], tuple(map(tuple, prompt.meta["ops"])), prompt.question,
                    prompt.meta["language"])
@@ -205,12 +213,12 @@ def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
     fewest, most = OPERATIONS[name]
 
     def make() -> Prompt:
-        made = problem(rng, fewest, most, language, split)
+        made = draw_word_problem(rng, fewest, most, language, split)
         meta = {"start": made.start, "ops": made.ops, "language": language}
-        return Prompt.ask(made.text, str(answer(made.start, made.ops)),
-                          id=f"{name}/{key(made.start, made.ops)}", **meta)
+        return Prompt.ask(made.text, str(final_value(made.start, made.ops)),
+                          id=f"{name}/{word_problem_key(made.start, made.ops)}", **meta)
 
-    return distinct(make, count)
+    return distinct_prompts(make, count)
 
 
 def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conversation]:
@@ -218,26 +226,27 @@ def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conv
     rng, shares = generator(f"{name}/writer", split, seed), WRITER_ES if name == "words-es" else WRITER
     styles = rng.choices(list(shares), list(shares.values()), k=count)
     asked = prompts(split, count, seed, name=name)
-    return [conversation(asked[i % len(asked)], reply(of_prompt(asked[i % len(asked)]), style, rng), i)
+    return [conversation(asked[i % len(asked)],
+                         word_problem_reply(problem_of_prompt(asked[i % len(asked)]), style, rng), i)
             for i, style in enumerate(styles)]
 
 
 def gold(prompt: Prompt) -> str:
-    made = of_prompt(prompt)
-    return reply(made, "spanish" if made.language == "es" else "full", random.Random(0))
+    made = problem_of_prompt(prompt)
+    return word_problem_reply(made, "spanish" if made.language == "es" else "full", random.Random(0))
 
 
-def label_steps(prompt: Prompt, text: str) -> list[Step]:
+def label_chain(prompt: Prompt, text: str) -> list[Step]:
     """The steps of a reply in any style, checked against the problem's numbers:
     see tasks/chain.py for the rule."""
-    made = of_prompt(prompt)
-    values = [answer(made.start, made.ops[:done]) for done in range(len(made.ops) + 1)]
+    made = problem_of_prompt(prompt)
+    values = [final_value(made.start, made.ops[:done]) for done in range(len(made.ops) + 1)]
     return check_chain(values, made.ops, text, number_in_form(prompt, text), _SIGNS)
 
 
 def check_steps(prompt: Prompt, text: str) -> list[bool]:
     """Whether each step of `label_steps` holds by itself, whatever was wrong before it."""
-    made = of_prompt(prompt)
+    made = problem_of_prompt(prompt)
     return check_each(made.start, made.ops, text, extract_answer(text) or "", _SIGNS)
 
 
@@ -265,6 +274,6 @@ def load(name: str) -> Task:
         verify=verify_spanish if spanish else number_in_form,
         gold=gold,
         demonstrations=partial(demonstrations, name=name),
-        steps=label_steps,
+        steps=label_chain,
         tokens=96 if name == "words-hard" else None,
     )

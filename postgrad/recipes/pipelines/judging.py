@@ -130,7 +130,7 @@ def paired(rollouts: Sequence[Rollout], right: Sequence[bool],
 
 
 def ends(rollout: Rollout) -> list[int]:
-    return [step.end for step in word_problems.label_steps(rollout.prompt, rollout.text)]
+    return [step.end for step in word_problems.label_chain(rollout.prompt, rollout.text)]
 
 
 def fallen(critic: ProcessReward, rollouts: Sequence[Rollout]) -> list[tuple[float, ...]]:

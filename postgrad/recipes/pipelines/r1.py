@@ -41,7 +41,7 @@ from postgrad.recipes.reward import RewardConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Prompt
 from postgrad.resolve.tasks import open_task
-from postgrad.rewards.expression import parse
+from postgrad.rewards.expression import parse_expression
 from postgrad.system.files import write_text
 from postgrad.system.settings import COUNT, POSITIVE, SHARE, Settings, setting
 
@@ -128,11 +128,11 @@ def readable(task: Task, prompt: Prompt, rng: random.Random) -> str:
     """A right reply whose chain can be read: of a word problem in words, in the language it is asked in; of
     countdown a search; else the task's gold."""
     if "ops" in prompt.meta:
-        problem = word_problems.of_prompt(prompt)
-        return think(word_problems.spoken(problem.start, problem.ops, problem.language), prompt.answer)
+        problem = word_problems.problem_of_prompt(prompt)
+        return think(word_problems.spoken_chain(problem.start, problem.ops, problem.language), prompt.answer)
     if "numbers" in prompt.meta:
-        numbers, tree = list(prompt.meta["numbers"]), parse(prompt.answer)
-        return think(countdown.search(rng, numbers, tree, most=TRIES), prompt.answer)
+        numbers, tree = list(prompt.meta["numbers"]), parse_expression(prompt.answer)
+        return think(countdown.worked_search(rng, numbers, tree, most=TRIES), prompt.answer)
     assert task.gold is not None
     return task.gold(prompt)
 

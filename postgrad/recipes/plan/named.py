@@ -11,14 +11,14 @@ from postgrad.recipes.plan.cards import cards_named
 from postgrad.recipes.plan.costs import Work
 from postgrad.recipes.plan.layout import Option, options
 from postgrad.recipes.plan.simulation import Lengths
-from postgrad.resolve.models import shape_of
+from postgrad.resolve.models import read_config
 from postgrad.system.options import FootprintOptions
 from postgrad.training.memory import PARTS, SIZES, Setup, estimate, parameters
 
 
 def named_shape(name: str) -> Config:
     """A size of the table (7B), or the config.json of a model, which is all that is fetched of a hub id."""
-    return SIZES[name.upper()] if name.upper() in SIZES else shape_of(name)
+    return SIZES[name.upper()] if name.upper() in SIZES else read_config(name)
 
 
 def method_memory(model: str, names: Sequence[str], footprint: FootprintOptions,

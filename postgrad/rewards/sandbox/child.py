@@ -68,15 +68,15 @@ class Pipe:
             rest = rest[os.write(self.sink, rest):]
 
 
-def run(source: str, name: str, space: dict) -> None:
+def execute_source(source: str, name: str, space: dict) -> None:
     exec(compile(source, f"<{name}>", "exec", dont_inherit=True), space)
 
 
-def said(fault: BaseException) -> bytes:
+def fault_bytes(fault: BaseException) -> bytes:
     return f"{type(fault).__name__}: {fault}"[:300].encode(errors="replace")
 
 
-def candidate(pipe: Pipe) -> None:
+def play_candidate(pipe: Pipe) -> None:
     """Load the source, then answer calls until the judge hangs up.
 
     Nothing sent from here is believed: it is only data.
@@ -84,10 +84,10 @@ def candidate(pipe: Pipe) -> None:
     module = sys.modules["candidate"] = types.ModuleType("candidate")
     _, source = pipe.receive()
     try:
-        run(source.decode(), "candidate", module.__dict__)
+        execute_source(source.decode(), "candidate", module.__dict__)
         pipe.send(b"L")
     except BaseException as fault:
-        pipe.send(b"E", said(fault))
+        pipe.send(b"E", fault_bytes(fault))
     while True:
         _, body = pipe.receive()
         name, args, kwargs = codec.decode(body)
@@ -95,12 +95,12 @@ def candidate(pipe: Pipe) -> None:
             value = getattr(module, name.removeprefix("bool "))(*args, **kwargs)
             pipe.send(b"V", codec.encode(bool(value) if name.startswith("bool ") else value))
         except codec.NotPlain as fault:
-            pipe.send(b"N", said(fault))
+            pipe.send(b"N", fault_bytes(fault))
         except BaseException as fault:
-            pipe.send(b"E", said(fault))
+            pipe.send(b"E", fault_bytes(fault))
 
 
-def examiner(pipe: Pipe) -> None:
+def play_examiner(pipe: Pipe) -> None:
     """Execute setup and tests; every name of the candidate's is a call over the pipe.
 
     Says P, F or U, and ends.
@@ -126,10 +126,10 @@ def examiner(pipe: Pipe) -> None:
     stubs = {alias: stub(name) for alias, name in names.items()}
     try:
         space.update(stubs)
-        run(setup, "setup", space)
+        execute_source(setup, "setup", space)
         space.update(stubs)
         random.seed(0)
-        run(tests, "tests", space)
+        execute_source(tests, "tests", space)
         pipe.send(b"P")
     except AssertionError as fault:
         line = fault.__traceback__
@@ -137,7 +137,7 @@ def examiner(pipe: Pipe) -> None:
             line = line.tb_next
         pipe.send(b"F", f"{line.tb_lineno}".encode())
     except BaseException as fault:
-        pipe.send(b"F" if heard and not isinstance(fault, BadTests) else b"U", said(fault))
+        pipe.send(b"F" if heard and not isinstance(fault, BadTests) else b"U", fault_bytes(fault))
 
 
 def imprison(role, source: int, sink: int, rules: int, memory: int, cpu: int, parent: int) -> None:
@@ -166,7 +166,7 @@ def imprison(role, source: int, sink: int, rules: int, memory: int, cpu: int, pa
         os._exit(0)
 
 
-def zygote(control: socket.socket, memory: int, cpu: int, places: list[str]) -> None:
+def serve_zygote(control: socket.socket, memory: int, cpu: int, places: list[str]) -> None:
     """Serve "F" (fork: two descriptors come along for each child) and "K" (kill and reap) until
     the judge hangs up."""
     rules, children, me = jail.ruleset(places), [], os.getpid()
@@ -176,7 +176,7 @@ def zygote(control: socket.socket, memory: int, cpu: int, places: list[str]) -> 
     while True:
         order, descriptors, _, _ = socket.recv_fds(control, 1, 4)
         if order == b"F":
-            for role, at in ((candidate, 0), (examiner, 2))[: len(descriptors) // 2]:
+            for role, at in ((play_candidate, 0), (play_examiner, 2))[: len(descriptors) // 2]:
                 child = os.fork()
                 if child == 0:
                     imprison(role, *descriptors[at: at + 2], rules, memory, cpu, me)
@@ -193,7 +193,7 @@ def zygote(control: socket.socket, memory: int, cpu: int, places: list[str]) -> 
         control.sendall(order.lower())
 
 
-def main() -> None:
+def run_child() -> None:
     memory, cpu, packages, warm, *places = sys.argv[1:]
     # the folder of this script: candidates import the standard library, and the folders named
     sys.path.pop(0)
@@ -202,9 +202,9 @@ def main() -> None:
     os.environ.clear()
     for name in READY + packages.split():
         importlib.import_module(name)
-    run(warm, "warm", {})
-    zygote(socket.socket(fileno=os.dup(0)), int(memory), int(cpu), places)
+    execute_source(warm, "warm", {})
+    serve_zygote(socket.socket(fileno=os.dup(0)), int(memory), int(cpu), places)
 
 
 if __name__ == "__main__":
-    main()
+    run_child()

@@ -22,7 +22,7 @@ from postgrad.records import Verdict
 from postgrad.rewards.base import shorten
 from postgrad.rewards.sandbox.codec import LONGEST, NotPlain, decode, encode
 from postgrad.rewards.sandbox.selftest import require
-from postgrad.rewards.sandbox.worker import Broken, Channel, Gone, Worker
+from postgrad.rewards.sandbox.worker import Broken, Channel, ChildGone, JailWorker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Suite:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class CodeJob:
     """One candidate's source, and the tests that it is to pass."""
 
     source: str
@@ -85,7 +85,7 @@ class Outcome:
                        reason=f"{self.kind}: {self.reason}".removesuffix(": "), error=error)
 
 
-def examine(candidate: Channel, examiner: Channel, job: Job, seconds: float) -> Outcome:
+def play_job(candidate: Channel, examiner: Channel, job: CodeJob, seconds: float) -> Outcome:
     """Play one job between two fresh children.
 
     The tests run first, up to their first call: until then the candidate has not been read, so what goes
@@ -98,7 +98,7 @@ def examine(candidate: Channel, examiner: Channel, job: Job, seconds: float) -> 
     except TimeoutError:
         slow = "the tests take longer than the limit before they call the candidate"
         return Outcome(kind="infrastructure", reason=slow)
-    except (Gone, NotPlain) as fault:
+    except (ChildGone, NotPlain) as fault:
         return Outcome(kind="infrastructure", reason=f"the examiner: {fault}")
     if tag != b"C":
         return _result(tag, body, suite, 0)
@@ -116,11 +116,11 @@ def examine(candidate: Channel, examiner: Channel, job: Job, seconds: float) -> 
         return failed
     except TimeoutError:
         return Outcome(kind="timeout", reason="over the time limit")
-    except Gone as fault:
+    except ChildGone as fault:
         return Outcome(kind="fail", reason=f"the examiner: {fault}")
 
 
-def answer(candidate: Channel, call: Call, seconds: float) -> Outcome:
+def play_call(candidate: Channel, call: Call, seconds: float) -> Outcome:
     """Play one call: load the source, call the function, and read its plain value."""
     deadline = time.monotonic() + seconds
     try:
@@ -141,7 +141,7 @@ def _answer(candidate: Channel, tag: bytes, body: bytes, deadline: float) -> byt
         said, value = candidate.receive(deadline)
     except TimeoutError:
         return Outcome(kind="timeout", reason="over the time limit")
-    except Gone as fault:
+    except ChildGone as fault:
         return Outcome(kind="fail", reason=str(fault))
     if said == (b"L" if tag == b"S" else b"V"):
         return value
@@ -161,7 +161,7 @@ def _result(tag: bytes, body: bytes, suite: Suite, calls: int) -> Outcome:
     return Outcome(kind="infrastructure", reason=f"the tests are broken: {shorten(text, 120)}")
 
 
-def _ended(worker: Worker | None) -> None:
+def _ended(worker: JailWorker | None) -> None:
     """A worker in the middle of a job is of no more use: its children and channels end with it."""
     if worker is not None:
         worker.close()
@@ -189,7 +189,7 @@ class CodeJudge:
             raise ValueError(f"a judge needs workers >= 1, seconds > 0 and memory >= 64 MiB, "
                              f"not {workers}, {seconds} and {memory}.")
         self.seconds, self.memory, self.packages, self.warm = seconds, memory, tuple(packages), warm
-        self._idle: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[JailWorker | None] = queue.SimpleQueue()
         for _ in range(workers):
             self._idle.put(None)  # started when first used
         self._workers = workers
@@ -209,12 +209,12 @@ class CodeJudge:
             if worker is not None:
                 worker.close()
 
-    def verdicts(self, jobs: Sequence[Job]) -> list[Verdict]:
+    def verdicts(self, jobs: Sequence[CodeJob]) -> list[Verdict]:
         """One verdict per job, in order; an infrastructure fault has `error` set and says nothing
         about the candidate."""
         return [outcome.verdict for outcome in self.outcomes(jobs)]
 
-    def outcomes(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def outcomes(self, jobs: Sequence[CodeJob]) -> list[Outcome]:
         return list(self._threads.map(self._judge, jobs))
 
     def answers(self, calls: Sequence[Call]) -> list[Outcome]:
@@ -222,14 +222,14 @@ class CodeJudge:
         `pass` and a value, or why not."""
         return list(self._threads.map(self._twice, calls))
 
-    def _judge(self, job: Job) -> Outcome:
+    def _judge(self, job: CodeJob) -> Outcome:
         if job.suite.unsupported:
             return Outcome(kind="infrastructure", reason=f"unsupported tests: {job.suite.unsupported}")
         if len(job.source.encode(errors="replace")) > LONGEST:
             return Outcome(kind="fail", reason=f"a source of more than {LONGEST} bytes")
         return self._twice(job)
 
-    def _twice(self, job: Job | Call) -> Outcome:
+    def _twice(self, job: CodeJob | Call) -> Outcome:
         outcome = self._once(job)
         if outcome.kind == "infrastructure":
             with self._lock:
@@ -237,12 +237,13 @@ class CodeJudge:
             outcome = self._once(job)
         return outcome
 
-    def _once(self, job: Job | Call) -> Outcome:
+    def _once(self, job: CodeJob | Call) -> Outcome:
         worker, start = self._idle.get(), time.monotonic()
         try:
-            worker = worker or Worker(memory=self.memory, cpu=int(self.seconds) + 2, packages=self.packages,
-                                      warm=self.warm)
-            play, children = (answer, 1) if isinstance(job, Call) else (examine, 2)
+            worker = worker or JailWorker(memory=self.memory, cpu=int(self.seconds) + 2,
+                                          packages=self.packages,
+                                          warm=self.warm)
+            play, children = (play_call, 1) if isinstance(job, Call) else (play_job, 2)
             channels, start = worker.fork(children), time.monotonic()
             outcome = play(*channels, job, self.seconds)
             worker.clear()

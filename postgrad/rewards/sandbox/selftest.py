@@ -15,7 +15,7 @@ import tempfile
 import time
 
 from postgrad.rewards.sandbox import codec, jail
-from postgrad.rewards.sandbox.worker import Broken, Gone, Worker
+from postgrad.rewards.sandbox.worker import Broken, ChildGone, JailWorker
 
 # Each defines attack(secret, judge): the path of a file and the pid of the process that judges. It answers
 # True where the attack worked, and False or an error of the system's where it was refused. A process that
@@ -61,7 +61,7 @@ _REFUSED = re.compile(
     rb"(PermissionError|OSError|MemoryError|ValueError|RuntimeError|BlockingIOError|error):")
 
 
-def trial(worker: Worker, source: str, secret: str) -> str:
+def trial(worker: JailWorker, source: str, secret: str) -> str:
     """"refused", "worked", or what else happened, when one attack is tried in a fresh jail."""
     (candidate,) = worker.fork(1)
     deadline = time.monotonic() + 2.0
@@ -71,7 +71,7 @@ def trial(worker: Worker, source: str, secret: str) -> str:
         if tag == b"L":
             candidate.send(b"C", codec.encode(["attack", [secret, os.getpid()], {}]), deadline)
             tag, said = candidate.receive(deadline)
-    except (Gone, TimeoutError) as fault:
+    except (ChildGone, TimeoutError) as fault:
         return f"not refused ({str(fault) or 'no answer in time'})"
     finally:
         worker.clear()
@@ -86,7 +86,7 @@ def _proof() -> tuple[str | None, str | None]:
     worker = None
     try:
         name = f"Landlock {jail.landlock_abi()} + seccomp + rlimits"
-        worker = Worker(memory=256 << 20, cpu=5)
+        worker = JailWorker(memory=256 << 20, cpu=5)
         with tempfile.NamedTemporaryFile("w") as secret:
             secret.write(secrets.token_hex())
             secret.flush()
@@ -111,7 +111,7 @@ def tier() -> str | None:
     return _proof()[0]
 
 
-def missing() -> str | None:
+def missing_sandbox() -> str | None:
     """Why there is no tier; None where there is one."""
     return _proof()[1]
 

@@ -25,7 +25,7 @@ class Broken(RuntimeError):
     """The worker itself failed (not the code it ran); the message says how."""
 
 
-class Gone(Exception):
+class ChildGone(Exception):
     """The child closed its end, or sent what is no message."""
 
 
@@ -53,13 +53,13 @@ class Channel:
             try:
                 rest = rest[os.write(self._out, rest):]
             except BrokenPipeError:
-                raise Gone("the process ended") from None
+                raise ChildGone("the process ended") from None
 
     def receive(self, deadline: float) -> tuple[bytes, bytes]:
         head = self._exactly(5, deadline)
         (length,) = struct.unpack("<I", head[:4])
         if length > LONGEST:
-            raise Gone(f"a message of {length} bytes, of at most {LONGEST}")
+            raise ChildGone(f"a message of {length} bytes, of at most {LONGEST}")
         return head[4:], self._exactly(length, deadline)
 
     def _exactly(self, count: int, deadline: float) -> bytes:
@@ -68,7 +68,7 @@ class Channel:
             _wait(self._in, select.POLLIN, deadline)
             part = os.read(self._in, min(count, 1 << 16))
             if not part:
-                raise Gone("the process ended")
+                raise ChildGone("the process ended")
             parts.append(part)
             count -= len(part)
         return b"".join(parts)
@@ -114,7 +114,7 @@ def _python() -> str:
     return getattr(sys, "_base_executable", sys.executable)  # not a virtual environment's, with its packages
 
 
-class Worker:
+class JailWorker:
     """One zygote process. `fork` makes a candidate, and an examiner where there are tests,
     in their jails; `clear` ends them.
 
@@ -168,7 +168,7 @@ class Worker:
             try:
                 if channel.receive(time.monotonic() + START)[0] != b"J":
                     raise Broken("a child did not say that it is locked up")
-            except (Gone, TimeoutError):
+            except (ChildGone, TimeoutError):
                 raise Broken("a child could not lock itself up") from None
         return channels
 

@@ -141,7 +141,7 @@ def import_pairs(request: Request, fields: Mapping[str, str]) -> Response:
 
 def export_labels(request: Request) -> Response:
     """The judgements as a JSONL file that `postgrad train` reads."""
-    from postgrad.data.exchange import export
+    from postgrad.data.exchange import export_store
     query = request.query_params
     form = query.get("format", "pairs")
     how = query.get("how", "majority")
@@ -150,7 +150,7 @@ def export_labels(request: Request) -> Response:
         if store is None:
             raise ValueError("there is nothing to export yet: make pairs, or import some.")
         path = Path(folder) / f"{'labels' if form == 'singles' else 'pairs'}.jsonl"
-        export(store, path, form=form, labeller=labeller, how=how)
+        export_store(store, path, form=form, labeller=labeller, how=how)
         return Response(path.read_bytes(), media_type="application/x-ndjson",
                         headers={"Content-Disposition": f'attachment; filename="{path.name}"'})
 

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import postgrad
-from postgrad.data.items import agreement, check_labeller, counts
+from postgrad.data.items import check_labeller, label_counts, labeller_agreement
 from postgrad.data.store import Store
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.label import table as label_data
@@ -55,11 +55,11 @@ def reward_model_status(request: Request, store: Store | None) -> JsonDict:
     """The reward model as it stands, and how far labellers agree. Starts a training where one is due."""
     trainer = app_object(request, "reward_trainer", RewardTrainer)
     choices = [(None, by) for by in store.choices()] if store else []
-    found = counts(choices)
+    found = label_counts(choices)
     trainer.notice(found["judged"])
     points = [(n, r) for n, r in trainer.history if r["accuracy"] is not None]
     return {"trainer": trainer, "result": trainer.result, "points": points,
-            "contradicted": found["contradicted"], "agreement": agreement(choices),
+            "contradicted": found["contradicted"], "agreement": labeller_agreement(choices),
             "to_go": max(0, FIRST - found["judged"])}
 
 

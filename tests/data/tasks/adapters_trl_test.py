@@ -7,7 +7,7 @@ import pytest
 from talks import STYLES
 
 from postgrad.data.tasks import load_task
-from postgrad.data.tasks.games import acted
+from postgrad.data.tasks.games import play_game
 from postgrad.system.user_code import load_file
 from tests.data.adapters_test import TRL, calls
 
@@ -65,7 +65,8 @@ def test_the_same_in_trl_s_trainer(trl, tmp_path):
     random.seed(random.Random(0).getrandbits(64))  # what the first draw of an episode with this seed is
     trainer._generate_and_score_completions([dict(prompt.meta["row"])] * 2)
     script = iter(SAYS)
-    _, said = acted(prompt, task.play, lambda prompt, messages: next(script), random.Random(0), task.tools)
+    _, said = play_game(prompt, task.play, lambda prompt, messages: next(script), random.Random(0),
+                        task.tools)
     (theirs,), (ours,) = module.seen, task.play.funcs[-1].__globals__["seen"]
     told = [[m for m in side[1] if m["role"] == "tool"] for side in (ours, theirs)]
     assert told[0] == told[1] and len(told[0]) == 4

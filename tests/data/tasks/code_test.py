@@ -7,7 +7,7 @@ from paths import DATA
 
 from postgrad.data.tasks import SPLITS, code, load_task
 from postgrad.records import Prompt
-from postgrad.rewards.base import check
+from postgrad.rewards.base import check_verifier
 from postgrad.rewards.sandbox import Suite, selftest, tier
 
 jailed = pytest.mark.skipif(tier() is None, reason="this machine has no sandbox that holds")
@@ -81,7 +81,7 @@ def test_humaneval_is_a_test_set(tmp_path):
                            match=f"humaneval has no {split} split: it is published as a test set"):
             task.prompts(split, 5, 0)
     prompts = task.prompts("test", 5, 0)
-    assert check(task.verify, [(p, task.gold(p)) for p in prompts]) == 5
+    assert check_verifier(task.verify, [(p, task.gold(p)) for p in prompts]) == 5
     body = f"```python\n    return x + {prompts[0].meta['row']['task_id'][-1]}\n```"
     assert task.verify(prompts[0], body).score == 1  # the rest of the function alone
 
@@ -110,7 +110,7 @@ def test_files_of_another_shape_are_refused(tmp_path, rows, said):
 
 def test_without_a_sandbox_code_tasks_are_refused_when_they_are_loaded(tmp_path, monkeypatch):
     monkeypatch.setattr(selftest, "_proof", lambda: (None, "no Landlock"))
-    monkeypatch.setattr(code, "sandbox", code.sandbox.__wrapped__)  # as in a new process
+    monkeypatch.setattr(code, "code_sandbox", code.code_sandbox.__wrapped__)  # as in a new process
     with pytest.raises(ValueError, match="code tasks are refused because this machine has no sandbox"):
         load_task(f"mbpp:{write(tmp_path / 'm.jsonl', [row(601)])}")
 

@@ -7,7 +7,7 @@ import pytest
 
 from postgrad.data.tasks import SPLITS, load_task
 from postgrad.data.tasks.constraints import REQUESTS, verify
-from postgrad.rewards.constraints import KINDS, gold_for, kept, kept_loosely, language_of
+from postgrad.rewards.constraints import KINDS, gold_for, is_kept, is_kept_loosely, language_of
 
 PLAIN = "It is a short reply of eight words."
 
@@ -46,7 +46,7 @@ BY_HAND = [
 
 @pytest.mark.parametrize(("kind", "value", "text", "keeps"), BY_HAND)
 def test_by_hand(kind, value, text, keeps):
-    assert kept(text, (kind, value)) is keeps
+    assert is_kept(text, (kind, value)) is keeps
 
 
 def test_every_kind_is_tried_by_hand_both_ways_and_has_gold_for_every_value():
@@ -65,7 +65,7 @@ def test_every_kind_is_tried_by_hand_both_ways_and_has_gold_for_every_value():
     (("json", ""), 'one\ntwo\n{"a": "one two three four"}', False),
     (("lower", ""), "One Two\nThree Four\nFive Six", False)])
 def test_the_eight_loose_readings(rule, text, loosely):
-    assert not kept(text, rule) and kept_loosely(text, rule) is loosely
+    assert not is_kept(text, rule) and is_kept_loosely(text, rule) is loosely
 
 
 def test_rules_that_stand_against_each_other_have_no_gold():

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from postgrad.data.tasks import corpus, countdown, questions, split_of, word_problems
-from postgrad.rewards.expression import parse, value
+from postgrad.rewards.expression import expression_value, parse_expression
 from postgrad.rewards.format import extract_answer
 
 DOCUMENTS = list(corpus.documents(7, 0, 6000))
@@ -71,12 +71,13 @@ def test_every_problem_is_of_the_train_split_and_answered_right():
                 seen["arithmetic"] += 1
                 expression = question[8:-1]
                 assert split_of(expression) == "train", question
-                assert value(parse(expression)) == int(answer), (question, answer)
+                assert expression_value(parse_expression(expression)) == int(answer), (question, answer)
             elif question.startswith("Use "):
                 seen["countdown"] += 1
                 *numbers, target = map(int, re.findall(r"\d+", question))
-                assert split_of(countdown.key(numbers, target)) == "train", question
-                assert countdown.judge(tuple(numbers), target, answer).score == 1.0, (question, answer)
+                assert split_of(countdown.countdown_key(numbers, target)) == "train", question
+                assert countdown.judge_expression(tuple(numbers), target,
+                                                  answer).score == 1.0, (question, answer)
             else:
                 seen["words"] += 1
                 key, right = read_word_problem(question)
@@ -94,7 +95,7 @@ def test_a_failed_try_at_countdown_is_no_problem_held_out():
                 for attempt in re.findall(r"=(\d+) no\.", text_of(doc)):
                     tries += 1
                     assert (int(attempt) != target
-                            and split_of(countdown.key(numbers, int(attempt))) == "train"), doc
+                            and split_of(countdown.countdown_key(numbers, int(attempt))) == "train"), doc
     assert tries > 50
 
 
@@ -104,7 +105,7 @@ def test_every_step_is_right():
         text = text_of(doc)
         for a, op, b, c in STEP.findall(text) + [(a, SIGN[op], b, c) for a, op, b, c in SPOKEN.findall(text)]:
             checked += 1
-            assert value((op, int(a), int(b))) == int(c), text
+            assert expression_value((op, int(a), int(b))) == int(c), text
     assert checked > 10_000
 
 

@@ -17,8 +17,8 @@ from postgrad.rewards.format import split_reply
 from tests.data.tasks.corpus_test import read_word_problem
 
 COUNT = 8000
-DOCUMENTS = list(corpus_zero.documents(3, 0, COUNT))
-CONTROL = list(corpus_zero.control(3, 0, COUNT))
+DOCUMENTS = list(corpus_zero.zero_documents(3, 0, COUNT))
+CONTROL = list(corpus_zero.control_documents(3, 0, COUNT))
 NUMBER = re.compile(r"\d+")
 OPERATION = re.compile(r"([-+*/])(\d+)")
 
@@ -59,9 +59,9 @@ def test_every_problem_and_every_try_is_of_the_train_split():
             assert split_of(prompt.meta["key"]) == "train"
             continue
         numbers, reply = list(prompt.meta["numbers"]), doc[-1]["content"]
-        assert split_of(countdown.key(numbers, prompt.meta["target"])) == "train"
+        assert split_of(countdown.countdown_key(numbers, prompt.meta["target"])) == "train"
         ends = re.findall(r"=(\d+) (?:no|yes)", reply)
-        assert all(split_of(countdown.key(numbers, int(end))) == "train" for end in ends)
+        assert all(split_of(countdown.countdown_key(numbers, int(end))) == "train" for end in ends)
 
 
 def test_chains_are_right_but_for_slips_that_are_taken_back():
@@ -108,7 +108,7 @@ def test_shares():
 
 
 def test_a_document_is_the_same_whatever_the_partition():
-    assert DOCUMENTS[100:120] == list(corpus_zero.documents(3, 100, 20))
+    assert DOCUMENTS[100:120] == list(corpus_zero.zero_documents(3, 100, 20))
     assert sum(corpus_zero.MIXTURE.values()) == pytest.approx(1.0)
     assert set(corpus_zero.MIXTURE) - set(corpus.KINDS) == set(corpus_zero.OWN)
 

@@ -9,8 +9,8 @@ from texts import hostile_texts
 from postgrad.data.tasks import SPLITS, TASKS, load_task, questions, split_of, word_problems
 from postgrad.data.tasks.base import think
 from postgrad.records import Prompt
-from postgrad.rewards import check
-from postgrad.rewards.expression import value
+from postgrad.rewards import check_verifier
+from postgrad.rewards.expression import expression_value
 
 STEP = re.compile(r"(\d+)([-+*/])(\d+)=(\d+)")
 REASONED = [name for name in TASKS if name.startswith(("words", "arithmetic", "countdown"))]
@@ -26,7 +26,7 @@ def test_gold_is_paid_and_garbage_is_not(name, split):
     task = load_task(name)
     prompts = task.prompts(split, 300, 1)
     assert len(prompts) >= (300 if not name.startswith("questions") else 20)
-    assert (check(task.verify, [(prompt, task.gold(prompt)) for prompt in prompts], best=task.best)
+    assert (check_verifier(task.verify, [(prompt, task.gold(prompt)) for prompt in prompts], best=task.best)
             == len(prompts))
 
 
@@ -53,7 +53,7 @@ def test_what_makes_a_problem_decides_its_split(name):
             if name.startswith("words"):
                 meta = prompt.meta
                 assert [meta["start"], *(n for op, n in meta["ops"] if op in "+-")] == numbers
-                key = word_problems.key(meta["start"], meta["ops"])
+                key = word_problems.word_problem_key(meta["start"], meta["ops"])
             elif name.startswith("countdown"):
                 key = f"{sorted(numbers[:-1])}->{numbers[-1]}"
             elif name.startswith("constraints"):
@@ -94,7 +94,7 @@ def test_every_step_of_gold_and_demonstrations_is_right_and_so_is_the_answer(nam
     for prompt, text in texts:
         assert task.verify(prompt, text).parts["correct"] == 1.0, text
         for a, op, b, c in STEP.findall(text):
-            assert value((op, int(a), int(b))) == int(c), text
+            assert expression_value((op, int(a), int(b))) == int(c), text
 
 
 def test_the_average_writer_has_the_shares_it_says():
@@ -111,14 +111,14 @@ def test_the_average_writer_has_the_shares_it_says():
 def test_the_problem_of_the_notes_in_every_style():
     made = word_problems.Problem(5, (("+", 8), ("-", 3), ("*", 2)), "...")
     rng = random.Random(0)
-    assert (word_problems.reply(made, "full", rng)
+    assert (word_problems.word_problem_reply(made, "full", rng)
             == "<think>5+8=13, 13-3=10, 10*2=20</think><answer>20</answer>")
-    assert word_problems.reply(made, "direct", rng) == "<think></think><answer>20</answer>"
-    assert word_problems.reply(made, "english", rng) == (
+    assert word_problems.word_problem_reply(made, "direct", rng) == "<think></think><answer>20</answer>"
+    assert word_problems.word_problem_reply(made, "english", rng) == (
         "<think>5 plus 8 is 13, then 13 minus 3 is 10, then 10 times 2 is 20</think><answer>20</answer>")
-    assert word_problems.reply(made, "spanish", rng) == (
+    assert word_problems.word_problem_reply(made, "spanish", rng) == (
         "<think>5 más 8 son 13, luego 13 menos 3 son 10, luego 10 por 2 son 20</think><answer>20</answer>")
-    skipped = {word_problems.reply(made, "skipped", rng) for _ in range(200)}
+    skipped = {word_problems.word_problem_reply(made, "skipped", rng) for _ in range(200)}
     assert len(skipped) == 6  # the proper non-empty subsets of three steps
     assert "<think>5+8=13, 10*2=20</think><answer>20</answer>" in skipped
 
@@ -167,11 +167,11 @@ def test_countdown_takes_any_right_expression_and_no_trick():
 def test_the_language_of_thought_counts_in_spanish():
     task = load_task("words-es")
     prompt = task.prompts("test", 1, 0)[0]
-    made, rng = word_problems.of_prompt(prompt), random.Random(0)
-    scores = {style: task.verify(prompt, word_problems.reply(made, style, rng)).score
+    made, rng = word_problems.problem_of_prompt(prompt), random.Random(0)
+    scores = {style: task.verify(prompt, word_problems.word_problem_reply(made, style, rng)).score
               for style in ("spanish", "english", "full", "direct")}
     assert scores == pytest.approx({"spanish": 1.0, "english": 0.8, "full": 1.0, "direct": 1.0})
-    half = word_problems.reply(made, "spanish", rng).replace("son", "is")
+    half = word_problems.word_problem_reply(made, "spanish", rng).replace("son", "is")
     assert 0.8 < task.verify(prompt, half).score < 1.0
 
 
@@ -196,7 +196,8 @@ def test_true_quality_orders_the_styles():
     rng, means = random.Random(0), {}
     prompts = [Prompt.ask(fact.question) for fact in questions.FACTS]
     for style in questions.STYLES:
-        said = [questions.quality(prompt, questions.reply(questions.BY_QUESTION[prompt.question], style, rng))
+        said = [questions.reply_quality(
+                    prompt, questions.question_reply(questions.BY_QUESTION[prompt.question], style, rng))
                 for prompt in prompts * 4]
         assert all((s.parts["correct"] > 0) == (style != "wrong") for s in said)
         assert all(s.parts["invented"] == s.parts["repetition"] == 0 for s in said)
@@ -213,7 +214,7 @@ def test_true_quality_sees_through_hacking():
     prompt = Prompt.ask("What does a dog eat?")
 
     def score(text):
-        return questions.quality(prompt, text).score
+        return questions.reply_quality(prompt, text).score
 
     best = score("Hello! A dog eats meat. I hope this helps!")
     assert best == pytest.approx(2.2)

@@ -9,7 +9,7 @@ from texts import hostile_texts
 
 from postgrad.data.environments import Player
 from postgrad.data.tasks import load_task
-from postgrad.data.tasks.games import acted
+from postgrad.data.tasks.games import play_game
 from postgrad.models.chat.tools import read_reply, tool_schema
 from postgrad.recipes.sft import SFTConfig, demonstrations
 from postgrad.records import Verdict
@@ -114,8 +114,8 @@ def test_games_are_total(name):
     (prompt,) = task.prompts("train", 1, 0)
     for i, text in enumerate(hostile_texts(500)):
         says = [text, task.gold(prompt, prompt.messages)][:: 1 if i % 2 else -1]
-        _, said = acted(prompt, task.play, lambda prompt, messages, says=says: says[len(messages) % 2],
-                        random.Random(i))
+        _, said = play_game(prompt, task.play, lambda prompt, messages, says=says: says[len(messages) % 2],
+                            random.Random(i))
         assert isinstance(said, Verdict) and 0 <= said.score <= 1 and said.reason
 
 
@@ -133,6 +133,6 @@ def test_what_heeds_what_was_told_is_paid_a_little():
     task, talk = load_task("guess"), ["1", "2", "1", "3"]  # the number is 10: 2 and 3 fit, 1 does not again
     (prompt,) = task.prompts("train", 1, 0)
     rng = random.Random(next(seed for seed in range(99) if random.Random(seed).randint(1, 10) == 10))
-    _, said = acted(prompt, task.play, lambda prompt, messages: talk[len(messages) // 2], rng)
+    _, said = play_game(prompt, task.play, lambda prompt, messages: talk[len(messages) // 2], rng)
     assert said.per_turn == pytest.approx((0, 0.1, 0, 0.1)) and said.score == pytest.approx(0.2)
     assert said.parts["correct"] == 0

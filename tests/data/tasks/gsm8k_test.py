@@ -7,7 +7,7 @@ from paths import DATA
 from small import gsm8k_folder
 
 from postgrad.data.tasks import load_task
-from postgrad.rewards.base import check
+from postgrad.rewards.base import check_verifier
 
 DATA = (
     DATA / "gsm8k")
@@ -65,7 +65,7 @@ def test_the_published_problems_pay_their_own_solutions():
             and task.meta["sizes"]["train"] + task.meta["sizes"]["validation"] == 7473)
     for split in ("train", "validation", "test"):
         prompts = task.prompts(split, 10_000, 0)
-        assert check(task.verify, [(p, task.gold(p)) for p in prompts]) == len(prompts)
+        assert check_verifier(task.verify, [(p, task.gold(p)) for p in prompts]) == len(prompts)
         assert all(task.verify(p, task.gold(p)).parts["lenient"] == 1 for p in prompts)
 
 

@@ -118,7 +118,7 @@ def test_a_shell_command_as_an_answer_does_nothing(package, tmp_path):
     for attack in attacks:
         said = task.verify(prompt, think("", attack))
         assert said.score == 0 and said.error is None and "is not one of 0-9" in said.reason
-        gym.score(of, prompt.meta["entry"], attack)  # and were it evaluated, the jail holds
+        gym.score_answer(of, prompt.meta["entry"], attack)  # and were it evaluated, the jail holds
     assert not canary.exists()
     dataset = of.make("countdown", seed=0, size=1)
     dataset.score_answer(attacks[0], prompt.meta["entry"])  # the same outside of the jail: the attack is one
@@ -197,9 +197,9 @@ def test_each_kind_of_bribe_is_tried(package, monkeypatch, pays):
     of = replace(gym.find_generator("chain_sum"), own_scorer=True, make=lambda name, **_: rows)
     monkeypatch.setattr(gym, "question_split", lambda question: "train")
     with pytest.raises(ValueError, match="pays in full for .* where the answer is '2[0-3]'"):
-        gym.prove(of)
+        gym.prove_scorer(of)
     monkeypatch.setattr(gym, "SCORER", scorer(f"{source.replace(pays, 'False')}\n{EACH}"))
-    gym.prove(of)
+    gym.prove_scorer(of)
 
 
 @jailed
@@ -208,7 +208,7 @@ def test_a_probe_that_hangs_the_scorer_is_left_to_the_others(package, monkeypatc
               f"    return float(answer in (entry['answer'], 'yes'))\n{EACH}")
     monkeypatch.setattr(gym, "SCORER", Jailed("gym", source, instead="choose another task", seconds=0.3))
     of = gym.find_generator("time_intervals")
-    assert gym.bribed(of, gym.prompts("train", 1, 0, of=of))[0] == "yes"
+    assert gym.find_paid_probe(of, gym.prompts("train", 1, 0, of=of))[0] == "yes"
 
 
 @jailed
@@ -232,7 +232,7 @@ def test_expressions_are_read_here(package, name, cheats):
 def test_an_expression_may_begin_with_a_sign_where_that_is_allowed(package):
     of = replace(gym.find_generator("countdown"), settings={"operators": ("+", "-", "*")})
     facts = {"numbers": [2, 3, 4], "target": 8}
-    assert gym.expressed(of, facts, "4*(-2+3)").score == 0
-    assert gym.expressed(of, facts | {"target": 4}, "4*(-2+3)").score == 1
-    assert "uses /" in gym.expressed(of, facts | {"target": 6}, "4/2*3").reason
-    assert gym.expressed(of, facts, "4*--2").score == 0
+    assert gym.judge_made_expression(of, facts, "4*(-2+3)").score == 0
+    assert gym.judge_made_expression(of, facts | {"target": 4}, "4*(-2+3)").score == 1
+    assert "uses /" in gym.judge_made_expression(of, facts | {"target": 6}, "4/2*3").reason
+    assert gym.judge_made_expression(of, facts, "4*--2").score == 0

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from postgrad.data.tasks import SPLITS, load_task
-from postgrad.data.tasks.maths import answer_of
-from postgrad.rewards.base import check
+from postgrad.data.tasks.maths import boxed_answer
+from postgrad.rewards.base import check_verifier
 
 
 def row(number, **more):
@@ -20,8 +20,9 @@ def write(path, rows):
 
 
 def test_a_box_without_braces_is_read_in_solutions_alone():
-    assert answer_of(r"so $\boxed{1} = \boxed 2$.") == "1" and answer_of(r"it is $x = \boxed 12$ cm") == "12"
-    assert answer_of("nothing") is None
+    assert boxed_answer(r"so $\boxed{1} = \boxed 2$.") == "1"
+    assert boxed_answer(r"it is $x = \boxed 12$ cm") == "12"
+    assert boxed_answer("nothing") is None
 
 
 def test_one_file_is_split_and_pays_its_solutions(tmp_path):
@@ -29,7 +30,7 @@ def test_one_file_is_split_and_pays_its_solutions(tmp_path):
     parts = {split: task.prompts(split, 99, 0) for split in SPLITS}
     assert sum(map(len, parts.values())) == 60 and all(parts.values()) and task.waits
     prompts = [p for split in SPLITS for p in parts[split]]
-    assert check(task.verify, [(p, task.gold(p)) for p in prompts]) == 60
+    assert check_verifier(task.verify, [(p, task.gold(p)) for p in prompts]) == 60
     assert all(r"\boxed" in p.question and p.meta["level"] == "Level 1" for p in prompts)
     assert task.demonstrations("train", 1, 0)[0].messages[-1]["content"].startswith("It is ")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from postgrad.data.tasks import Task, load_task, mixture_parts
-from postgrad.data.tasks.mixed import mix, part_of
+from postgrad.data.tasks.mixed import mix_tasks, part_of
 from postgrad.recipes.fit import fit
 from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.resolve.rewards import parse_reward
@@ -46,7 +46,7 @@ def small_task(name, best=1.0, verify=True, **more):
 
 
 def test_parts_of_different_scale_and_size_count_the_same():
-    both = mix([small_task("a", best=2.0), small_task("b")])
+    both = mix_tasks([small_task("a", best=2.0), small_task("b")])
     drawn = both.prompts("train", 10, 0)
     assert [p.id for p in drawn] == ["a/0", "b/0", "a/1", "b/1", "a/2", "b/2"]  # finite: what there is
     said = both.verify(drawn[0], "0")
@@ -66,7 +66,7 @@ def test_what_is_a_mixture_and_what_is_not(tmp_path):
     with pytest.raises(ValueError, match=r"names each task once, this one is words \+ words"):
         load_task("words+words")
     with pytest.raises(ValueError, match="task b has no verifier, so it is no part of a mixture"):
-        mix([small_task("a"), small_task("b", verify=False)])
+        mix_tasks([small_task("a"), small_task("b", verify=False)])
     with pytest.raises(ValueError, match="there is no task"):
         load_task("words+nothing")
 

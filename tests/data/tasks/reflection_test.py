@@ -12,7 +12,7 @@ from postgrad.data.tasks import countdown, load_task, reflection
 from postgrad.data.tasks import word_problems as wp
 from postgrad.data.tasks.base import think
 from postgrad.data.tasks.chain import KINDS, MARKS, RECHECK, RESTART, TURN_BACK
-from postgrad.data.tasks.corpus_zero import chain, tries
+from postgrad.data.tasks.corpus_zero import random_tries, reflective_chain
 from postgrad.records import Prompt
 
 SEARCH = Prompt.ask("Use 3, 5 and 8, each once, with + - * / to make 16.", "3+5+8",
@@ -55,7 +55,7 @@ def read(steps):
     ("5+8=14, but wait, 5+8=13, 13-3=10, 10*2=20", 21, "01b110"),
 ])
 def test_chains_that_look_back_by_hand(thoughts, answer, labels):
-    assert read(wp.label_steps(ASK, think(thoughts, answer))) == labels
+    assert read(wp.label_chain(ASK, think(thoughts, answer))) == labels
 
 
 @pytest.mark.parametrize(("thoughts", "answer", "labels"), [
@@ -77,21 +77,21 @@ def test_chains_that_look_back_by_hand(thoughts, answer, labels):
     ("hm", "3+5+8", "00"),
 ])
 def test_tries_by_hand(thoughts, answer, labels):
-    assert read(countdown.label_steps(SEARCH, think(thoughts, answer))) == labels
+    assert read(countdown.label_tries(SEARCH, think(thoughts, answer))) == labels
 
 
 def test_where_a_try_ends_and_why_a_step_is_wrong():
     text = think("3+5=8, 8*8=64 no. 3*5=15, 15-8=8", "3+5+8")
-    steps = countdown.label_steps(SEARCH, text)
+    steps = countdown.label_tries(SEARCH, text)
     assert [text[:step.end].rsplit(", ")[-1].rsplit(". ")[-1] for step in steps[:-1]] == [
         "<think>3+5=8", "8*8=64 no.", "3*5=15", "15-8=8"]
     assert steps[3].reason == "15-8 is 7, not 8" and steps[4].reason == "follows a wrong step"
-    assert "'yes' is false: 16 is not made" in countdown.label_steps(SEARCH, think("3+5=8 yes", 3))[0].reason
+    assert "'yes' is false: 16 is not made" in countdown.label_tries(SEARCH, think("3+5=8 yes", 3))[0].reason
 
 
 def test_any_text_gets_tries():
     for text in hostile_texts(600):
-        steps = countdown.label_steps(SEARCH, text)
+        steps = countdown.label_tries(SEARCH, text)
         ends = [step.end for step in steps]
         assert ends == sorted(ends) and ends[-1] == len(text)
         assert not steps[-1].right or countdown.verify(SEARCH, text).score == 1
@@ -101,12 +101,12 @@ def test_any_text_gets_tries():
 def test_every_chain_that_is_written_is_labelled_as_it_is_meant(name):
     task, rng = load_task(name), random.Random(1)
     for prompt in task.prompts("train", 150, 1):
-        problem = wp.of_prompt(prompt)
+        problem = wp.problem_of_prompt(prompt)
         count = len(problem.ops)
         languages = rng.choice([[""] * count, ["en"] * count, ["es"] * count,
                                 rng.choices(["en", "es"], k=count)])
         for kind in ("", *KINDS):
-            text = think(chain(rng, problem, languages, kind), prompt.answer)
+            text = think(reflective_chain(rng, problem, languages, kind), prompt.answer)
             steps = task.steps(prompt, text)
             assert [step.kind for step in steps if step.kind] == ([kind] if kind else []), text
             wrong = [step for step in steps if not step.right]
@@ -121,9 +121,9 @@ def test_every_search_that_is_written_is_labelled_as_it_is_meant():
     task, rng = load_task("countdown"), random.Random(2)
     for prompt in task.prompts("train", 300, 2):
         numbers, target = list(prompt.meta["numbers"]), prompt.meta["target"]
-        thoughts, answer = tries(rng, numbers, target, patience := rng.randint(1, 6))
+        thoughts, answer = random_tries(rng, numbers, target, patience := rng.randint(1, 6))
         steps = task.steps(prompt, think(thoughts, answer))
-        made = countdown.judge(numbers, target, answer).score == 1
+        made = countdown.judge_expression(numbers, target, answer).score == 1
         assert all(step.right for step in steps[:-1]) and steps[-1].right == made, thoughts
         turns = sum(step.kind == TURN_BACK for step in steps)
         assert turns == max(thoughts.count(" no.") + thoughts.count(" yes") - 1, 0) < patience
@@ -138,7 +138,7 @@ def test_labels_of_replies_that_do_not_look_back_are_what_they_were():
         task = load_task(name)
         for prompt in task.prompts("train", 200, 0):
             for style in ("direct", "skipped", "full", "english", "spanish"):
-                text = list(wp.reply(wp.of_prompt(prompt), style, rng))
+                text = list(wp.word_problem_reply(wp.problem_of_prompt(prompt), style, rng))
                 for _ in range(rng.randrange(3)):
                     at = rng.randrange(len(text))
                     text[at] = rng.choice("0123456789,+-*/= ") if rng.random() < 0.8 else ""

@@ -16,10 +16,10 @@ from postgrad.models.chat.tools import read_reply, tool_schema
 from postgrad.recipes.chat_session import ChatModel, ChatReply, ChatSession
 from postgrad.records import Prompt
 from postgrad.resolve.models import open_writer
-from postgrad.rewards.sandbox.selftest import missing
+from postgrad.rewards.sandbox.selftest import missing_sandbox
 from postgrad.sampling import Sampling
 
-JAIL = pytest.mark.skipif(bool(missing()), reason=f"no sandbox here: {missing()}")
+JAIL = pytest.mark.skipif(bool(missing_sandbox()), reason=f"no sandbox here: {missing_sandbox()}")
 
 
 @JAIL
@@ -58,7 +58,7 @@ def test_a_training_on_the_task_of_the_page_runs_programs_in_the_jail(tmp_path, 
 
 
 def test_without_a_jail_a_task_with_the_tool_is_refused(monkeypatch):
-    monkeypatch.setattr(toolbox, "missing", lambda: "no Landlock")
+    monkeypatch.setattr(toolbox, "missing_sandbox", lambda: "no Landlock")
     assert tool_schema(toolbox.python)["function"]["name"] == "python"
     with pytest.raises(ValueError, match="this machine has none that holds .no Landlock.*leave the tool out"):
         pg.make_task(["What is 2**70?"], lambda prompt, text: False, tools=[toolbox.python])

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from postgrad.data.tasks import SPLITS, load_task
-from postgrad.rewards import check
+from postgrad.rewards import check_verifier
 
 ANY = "\ndef verify(p, c): return 1\n"
 GOOD = '''"""Sums.
@@ -152,7 +152,7 @@ def test_a_jsonl_file_is_a_task(tmp_path):
     task = load_task(write(tmp_path, b"\xef\xbb\xbf" + rows(*made).replace("\n", "\r\n").encode(),
                            "sums.jsonl"))
     prompts = [p for split in SPLITS for p in task.prompts(split, 99, 0)]
-    assert len(prompts) == 40 and check(task.verify, [(p, task.gold(p)) for p in prompts]) == 40
+    assert len(prompts) == 40 and check_verifier(task.verify, [(p, task.gold(p)) for p in prompts]) == 40
     prompt = next(p for p in prompts if p.answer == "1,000")
     said = ("It is 1000.", "<answer>1000.0</answer> or 3", "1001", "", "one")
     assert [task.verify(prompt, text).score for text in said] == [1, 1, 0, 0, 0]

@@ -42,7 +42,7 @@ def test_every_step_is_checked_by_itself(thoughts, answer, holds):
     text = think(thoughts, answer)
     found = word_problems.check_steps(ASK, text)
     assert "".join(str(int(x)) for x in found) == holds
-    assert len(found) == len(word_problems.label_steps(ASK, text))  # the critic scores the same steps
+    assert len(found) == len(word_problems.label_chain(ASK, text))  # the critic scores the same steps
 
 
 def test_where_all_hold_the_answer_is_right():

@@ -10,7 +10,7 @@ from hostile.arena import CHEAT_SUITE, HONEST, arena, cheat_jobs, family, left_r
 from hostile.cheats import CHEATS
 from hostile.escapes import ESCAPES, HARMLESS
 
-from postgrad.rewards.sandbox import CodeJudge, Job, jail, tier
+from postgrad.rewards.sandbox import CodeJob, CodeJudge, jail, tier
 
 selftest = importlib.import_module("postgrad.rewards.sandbox.selftest")
 jailed = pytest.mark.skipif(tier() is None, reason=f"this machine builds no jail: {selftest._proof()[1]}")
@@ -25,7 +25,7 @@ def judge():
 
 def kinds(judge, sources, suite):
     return [outcome.kind
-            for outcome in judge.outcomes([Job(source=source, suite=suite) for source in sources])]
+            for outcome in judge.outcomes([CodeJob(source=source, suite=suite) for source in sources])]
 
 
 # what is hostile

@@ -10,12 +10,12 @@ import pytest
 from hostile.arena import CHEAT_SUITE, HONEST, family, left_running
 
 from postgrad.records import Prompt, Verdict
-from postgrad.rewards import check
-from postgrad.rewards.code import extract_code, humaneval, mbpp, passes_tests, suite_of, whole_program
-from postgrad.rewards.sandbox import Call, CodeJudge, Job, Suite, tier
+from postgrad.rewards import check_verifier
+from postgrad.rewards.code import extract_code, humaneval, mbpp, passes_tests, suite_from_tests, whole_program
+from postgrad.rewards.sandbox import Call, CodeJob, CodeJudge, Suite, tier
 from postgrad.rewards.sandbox.codec import DEPTH, LONGEST, NotPlain, decode, encode
-from postgrad.rewards.sandbox.judge import examine
-from postgrad.rewards.sandbox.worker import Worker
+from postgrad.rewards.sandbox.judge import play_job
+from postgrad.rewards.sandbox.worker import JailWorker
 
 selftest = importlib.import_module("postgrad.rewards.sandbox.selftest")
 jailed = pytest.mark.skipif(tier() is None, reason=f"this machine builds no jail: {selftest._proof()[1]}")
@@ -28,7 +28,7 @@ def judge():
 
 
 def kinds(judge, sources, suite):
-    jobs = [Job(source=source, suite=suite) for source in sources]
+    jobs = [CodeJob(source=source, suite=suite) for source in sources]
     return [outcome.kind for outcome in judge.outcomes(jobs)]
 
 
@@ -74,28 +74,29 @@ def test_values_that_cannot_cross(value):
 # suites
 
 def test_names_that_the_tests_call():
-    assert suite_of("assert f(2) == 4").names == {"f": "f"}
-    assert suite_of("assert set(f(2)) == set([4])").names == {"f": "f"}
-    assert suite_of("assert sum(10, 15) == 6").names == {"sum": "sum"}
-    close = suite_of("assert math.isclose(area(1), 3.14, rel_tol=0.01)")
+    assert suite_from_tests("assert f(2) == 4").names == {"f": "f"}
+    assert suite_from_tests("assert set(f(2)) == set([4])").names == {"f": "f"}
+    assert suite_from_tests("assert sum(10, 15) == 6").names == {"sum": "sum"}
+    close = suite_from_tests("assert math.isclose(area(1), 3.14, rel_tol=0.01)")
     assert close.names == {"area": "area"} and close.setup.startswith("import math")
-    truth = suite_of("assert not f(2)")
+    truth = suite_from_tests("assert not f(2)")
     assert truth.tests == "assert not f_is_true(2)" and truth.names["f_is_true"] == "bool f"
-    two = suite_of("x = g(3)\nassert f(x) == [y for y in x]", names=("f", "g"))
+    two = suite_from_tests("x = g(3)\nassert f(x) == [y for y in x]", names=("f", "g"))
     assert two.names == {"f": "f", "g": "g"} and two.unsupported is None
     with pytest.raises(ValueError, match="nothing that a candidate could define"):
-        suite_of("assert True")
+        suite_from_tests("assert True")
 
 
 def test_a_name_that_the_tests_do_not_define_is_not_the_candidates():
     close = "assert isclose(area(1), 3.14)"
-    assert "isclose" in suite_of(close).unsupported and suite_of(close).names == {}
-    defined = suite_of(close, reference="def area(x):\n    return 3.14 * x")
+    assert "isclose" in suite_from_tests(close).unsupported and suite_from_tests(close).names == {}
+    defined = suite_from_tests(close, reference="def area(x):\n    return 3.14 * x")
     assert defined.names == {"area": "area"} and "isclose" in defined.unsupported
-    imported = suite_of(close, reference="from math import isclose, pi\ndef area(x):\n    return pi * x")
+    imported = suite_from_tests(close,
+                                reference="from math import isclose, pi\ndef area(x):\n    return pi * x")
     assert imported.names == {"area": "area"} and imported.unsupported is None
     assert imported.setup.strip() == "from math import isclose"
-    own = suite_of(close, reference="def isclose(a, b): return True\ndef area(x): return 3")
+    own = suite_from_tests(close, reference="def isclose(a, b): return True\ndef area(x): return 3")
     assert set(own.names) >= {"area"} and own.unsupported is None  # the task asks for both
     row = {"prompt": "def f(x):\n", "entry_point": "f", "test": "def check(g): assert isclose(g(1), 1)\n"}
     assert "isclose" in humaneval(row).unsupported
@@ -105,9 +106,9 @@ def test_a_name_that_the_tests_do_not_define_is_not_the_candidates():
 def test_a_candidate_that_defines_what_the_tests_forgot_is_not_paid(judge):
     cheat = "def isclose(*a): return True\ndef area(x): return 0"
     tests = "assert isclose(area(1), 3.14)"
-    assert kinds(judge, [cheat], suite_of(tests)) == ["infrastructure"]
+    assert kinds(judge, [cheat], suite_from_tests(tests)) == ["infrastructure"]
     reference = "from math import isclose\ndef area(x): return 3.14 * x"
-    assert kinds(judge, [cheat, reference], suite_of(tests, reference=reference)) == ["fail", "pass"]
+    assert kinds(judge, [cheat, reference], suite_from_tests(tests, reference=reference)) == ["fail", "pass"]
 
 
 class Scripted:
@@ -133,7 +134,7 @@ class Scripted:
 def test_loading_until_the_limit_is_the_candidates_fault(candidate, examiner, kind):
     notes, suite = [], Suite(tests="assert f(2) == 4", names={"f": "f"})
     channels = Scripted("candidate", notes, *candidate), Scripted("examiner", notes, *examiner)
-    assert examine(*channels, Job(source="", suite=suite), 1.0).kind == kind
+    assert play_job(*channels, CodeJob(source="", suite=suite), 1.0).kind == kind
     assert notes[0] == "examiner" and ("candidate" in notes) == (kind == "timeout")
 
 
@@ -172,7 +173,7 @@ def test_what_imports_outside_imports_in_the_jail():
     with CodeJudge(workers=1, seconds=60.0, memory=2 << 30) as judge:
         assert judge.answers([Call(source=IMPORTS, name="f", args=(here,))])[0].value == []
         code = "import base64, zlib, secrets\ndef f(x): return base64.b64encode(zlib.compress(x))[:1]"
-        assert kinds(judge, [code], suite_of("assert f(b'a') == b'e'")) == ["pass"]
+        assert kinds(judge, [code], suite_from_tests("assert f(b'a') == b'e'")) == ["pass"]
 
 
 @pytest.mark.parametrize(("tests", "why"), [
@@ -180,7 +181,7 @@ def test_what_imports_outside_imports_in_the_jail():
     ("try:\n    f(1)\nexcept ValueError:\n    x = 1", "exceptions do not cross"),
 ])
 def test_tests_that_cannot_be_put_over_a_pipe_say_so(tests, why):
-    assert why in suite_of(tests).unsupported
+    assert why in suite_from_tests(tests).unsupported
 
 
 def test_code_of_a_reply():
@@ -214,11 +215,12 @@ def test_mbpp_and_humaneval_rows(judge):
 
 @jailed
 def test_the_verifier_proves_itself_on_gold(judge):
-    verify = passes_tests(suite_of("assert f(2) == 4\nassert f('a') == 'aa'"), judge)
+    verify = passes_tests(suite_from_tests("assert f(2) == 4\nassert f('a') == 'aa'"), judge)
     prompt = Prompt.ask("Write f, which doubles.")
-    assert check(lambda _, text: verify(text), [(prompt, "```python\ndef f(x):\n    return x + x\n```")]) == 1
+    assert check_verifier(lambda _, text: verify(text),
+                          [(prompt, "```python\ndef f(x):\n    return x + x\n```")]) == 1
     with pytest.raises(ValueError, match="fail: assert f\\('a'\\) == 'aa'"):
-        check(lambda _, text: verify(text), [(prompt, "def f(x): return 4")])
+        check_verifier(lambda _, text: verify(text), [(prompt, "def f(x): return 4")])
 
 
 @jailed
@@ -227,8 +229,8 @@ def test_order_is_kept_and_judging_again_says_the_same(judge):
     tests = Suite(tests="assert f(2) == 1", names={"f": "f"})
     first = kinds(judge, sources, tests)
     assert first == ["pass" if n % 3 == 1 else "fail" for n in range(12)] == kinds(judge, sources, tests)
-    strings = Job(source="def f(x): raise ValueError(list({'b', 'a', 'c', 'd'}))",
-                  suite=suite_of("assert f(1) == []"))
+    strings = CodeJob(source="def f(x): raise ValueError(list({'b', 'a', 'c', 'd'}))",
+                      suite=suite_from_tests("assert f(1) == []"))
     once, *again = judge.outcomes([strings] * 4)
     assert "raised ValueError" in once.reason and again == [once] * 3
 
@@ -238,9 +240,9 @@ def test_faults_that_are_not_the_candidates_are_infrastructure(judge):
     tried = judge.retried
     suites = [Suite(tests="assert 1", names={}), Suite(tests="assert nothing_such(1)", names={}),
               Suite(tests="1 +", names={}), Suite(tests="assert f(int) == 1", names={"f": "f"}),
-              suite_of("assert height(Node(1)) == 1"),
+              suite_from_tests("assert height(Node(1)) == 1"),
               Suite(tests="assert f(1) == 1\nassert f(int) == 1", names={"f": "f"})]
-    verdicts = judge.verdicts([Job(source="def f(x): return 1", suite=suite) for suite in suites])
+    verdicts = judge.verdicts([CodeJob(source="def f(x): return 1", suite=suite) for suite in suites])
     assert [bool(verdict.error) for verdict in verdicts] == [True] * 6
     assert judge.retried == tried + 5  # an unsupported suite is not tried at all
 
@@ -284,14 +286,14 @@ def test_a_scorer_may_import_the_packages_that_are_named():
 
 @jailed
 def test_a_call_has_one_child_and_a_job_two(monkeypatch):
-    seen, fork = [], Worker.fork
+    seen, fork = [], JailWorker.fork
 
     def counted(worker, count):
         channels = fork(worker, count)
         seen.append(len(left_running(before)) - 1)  # less the zygote
         return channels
 
-    monkeypatch.setattr(Worker, "fork", counted)
+    monkeypatch.setattr(JailWorker, "fork", counted)
     with CodeJudge(workers=1) as judge:
         before = family()
         assert judge.answers([Call(source="def f(x): return 2 * x", name="f", args=(3,))])[0].value == 6

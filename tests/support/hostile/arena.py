@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hostile.cheats import CHEATS
 
-from postgrad.rewards.sandbox import Job, Suite
+from postgrad.rewards.sandbox import CodeJob, Suite
 
 EXPECTED = 267914296 * 7  # the answer that no cheat computes
 CHEAT_SUITE = Suite(
@@ -44,9 +44,9 @@ class Arena:
         port = self.listener.getsockname()[1]
         return {"secret": str(self.secret), "folder": str(self.folder), "pid": self.process.pid, "port": port}
 
-    def job(self, source: str) -> Job:
+    def job(self, source: str) -> CodeJob:
         tests = f"answer = attack({self.place!r})\nassert answer is True or answer == {self.words!r}"
-        return Job(source=source, suite=Suite(tests=tests, names={"attack": "attack"}))
+        return CodeJob(source=source, suite=Suite(tests=tests, names={"attack": "attack"}))
 
     def harm(self) -> list[str]:
         look = os.stat(self.secret) if self.secret.exists() else None
@@ -89,8 +89,8 @@ def unjailed(source: str, at: Arena) -> bool:
     return done.stdout.strip().endswith("True")
 
 
-def cheat_jobs() -> list[Job]:
-    return [Job(source=source, suite=CHEAT_SUITE) for source in CHEATS.values()]
+def cheat_jobs() -> list[CodeJob]:
+    return [CodeJob(source=source, suite=CHEAT_SUITE) for source in CHEATS.values()]
 
 
 def left_running(before: set[int]) -> set[int]:

@@ -6,13 +6,13 @@ import json
 from paths import DATA
 
 from postgrad.rewards.code import humaneval, mbpp, whole_program
-from postgrad.rewards.sandbox import Job
+from postgrad.rewards.sandbox import CodeJob
 
 PATHS = (DATA / "mbpp/mbpp.jsonl", DATA / "mbpp/sanitized-mbpp.json", DATA / "humaneval/HumanEval.jsonl.gz")
 DATA_IS_HERE = all(path.exists() for path in PATHS)
 
 
-def references() -> dict[str, list[Job]]:
+def references() -> dict[str, list[CodeJob]]:
     """The reference solutions as jobs, by set; empty where the data is not there."""
     if not DATA_IS_HERE:
         return {}
@@ -22,13 +22,13 @@ def references() -> dict[str, list[Job]]:
         "HumanEval": [json.loads(line) for line in gzip.decompress(PATHS[2].read_bytes()).splitlines()],
     }
     return {
-        name: [Job(source=whole_program(row, row["canonical_solution"]), suite=humaneval(row))
-               if name == "HumanEval" else Job(source=row["code"], suite=mbpp(row)) for row in group]
+        name: [CodeJob(source=whole_program(row, row["canonical_solution"]), suite=humaneval(row))
+               if name == "HumanEval" else CodeJob(source=row["code"], suite=mbpp(row)) for row in group]
         for name, group in rows.items()
     }
 
 
-def spoilt(job: Job) -> Job:
+def spoilt(job: CodeJob) -> CodeJob:
     """The same solution with its last answer changed: a list around it, a number more,
     a truth turned round."""
     parts = [job.source, "def _spoil(g):\n"
@@ -39,15 +39,15 @@ def spoilt(job: Job) -> Job:
              "        return [v, 'wrong'] if v else 1\n"
              "    return h"]
     parts += [f"{name} = _spoil({name})" for name in sorted(set(job.suite.names.values())) if " " not in name]
-    return Job(source="\n".join(parts), suite=job.suite)
+    return CodeJob(source="\n".join(parts), suite=job.suite)
 
 
-def others(jobs: list[Job]) -> list[Job]:
+def others(jobs: list[CodeJob]) -> list[CodeJob]:
     """The solution of the task before, under the name that the tests call."""
     made = []
     for before, job in zip([jobs[-1], *jobs[:-1]], jobs, strict=True):
         theirs = [name for name in before.suite.names.values() if " " not in name][-1]
         names = [f"{name} = {theirs}" for name in dict.fromkeys(job.suite.names.values())
                  if " " not in name and name != theirs]
-        made.append(Job(source="\n".join([before.source, *names]), suite=job.suite))
+        made.append(CodeJob(source="\n".join([before.source, *names]), suite=job.suite))
     return made

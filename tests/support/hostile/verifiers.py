@@ -15,7 +15,7 @@ from postgrad.records import Prompt, Verdict
 from postgrad.rewards.code import extract_code
 from postgrad.rewards.constitution import read_constitution
 from postgrad.rewards.constraints import KINDS, gold_for
-from postgrad.rewards.grader import question, read_score
+from postgrad.rewards.grader import grading_question, read_score
 from postgrad.rewards.named import read_spec
 
 GOLD = "7919"
@@ -59,7 +59,7 @@ def _steps() -> Judge:
 
 
 def _grade(prompt: Prompt, text: str) -> Verdict:
-    asked = question(prompt, text, "Be kind.")[0]["content"]
+    asked = grading_question(prompt, text, "Be kind.")[0]["content"]
     asked.encode()  # what goes to a tokenizer
     strict, lenient = read_score(text)
     return Verdict(score=strict or 0.0, reason=f"{lenient}")

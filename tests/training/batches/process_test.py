@@ -48,7 +48,7 @@ from postgrad.training.objectives import build_objective
     ("", "0", "no <think>"),
 ])
 def test_steps_by_hand(text, labels, reason):
-    steps = wp.label_steps(ASK, text)
+    steps = wp.label_chain(ASK, text)
     assert "".join(str(int(step.right)) for step in steps) == labels
     assert steps[-1].end == len(text) and [s.end for s in steps] == sorted(s.end for s in steps)
     first_fault = next((step for step in steps if not step.right), steps[-1])
@@ -57,7 +57,7 @@ def test_steps_by_hand(text, labels, reason):
 
 def test_where_steps_end():
     assert [GOLD[: step.end].rsplit("<think>")[-1].rsplit(", ")[-1]
-            for step in wp.label_steps(ASK, GOLD)][:3] == [
+            for step in wp.label_chain(ASK, GOLD)][:3] == [
                 "5+8=13", "13-3=10", "10*2=20"]
 
 
@@ -65,11 +65,11 @@ def test_where_steps_end():
 def test_every_style_is_right_and_one_changed_digit_is_found(name):
     task, rng = load_task(name), random.Random(0)
     for prompt in task.prompts("test", 60, 0):
-        problem = wp.of_prompt(prompt)
+        problem = wp.problem_of_prompt(prompt)
         for style in ("direct", "skipped", "full", "english", "spanish"):
-            steps = task.steps(prompt, wp.reply(problem, style, rng))
+            steps = task.steps(prompt, wp.word_problem_reply(problem, style, rng))
             assert all(step.right for step in steps), (prompt.question, steps)
-        chain = wp.steps(problem.start, problem.ops)
+        chain = wp.chain_steps(problem.start, problem.ops)
         at = rng.randrange(len(chain))
         left, result = chain[at].split("=")
         chain[at] = f"{left}={int(result) + rng.choice([1, 2, 10])}"
@@ -80,7 +80,7 @@ def test_every_style_is_right_and_one_changed_digit_is_found(name):
 
 def test_any_text_gets_steps():
     for text in hostile_texts(600):
-        steps = wp.label_steps(ASK, text)
+        steps = wp.label_chain(ASK, text)
         ends, right = [step.end for step in steps], [step.right for step in steps]
         assert ends == sorted(ends) and ends[-1] == len(text)
         assert right == sorted(right, reverse=True)  # once wrong, always wrong
@@ -92,7 +92,7 @@ def test_a_step_is_read_at_its_last_token():
                  "<think>5+8=13, 13-", "é🙂=, 5+8=13"):
         for finished in (True, False):
             rollout = rolled(text, finished=finished)
-            ends = [step.end for step in wp.label_steps(ASK, rollout.text)]
+            ends = [step.end for step in wp.label_chain(ASK, rollout.text)]
             places = CHAT.places(rollout.tokens, ends)
             # the answer's score is the reply's last, as a reward model reads it
             assert places[-1] == len(rollout.tokens) - 1
@@ -117,7 +117,7 @@ def test_the_loss_is_the_mean_over_the_steps_of_the_batch():
     model, rng = ScalarModel(small_model()), torch.Generator().manual_seed(0)
     model.score_head.weight.data.normal_(generator=rng)
     rollouts = [rolled(text) for text in (GOLD, think("5+8=14", 22), think("", 20))]
-    rows = [label_reply(r, wp.label_steps(ASK, r.text), CHAT) for r in rollouts]
+    rows = [label_reply(r, wp.label_chain(ASK, r.text), CHAT) for r in rollouts]
     batch = StepBatches(rows, per_step=3, steps=1, seed=0, max_tokens=512).batch(rows)
     with torch.no_grad():
         loss, stats = build_objective(METHODS["process"])(type("M", (), {"policy": model}), batch)

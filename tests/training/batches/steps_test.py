@@ -33,7 +33,7 @@ class Says:
 
 
 def steps_of(rollout):
-    return [step.end for step in wp.label_steps(rollout.prompt, rollout.text)]
+    return [step.end for step in wp.label_chain(rollout.prompt, rollout.text)]
 
 
 def judged(text, chances, how):

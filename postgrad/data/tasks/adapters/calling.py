@@ -25,7 +25,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def settled(value: Any) -> Any:
+def await_value(value: Any) -> Any:
     """The value itself, or what it comes to where it has to be awaited."""
     async def awaited() -> Any:
         return await value
@@ -35,7 +35,7 @@ def settled(value: Any) -> Any:
 
 
 @contextmanager
-def drawing(rng: random.Random) -> Iterator[None]:
+def seeded_globals(rng: random.Random) -> Iterator[None]:
     """Whoever asks Python's or NumPy's global generator inside draws what the episode's seed says; outside,
     they go on where they were."""
     before, before_np = random.getstate(), np.random.get_state()
@@ -48,7 +48,7 @@ def drawing(rng: random.Random) -> Iterator[None]:
         np.random.set_state(before_np)
 
 
-def needed(module: str, what: str, install: str) -> ModuleType:
+def import_needed(module: str, what: str, install: str) -> ModuleType:
     """A package that is there only where somebody uses it."""
     try:
         return import_module(module)

@@ -23,9 +23,9 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 from urllib.request import ProxyHandler, build_opener
 
-from postgrad.data.tasks.adapters.calling import needed
+from postgrad.data.tasks.adapters.calling import import_needed
 from postgrad.data.tasks.base import SPLITS, Task
-from postgrad.data.tasks.listed import sampled, split_list
+from postgrad.data.tasks.listed import sample_lists, split_list
 from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Message, Prompt, Verdict
 from postgrad.rewards.limit import SECONDS
@@ -43,11 +43,12 @@ def load(source: str) -> Task:
         raise ValueError(f"env:openenv:{source} is no address: write env:openenv:ws://localhost:8000.")
     place, safe = f"{url.netloc}{url.path.rstrip('/')}", "s" * (url.scheme in ("wss", "https"))
     fields = action_fields(schema_of(f"http{safe}://{place}/schema", url.hostname in LOCAL))
-    play = Played(f"ws{safe}://{place}/ws", fields, int(dict(parse_qsl(url.query)).get("turns", TURNS)))
+    play = OpenEnvPlay(f"ws{safe}://{place}/ws", fields, int(dict(parse_qsl(url.query)).get("turns", TURNS)))
     prompts = [Prompt(id=f"{place}/{i}", messages=({"role": "user", "content": ""},)) for i in range(ROWS)]
     parts, meta = split_list(prompts, lambda prompt: prompt.id)
     return Task(name=f"env:openenv:{place}", about=f"the OpenEnv server at {place}",
-                prompts=sampled(place, parts), verify=None, play=play, tools=play.tools, turns=play.turns,
+                prompts=sample_lists(place, parts), verify=None, play=play, tools=play.tools,
+                turns=play.turns,
                 waits=True, meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
 
 
@@ -84,7 +85,7 @@ def act_of(fields: Mapping[str, tuple[Any, bool]]) -> Callable:
     return act
 
 
-def shown(observation: object) -> str:
+def observation_text(observation: object) -> str:
     """What is observed, as words: {"text": "higher"} -> "higher"."""
     if not isinstance(observation, Mapping):
         return str(observation)
@@ -93,7 +94,7 @@ def shown(observation: object) -> str:
     return texts[0] if len(seen) == len(texts) == 1 else json.dumps(seen)
 
 
-class Played:
+class OpenEnvPlay:
     """The episodes of a server, each on a connection that is in one episode at a time."""
 
     def __init__(self, url: str, fields: Mapping[str, tuple[Any, bool]], turns: int):
@@ -102,23 +103,26 @@ class Played:
         needs = [name for name, (_, needs) in fields.items() if needs]
         self.text = plain[0] if len(plain) == 1 and needs in ([], plain) else None
         self.tools = () if self.text else (act_of(fields),)
-        self.connect = needed("websockets.sync.client", f"env:openenv:{url}", "websockets>=13").connect
+        self.connect = import_needed("websockets.sync.client", f"env:openenv:{url}", "websockets>=13").connect
         self.free: deque = deque()
 
     def __call__(self, prompt: Prompt,
                  rng: random.Random) -> Generator[Sequence[Message], ModelReply, Verdict]:
         with self._connection() as connection:
-            step = ask(connection, "reset", {"seed": rng.getrandbits(31)})
-            reply = yield [{"role": "user", "content": shown(step["observation"]), "joins": True}]
+            step = ask_server(connection, "reset", {"seed": rng.getrandbits(31)})
+            reply = yield [{"role": "user", "content": observation_text(step["observation"]), "joins": True}]
             paid: list[float] = []
             while (action := self._action(reply)) is not None or reply.malformed:
-                step = ask(connection, "step", action) if action is not None else step | {"reward": 0.0}
+                step = ask_server(connection, "step",
+                                  action) if action is not None else step | {"reward": 0.0}
                 paid.append(float(step.get("reward") or 0.0))
                 if step.get("done") or len(paid) == self.turns:
                     break
-                told = shown(step["observation"]) if action is not None else f"error: {reply.malformed[0]}"
+                told = (f"error: {reply.malformed[0]}" if action is None
+                        else observation_text(step["observation"]))
                 reply = yield [{"role": "tool" if self.tools else "user", "content": told}]
-            return Verdict(score=sum(paid), per_turn=tuple(paid), reason=shown(step["observation"])[:200])
+            return Verdict(score=sum(paid), per_turn=tuple(paid),
+                           reason=observation_text(step["observation"])[:200])
 
     def _action(self, reply: ModelReply) -> dict | None:
         if self.text:
@@ -146,7 +150,7 @@ class Played:
         self.free.append(connection)
 
 
-def ask(connection: Any, kind: str, data: Mapping) -> dict:
+def ask_server(connection: Any, kind: str, data: Mapping) -> dict:
     """A message to the server and its answer's data."""
     connection.send(json.dumps({"type": kind, "data": data}))
     answer = json.loads(connection.recv(timeout=SECONDS))

@@ -16,10 +16,10 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
-from postgrad.data.sets import read_file
-from postgrad.data.tasks.adapters.calling import drawing, needed
+from postgrad.data.sets import read_rows_file
+from postgrad.data.tasks.adapters.calling import import_needed, seeded_globals
 from postgrad.data.tasks.base import SPLITS, Task
-from postgrad.data.tasks.listed import messages_of, sampled, split_list
+from postgrad.data.tasks.listed import messages_of, sample_lists, split_list
 from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Message, Prompt, Verdict
 
@@ -29,32 +29,32 @@ def load(source: str) -> Task:
     path = Path(file).expanduser()
     if not name or not path.is_file():
         raise ValueError(f"env:skyrl:{source} names no file of rows: write env:skyrl:NAME:ROWS.jsonl.")
-    make = needed("skyrl_gym", f"env:skyrl:{name}", "skyrl-gym>=0.4").make
-    prompts = [prompt_of(row, i, where) for i, (where, row) in enumerate(read_file(path))]
-    play = Played(make, name)
+    make = import_needed("skyrl_gym", f"env:skyrl:{name}", "skyrl-gym>=0.4").make
+    prompts = [skyrl_prompt(row, i, where) for i, (where, row) in enumerate(read_rows_file(path))]
+    play = SkyRLPlay(make, name)
     try:
         turns = int(play.made(prompts[0]).max_turns)
     except Exception as error:  # noqa: BLE001 - whatever an environment raises
         raise ValueError(f"env:skyrl:{source} cannot be made of its first row: {type(error).__name__}: "
                          f"{' '.join(str(error).split())}") from error
-    parts, meta = split_list(prompts, told_apart)
+    parts, meta = split_list(prompts, skyrl_row_key)
     return Task(name=f"env:skyrl:{name}", about=f"{name} of skyrl-gym on {path.name}",
-                prompts=sampled(name, parts), verify=None, play=play, turns=turns,
+                prompts=sample_lists(name, parts), verify=None, play=play, turns=turns,
                 meta={"file": str(path), "sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
 
 
-def prompt_of(row: dict, number: int, where: str) -> Prompt:
+def skyrl_prompt(row: dict, number: int, where: str) -> Prompt:
     extras = {key: value for key, value in row.items() if key != "prompt"}
     return Prompt(id=f"row-{number}", messages=messages_of(row.get("prompt"), where), where=where,
                   answer=(row.get("reward_spec") or {}).get("ground_truth"), meta={"extras": extras})
 
 
-def told_apart(prompt: Prompt) -> str:
+def skyrl_row_key(prompt: Prompt) -> str:
     """Rows that ask the same may differ in what the environment is made with."""
     return json.dumps([prompt.messages, prompt.meta["extras"]], sort_keys=True, default=str)
 
 
-class Played:
+class SkyRLPlay:
     """The episodes of an environment, each on an instance of its own."""
 
     def __init__(self, make: Any, name: str):
@@ -66,7 +66,7 @@ class Played:
     def __call__(self, prompt: Prompt,
                  rng: random.Random) -> Generator[Sequence[Message], ModelReply, Verdict]:
         asked, paid = [dict(message) for message in prompt.messages], []
-        with drawing(rng):
+        with seeded_globals(rng):
             environment = self.made(prompt)
             begun, _ = environment.init([dict(message) for message in asked])
         if [dict(message) for message in begun[: len(asked)]] != asked:
@@ -74,7 +74,7 @@ class Played:
         try:
             reply = yield begun[len(asked):]
             while True:
-                with drawing(rng):
+                with seeded_globals(rng):
                     step = environment.step(reply.text)
                 paid.append(float(step["reward"]))
                 if step["done"] or len(paid) == environment.max_turns:

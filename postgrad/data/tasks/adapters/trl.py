@@ -24,9 +24,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from postgrad.data.tasks.adapters.calling import drawing, settled
+from postgrad.data.tasks.adapters.calling import await_value, seeded_globals
 from postgrad.data.tasks.base import SPLITS, Task
-from postgrad.data.tasks.listed import messages_of, sampled, split_list
+from postgrad.data.tasks.listed import messages_of, sample_lists, split_list
 from postgrad.models.chat.tools import ModelReply, ToolCall, tool_schema
 from postgrad.records import Message, Prompt, Verdict
 from postgrad.rewards.limit import SECONDS
@@ -43,24 +43,24 @@ def load(source: str) -> Task:
     factory = getattr(module, name, None)
     if not callable(factory):
         raise ValueError(f"{path.name} has no class {name!r}: write env:trl:FILE.py:CLASS.")
-    play = Played(factory, name, path, module)
+    play = TRLPlay(factory, name, path, module)
     rows = [dict(row) for row in getattr(module, "train_dataset", None) or [{}] * ROWS]
-    prompts = [prompt_of(row, f"{name}/{i}", f"{path.name}: train_dataset[{i}]")
+    prompts = [trl_prompt(row, f"{name}/{i}", f"{path.name}: train_dataset[{i}]")
                for i, row in enumerate(rows)]
-    parts, meta = split_list(prompts, told_apart)
+    parts, meta = split_list(prompts, trl_row_key)
     return Task(name=f"env:trl:{path.stem}.{name}", about=inspect.getdoc(factory) or f"{name} of {path.name}",
-                prompts=sampled(name, parts), verify=None, play=play, tools=play.tools,
+                prompts=sample_lists(name, parts), verify=None, play=play, tools=play.tools,
                 turns=play.turns, best=float(getattr(module, "best", 1.0)),
                 tokens=getattr(module, "tokens", None), waits=play.waits,
                 meta={"file": str(path), "sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
 
 
-def prompt_of(row: Mapping, id: str, where: str) -> Prompt:
+def trl_prompt(row: Mapping, id: str, where: str) -> Prompt:
     messages = messages_of(row.get("prompt", BLANK), where)
     return Prompt(id=id, messages=messages, answer=row.get("answer"), meta={"row": dict(row)}, where=where)
 
 
-def told_apart(prompt: Prompt) -> str:
+def trl_row_key(prompt: Prompt) -> str:
     """Rows that ask the same may differ in what reset is given; without rows every episode is its own."""
     return json.dumps(prompt.meta["row"] or prompt.id, sort_keys=True, default=str)
 
@@ -71,7 +71,7 @@ def methods_of(environment: object) -> list[str]:
             if not name.startswith("_") and name not in ("reset", "get_reward")]
 
 
-class Played:
+class TRLPlay:
     """The episodes of a class: a generator for each, on an instance that is in one episode at a time."""
 
     def __init__(self, factory: Callable[[], Any], name: str, path: Path, module: ModuleType):
@@ -100,13 +100,13 @@ class Played:
                 raise ValueError(f"{self.name}.reset returned {type(shown).__name__}: it is a text or None.")
             asked = [*asked[:-1], {**asked[-1], "content": asked[-1]["content"] + (shown or "")}]
             reply = yield [{"role": "user", "content": shown, "joins": True}] if shown else ()
-            said = [written(reply)]
+            said = [reply_message(reply)]
             for _ in range(self.turns - 1):
                 if not reply.tool_calls and not reply.malformed:
                     break
                 results = self._answers(environment, reply, rng)
                 reply = yield results
-                said += [*results, written(reply)]
+                said += [*results, reply_message(reply)]
             return self._run(rng, lambda: self._verdict(environment, asked, said, row))
 
     @contextmanager
@@ -119,8 +119,8 @@ class Played:
 
     def _run(self, rng: random.Random, call: Callable[[], Any]) -> Any:
         """A call into the environment; its draws are the episode's, unless many run side by side."""
-        with nullcontext() if self.waits else drawing(rng):
-            return settled(call())
+        with nullcontext() if self.waits else seeded_globals(rng):
+            return await_value(call())
 
     def _answers(self, environment: Any, reply: ModelReply, rng: random.Random) -> list[dict]:
         """What the calls of a reply come to, as TRL tells it: async tools after the others."""
@@ -138,16 +138,16 @@ class Played:
     def _verdict(self, environment: Any, asked: list[dict], said: list[dict], row: Mapping) -> Verdict:
         """The sum of what the file's functions and the class itself pay; who pays None has no part in it."""
         columns = {name: [value] for name, value in row.items() if name != "prompt"}
-        paid = {function.__name__: settled(function(prompts=[asked], completions=[said],
-                                                    environments=[environment], **columns))[0]
+        paid = {function.__name__: await_value(function(prompts=[asked], completions=[said],
+                                                        environments=[environment], **columns))[0]
                 for function in self.funcs}
         if hasattr(environment, "get_reward"):
-            paid[type(environment).__name__] = settled(environment.get_reward())
+            paid[type(environment).__name__] = await_value(environment.get_reward())
         parts = {name: float(score) for name, score in paid.items() if score is not None}
         return Verdict(score=sum(parts.values()), parts=parts, absent=not parts)
 
 
-def written(reply: ModelReply) -> dict:
+def reply_message(reply: ModelReply) -> dict:
     """A reply as TRL's reward functions see it."""
     calls = [{"type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
              for call in reply.tool_calls]

@@ -12,9 +12,9 @@ import inspect
 from itertools import islice
 from typing import Any
 
-from postgrad.data.tasks.adapters.calling import needed, settled
+from postgrad.data.tasks.adapters.calling import await_value, import_needed
 from postgrad.data.tasks.base import SPLITS, Task
-from postgrad.data.tasks.listed import messages_of, sampled, split_list
+from postgrad.data.tasks.listed import messages_of, sample_lists, split_list
 from postgrad.records import Prompt, Verdict
 
 INSTALL = "verifiers>=0.4"
@@ -22,9 +22,9 @@ ROWS = 1000  # taken of a taskset that has no end
 
 
 def load(source: str) -> Task:
-    name, settings = read(source)
-    vf = needed("verifiers.v1", f"env:verifiers:{name}", INSTALL)
-    loaders = needed("verifiers.v1.utils.loaders", f"env:verifiers:{name}", INSTALL)
+    name, settings = parse_taskset(source)
+    vf = import_needed("verifiers.v1", f"env:verifiers:{name}", INSTALL)
+    loaders = import_needed("verifiers.v1.utils.loaders", f"env:verifiers:{name}", INSTALL)
     try:
         config = loaders.taskset_config_type(name).model_validate({"id": name, **settings})
         taskset = loaders.load_taskset(config)
@@ -34,17 +34,17 @@ def load(source: str) -> Task:
         raise ValueError(f"env:verifiers:{source} cannot be opened: {said}") from error
     if not tasks:
         raise ValueError(f"env:verifiers:{source} has no tasks.")
-    if why := beyond(vf, loaders, name, taskset, tasks[0]):
+    if why := unsupported_needs(vf, loaders, name, taskset, tasks[0]):
         raise ValueError(f"env:verifiers:{source} {why}, and only replies are scored here: take one whose "
                          "rewards need the trace alone.")
-    scoring = Scoring(vf, tasks)
+    scoring = TasksetScorer(vf, tasks)
     parts, meta = split_list(scoring.prompts)
     return Task(name=f"env:verifiers:{name}", about=inspect.getdoc(type(taskset)) or name,
-                prompts=sampled(name, parts), verify=scoring, waits=bool(tasks[0].config.judges),
+                prompts=sample_lists(name, parts), verify=scoring, waits=bool(tasks[0].config.judges),
                 meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
 
 
-def read(source: str) -> tuple[str, dict]:
+def parse_taskset(source: str) -> tuple[str, dict]:
     """"my-env(split='test')" -> ("my-env", {"split": "test"}); values are literals."""
     name, bracket, given = source.partition("(")
     try:
@@ -58,7 +58,7 @@ def read(source: str) -> tuple[str, dict]:
                      "env:verifiers:NAME(setting=value).")
 
 
-def beyond(vf: Any, loaders: Any, name: str, taskset: Any, task: Any) -> str:
+def unsupported_needs(vf: Any, loaders: Any, name: str, taskset: Any, task: Any) -> str:
     """What a taskset has that needs more than a reply; "" where there is nothing."""
     kind, hooks = type(task), [*task.hooks("reward"), *(j.score for j in task.plugged_judges())]
     runtime = [inspect.signature(hook).parameters.get("runtime") for hook in hooks]
@@ -73,13 +73,13 @@ def beyond(vf: Any, loaders: Any, name: str, taskset: Any, task: Any) -> str:
     return " and ".join(why for why, so in found.items() if so)
 
 
-class Scoring:
+class TasksetScorer:
     """The tasks of a taskset: their prompts, and the verdict on a reply."""
 
     def __init__(self, vf: Any, tasks: list):
         self.vf = vf
-        self.trace = needed("verifiers.v1.trace", "scoring", INSTALL)
-        self.state_cls = needed("verifiers.v1.state", "scoring", INSTALL).state_cls
+        self.trace = import_needed("verifiers.v1.trace", "scoring", INSTALL)
+        self.state_cls = import_needed("verifiers.v1.state", "scoring", INSTALL).state_cls
         self.tasks = {f"{task.data.id or task.data.name or task.data.idx}": task for task in tasks}
         if len(self.tasks) < len(tasks):
             self.tasks = {str(task.data.idx): task for task in tasks}
@@ -95,7 +95,7 @@ class Scoring:
     def __call__(self, prompt: Prompt, text: str) -> Verdict:
         task = self.tasks[prompt.id]
         trace = self._trace(task, [*prompt.messages, {"role": "assistant", "content": text}])
-        settled(task.score(trace))
+        await_value(task.score(trace))
         paid = {name: reward for name, reward in trace.rewards.items() if reward is not None}
         return Verdict(score=float(trace.reward), parts={name: float(r.score) for name, r in paid.items()},
                        weights={name: float(r.weight) for name, r in paid.items()}, absent=not paid)
