@@ -247,7 +247,7 @@ class Suite:
                                  for row in read_lines(newest["samples"])])
 
     def inspect(self) -> tuple[float, list[str]]:
-        from postgrad.recipes.benchmarks.suite import judged
+        from postgrad.recipes.benchmarks.suite import score_reply
         replies = (self.place / "replies.jsonl").resolve()
         rows = (self.files / f"{self.task.removeprefix('postgrad_')}.jsonl").resolve()
         replies.unlink(missing_ok=True)
@@ -258,7 +258,7 @@ class Suite:
                        env={"POSTGRAD_BASE_URL": url, "POSTGRAD_API_KEY": "none", "ROWS": str(rows),
                             "REPLIES": str(replies), "TOKENS": str(self.tokens)})
         docs, said = read_lines(rows), in_order(read_lines(replies))
-        return sum(map(judged, docs, said)) / len(docs), said
+        return sum(map(score_reply, docs, said)) / len(docs), said
 
 
 def in_order(said: list) -> list[str]:
@@ -283,9 +283,9 @@ def row_of(suite: Suite, ways: list[str]) -> dict:
 
 def harnesses(folder: Path, model: str = "tiny-chat", suite: str = "words", problems: str = "200",
               tokens: str = "64", ways: str = ",".join(WAYS)) -> tuple[Bars, Tables]:
-    from postgrad.recipes.benchmarks.suite import suite_of
+    from postgrad.recipes.benchmarks.suite import suite_tasks
     bars, rows = [], []
-    for name in suite_of(suite):
+    for name in suite_tasks(suite):
         row = row_of(Suite(model, name, int(problems), int(tokens), folder), ways.split(","))
         rows.append(row)
         told = [way for way in WAYS.values() if row[way] is not None]

@@ -202,7 +202,7 @@ def ledgers(folder: Path, device: str = "cuda") -> tuple[Bars, Tables]:
             stage, lines = list(said["against_first"].items())[-1]
             found[seed] = stage, [book.Line(**line) for line in lines]
         tables[f"Gains and losses of {name}, last stage against the start"] = [
-            {"pipeline": name, "seed": seed, "stage": stage, **book.shown(line)}
+            {"pipeline": name, "seed": seed, "stage": stage, **book.table_row(line)}
             for seed, (stage, lines) in found.items() for line in lines
             if line.measure in ("pass@1", "reward", "nats", book.DIVERSITY)]
         bars.append(bar(f"the ledger of {name}, last stage against the start",

@@ -90,11 +90,11 @@ def align(folder: Path, seed: str = "", device: str = "cpu") -> tuple[Bars, Tabl
 def lab_step(name: str, folder: Path, words: list[str]) -> None:
     """One step of a lab in its folder."""
     from postgrad.cli.settings import config_from_text
-    from postgrad.recipes.defaults import fitted
+    from postgrad.recipes.defaults import fill_defaults
     from postgrad.recipes.launch import start_training
     from postgrad.recipes.pipelines import overoptimise
     from postgrad.recipes.pipelines.stages import StageTrackers, save_plan
-    config, _ = fitted(config_from_text("overoptimise", words)[1])
+    config, _ = fill_defaults(config_from_text("overoptimise", words)[1])
     whole, command = overoptimise.pipeline(config), " ".join(["postgrad train overoptimise", *words])
     if name == "names":
         return print(json.dumps([[stage.name for stage in stages(config)]
@@ -395,7 +395,7 @@ def stages(seed: int, home: Path) -> list[dict]:
     began, rows = time.process_time(), []
 
     def label_pairs(model: str, name: str) -> int:
-        return rlaif.run(rlaif.RLAIFConfig(model=model, task="questions", samples=8, seed=seed),
+        return rlaif.run_rlaif(rlaif.RLAIFConfig(model=model, task="questions", samples=8, seed=seed),
                          home / name)["pairs"]
 
     def prefer(model: str, data: str, pairs: int, name: str) -> str:
@@ -430,7 +430,7 @@ def labelled(seed: int, judge: str, folder: Path) -> dict:
     from postgrad.rewards.judges import RuleJudge
     asked = {p.question: p for p in load_task("questions").prompts("train", 1000, 0)}
     place = folder / f"labels-{seed}-{judge}"
-    found = rlaif.run(rlaif.RLAIFConfig(model="tiny-chat", task="questions", judge=judge, prompts=60,
+    found = rlaif.run_rlaif(rlaif.RLAIFConfig(model="tiny-chat", task="questions", judge=judge, prompts=60,
                                         seed=seed), place)
     ends = [(asked[p["prompt"]], p["chosen"], p["rejected"]) for p in read_lines(place / "pairs.jsonl")]
     true = [[reply_quality(q, text) for text in sides] for q, *sides in ends]

@@ -22,7 +22,7 @@ from postgrad.models import Decoder, load_model, save_model
 from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import tool_schema
 from postgrad.models.load import EMBEDDED, EMBEDDING
-from postgrad.recipes.own_rows import OwnRows
+from postgrad.recipes.own_rows import RowSettings
 from postgrad.recipes.running import start_run
 from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Conversation
@@ -71,7 +71,7 @@ def main(out: Path) -> None:
     chat.save(start)
     known = [row for name, count in CHAT.items()
              for row in load_task(name).demonstrations("train", int(SHARE * count), 0)]
-    config = SFTConfig(model=str(start), data=[*known, *calls()], rows=OwnRows(holdout=0.0), steps=120,
+    config = SFTConfig(model=str(start), data=[*known, *calls()], rows=RowSettings(holdout=0.0), steps=120,
                        save_every=120, optim=OptimSettings(lr=1e-3, schedule="linear", warmup=10))
     run = start_run(config, out / "run", command="python tools/make_tools.py OUT")
     for name in ("metrics.jsonl", "config.json"):

@@ -95,11 +95,11 @@ def right(model: str, part: str) -> list[int]:
 def sampled(model: str, part: str, problems: int, samples: int):
     from postgrad.data.tasks import load_task
     from postgrad.evaluation import score_samples
-    from postgrad.recipes.defaults import tokens_for
+    from postgrad.recipes.defaults import reply_tokens_for
     from postgrad.resolve.models import open_writer
     from postgrad.sampling import LocalSampler, Sampling
     task, (net, chat) = load_task(part), open_writer(model)
-    settings = Sampling(max_new_tokens=tokens_for(task, net))
+    settings = Sampling(max_new_tokens=reply_tokens_for(task, net))
     return task, score_samples(task, LocalSampler(net, chat), task.prompts("test", problems, 0), samples,
                                settings, 0)
 
@@ -133,9 +133,9 @@ def numbered(answers: list) -> list[int]:
 # 14: gains and losses
 
 def ledger(folder: Path) -> dict:
-    from postgrad.recipes.panel import ledger_of
+    from postgrad.recipes.panel import measure_ledger
     run = trained(folder, "zero", ZERO)
-    found = ledger_of(str(run), panel=PANEL, problems=PANEL_PROBLEMS)
+    found = measure_ledger(str(run), panel=PANEL, problems=PANEL_PROBLEMS)
     for entry in found["entries"]:
         entry["figures"] = {task: {name: [None if x is None else round(x, 4) for x in values]
                                    for name, values in figures.items()}

@@ -39,14 +39,14 @@ class AuditOptions(CommandOptions):
 
 def run_audit(options: AuditOptions) -> None:
     from postgrad.recipes.audit import audit_reward_model
-    from postgrad.runs import plain
+    from postgrad.runs import json_value
     from postgrad.system.files import write_text
     report = audit_reward_model(options.model, task=options.task or "questions", pairs=options.pairs,
                                 probes=options.probes.split(","), count=options.count, seed=options.seed,
                                 device=options.device,
                                 track=progress_tracker(f"scoring for {options.model}", options.json))
     if options.out:
-        write_text(Path(options.out), json.dumps(plain(report), indent=1, allow_nan=False) + "\n")
+        write_text(Path(options.out), json.dumps(json_value(report), indent=1, allow_nan=False) + "\n")
     return print_json(report) if options.json else print_audit(report)
 
 

@@ -31,7 +31,7 @@ class BenchOptions(CommandOptions):
 def run_bench(options: BenchOptions) -> None:
     from postgrad.recipes import benchmarks
     if options.files:
-        written = benchmarks.write_suite(Path(options.files), benchmarks.suite_of(options.suite),
+        written = benchmarks.write_suite(Path(options.files), benchmarks.suite_tasks(options.suite),
                                          problems=options.problems, seed=options.seed,
                                          tokens=options.max_new_tokens)
         if options.json:

@@ -28,7 +28,7 @@ def run_export(options: ExportOptions) -> None:
     if not options.json and (size := export.weight_bytes(options.model)) >= LARGE:
         print(f"{options.model}: {size / 1e9:.1f} GB of weights are read, then written to {options.out} ...",
               file=sys.stderr)
-    made = export.export(options.model, Path(options.out), adapter=options.adapter, dtype=options.dtype)
+    made = export.export_model(options.model, Path(options.out), adapter=options.adapter, dtype=options.dtype)
     if options.json:
         return print_json(made)
     return print(f"{made['from']} -> {made['folder']}: {made['bytes'] / 1e6:,.1f} MB "

@@ -171,9 +171,9 @@ def ask_labels(options: LabelOptions) -> None:
 
 
 def print_text(options: CommandOptions, text: str) -> None:
-    from postgrad.runs.display import plain
+    from postgrad.runs.display import print_plain
     if not options.json:
-        plain(sys.stdout, text)
+        print_plain(sys.stdout, text)
 
 
 def print_item(options: CommandOptions, asked: Asked | None) -> None:

@@ -26,22 +26,23 @@ class LedgerOptions(CommandOptions):
 
 
 def run_ledger(options: LedgerOptions) -> None:
-    from postgrad.recipes.panel import ledger_of
+    from postgrad.recipes.panel import measure_ledger
     from postgrad.runs import ledger
-    measured = ledger_of(options.run, panel=options.panel, problems=options.problems, samples=options.samples,
+    measured = measure_ledger(options.run, panel=options.panel, problems=options.problems,
+                              samples=options.samples,
                          seed=options.seed, every=options.all, device=options.device,
                          display=not options.json)
     first, *others = measured["entries"]
     stages = not all(entry["name"].startswith(("start", "step ")) for entry in measured["entries"])
     others = others if options.all or stages else others[-1:]
-    against = {entry["name"]: ledger.lines(first, entry) for entry in others}
+    against = {entry["name"]: ledger.compare_entries(first, entry) for entry in others}
     if options.json:
         return print_json(measured | {"against_first": {name: [line._asdict() for line in lines]
                                                         for name, lines in against.items()},
                                       "says": {name: ledger.sentences(lines)
                                                for name, lines in against.items()}})
     for name, lines in against.items():
-        print_table([ledger.shown(line) for line in lines],
+        print_table([ledger.table_row(line) for line in lines],
                     title=f"{options.run}, {first['name']} against {name}: up to {measured['problems']} "
                     f"problems of each task, {measured['samples']} samples of each (95 % intervals over "
                     "problems)")

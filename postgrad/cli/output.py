@@ -11,15 +11,15 @@ from typing import Any, TextIO
 
 def print_json(value: object, file: TextIO | None = None) -> None:
     """One strict JSON document on one line; non-finite numbers as "nan", "inf", "-inf"."""
-    from postgrad.runs import plain
-    print(json.dumps(plain(value), allow_nan=False), file=file or sys.stdout, flush=True)
+    from postgrad.runs import json_value
+    print(json.dumps(json_value(value), allow_nan=False), file=file or sys.stdout, flush=True)
 
 
 def print_table(rows: Sequence[Mapping[str, object]], title: str = "",
                 columns: Sequence[str] | None = None, whole: Sequence[str] = ()) -> None:
     """The columns of the first row, or those named. whole: columns that a narrow terminal does not cut."""
-    from postgrad.runs.display import table
-    table(rows, list(rows[0]) if columns is None else columns, title=title, whole=whole)
+    from postgrad.runs.display import print_rows
+    print_rows(rows, list(rows[0]) if columns is None else columns, title=title, whole=whole)
 
 
 def progress_tracker(label: str, quiet: bool) -> Callable[[Iterable[Any]], Iterable[Any]]:

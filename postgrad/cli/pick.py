@@ -20,7 +20,7 @@ class PickOptions(PickConfig, CommandOptions):
 
 def run_pick(options: PickOptions) -> None:
     from postgrad.recipes import pick
-    counts = pick.run(options_from(PickConfig, options), Path(options.out),
+    counts = pick.pick_replies(options_from(PickConfig, options), Path(options.out),
                       rates=Path(options.rates) if options.rates else None,
                       track=progress_tracker(f"sampling {options.model}", options.json))
     if options.json:

@@ -43,10 +43,10 @@ class PlanOptions(CommandOptions):
 
 
 def run_plan(options: PlanOptions) -> None:
-    from postgrad.recipes.plan import Lengths, Work, plan_training
+    from postgrad.recipes.plan import ReplyLengths, Work, plan_training
     work = Work(prompts=options.prompts, group=options.group, prompt=options.prompt_tokens,
                 reply=options.reply_tokens)
-    lengths = Lengths(mean=options.reply_tokens, longest=options.longest, kind=options.lengths)
+    lengths = ReplyLengths(mean=options.reply_tokens, longest=options.longest, kind=options.lengths)
     parameters, method, layouts = plan_training(options.model, options.method, options.gpus, work, lengths,
                                                 lora=options.lora)
     layouts = [layout for layout in layouts if options.ahead in (None, layout.ahead)]

@@ -26,7 +26,12 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[s
 
 def settings_page() -> str:
     """docs/settings.md: a table a recipe, and one for the constants of rows."""
-    from postgrad.recipes.explained import first_row, preview, rows_of, settings_of
+    from postgrad.recipes.explained import (
+        default_method_name,
+        methods_of_recipe,
+        preview_config,
+        setting_rows,
+    )
     from postgrad.recipes.registry import PIPELINES, RECIPES
     lines = ["# Settings", "", MADE, "",
              "`postgrad train grpo:words optim.lr=1e-4 group_size=4` sets two of them: KEY=VALUE, without "
@@ -36,9 +41,9 @@ def settings_page() -> str:
              "A value that is left open is `none`; what stands for it is in brackets, for the recipe's own "
              "model: with another model it may be another."]
     for recipe in RECIPES | PIPELINES:
-        config = preview(first_row(recipe))[1]
-        rows = [row for row in settings_of(config) if not row["setting"].startswith("method.")]
-        trained = ", ".join(rows_of(recipe)) or recipe
+        config = preview_config(default_method_name(recipe))[1]
+        rows = [row for row in setting_rows(config) if not row["setting"].startswith("method.")]
+        trained = ", ".join(methods_of_recipe(recipe)) or recipe
         lines += ["", f"## {recipe}", "", f"`postgrad train NAME` with one of: {trained}.", "",
                   *markdown(["setting", "default", "what it is", "when to change it"],
                             [[f"`{r['setting']}`", format_setting(r), r["about"], r["when"]] for r in rows])]
@@ -46,8 +51,8 @@ def settings_page() -> str:
 
 
 def constants_part() -> list[str]:
-    from postgrad.recipes.explained import index
-    rows = [row for row in index() if row["setting"].startswith("method.")]
+    from postgrad.recipes.explained import settings_index
+    rows = [row for row in settings_index() if row["setting"].startswith("method.")]
 
     def defaults(row: Mapping[str, Any]) -> str:
         return ", ".join(f"{name} {setting_text(value)}" for name, value in row["defaults"].items())
@@ -120,5 +125,5 @@ def pages() -> dict[str, str]:
 
 
 def index_text() -> str:
-    from postgrad.recipes.explained import as_json, index
-    return as_json(index())
+    from postgrad.recipes.explained import as_json, settings_index
+    return as_json(settings_index())

@@ -21,7 +21,7 @@ class RLAIFOptions(RLAIFConfig, CommandOptions):
 def run_rlaif(options: RLAIFOptions) -> None:
     from postgrad.recipes import rlaif
     folder = Path(options.out)
-    summary = rlaif.run(options_from(RLAIFConfig, options), folder,
+    summary = rlaif.run_rlaif(options_from(RLAIFConfig, options), folder,
                         track=progress_tracker(f"{options.model} on {options.task}", options.json))
     if options.json:
         return print_json(summary)

@@ -71,7 +71,7 @@ def summaries_in(folder: Path) -> Iterator[dict[str, Any]]:
 
 def run_lines(summaries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """A row of the table for every run, and one for the name of a pipeline."""
-    from postgrad.runs.display import figure, when
+    from postgrad.runs.display import figure, time_ago
     above = None
     for row in summaries:
         if row["pipeline"] not in (None, above):
@@ -83,13 +83,13 @@ def run_lines(summaries: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
                "task": row.get("task"), "state": row["state"],
                "steps": f"{row['step']}/{row['steps']}" if row.get("steps") else None,
                "latest": f"{row['series_name']} {figure(series[-1])}" if series else None,
-               "pass@1": row.get("pass@1"), "started": when(row["created"])}
+               "pass@1": row.get("pass@1"), "started": time_ago(row["created"])}
 
 
 def run_facts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     """One run, a fact a line."""
-    from postgrad.runs.display import duration, figure, when
-    facts = {**summary, "created": when(summary["created"]), "updated": when(summary["updated"]),
+    from postgrad.runs.display import duration, figure, time_ago
+    facts = {**summary, "created": time_ago(summary["created"]), "updated": time_ago(summary["updated"]),
              "seconds": duration(summary["seconds"])}
     return [{"": "time in steps" if name == "seconds" else name, "value": figure(value)}
             for name, value in facts.items()

@@ -49,10 +49,10 @@ def stage_settings(pipeline: Pipeline, texts: Sequence[str]) -> dict[str, object
 
 def print_settings(spec: str, texts: Sequence[str], task: str | None, as_json: bool) -> int:
     """The settings of a run that is not started: a table, or a list of objects."""
-    from postgrad.recipes.defaults import fitted_or_open
-    from postgrad.recipes.explained import preview, settings_of
-    _, config = preview(spec, settings_from_text(spec, texts), task)
-    rows, chosen = settings_of(config), fitted_or_open(config)[1]
+    from postgrad.recipes.defaults import try_fill_defaults
+    from postgrad.recipes.explained import preview_config, setting_rows
+    _, config = preview_config(spec, settings_from_text(spec, texts), task)
+    rows, chosen = setting_rows(config), try_fill_defaults(config)[1]
     if as_json:
         print_json(rows)
         return 0

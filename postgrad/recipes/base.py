@@ -18,7 +18,8 @@ from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.recipes.registry import recipe_for
 from postgrad.records import Prompt, Reward
-from postgrad.resolve.models import ModelSource
+from postgrad.resolve.models import Model, ModelSource
+from postgrad.resolve.tasks import task_label
 from postgrad.rewards.base import check_verifier
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, Settings, setting
@@ -74,10 +75,65 @@ TASK = ("the task: a name, a file, or in Python a Task or rows",
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(Settings):
+class RunInputs:
+    """What a run reads besides its model: if one of them changes, going on would not be the same run."""
+
+    task: object = None
+    data: object = None
+    reward: object = None
+    teacher: Model | str | None = None
+    method_file: str | None = None
+    agent_files: tuple[str, ...] = ()
+    rates: str | None = None
+
+
+class TrainConfig(Settings):
+    """What the config of every run has. (No dataclass of its own: the fields are the recipes'.)"""
+
+    recipe: ClassVar[str]
+    steps: int | None
+    optim: OptimSettings
+    save_every: int | None
+    seed: int
+    device: str
+
+    @property
+    def source_model(self) -> str | None:
+        """The model to start from; None for a recipe that makes its own (pretraining)."""
+        return None
+
+    @property
+    def inputs(self) -> RunInputs:
+        return RunInputs()
+
+    def facts(self) -> dict[str, object]:
+        """What run.json says of the config."""
+        return {}
+
+
+class ModelDefaults(Settings):
+    """A config whose open settings are filled in by the size of its model (recipes/defaults.py).
+
+    reply_group: the group of settings with the limit of a reply, where there is one.
+    """
+
+    recipe: ClassVar[str]
+    reply_group: ClassVar[str] = ""
+    model: str
+    optim: OptimSettings
+    device: str
+
+    @property
+    def reply_limit(self) -> int | None:
+        """The most tokens of a reply that the config names."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(TrainConfig, ModelDefaults):
     """The settings that all recipes have. Every recipe gives `method`, `steps` and `optim` values of its own.
 
-    recipe: the name of the recipe; which rows it trains follows from what they learn from (`recipe_for`).
+    recipe: the name of the recipe; which methods it trains follows from what they learn from (`recipe_for`).
     """
 
     recipe: ClassVar[str]
@@ -93,8 +149,20 @@ class RunConfig(Settings):
 
     @property
     def row(self) -> Method:
-        """The row that is trained: the method's, with what other settings say of its constants."""
+        """The method that is trained, with the constants that other settings name."""
         return self.method
+
+    @property
+    def source_model(self) -> str | None:
+        return self.model
+
+    @property
+    def inputs(self) -> RunInputs:
+        return RunInputs(task=self.task, method_file=self.method.file)
+
+    def facts(self) -> dict[str, object]:
+        return {"model": task_label(self.model), "task": None if self.task is None else task_label(self.task),
+                "method": self.method.name, "row": methods.describe_row(self.row)}
 
     def __post_init__(self):
         super().__post_init__()
@@ -103,27 +171,26 @@ class RunConfig(Settings):
                              f"{self.method.source}, write `postgrad train {self.method.name}`.")
 
 
-def no_adapter(config) -> None:
+def refuse_adapter(config) -> None:
     """Of a recipe that trains all weights."""
     if config.optim.adapter.lora:
         raise ValueError("this recipe trains all weights: leave lora out.")
 
 
-def one_source(config) -> None:
+def check_one_source(config) -> None:
     if (config.task is None) == (config.data is None):
         raise ValueError(f"{config.method.name} needs either task=NAME (its own data) or data=FILE.jsonl "
                          "(yours), not both.")
 
 
 @dataclass
-class Parts:
-    """A run, taken apart: what `train` needs, and how to examine the policy.
+class TrainingSetup:
+    """Everything that `train` needs, and how the policy is evaluated.
 
-    examine: None where this recipe has nothing to examine.
-    notes: what is worth saying of its data before it begins; kept in the run's events.
-    data: what was counted in them (recipes/counts.py); kept in run.json.
-    hooks: told of each step before it is examined and saved.
-    panel: what puts an entry in the ledger at each examination; None where no panel was named.
+    evaluate(step) -> figures; None where this recipe evaluates nothing.
+    notes: on the data; saved as events. data: its counts (recipes/data_counts.py); saved in run.json.
+    hooks: called after each step, before it is evaluated and saved.
+    panel(folder, step): adds an entry to the ledger at each evaluation.
     """
 
     models: Models
@@ -131,16 +198,16 @@ class Parts:
     batches: BatchSource
     objective: Objective
     optim: Optim
-    examine: Callable[[int], dict] | None = None
-    every: int = 0
-    begins: ModelSource | None = None
+    evaluate: Callable[[int], dict] | None = None
+    evaluate_every: int = 0
+    source: ModelSource | None = None
     notes: tuple[str, ...] = ()
     data: Mapping[str, int] = field(default_factory=dict)
     hooks: tuple[Callable[[StepInfo], None], ...] = ()
     panel: Callable[[Path, int], None] | None = None
 
 
-def prove(task: Task, split: str = "train", count: int = 8) -> None:
+def check_task(task: Task, split: str = "train", count: int = 8) -> None:
     """The verifier pays its own gold and not garbage; before any training."""
     if task.gold is not None and task.verify is not None and task.play is None:
         check_verifier(task.verify, [(p, task.gold(p)) for p in task.prompts(split, count, 0)],
@@ -149,7 +216,8 @@ def prove(task: Task, split: str = "train", count: int = 8) -> None:
         prove_play(task, task.prompts(split, count, 0))
 
 
-def fitting(sampler: LocalSampler, prompts: list[Prompt], settings: Sampling, truncate: str) -> list[Prompt]:
+def prompts_that_fit(sampler: LocalSampler, prompts: list[Prompt], settings: Sampling,
+                     truncate: str) -> list[Prompt]:
     """The prompts that fit the model with their replies. truncate: refuse, where one does not, or drop."""
     kept = [p for p in prompts if sampler.fits(p, settings)] if truncate == "drop" else []
     if not kept:
@@ -160,7 +228,8 @@ def fitting(sampler: LocalSampler, prompts: list[Prompt], settings: Sampling, tr
 FOLLOWED = 4  # held-out problems whose replies are logged at every examination
 
 
-def examiner(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int, max_new_tokens: int = 64,
+def policy_evaluator(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int,
+                     max_new_tokens: int = 64,
              reward: Reward | None = None, truncate: str = "refuse", turns: int | None = None,
              **measures) -> Callable[[int], dict]:
     """The same held-out problems at every examination, with samples drawn anew. judge:
@@ -169,7 +238,7 @@ def examiner(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int, m
     prompts = evaluation.asked(task, seed)
     sampler = sampler_for(task, LocalSampler(model, chat), turns)
     settings = Sampling(max_new_tokens=evaluation.max_new_tokens or max_new_tokens)
-    prompts = fitting(sampler, prompts, settings, truncate)
+    prompts = prompts_that_fit(sampler, prompts, settings, truncate)
     return lambda step: evaluate_task(task, sampler, prompts, samples=evaluation.samples, settings=settings,
                                  seed=seed_of(seed, "evaluation", step), greedy=False, reward=reward,
                                  measures=measures, kept=FOLLOWED)

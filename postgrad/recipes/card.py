@@ -10,7 +10,7 @@ from postgrad.resolve.models import run_named
 from postgrad.runs import Run
 
 
-def card(name: str, *, adapter: bool = False) -> str | None:
+def model_card(name: str, *, adapter: bool = False) -> str | None:
     """The card of the model that RUN or RUN@STEP opens; None where the name is no run's, or that of a run's
     start."""
     found = run_named(name)
@@ -20,7 +20,7 @@ def card(name: str, *, adapter: bool = False) -> str | None:
     step = int(found[1] or run.latest().name)
     facts = facts_of(run, step) | {"library_name": "peft" if adapter else "transformers"}
     front = "\n".join(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in facts.items())
-    return f"---\n{front}\n---\n\n{body(run, facts)}"
+    return f"---\n{front}\n---\n\n{card_text(run, facts)}"
 
 
 def facts_of(run: Run, step: int) -> dict:
@@ -29,8 +29,8 @@ def facts_of(run: Run, step: int) -> dict:
     row, method = info.get("row") or {}, info.get("method") or info["recipe"]
     model, asked = info.get("model"), info.get("task") or kept_name(run.config.get("data"))
     said = [e for e in run.rows("evals")[0] if e["step"] <= step]
-    return {"base_model": model if on_hub(str(model)) else short(model), "tags": ["postgrad", method],
-            "method": method, "constants": row.get("constants", {}), "task": short(asked),
+    return {"base_model": model if on_hub(str(model)) else last_part(model), "tags": ["postgrad", method],
+            "method": method, "constants": row.get("constants", {}), "task": last_part(asked),
             "reward": kept_name(run.config.get("reward")), "steps": step, "seed": info.get("seed"),
             "examination": figures_of(said[-1]) if said else None}
 
@@ -40,16 +40,16 @@ def figures_of(row: dict) -> dict:
     return {k: v for k, v in row.items() if k not in ("seconds", "answers")}
 
 
-def short(name: object) -> object:
+def last_part(name: object) -> object:
     return Path(name).name if isinstance(name, str) else name
 
 
 def kept_name(value: object) -> object:
     """A value of a saved config as its name: what was handed in has one in its record."""
-    return short(value.get("name") if isinstance(value, dict) else value)
+    return last_part(value.get("name") if isinstance(value, dict) else value)
 
 
-def body(run: Run, facts: dict) -> str:
+def card_text(run: Run, facts: dict) -> str:
     row = run.info.get("row") or {}
     paper = f" ({row['paper']})" if row.get("paper") else ""
     lines = [f"# {run.folder.name}", "",

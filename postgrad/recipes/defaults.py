@@ -31,7 +31,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 
@@ -39,10 +39,11 @@ from postgrad.data.tasks import Task
 from postgrad.models.cuda_graphs import MOST
 from postgrad.models.families import Config, read_config_json
 from postgrad.models.weights import list_weights
-from postgrad.recipes.base import RunConfig
+from postgrad.recipes.base import ModelDefaults, RunConfig
 from postgrad.resolve.models import open_folder, read_config
 from postgrad.resolve.tasks import open_task
 from postgrad.system.settings import replace_settings
+from postgrad.training.batches import Rollouts
 from postgrad.training.memory import Memory, Setup, beside, cache, estimate, parameters
 
 EMBEDDED, TALKATIVE, LARGE = 2e6, 5e7, 1e9  # parameters
@@ -60,7 +61,10 @@ TO_BE_NAMED = "to be named"  # stands where a task has to be said before a run c
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 
 
-class Size(NamedTuple):
+Choose = Callable[[str, object, str], None]  # setting, value, why
+
+
+class ModelSize(NamedTuple):
     """What the rules ask of a model. shape: None of an architecture that runs through transformers."""
 
     parameters: float
@@ -68,7 +72,7 @@ class Size(NamedTuple):
     shape: Config | None = None
 
 
-def size_of(model: str | Path) -> Size:
+def model_size(model: str | Path) -> ModelSize:
     """By its config.json, all that is fetched of a hub id; of other architectures by the weights' headers."""
     try:
         shape = read_config(model)
@@ -77,14 +81,14 @@ def size_of(model: str | Path) -> Size:
         listed = list_weights(folder)
         raw = read_config_json(folder / "config.json")
         ends = (raw.get(name) for name in POSITIONS)
-        return Size(sum(math.prod(stored.shape) for stored in listed.values()),
+        return ModelSize(sum(math.prod(stored.shape) for stored in listed.values()),
                     next((n for n in ends if isinstance(n, int) and n > 0), math.inf))
-    return Size(parameters(shape), shape.max_position_embeddings, shape)
+    return ModelSize(parameters(shape), shape.max_position_embeddings, shape)
 
 
 # the rules
 
-def rate(recipe: str, size: float, adapter: bool = False, imitates: bool = False,
+def default_rate(recipe: str, size: float, adapter: bool = False, imitates: bool = False,
          several: bool = False) -> float:
     """rate("rollouts", 135e6) -> 1.5e-05, to two digits. imitates: the row learns texts, in any recipe.
     several: it makes more than one update of a collection."""
@@ -113,7 +117,7 @@ def pass_tokens(peak: Callable[[int], float], gpu_memory: float) -> int:
     return next((tokens for tokens in PASSES if peak(tokens) <= (1 - FREE) * gpu_memory), PASSES[-1])
 
 
-def tokens_for(task: Task, model) -> int:
+def reply_tokens_for(task: Task, model) -> int:
     """The most tokens of a reply of an opened model: for measuring, where none was named."""
     size = sum(p.numel() for p in model.parameters())
     return reply_tokens(task.tokens, size, model.config.max_position_embeddings)
@@ -121,30 +125,30 @@ def tokens_for(task: Task, model) -> int:
 
 # a config
 
-def needs(config, shape: Config) -> Memory:
-    """What a run asks of its device: a pass as full as it may be, and the cache of all its replies."""
-    method = config.row if isinstance(config, RunConfig) else config.method
+def memory_needs(config: RunConfig, shape: Config) -> Memory:
+    """The memory of a run: a pass as full as it may be, and the KV cache of all its replies."""
+    method = config.row
     optim, on_gpu = config.optim, config.device.startswith("cuda")
     half = on_gpu and optim.precision != "fp32"
     tokens = max(1, optim.per_pass(on_gpu) // (2 if method.source.endswith("pairs") else 1))
     bits = optim.adapter.bits if half or optim.adapter.bits == 4 else 32
     setup = Setup(lora=optim.adapter.lora or 0, bits=bits, single=not half, tokens=tokens, on_gpu=on_gpu,
                   compiled=optim.compile is not False, graphs=MOST, recompute=optim.recompute,
-                  reward_model=bool(getattr(config, "reward", None)), teacher=teacher_shape(config))
+                  reward_model=bool(config.inputs.reward), teacher=teacher_shape(config))
     made = estimate(shape, method, setup)
     if not made.cache:
         return made
-    r = config.rollouts
+    r: Rollouts = getattr(config, config.reply_group)
     rows = min(r.max_concurrent, r.prompts_per_step * r.group_size)
     writing = replace(setup, tokens=r.budget, samples=rows)
     return replace(made, cache=cache(shape, writing) + beside(shape, writing), release=r.release)
 
 
-def teacher_shape(config) -> Config | None:
-    """Of a teacher that is named; None where there is none, or its architecture runs through transformers."""
-    if (named := getattr(config, "teacher", None)) is None:
+def teacher_shape(config: RunConfig) -> Config | None:
+    """The shape of the teacher; None where there is none, or its architecture runs through transformers."""
+    if (teacher := config.inputs.teacher) is None:
         return None
-    shape = size_of(named).shape if isinstance(named, str) else named.net.config
+    shape = model_size(teacher).shape if isinstance(teacher, str) else teacher.net.config
     return shape if isinstance(shape, Config) else None
 
 
@@ -173,7 +177,7 @@ class ChosenDefaults(NamedTuple):
         return f"{self.model} has {self.size} parameters: {words}" if words else ""
 
 
-def fitted(config, origin: Path | None = None, gpu_memory: float | None = None) -> tuple:
+def fill_defaults(config, origin: Path | None = None, gpu_memory: float | None = None) -> tuple:
     """(the config with its model-dependent defaults filled in, a sentence on them, or "")."""
     config, chosen = choose_defaults(config, origin, gpu_memory)
     return config, chosen.sentence()
@@ -184,9 +188,9 @@ def choose_defaults(config, origin: Path | None = None, gpu_memory: float | None
 
     origin: the folder of a model that has no name of its own. gpu_memory: in bytes; else it is asked for.
     """
-    if not hasattr(config, "model") or not hasattr(config, "optim") or not is_open(config):
+    if not isinstance(config, ModelDefaults) or not has_open_defaults(config):
         return config, ChosenDefaults()
-    size = size_of(origin or config.model)
+    size = model_size(origin or config.model)
     gpu_memory = gpu_bytes(config.device) if gpu_memory is None else gpu_memory
     chosen: list[DefaultChoice] = []
 
@@ -200,55 +204,60 @@ def choose_defaults(config, origin: Path | None = None, gpu_memory: float | None
     choose_weights(config, size, gpu_memory, choose)
     if config.optim.lr is None:
         adapted = bool(config.optim.adapter.lora)
-        several = updates_of(config) > 1
-        chosen_rate = rate(config.recipe, size.parameters, adapted, imitates(config), several)
+        several = updates_per_collection(config) > 1
+        chosen_rate = default_rate(config.recipe, size.parameters, adapted, is_supervised(config), several)
         choose("optim.lr", chosen_rate, "by the size, a third for several updates" if several else
                "by the size")
     model = origin.name if origin else config.model
-    return config, ChosenDefaults(model, counted(size.parameters), tuple(chosen))
+    return config, ChosenDefaults(model, parameter_text(size.parameters), tuple(chosen))
 
 
-def fitted_or_open(config) -> tuple:
+def try_fill_defaults(config) -> tuple:
     """As `fitted`; where that cannot be known yet (no model, no task there), the config as it is, and why."""
     try:
-        return fitted(config)
+        return fill_defaults(config)
     except (ValueError, OSError) as fault:
         return config, f"what is open (none) is chosen when the run starts: {fault}"
 
 
-def is_open(config) -> bool:
-    """Whether a config leaves anything to be chosen."""
-    optim, groups = config.optim, [getattr(config, name, None) for name in ("rollouts", "replies")]
-    replies = any(getattr(group, "max_new_tokens", 0) is None for group in groups)
-    open_length = config.recipe == "rollouts" and None in (config.steps, config.save_every,
-                                                           config.evaluation.every)
-    return optim.lr is None or optim.adapter.lora is None or replies or open_length or examines(config)
+def has_open_defaults(config: ModelDefaults) -> bool:
+    optim = config.optim
+    replies = bool(config.reply_group) and config.reply_limit is None
+    length = is_rollout_run(config) and None in (config.steps, config.save_every, config.evaluation.every)
+    return optim.lr is None or optim.adapter.lora is None or replies or length or evaluates_replies(config)
 
 
-def examines(config) -> bool:
-    """Whether replies are sampled for examinations whose length is open."""
-    look = getattr(config, "evaluation", None)
-    sampling = getattr(config, "recipe", "") in ("sft", "preference", "rollouts") and config.task is not None
-    return sampling and look.every != 0 and look.max_new_tokens is None
+def is_rollout_run(config: ModelDefaults) -> TypeGuard[RunConfig]:
+    return isinstance(config, RunConfig) and config.recipe == "rollouts"
 
 
-def imitates(config) -> bool:
-    return getattr(getattr(config, "method", None), "kind", "") == "supervised"
+def evaluates_replies(config: ModelDefaults) -> TypeGuard[RunConfig]:
+    """Whether evaluations sample replies whose limit is open."""
+    return (isinstance(config, RunConfig) and config.recipe in ("sft", "preference", "rollouts")
+            and config.task is not None and config.evaluation.every != 0
+            and config.evaluation.max_new_tokens is None)
 
 
-def updates_of(config) -> int:
-    """Optimizer steps that a collection of the run serves; 1 where it collects nothing."""
-    return config.row.updates(config.rollouts.prompts_per_step) if config.recipe == "rollouts" else 1
+def is_supervised(config: ModelDefaults) -> bool:
+    return isinstance(config, RunConfig) and config.method.kind == "supervised"
 
 
-def choose_length(config, choose: Callable) -> None:
-    """Steps, and how many lie between two examinations and two checkpoints; said where they are not one for
-    each collection."""
-    if config.recipe != "rollouts":
+def updates_per_collection(config: ModelDefaults) -> int:
+    """Optimizer steps on one collection of rollouts; 1 for a recipe that collects none."""
+    if not is_rollout_run(config):
+        return 1
+    rollouts: Rollouts = getattr(config, config.reply_group)
+    return config.row.updates(rollouts.prompts_per_step)
+
+
+def choose_length(config: ModelDefaults, choose: Choose) -> None:
+    """Steps, and the steps between two evaluations and two checkpoints."""
+    if not is_rollout_run(config):
         return
-    updates = updates_of(config)
+    updates = updates_per_collection(config)
     if config.steps is None:
-        count = config.rollouts.collections
+        rollouts: Rollouts = getattr(config, config.reply_group)
+        count = rollouts.collections
         choose("steps", count * updates, f"{updates} of each of {count} collections" if updates > 1 else "")
     if config.evaluation.every is None:
         choose("evaluation.every", TEN * updates, "")
@@ -256,50 +265,52 @@ def choose_length(config, choose: Callable) -> None:
         choose("save_every", TEN * updates, "")
 
 
-def choose_replies(config, size: Size, choose: Callable) -> None:
-    """The tokens of a reply, in rollouts, labelled replies and examinations."""
-    group = next((name for name in ("rollouts", "replies") if hasattr(config, name)), "")
-    named = getattr(config, group).max_new_tokens if group else None
-    asked = named is None and (group or examines(config))
-    said = tokens_of(config) if asked else None
-    tokens = named or reply_tokens(said, size.parameters, size.positions)
-    why = "as in the rollouts" if named else "as the task says" if said else "by the size"
-    if group and named is None:
-        choose(f"{group}.max_new_tokens", tokens, why)
-    if examines(config):
+def choose_replies(config: ModelDefaults, size: ModelSize, choose: Choose) -> None:
+    """The most tokens of a reply: in rollouts, labelled replies and evaluations."""
+    named = config.reply_limit
+    asked = named is None and (config.reply_group or evaluates_replies(config))
+    by_task = task_reply_tokens(config) if asked else None
+    tokens = named or reply_tokens(by_task, size.parameters, size.positions)
+    why = "as in the rollouts" if named else "as the task says" if by_task else "by the size"
+    if config.reply_group and named is None:
+        choose(f"{config.reply_group}.max_new_tokens", tokens, why)
+    if evaluates_replies(config):
         choose("evaluation.max_new_tokens", tokens, why)
 
 
-def tokens_of(config) -> int | None:
-    """What the task of a config says of its replies; None where it is still to be named, or is rows."""
-    task = config.task
+def task_reply_tokens(config: ModelDefaults) -> int | None:
+    """The tokens of a reply that the config's task states; None where it is still to be named, or is rows."""
+    task = config.task if isinstance(config, RunConfig) else None
     if not isinstance(task, str | Path | Task) or task == TO_BE_NAMED or str(task).endswith(".jsonl"):
         return None
     return open_task(task).tokens
 
 
-def choose_weights(config, size: Size, gpu_memory: float | None, choose: Callable) -> None:
+def choose_weights(config: ModelDefaults, size: ModelSize, gpu_memory: float | None, choose: Choose) -> None:
     """Adapter or all weights, and on a GPU the tokens of a pass."""
-    known = gpu_memory is not None and size.shape is not None and hasattr(config, "method")
+    run, shape = config if isinstance(config, RunConfig) else None, size.shape
 
     def peak(tokens: int, rank: int) -> float:
+        assert run is not None and shape is not None
         adapter = replace(config.optim.adapter, lora=rank)
         optim = replace(config.optim, tokens_per_pass=tokens, adapter=adapter)
-        return needs(replace(config, optim=optim), size.shape).peak
+        return memory_needs(replace(run, optim=optim), shape).peak
 
+    known = run is not None and shape is not None
     rank = config.optim.adapter.lora
     if rank is None:
-        fits = not known or peak(PASSES[-1], 0) <= (1 - FREE) * gpu_memory
+        fits = gpu_memory is None or not known or peak(PASSES[-1], 0) <= (1 - FREE) * gpu_memory
         rank = adapter_rank(config.recipe, size.parameters, fits)
-        large = f"above {counted(LARGE)}" if size.parameters > LARGE else "all weights do not fit the GPU"
+        large = (f"above {parameter_text(LARGE)}" if size.parameters > LARGE else
+                 "all weights do not fit the GPU")
         choose("optim.adapter.lora", rank, large if rank else "all weights")
-    if known and config.optim.tokens_per_pass is None:
+    if gpu_memory is not None and known and config.optim.tokens_per_pass is None:
         tokens = pass_tokens(lambda tokens: peak(tokens, rank), gpu_memory)
         if tokens != PASSES[0]:
             choose("optim.tokens_per_pass", tokens, "by the GPU's memory")
 
 
-def counted(size: float) -> str:
+def parameter_text(size: float) -> str:
     """1967808 -> "2M", 1.2e9 -> "1.2B"."""
     millions = size / 1e6
     if size >= 1e9:
@@ -307,9 +318,9 @@ def counted(size: float) -> str:
     return f"{millions:.2g}M" if millions < 10 else f"{millions:.0f}M"
 
 
-def fits(build: Callable) -> Callable:
+def with_defaults(build: Callable) -> Callable:
     """Of a recipe's build: what the config leaves open is chosen, where it was not before."""
     @wraps(build)
     def built(config, begins):
-        return build(fitted(config, begins.origin)[0], begins)
+        return build(fill_defaults(config, begins.origin)[0], begins)
     return built

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from postgrad import methods
 from postgrad.data.tasks import Task
 from postgrad.methods import Method
-from postgrad.recipes.defaults import TO_BE_NAMED, fitted_or_open
+from postgrad.recipes.base import ModelDefaults, TrainConfig
+from postgrad.recipes.defaults import TO_BE_NAMED, try_fill_defaults
 from postgrad.recipes.registry import (
     PIPELINES,
     RECIPES,
@@ -23,7 +24,7 @@ from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.system.settings import Configurable, describe_settings, flat_settings
 
 
-def preview(spec: str, settings: Mapping[str, object] | None = None, task: str | None = None):
+def preview_config(spec: str, settings: Mapping[str, object] | None = None, task: str | None = None):
     """As `config_for`, where no task need be named yet: preview("grpo") -> ("rollouts", config)"""
     name, setting = split_spec(spec)
     recipe, _ = recipe_named(name)
@@ -37,8 +38,8 @@ def preview(spec: str, settings: Mapping[str, object] | None = None, task: str |
 def open_values(config) -> dict[str, object]:
     """What stands where a config leaves a value open for good: the row's, or a rule's. {"kl.coef": 0.04}"""
     out: dict[str, object] = {}
-    if hasattr(config, "optim"):
-        on_gpu = getattr(config, "device", "cpu").startswith("cuda")
+    if isinstance(config, TrainConfig | ModelDefaults):
+        on_gpu = config.device.startswith("cuda")
         out["optim.tokens_per_pass"] = config.optim.per_pass(on_gpu)
         if rank := config.optim.adapter.lora:
             out["optim.adapter.alpha"] = 2.0 * rank
@@ -62,12 +63,12 @@ def plain_value(value: object) -> object:
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
-def settings_of(config) -> list[dict]:
+def setting_rows(config) -> list[dict]:
     """A config, a row for each setting: {"setting", "value", "open", "about", "when"}.
 
     Where a value is left open, `value` is what stands for it, and `open` is true.
     """
-    chosen, _ = fitted_or_open(config)
+    chosen, _ = try_fill_defaults(config)
     stands = {key: value for key, value in flat_settings(chosen).items() if value is not None}
     stands |= open_values(chosen)
     rows = []
@@ -78,7 +79,7 @@ def settings_of(config) -> list[dict]:
     return rows
 
 
-def index() -> list[dict]:
+def settings_index() -> list[dict]:
     """Every setting of every recipe and pipeline, and every constant of every row, with its defaults:
     {"setting": "rollouts.group_size", "about", "when", "defaults": {"rollouts": 8, "overoptimise": 8}}
 
@@ -91,8 +92,8 @@ def index() -> list[dict]:
         entry["defaults"][home] = value
 
     for recipe in RECIPES | PIPELINES:
-        config = preview(first_row(recipe))[1]
-        for row in settings_of(config):
+        config = preview_config(default_method_name(recipe))[1]
+        for row in setting_rows(config):
             if not row["setting"].startswith("method."):
                 add(row["setting"], row["about"], row["when"], recipe, row["value"])
     for row in methods.METHODS.values():
@@ -108,14 +109,14 @@ def index() -> list[dict]:
     return list(found.values())
 
 
-def first_row(recipe: str) -> str:
+def default_method_name(recipe: str) -> str:
     """What `postgrad train` calls a recipe by: the row that is its default, or its own name."""
     if recipe in PIPELINES or recipe == "pretrain":
         return recipe
     return config_class(recipe).__dataclass_fields__["method"].default.name
 
 
-def rows_of(recipe: str) -> list[str]:
+def methods_of_recipe(recipe: str) -> list[str]:
     """The rows of the table that a recipe trains."""
     return [row.name for row in methods.METHODS.values() if recipe_for(row) == recipe]
 

@@ -15,7 +15,7 @@ import torch
 from postgrad.models import load_model, load_scalar, save_model
 from postgrad.models.load import is_scalar_model, model_files
 from postgrad.models.peft import copy_adapter, is_adapter
-from postgrad.recipes.card import card
+from postgrad.recipes.card import model_card
 from postgrad.resolve.models import open_chat, open_folder
 from postgrad.runs.disk import refuse_if_unwritable
 from postgrad.system.files import atomic_folder
@@ -23,7 +23,7 @@ from postgrad.system.files import atomic_folder
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def export(name: str, out: Path, *, adapter: bool = False, dtype: str | None = None) -> dict:
+def export_model(name: str, out: Path, *, adapter: bool = False, dtype: str | None = None) -> dict:
     """The folder appears whole or not at all. dtype None: as the weights are stored. -> what was written."""
     if out.exists():
         raise ValueError(f"{out} exists already: name another folder with --out, or remove it.")
@@ -37,7 +37,7 @@ def export(name: str, out: Path, *, adapter: bool = False, dtype: str | None = N
             load = load_scalar if scalar else load_model
             save_model(load(folder, dtype=kind), made)
             open_chat(folder).save(made)
-        if (about := card(name, adapter=adapter)) is not None:
+        if (about := model_card(name, adapter=adapter)) is not None:
             (made / "README.md").write_text(about, "utf-8")
     files = sorted(path.name for path in out.iterdir())
     return {"model": str(name), "from": str(folder), "folder": str(out), "adapter": adapter, "scores": scalar,

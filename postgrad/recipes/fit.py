@@ -13,7 +13,7 @@ from pathlib import Path
 from postgrad import methods
 from postgrad.data.tasks import Task
 from postgrad.methods import Method
-from postgrad.recipes.defaults import fitted
+from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.registry import config_class, make_config, recipe_for
 from postgrad.recipes.running import check_place, finished, resume_saved, start_run
 from postgrad.resolve.models import Model, open_named_model
@@ -103,7 +103,7 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     name = str(folder / "start") if isinstance(model, Model) else str(as_given("model", model))
     config = make_config(row.name, recipe, "", {**settings, **given, "model": name, "method": row})
     with _origin(model, folder) as origin:
-        config, chosen = fitted(config, origin)
+        config, chosen = fill_defaults(config, origin)
         shown = [Display(row.name, config.steps, intro=chosen)] if display else []
         start_run(config, folder, trackers=[*shown, *followers], origin=origin,
                   command=f"postgrad.fit({name!r}, {row.name!r}, ...)")

@@ -7,7 +7,7 @@ from functools import partial
 
 from postgrad.models import is_adapted
 from postgrad.models.checkpoint import checkpoint_bytes, copy_state, send_shards, state_writer
-from postgrad.recipes.base import Parts
+from postgrad.recipes.base import TrainingSetup
 from postgrad.recipes.logged import sample_rows
 from postgrad.records import Scored
 from postgrad.resolve.models import base_name
@@ -22,46 +22,46 @@ from postgrad.training.oom import oom_phase
 Hook = Callable[[StepInfo], None]
 
 
-def evaluate_policy(run: RunTrackers, parts: Parts, step: int) -> None:
+def evaluate_policy(run: RunTrackers, setup: TrainingSetup, step: int) -> None:
     """Evaluates the policy, logs the figures and adds an entry to the ledger, where there is a panel."""
-    assert parts.examine is not None
-    with oom_phase("sampling"), unshard(parts.models):
-        run.log_eval(step, parts.examine(step))
-        if parts.panel:
-            parts.panel(run.run.folder, step)
+    assert setup.evaluate is not None
+    with oom_phase("sampling"), unshard(setup.models):
+        run.log_eval(step, setup.evaluate(step))
+        if setup.panel:
+            setup.panel(run.run.folder, step)
 
 
-def writer_hooks(run: RunTrackers, parts: Parts, config, stop: Callable, saves: Saves,
+def writer_hooks(run: RunTrackers, setup: TrainingSetup, config, stop: Callable, saves: Saves,
                  log: SampleLog) -> list[Hook]:
     """Hooks of the rank that writes the run."""
 
     def samples(now: StepInfo) -> None:
         if now.batch.scored:
             run.log_samples(now.step, lambda: [tracked_sample(s) for s in now.batch.scored])
-            log.later(now.step, partial(sample_rows, now, parts))
+            log.later(now.step, partial(sample_rows, now, setup))
             if config.optim.divides:  # the other ranks ask now
                 log.ask()
 
     def evaluation(now: StepInfo) -> None:
-        if evaluates_after(now.step, parts, config):
-            evaluate_policy(run, parts, now.step)
+        if evaluates_after(now.step, setup, config):
+            evaluate_policy(run, setup, now.step)
 
     def save(now: StepInfo) -> None:
         asked = asked_to_stop(stop)
         if saves_after(now.step, config, asked):
             log.wait()
-            state = state_of(parts.models, parts.optim, parts.batches)
-            policy = parts.models.policy
-            under = base_name(parts.begins) if parts.begins and is_adapted(policy) else ""
+            state = state_of(setup.models, setup.optim, setup.batches)
+            policy = setup.models.policy
+            under = base_name(setup.source) if setup.source and is_adapted(policy) else ""
             keep, save = (state_writer, saves.now) if config.optim.divides else (copy_state, saves.start)
-            save(now.step, keep(state, policy=policy, chat=parts.chat, base=under),
+            save(now.step, keep(state, policy=policy, chat=setup.chat, base=under),
                  checkpoint_bytes(state, policy))
         if asked:
             saves.wait()
         saves.check()
         end_if(asked)
 
-    return [samples, *parts.hooks, evaluation, save]
+    return [samples, *setup.hooks, evaluation, save]
 
 
 def tracked_sample(s: Scored) -> dict[str, object]:
@@ -77,34 +77,35 @@ def saves_after(step: int, config, asked: int | None) -> bool:
     return bool(asked) or step % config.save_every == 0 or step == config.steps
 
 
-def evaluates_after(step: int, parts: Parts, config) -> bool:
-    return bool(parts.examine and parts.every and (step % parts.every == 0 or step == config.steps))
+def evaluates_after(step: int, setup: TrainingSetup, config) -> bool:
+    every = setup.evaluate_every
+    return bool(setup.evaluate and every and (step % every == 0 or step == config.steps))
 
 
-def evaluate_sharded(parts: Parts, step: int) -> None:
+def evaluate_sharded(setup: TrainingSetup, step: int) -> None:
     """Evaluates on a rank that does not write."""
-    assert parts.examine is not None
-    with unshard(parts.models):
-        parts.examine(step)
+    assert setup.evaluate is not None
+    with unshard(setup.models):
+        setup.evaluate(step)
 
 
-def follower_hooks(parts: Parts, config, stop: Callable) -> list[Hook]:
+def follower_hooks(setup: TrainingSetup, config, stop: Callable) -> list[Hook]:
     """Hooks of a rank that does not write: its part of the collectives, where models are sharded."""
     def samples(now: StepInfo) -> None:
         if config.optim.divides and now.batch.scored:
-            sample_rows(now, parts)
+            sample_rows(now, setup)
 
     def evaluation(now: StepInfo) -> None:
-        if config.optim.divides and evaluates_after(now.step, parts, config):
-            evaluate_sharded(parts, now.step)
+        if config.optim.divides and evaluates_after(now.step, setup, config):
+            evaluate_sharded(setup, now.step)
 
     def save(now: StepInfo) -> None:
         asked = asked_to_stop(stop)
         if config.optim.divides and saves_after(now.step, config, asked):
-            send_shards(state_of(parts.models, parts.optim, parts.batches), parts.models.policy)
+            send_shards(state_of(setup.models, setup.optim, setup.batches), setup.models.policy)
         end_if(asked)
 
-    return [*parts.hooks, samples, evaluation, save]
+    return [*setup.hooks, samples, evaluation, save]
 
 
 def asked_to_stop(stop: Callable[[], int | None]) -> int | None:

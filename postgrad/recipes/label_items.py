@@ -6,7 +6,7 @@ from postgrad.data.exchange import draw_items
 from postgrad.data.store import Store
 from postgrad.data.tasks import load_task
 from postgrad.evaluation.progress import Progress, track_replies
-from postgrad.recipes.defaults import tokens_for
+from postgrad.recipes.defaults import reply_tokens_for
 from postgrad.resolve.models import open_writer
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.options import SampleOptions
@@ -18,7 +18,7 @@ def make_label_items(options: SampleOptions, store: str, *, prompts: int, split:
     task = load_task(options.task)
     model, chat = open_writer(options.model, options.device)
     sampler = LocalSampler(model, chat)
-    tokens = tokens_for(task, model) if options.max_new_tokens is None else options.max_new_tokens
+    tokens = reply_tokens_for(task, model) if options.max_new_tokens is None else options.max_new_tokens
     settings = Sampling(max_new_tokens=tokens, temperature=options.temperature)
     asked = task.prompts(split, prompts, options.seed)
     sampler.check(asked, settings)

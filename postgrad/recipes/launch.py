@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from postgrad.recipes.defaults import fitted
+from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.pipelines.stages import StageTrackers, run_pipeline, saved_plan
 from postgrad.recipes.registry import STAGED, config_class, recipe_module
 from postgrad.recipes.running import resume_saved, start_run
@@ -22,7 +22,7 @@ def start_pipeline(recipe: str, config: Settings, folder: Path, *, command: str 
     if processes.started() > 1:
         raise ValueError(f"{recipe} is several trainings and goes on in one process: leave torchrun out, "
                          "or train its stages one by one with `torchrun ... -m postgrad train`.")
-    config, _ = fitted(config)
+    config, _ = fill_defaults(config)
     return run_pipeline(recipe_module(recipe).pipeline(config), folder, stages=stages, command=command,
                      recipe=recipe, config=config)
 

@@ -10,33 +10,33 @@ from torch import Tensor
 
 from postgrad.maths.packing import fetch_async
 from postgrad.models.chat import Chat
-from postgrad.recipes.base import Parts
+from postgrad.recipes.base import TrainingSetup
 from postgrad.records import Batch
 from postgrad.training.batches.checkpointing import pick_rows
 from postgrad.training.loop import StepInfo
 from postgrad.training.stats import Stats
 
 
-def sample_rows(now: StepInfo, parts: Parts) -> Callable[[], Iterator[dict]]:
+def sample_rows(now: StepInfo, setup: TrainingSetup) -> Callable[[], Iterator[dict]]:
     """The rollouts of a step's first groups, with what is known of each token: asked of the models here, and
     made into rows by the call, which another thread may make while the next step is computed."""
     rows, device = first_groups(now.batch), now.batch.mask.device
     # what came from several ranks is in main memory
     columns = {name: [values[i].to(device) for i in rows] for name, values in now.stats.columns.items()}
     columns["mask"] = [now.batch.mask[i] for i in rows]
-    after = logp_after(now, parts, rows) if "logp" in columns else []
+    after = logp_after(now, setup, rows) if "logp" in columns else []
     known = []
     for k, i in enumerate(rows):
         rollout = now.batch.scored[i].rollout
         reply = slice(at := len(rollout.prompt_tokens), at + len(rollout.tokens))
         known.append({name: values[k][reply] for name, values in columns.items()})
         known[k] |= {"moved": after[k][reply] - known[k]["logp"]} if after else {}
-    arrived = fetched_columns(known)
-    return lambda: (sample_row(now.batch, i, found, parts.chat)
+    arrived = fetch_columns(known)
+    return lambda: (sample_row(now.batch, i, found, setup.chat)
                     for i, found in zip(rows, arrived(), strict=True))
 
 
-def fetched_columns(known: list[dict[str, Tensor]]) -> Callable[[], Iterator[dict[str, Tensor]]]:
+def fetch_columns(known: list[dict[str, Tensor]]) -> Callable[[], Iterator[dict[str, Tensor]]]:
     """The columns of some rows, on their way to main memory in one piece."""
     flat = [x.float() for columns in known for x in columns.values()]
     sizes = [len(x) for x in flat]
@@ -54,20 +54,20 @@ def sample_row(batch: Batch, i: int, known: dict[str, Tensor], chat: Chat) -> di
     s = batch.scored[i]
     return {"id": batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
             "tokens": chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens),
-            "columns": {name: rounded(values) for name, values in known.items()},
+            "columns": {name: round_column(values) for name, values in known.items()},
             "prompt_tokens": chat.pieces(s.rollout.prompt_tokens),
             "score": s.verdict.score, "reason": s.verdict.error or s.verdict.reason,
             "parts": dict(s.verdict.parts), "finished": s.rollout.finished, "adv": mean_advantage(known),
-            **({"turns": turns_of(batch, i), "episode": s.rollout.episode} if s.rollout.turns else {})}
+            **({"turns": turn_rows(batch, i), "episode": s.rollout.episode} if s.rollout.turns else {})}
 
 
-def rounded(x: Tensor) -> list[float]:
+def round_column(x: Tensor) -> list[float]:
     """float32 to five places, each as Python's `round` has it: 10^5 times such a number is exact in
     float64."""
     return (torch.round(x.double() * 1e5) / 1e5).tolist()
 
 
-def turns_of(batch: Batch, row: int) -> list[dict]:
+def turn_rows(batch: Batch, row: int) -> list[dict]:
     """The turns of a row, each reply with what it was paid: its turn reward, or on the last of the episode
     the score; None of what was shown and where there is no verdict."""
     s = batch.scored[row]
@@ -92,11 +92,11 @@ def first_groups(batch: Batch, groups: int = 2) -> list[int]:
 
 
 @torch.no_grad()
-def logp_after(now: StepInfo, parts: Parts, rows: list[int]) -> list[torch.Tensor]:  # [T] each
+def logp_after(now: StepInfo, setup: TrainingSetup, rows: list[int]) -> list[torch.Tensor]:  # [T] each
     """What the policy says of the tokens of these rows after the update."""
     stats = Stats()
-    for micro in pick_rows(now.batch, rows).split(parts.optim.tokens_per_pass):
-        stats.add(parts.objective(now.models, micro)[1])
+    for micro in pick_rows(now.batch, rows).split(setup.optim.tokens_per_pass):
+        stats.add(setup.objective(now.models, micro)[1])
     return stats.columns["logp"]
 
 

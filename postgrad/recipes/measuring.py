@@ -20,7 +20,7 @@ from postgrad.evaluation import (
     task_figures,
 )
 from postgrad.evaluation.progress import Progress
-from postgrad.recipes.defaults import tokens_for
+from postgrad.recipes.defaults import reply_tokens_for
 from postgrad.recipes.fit import Source, as_given
 from postgrad.records import Reward
 from postgrad.resolve.models import Model, open_writer
@@ -79,7 +79,7 @@ class Measured:
     def draw(self, model: Model, reward: Reward, greedy: bool):
         """The replies of a model, judged; every problem has to fit the model with its reply."""
         asked = self.max_new_tokens
-        tokens = tokens_for(self.task, model.net) if asked is None else asked
+        tokens = reply_tokens_for(self.task, model.net) if asked is None else asked
         settings = Sampling(max_new_tokens=tokens, temperature=self.temperature)
         sampler = sampler_for(self.task, self.open_sampler(model))
         sampler.check(self.prompts, settings)

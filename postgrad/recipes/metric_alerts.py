@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from postgrad.recipes.base import TrainConfig
 from postgrad.resolve.rewards import parse_reward
 from postgrad.runs.explain import METRICS, Limit
 from postgrad.runs.tracker import RunTrackers, Tracker
@@ -11,10 +12,10 @@ from postgrad.runs.tracker import RunTrackers, Tracker
 KIND = "worry"  # of these events
 
 
-def metric_limits(config) -> dict[str, Limit]:
+def metric_limits(config: TrainConfig) -> dict[str, Limit]:
     """The limits that hold for a run. The KL per reply has one where a model judges: a verifier is not gamed
     so."""
-    learned = parse_reward(getattr(config, "reward", None)).learned
+    learned = parse_reward(config.inputs.reward).learned
     return {name: metric.limit for name, metric in METRICS.items()
             if metric.limit and (name != "kl_reply" or learned)}
 

@@ -22,7 +22,7 @@ TRUNCATE = ("refuse", "drop", "left", "right")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnRows(Settings):
+class RowSettings(Settings):
     """What is done with rows of a file, or rows that were handed in (`data`)."""
 
     skip_bad: bool = setting(False, "rows of `data` that cannot be read are left out and counted, instead of "
@@ -48,10 +48,10 @@ class OwnRows(Settings):
         return "refuse" if self.truncate == "drop" else self.truncate
 
 
-class Reading:
+class RowReader:
     """The rows of a run, as its settings have them read, and what is worth saying of that."""
 
-    def __init__(self, own: OwnRows, data: object):
+    def __init__(self, own: RowSettings, data: object):
         self.own, self.name = own, "the rows" if data is None else source_name(data)
         self.bad = BadRows(skip=own.skip_bad, hint="Mend what is bad, or leave it out with skip_bad=true.")
         self.rows = self.long = 0
@@ -60,7 +60,7 @@ class Reading:
         """Where long rows are to be dropped, those that fit; else all of them."""
         if self.own.truncate != "drop":
             return list(rows)
-        kept = [row for row in rows if longest(row, chat) <= most]
+        kept = [row for row in rows if row_tokens(row, chat) <= most]
         self.rows, self.long = self.rows + len(rows), self.long + len(rows) - len(kept)
         return kept
 
@@ -75,7 +75,7 @@ class Reading:
         return (*self.bad.note(self.name), *dropped, *cut)
 
 
-def longest(row: Pair | Conversation, chat: Chat) -> int:
+def row_tokens(row: Pair | Conversation, chat: Chat) -> int:
     """The tokens of a conversation, or of the longer side of a pair."""
     if isinstance(row, Conversation):
         return len(chat.conversation(row.messages, tools=row.tools)[0])
@@ -83,7 +83,7 @@ def longest(row: Pair | Conversation, chat: Chat) -> int:
 
 
 @torch.no_grad()
-def seen_on(objective: Objective, models: Models, batch: Batch, tokens_per_pass: int) -> Stats:
+def evaluate_objective(objective: Objective, models: Models, batch: Batch, tokens_per_pass: int) -> Stats:
     """What an objective sees of a batch that is not trained on: its loss, and whatever it counts."""
     stats = Stats()
     for micro in batch.split(tokens_per_pass):

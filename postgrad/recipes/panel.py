@@ -13,8 +13,8 @@ from postgrad.evaluation.perplexity import held_out_text, negative_log_likelihoo
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.models.chat import Chat
-from postgrad.recipes.base import Parts, RunConfig
-from postgrad.recipes.defaults import tokens_for
+from postgrad.recipes.base import RunConfig, TrainingSetup
+from postgrad.recipes.defaults import reply_tokens_for
 from postgrad.records import Scored
 from postgrad.resolve.models import open_writer, run_named, runs_in_folder
 from postgrad.resolve.stages import SCORERS, model_stages
@@ -28,7 +28,7 @@ PROBLEMS, SAMPLES = 50, 4
 Figures = dict[str, dict[str, list[float | None]]]
 
 
-def names_in(panel: str) -> list[str]:
+def panel_tasks(panel: str) -> list[str]:
     """The members of a panel: standard, or names with commas between."""
     names = list(STANDARD) if panel == "standard" else [name.strip() for name in panel.split(",")]
     if not all(names) or len(set(names)) < len(names):
@@ -37,8 +37,8 @@ def names_in(panel: str) -> list[str]:
     return names
 
 
-def header(panel: str, problems: int, samples: int, seed: int) -> dict:
-    return {"panel": names_in(panel), "problems": problems, "samples": samples, "seed": seed}
+def panel_header(panel: str, problems: int, samples: int, seed: int) -> dict:
+    return {"panel": panel_tasks(panel), "problems": problems, "samples": samples, "seed": seed}
 
 
 class Panel:
@@ -64,7 +64,7 @@ class Panel:
     def _task(self, task: Task, net, chat: Chat, track: Progress) -> dict[str, list[float | None]]:
         prompts = task.prompts("test", self.asked["problems"], self.asked["seed"])
         sampler, samples = sampler_for(task, LocalSampler(net, chat)), self.asked["samples"]
-        settings = Sampling(max_new_tokens=tokens_for(task, net))
+        settings = Sampling(max_new_tokens=reply_tokens_for(task, net))
         sampler.check(prompts, settings)
         drawn = draw_samples(task, sampler, prompts, samples=samples, settings=settings, greedy=False,
                      seed=seed_of(self.asked["seed"], "panel", task.name), track=track)
@@ -83,33 +83,31 @@ class Panel:
 
 # while a run is trained
 
-def examined(config, parts: Parts) -> Callable[[Path, int], None] | None:
+def panel_recorder(config, setup: TrainingSetup) -> Callable[[Path, int], None] | None:
     """What puts an entry down at each examination; None where the config names no panel."""
-    panel = getattr(getattr(config, "evaluation", None), "panel", None)
-    if panel is None:
+    if not isinstance(config, RunConfig) or (panel := config.evaluation.panel) is None:
         return None
-    assert isinstance(config, RunConfig)
     if config.recipe in SCORERS:
         raise ValueError("a reward or process model writes no text, so it has no ledger: leave panel out.")
-    if not parts.examine or not parts.every:
+    if not setup.evaluate or not setup.evaluate_every:
         raise ValueError("panel measures at each examination, and evaluation.every=0 makes none: set it, or "
                          "measure afterwards with `postgrad ledger RUN`.")
-    asked = header(panel, config.evaluation.problems, config.evaluation.samples, config.seed)
+    asked = panel_header(panel, config.evaluation.problems, config.evaluation.samples, config.seed)
     opened = Panel(asked, config.device)
 
     def put_down(folder: Path, step: int) -> None:
-        ledger.add(folder, asked, {"name": name_of(step), "step": step,
-                                       "figures": opened.measure(parts.models.policy, parts.chat)})
+        ledger.add_entry(folder, asked, {"name": entry_name(step), "step": step,
+                                       "figures": opened.measure(setup.models.policy, setup.chat)})
     return put_down
 
 
-def name_of(step: int) -> str:
+def entry_name(step: int) -> str:
     return f"step {step}" if step else "start"
 
 
 # afterwards
 
-def models_of(place: str) -> list[tuple[str, str, int]]:
+def ledger_models(place: str) -> list[tuple[str, str, int]]:
     """(what an entry is called, the model that it is of, its step), in order: a run's start and checkpoints;
     the stages of a folder of runs, the model that they began with first."""
     if runs_in_folder(place):
@@ -125,10 +123,10 @@ def models_of(place: str) -> list[tuple[str, str, int]]:
     steps = [*([0] if run.info.get("begins_with") else []), *run.checkpoints()]
     if len(steps) < 2:
         raise ValueError(f"{place} has no checkpoint besides its start: let it run on.")
-    return [(name_of(step), f"{place}@{step}", step) for step in steps]
+    return [(entry_name(step), f"{place}@{step}", step) for step in steps]
 
 
-def ledger_of(place: str, *, panel: str | None = None, problems: int | None = None,
+def measure_ledger(place: str, *, panel: str | None = None, problems: int | None = None,
               samples: int | None = None, seed: int | None = None, every: bool = False, device: str = "cpu",
               display: bool = True) -> dict:
     """The ledger of a run or of a folder of runs, measured where it is not yet, and kept in its folder.
@@ -136,15 +134,15 @@ def ledger_of(place: str, *, panel: str | None = None, problems: int | None = No
     every: all checkpoints that a run has kept, not only the first and the last. What is not said is as in the
     ledger that is there; said otherwise, all is measured anew.
     """
-    known = ledger.read(place)
-    usual = known or header("standard", PROBLEMS, SAMPLES, 0)
-    asked = header(panel or ",".join(usual["panel"]),
+    known = ledger.read_ledger(place)
+    usual = known or panel_header("standard", PROBLEMS, SAMPLES, 0)
+    asked = panel_header(panel or ",".join(usual["panel"]),
                    *(given if given is not None else usual[key] for key, given in
                      (("problems", problems), ("samples", samples), ("seed", seed))))
     if min(asked["problems"], asked["samples"]) < 1:
         raise ValueError(f"problems {asked['problems']} and samples {asked['samples']} must be at least 1.")
-    entries = {e["step"]: e for e in known["entries"]} if known and ledger.same(known, asked) else {}
-    there = models_of(place) if not is_training(place) or not entries else []
+    entries = {e["step"]: e for e in known["entries"]} if known and ledger.same_panel(known, asked) else {}
+    there = ledger_models(place) if not is_training(place) or not entries else []
     wanted = there if every or runs_in_folder(place) else [*there[:1], *there[-1:]]
     opened = Panel(asked, device)
     for name, model, step in wanted:
@@ -153,7 +151,7 @@ def ledger_of(place: str, *, panel: str | None = None, problems: int | None = No
         net, chat = open_writer(model, device)
         track = partial(progress, label=f"{name} on the panel") if display else iter
         entries[step] = {"name": name, "step": step, "figures": opened.measure(net, chat, track)}
-        ledger.write(place, {**asked, "entries": [entries[at] for at in sorted(entries)]})
+        ledger.write_ledger(place, {**asked, "entries": [entries[at] for at in sorted(entries)]})
     return {**asked, "entries": [entries[at] for at in sorted(entries)]}
 
 

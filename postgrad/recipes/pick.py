@@ -21,7 +21,7 @@ from postgrad.evaluation import mean_of, sample_all
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.maths.select import ROUNDING, best_of_group, best_of_n_kl, passing
-from postgrad.recipes.defaults import tokens_for
+from postgrad.recipes.defaults import reply_tokens_for
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.records import Rollout, Verdict, require_verdicts
 from postgrad.resolve.models import ModelSource, open_folder, open_writer
@@ -34,7 +34,7 @@ from postgrad.system.options import PickConfig
 NUMBER = re.compile(r"[0-9]+(?:[.][0-9]+)?")
 
 
-def run(config: PickConfig, out: Path, *, rates: Path | None = None, track: Progress = iter) -> dict:
+def pick_replies(config: PickConfig, out: Path, *, rates: Path | None = None, track: Progress = iter) -> dict:
     """Writes the kept replies, one conversation a line with its score; -> counts, and the KL bound of
     best-of-n. rates: where to write how often each prompt was answered well enough, for `difficulty`."""
     for file, flag in ((out, "--out"), (rates, "--rates")):
@@ -45,22 +45,23 @@ def run(config: PickConfig, out: Path, *, rates: Path | None = None, track: Prog
     if bar is None and (config.keep == "passing" or rates):
         raise ValueError("a reward model's scores have no natural bar: say which score passes with "
                          "--threshold.")
-    rollouts, verdicts = judged(config, task, track)
+    rollouts, verdicts = sample_and_score(config, task, track)
     score = torch.tensor([v.score if v.error is None else -torch.inf for v in verdicts])
     select = best_of_group if config.keep == "best" else partial(passing, best=bar, threshold=1.0)
     good = (select(score, config.samples) & score.isfinite()).nonzero().squeeze(1).tolist()
     if not good:
         raise ValueError(f"none of {len(rollouts)} replies scores {bar:g}: lower --threshold, or "
                          "keep the best.")
-    kept = apart(good, config.samples, config.most, lambda i: path_of(rollouts[i].text, i, config.distinct))
-    write_rows(out, [{"messages": [*map(dict, rollouts[i].prompt.messages),
+    kept = distinct_replies(good, config.samples, config.most, lambda i: reply_key(rollouts[i].text, i,
+                                                                                   config.distinct))
+    write_jsonl(out, [{"messages": [*map(dict, rollouts[i].prompt.messages),
                                    {"role": "assistant", "content": rollouts[i].text}],
                       "score": verdicts[i].score} for i in kept])
     asked = [r.prompt for r in rollouts[::config.samples]]
     if rates:
         assert bar is not None
         found = pass_rates(verdicts, config.samples, bar)
-        write_rows(rates, [{"prompt": prompt.id, "rate": rate}
+        write_jsonl(rates, [{"prompt": prompt.id, "rate": rate}
                            for prompt, rate in zip(asked, found, strict=True) if rate is not None])
     sound = [v.score for v in verdicts if v.error is None]
     return {"prompts": len(asked), "replies": len(rollouts), "passing": len(good), "kept": len(kept),
@@ -76,7 +77,7 @@ def refuse_if_there(file: Path, flag: str) -> None:
     refuse_if_unwritable(file)
 
 
-def judged(config: PickConfig, task: Task, track: Progress) -> tuple[list[Rollout], list[Verdict]]:
+def sample_and_score(config: PickConfig, task: Task, track: Progress) -> tuple[list[Rollout], list[Verdict]]:
     """Every reply, those to one prompt side by side, and what is said of each."""
     model, chat = open_writer(config.model, config.device)
     judging = RolloutConfig(task=config.task, model=config.model, reward=config.reward, device=config.device)
@@ -84,7 +85,7 @@ def judged(config: PickConfig, task: Task, track: Progress) -> tuple[list[Rollou
     spec = parse_reward(config.reward)
     models = spec.load_models(model, chat, judging, begins)
     reward = spec.open(task, chat, models, device=config.device)
-    tokens = tokens_for(task, model) if config.max_new_tokens is None else config.max_new_tokens
+    tokens = reply_tokens_for(task, model) if config.max_new_tokens is None else config.max_new_tokens
     settings = Sampling(max_new_tokens=tokens, temperature=config.temperature)
     sampler = sampler_for(task, LocalSampler(model, chat))
     prompts = task.prompts("train", config.prompts, config.seed)
@@ -96,7 +97,7 @@ def judged(config: PickConfig, task: Task, track: Progress) -> tuple[list[Rollou
     return rollouts, verdicts
 
 
-def path_of(text: str, number: int, distinct: str) -> object:
+def reply_key(text: str, number: int, distinct: str) -> object:
     """What makes a reply another than the others to its prompt: its place, its text, or its numbers in order
     (the distinct reasoning paths of Yuan et al. 2023, arXiv:2308.01825)."""
     if distinct == "any":
@@ -104,7 +105,8 @@ def path_of(text: str, number: int, distinct: str) -> object:
     return " ".join(text.split()) if distinct == "text" else tuple(NUMBER.findall(text.replace(",", "")))
 
 
-def apart(good: Sequence[int], samples: int, most: int | None, key: Callable[[int], object]) -> list[int]:
+def distinct_replies(good: Sequence[int], samples: int, most: int | None, key: Callable[[int],
+                                                                                        object]) -> list[int]:
     """Of good replies, the first of those with one key, and the first `most` to each prompt.
 
     apart([0, 1, 2, 4], 3, 1, key) -> [0, 4]: replies 0 to 2 answer one prompt, 3 to 5 the next.
@@ -122,6 +124,6 @@ def pass_rates(verdicts: Sequence[Verdict], samples: int, bar: float) -> list[fl
     return [mean_of(score >= bar - ROUNDING for score in scores) if scores else None for scores in sound]
 
 
-def write_rows(file: Path, rows: Sequence[dict]) -> None:
+def write_jsonl(file: Path, rows: Sequence[dict]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -9,7 +9,7 @@ KTO on answers labelled good or bad.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -27,10 +27,19 @@ from postgrad.data.tasks import Task
 from postgrad.maths.intervals import grouped_interval
 from postgrad.methods import Method
 from postgrad.models import Models
-from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, examiner, one_source
+from postgrad.recipes.base import (
+    METHOD,
+    STEPS,
+    Evaluation,
+    RunConfig,
+    RunInputs,
+    TrainingSetup,
+    check_one_source,
+    policy_evaluator,
+)
 from postgrad.recipes.counts import data_counts
-from postgrad.recipes.defaults import fits
-from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
+from postgrad.recipes.defaults import with_defaults
+from postgrad.recipes.own_rows import RowReader, RowSettings, evaluate_objective
 from postgrad.records import Batch, Conversation, Pair
 from postgrad.resolve.models import ModelSource, open_policy, open_reference
 from postgrad.resolve.tasks import open_task
@@ -42,7 +51,7 @@ from postgrad.training.optim import Optim, OptimSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs(OwnRows):
+class Pairs(RowSettings):
     """How many pairs are drawn from a task (a file gives all it has), how many are held out,
     how many go into a step."""
 
@@ -75,20 +84,24 @@ class PreferenceConfig(RunConfig):
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=20, samples=8))
 
+    @property
+    def inputs(self) -> RunInputs:
+        return replace(super().inputs, data=self.data)
+
     def __post_init__(self):
         super().__post_init__()
-        one_source(self)
+        check_one_source(self)
         beta = methods.constants_of(self.method).get("beta", 1.0)
         if not beta > 0:
             raise ValueError(f"method.beta is {beta}: it must be above 0.")
 
 
-def questions() -> PreferenceConfig:
+def preference_on_questions() -> PreferenceConfig:
     """Questions whose true quality is known, labelled by annotators who err and like long replies."""
     return PreferenceConfig(task="questions")
 
 
-def gsm8k() -> PreferenceConfig:
+def preference_on_gsm8k() -> PreferenceConfig:
     """Right and wrong answers to GSM8K's problems, for a real model after SFT, on a GPU."""
     return PreferenceConfig(task="gsm8k", model="models/smollm2", pairs=Pairs(drawn=10_000, held_out=500),
                             steps=120, save_every=120,
@@ -96,10 +109,10 @@ def gsm8k() -> PreferenceConfig:
                             evaluation=Evaluation(every=20, problems=256, max_new_tokens=256))
 
 
-SETTINGS = {"questions": questions, "gsm8k": gsm8k}
+SETTINGS = {"questions": preference_on_questions, "gsm8k": preference_on_gsm8k}
 
 
-def read(config, reading: Reading) -> tuple[list[Pair], list[Pair], Task | None]:
+def read_pair_sets(config, reading: RowReader) -> tuple[list[Pair], list[Pair], Task | None]:
     """Pairs to learn from, pairs held out, and the task, if there is one."""
     if config.data is not None:
         return *split_rows(read_pairs(config.data, reading.bad), config.pairs.holdout), None
@@ -111,7 +124,7 @@ def read(config, reading: Reading) -> tuple[list[Pair], list[Pair], Task | None]
     return drawn, task.preferences("test", config.pairs.held_out, config.seed), task
 
 
-def notes(config, rows: list) -> tuple[str, ...]:
+def data_notes(config, rows: list) -> tuple[str, ...]:
     """What is worth saying of data that was handed in: its repeats and contradictions."""
     if config.data is None:
         return ()
@@ -120,22 +133,22 @@ def notes(config, rows: list) -> tuple[str, ...]:
     return (f"{source_name(config.data)}: {preference_sentence(found)}",) if odd else ()
 
 
-def singles(pairs: Sequence[Pair]) -> list[Conversation]:
+def split_pairs(pairs: Sequence[Pair]) -> list[Conversation]:
     """Both answers of each pair by themselves, labelled."""
     return [Conversation(id=f"{p.id}/{side}", label=side == "chosen",
                          messages=(*p.messages, {"role": "assistant", "content": getattr(p, side)}))
             for p in pairs for side in ("chosen", "rejected")]
 
 
-def read_labelled(config, reading: Reading) -> tuple[list[Conversation], list[Conversation], Task | None]:
+def read_labelled(config, reading: RowReader) -> tuple[list[Conversation], list[Conversation], Task | None]:
     """What KTO learns from, in the same three parts."""
     if config.data is not None:
         return *split_rows(read_singles(config.data, reading.bad), config.pairs.holdout), None
-    train, held, task = read(config, reading)
-    return singles(train), singles(held), task
+    train, held, task = read_pair_sets(config, reading)
+    return split_pairs(train), split_pairs(held), task
 
 
-def balanced(method: Method, rows: Sequence[Conversation]) -> Method:
+def balance_kto(method: Method, rows: Sequence[Conversation]) -> Method:
     """KTO's weights, so that wanted and unwanted answers count alike whatever their number
     (its section 4.2)."""
     good = sum(bool(r.label) for r in rows)
@@ -143,17 +156,17 @@ def balanced(method: Method, rows: Sequence[Conversation]) -> Method:
     return methods.change(method, wanted=max(1.0, bad / good), unwanted=max(1.0, good / bad))
 
 
-@fits
-def build(config: PreferenceConfig, begins: ModelSource) -> Parts:
+@with_defaults
+def build(config: PreferenceConfig, begins: ModelSource) -> TrainingSetup:
     method = config.method
     alone = method.source == "singles"
-    reading = Reading(config.pairs, config.data)
-    train, held, task = (read_labelled if alone else read)(config, reading)
+    reading = RowReader(config.pairs, config.data)
+    train, held, task = (read_labelled if alone else read_pair_sets)(config, reading)
     policy, chat = open_policy(config, begins)
     most = policy.config.max_position_embeddings
     train, held = (reading.fitting(rows, chat, most) for rows in (train, held))
     if alone and {"wanted", "unwanted"} <= methods.constants_of(method).keys():
-        method = balanced(method, train)
+        method = balance_kto(method, train)
     models = Models(policy=policy,
                     reference=open_reference(config, begins, policy) if method.needs_reference else None)
     line = partial(SingleBatches if alone else PairBatches, chat=chat, method=method, models=models,
@@ -164,22 +177,23 @@ def build(config: PreferenceConfig, begins: ModelSource) -> Parts:
     objective = objectives.build_objective(method)
     looks: list[Callable[[int], dict]] = []
     if held:
-        looks.append(lambda step: judge(objective, models, line(held, per_step=len(held), steps=1), config))
+        looks.append(lambda step: evaluate_pairs(objective, models, line(held, per_step=len(held), steps=1),
+                                                 config))
     if task:
-        looks.append(examiner(policy, chat, task, config.evaluation, config.seed))
-    return Parts(models=models, chat=chat, batches=batches, objective=objective,
-                 notes=reading.notes(batches.limit) + notes(config, train + held),
+        looks.append(policy_evaluator(policy, chat, task, config.evaluation, config.seed))
+    return TrainingSetup(models=models, chat=chat, batches=batches, objective=objective,
+                 notes=reading.notes(batches.limit) + data_notes(config, train + held),
                  data=reading.counts(batches.limit)
                       | data_counts(map(prompt_messages, train), map(prompt_messages, held)),
                  optim=Optim(models, config.optim, config.steps),
-                 examine=lambda step: {k: v for look in looks for k, v in look(step).items()},
-                 every=config.evaluation.every if looks else 0)
+                 evaluate=lambda step: {k: v for look in looks for k, v in look(step).items()},
+                 evaluate_every=config.evaluation.every if looks else 0)
 
 
-def judge(objective, models: Models, line, config) -> dict:
+def evaluate_pairs(objective, models: Models, line, config) -> dict:
     """Loss, accuracy (with its interval over prompts) and margin on what was held out."""
     (batch,) = line
-    stats = seen_on(objective, models, batch, config.optim.at_once)
+    stats = evaluate_objective(objective, models, batch, config.optim.at_once)
     found = stats.results()
     _, low, high = grouped_interval(stats.of_units("accuracy"), prompts_in(batch), (0.0, 1.0))
     return {"accuracy": found["accuracy"], "accuracy_interval": [low, high],

@@ -25,7 +25,7 @@ from postgrad.data.tasks import corpus, corpus_zero
 from postgrad.maths.noise import seed_of
 from postgrad.models import Config, Decoder, Models, load_model
 from postgrad.models.chat import Chat
-from postgrad.recipes.base import DEVICE, SAVE, SEED, STEPS, Parts, no_adapter
+from postgrad.recipes.base import DEVICE, SAVE, SEED, STEPS, TrainConfig, TrainingSetup, refuse_adapter
 from postgrad.records import Batch
 from postgrad.resolve.models import ModelSource
 from postgrad.system.settings import COUNT, Settings, setting
@@ -59,7 +59,7 @@ class Sizes(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainConfig(Settings):
+class PretrainConfig(TrainConfig):
     """One run that makes a base model."""
 
     recipe: ClassVar[str] = "pretrain"
@@ -86,7 +86,7 @@ class PretrainConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        no_adapter(self)
+        refuse_adapter(self)
         if self.corpus not in CORPORA:
             raise ValueError(f"corpus is {self.corpus!r}: choose one of {', '.join(CORPORA)}.")
 
@@ -204,7 +204,7 @@ class BlockBatches:
         self.step = state["step"]
 
 
-def build(config: PretrainConfig, begins: ModelSource | None) -> Parts:
+def build(config: PretrainConfig, begins: ModelSource | None) -> TrainingSetup:
     begins_with = begins.weights if begins else None
     text = "" if begins_with else corpus.sample_text(40_000, config.seed)
     chat = Chat.load(begins_with) if begins_with else make_chat(text, config.sizes.vocab_size)
@@ -225,6 +225,6 @@ def build(config: PretrainConfig, begins: ModelSource | None) -> Parts:
         model = Decoder(sizes).start(torch.Generator().manual_seed(seed_of(config.seed, "weights"))).to(
             config.device)
     trained = Models(policy=model)
-    return Parts(models=trained, chat=chat, batches=BlockBatches(tokens, config),
+    return TrainingSetup(models=trained, chat=chat, batches=BlockBatches(tokens, config),
                  objective=objectives.build_objective(methods.get_method("sft")),
                  optim=Optim(trained, config.optim, config.steps))

@@ -26,8 +26,17 @@ from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
 from postgrad.models.chat import Chat
-from postgrad.recipes.base import METHOD, SAVE, STEPS, Evaluation, Parts, RunConfig, no_adapter, prove
-from postgrad.recipes.defaults import fits
+from postgrad.recipes.base import (
+    METHOD,
+    SAVE,
+    STEPS,
+    Evaluation,
+    RunConfig,
+    TrainingSetup,
+    check_task,
+    refuse_adapter,
+)
+from postgrad.recipes.defaults import with_defaults
 from postgrad.records import Rollout, Step
 from postgrad.resolve.models import ModelSource, open_reward, open_writer
 from postgrad.resolve.tasks import open_task
@@ -89,10 +98,16 @@ class ProcessConfig(RunConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        no_adapter(self)
+        refuse_adapter(self)
         if self.task is None:
             raise ValueError(f"{self.method.name} needs problems whose replies can be checked: name a task "
                              "with task=NAME.")
+
+    reply_group: ClassVar[str] = "replies"
+
+    @property
+    def reply_limit(self) -> int | None:
+        return self.replies.max_new_tokens
 
     @property
     def by_step(self) -> bool:
@@ -100,44 +115,45 @@ class ProcessConfig(RunConfig):
         return self.method.source == "steps"
 
 
-def words() -> ProcessConfig:
+def process_on_words() -> ProcessConfig:
     """Word problems of two to four operations."""
     return ProcessConfig(task="words")
 
 
-def hard() -> ProcessConfig:
+def process_on_hard_words() -> ProcessConfig:
     """Word problems of four to six operations."""
     return ProcessConfig(task="words-hard")
 
 
-SETTINGS = {"words": words, "hard": hard}
+SETTINGS = {"words": process_on_words, "hard": process_on_hard_words}
 
 
-@fits
-def build(config: ProcessConfig, begins: ModelSource) -> Parts:
+@with_defaults
+def build(config: ProcessConfig, begins: ModelSource) -> TrainingSetup:
     method, task = config.method, open_task(config.task)
     task.of_one_reply("an outcome or process model")
-    prove(task)
+    check_task(task)
     policy, chat = open_reward(begins.weights, config.device, divide=config.optim.dividing(config.device))
     policy.head = "process" if config.by_step else "outcome"
-    generator, look = Generator(config, chat), config.evaluation
+    generator, look = ReplyGenerator(config, chat), config.evaluation
     line = {"seed": config.seed, "max_tokens": policy.config.max_position_embeddings, "device": config.device}
     drawn = generator.replies(task, "train", config.replies.problems, config.replies.samples)
-    marked = labelled(config.by_step, task, drawn, chat)
+    marked = label_replies(config.by_step, task, drawn, chat)
     batches = StepBatches(marked, per_step=config.replies.per_step, steps=config.steps, **line)
     examine = None
     if look.every:
-        held = labelled(config.by_step, task,
+        held = label_replies(config.by_step, task,
                         generator.replies(task, look.split, look.problems, look.samples), chat)
-        examine = lambda step: judge(policy,  # noqa: E731
+        examine = lambda step: evaluate_labels(policy,  # noqa: E731
                                      StepBatches(held, per_step=len(held), steps=1, **line), config)
     models = Models(policy=policy)
-    return Parts(models=models, chat=chat, batches=batches, objective=objectives.build_objective(method),
-                 optim=Optim(models, config.optim, config.steps), examine=examine, every=look.every,
-                 notes=left_out(len(drawn), len(marked)))
+    return TrainingSetup(models=models, chat=chat, batches=batches,
+                         objective=objectives.build_objective(method),
+                 optim=Optim(models, config.optim, config.steps), evaluate=examine, evaluate_every=look.every,
+                 notes=unlabelled_note(len(drawn), len(marked)))
 
 
-class Generator:
+class ReplyGenerator:
     """The model whose replies are labelled.
 
     Its replies are functions of (seed, split): a resumed run labels the same ones.
@@ -161,7 +177,7 @@ class Generator:
         return [r for group in groups for r in group]
 
 
-def labelled(by_step: bool, task: Task, replies: Sequence[Rollout], chat: Chat) -> list[LabelledReply]:
+def label_replies(by_step: bool, task: Task, replies: Sequence[Rollout], chat: Chat) -> list[LabelledReply]:
     """Replies with the labels of their steps (process), or one label at the end (outcome), on their tokens.
 
     A reply that the verifier failed on has no label, and is left out.
@@ -176,14 +192,14 @@ def labelled(by_step: bool, task: Task, replies: Sequence[Rollout], chat: Chat) 
                                   reason=s.verdict.reason)], chat) for s in rows if s.verdict.given]
 
 
-def left_out(replies: int, marked: int) -> tuple[str, ...]:
+def unlabelled_note(replies: int, marked: int) -> tuple[str, ...]:
     """What is said of replies that have no label."""
     without = replies - marked
     return (f"{without} of {replies} replies could not be judged, and are left out.",) if without else ()
 
 
 @torch.no_grad()
-def judge(model: ScalarModel, held: StepBatches, config: ProcessConfig) -> dict:
+def evaluate_labels(model: ScalarModel, held: StepBatches, config: ProcessConfig) -> dict:
     """How often the sign of the score is the label, on replies that were held out."""
     hits: dict[str, Hits] = {}
     (batch,) = held
@@ -194,10 +210,10 @@ def judge(model: ScalarModel, held: StepBatches, config: ProcessConfig) -> dict:
             for x, label in zip(agrees[i][micro.mask[i]].tolist(), micro.label[i][micro.mask[i]].tolist(),
                                 strict=True):
                 mine[label > 0].append(0.5 if x == 0 else float(x > 0))
-    return figures(hits)
+    return label_figures(hits)
 
 
-def figures(hits: Mapping[str, Hits]) -> dict:
+def label_figures(hits: Mapping[str, Hits]) -> dict:
     """Accuracy on all labels, on the right ones and on the wrong ones; their mean, balanced, with its
     interval over problems.
 

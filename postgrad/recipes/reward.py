@@ -9,7 +9,7 @@ from pairs (Bradley-Terry).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -22,11 +22,19 @@ from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
 from postgrad.models.chat import Chat
-from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, one_source
+from postgrad.recipes.base import (
+    METHOD,
+    STEPS,
+    Evaluation,
+    RunConfig,
+    RunInputs,
+    TrainingSetup,
+    check_one_source,
+)
 from postgrad.recipes.counts import data_counts
-from postgrad.recipes.defaults import fits
-from postgrad.recipes.own_rows import Reading
-from postgrad.recipes.preference import Pairs, judge, notes, read
+from postgrad.recipes.defaults import with_defaults
+from postgrad.recipes.own_rows import RowReader
+from postgrad.recipes.preference import Pairs, data_notes, evaluate_pairs, read_pair_sets
 from postgrad.resolve.models import ModelSource, new_adapter, open_body, open_reward
 from postgrad.system.settings import Settings, setting
 from postgrad.training import objectives
@@ -72,25 +80,29 @@ class RewardConfig(RunConfig):
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=20))
 
     @property
+    def inputs(self) -> RunInputs:
+        return replace(super().inputs, data=self.data)
+
+    @property
     def row(self) -> Method:
-        return row_of(self)
+        return row_with_head(self)
 
     def __post_init__(self):
         super().__post_init__()
-        one_source(self)
+        check_one_source(self)
 
 
-def questions() -> RewardConfig:
+def reward_on_questions() -> RewardConfig:
     """Questions whose true quality is known, labelled by annotators who err and like long replies."""
     return RewardConfig(task="questions")
 
 
-def biased() -> RewardConfig:
+def reward_on_biased_questions() -> RewardConfig:
     """The same questions; the annotators err more and like long replies more."""
     return RewardConfig(task="questions-biased")
 
 
-SETTINGS = {"questions": questions, "biased": biased}
+SETTINGS = {"questions": reward_on_questions, "biased": reward_on_biased_questions}
 
 
 def open_scalar(config: RewardConfig, begins: ModelSource) -> tuple[ScalarModel, Chat]:
@@ -105,18 +117,18 @@ def open_scalar(config: RewardConfig, begins: ModelSource) -> tuple[ScalarModel,
     return ScalarModel(new_adapter(body, config, "reward"), config.head.heads, draw), chat
 
 
-def row_of(config: RewardConfig) -> Method:
+def row_with_head(config: RewardConfig) -> Method:
     """The row with the head's smoothing and centre, where it has them."""
     wanted = {"smoothing": config.head.smoothing, "centre": config.head.centre}
     return methods.change(config.method,
                           **{k: v for k, v in wanted.items() if k in methods.constants_of(config.method)})
 
 
-@fits
-def build(config: RewardConfig, begins: ModelSource) -> Parts:
+@with_defaults
+def build(config: RewardConfig, begins: ModelSource) -> TrainingSetup:
     method = config.row
-    reading = Reading(config.pairs, config.data)
-    train, held, _ = read(config, reading)
+    reading = RowReader(config.pairs, config.data)
+    train, held, _ = read_pair_sets(config, reading)
     model, chat = open_scalar(config, begins)
     most = model.config.max_position_embeddings
     train, held = (reading.fitting(rows, chat, most) for rows in (train, held))
@@ -129,19 +141,19 @@ def build(config: RewardConfig, begins: ModelSource) -> Parts:
     objective = objectives.build_objective(method)
 
     def examine(step: int) -> dict:
-        found = judge(objective, models, line(held, per_step=len(held), steps=1), config)
-        return found | calibrated(model, line(held, per_step=len(held), steps=1), config)
+        found = evaluate_pairs(objective, models, line(held, per_step=len(held), steps=1), config)
+        return found | evaluate_calibration(model, line(held, per_step=len(held), steps=1), config)
 
-    return Parts(models=models, chat=chat, batches=batches, objective=objective,
-                 notes=reading.notes(batches.limit) + notes(config, train + held),
+    return TrainingSetup(models=models, chat=chat, batches=batches, objective=objective,
+                 notes=reading.notes(batches.limit) + data_notes(config, train + held),
                  data=reading.counts(batches.limit)
                       | data_counts(map(prompt_messages, train), map(prompt_messages, held)),
-                 optim=Optim(models, config.optim, config.steps), examine=examine if held else None,
-                 every=config.evaluation.every if held else 0)
+                 optim=Optim(models, config.optim, config.steps), evaluate=examine if held else None,
+                 evaluate_every=config.evaluation.every if held else 0)
 
 
 @torch.no_grad()
-def calibrated(model: ScalarModel, line: PairBatches, config: RewardConfig) -> dict:
+def evaluate_calibration(model: ScalarModel, line: PairBatches, config: RewardConfig) -> dict:
     """Whether a gap of scores means what Bradley-Terry says it does, on what was held out."""
     (batch,) = line
     micros = batch.split(config.optim.at_once)

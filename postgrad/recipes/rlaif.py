@@ -24,7 +24,7 @@ from postgrad.data.tasks import load_task
 from postgrad.evaluation import BLOCK
 from postgrad.evaluation.progress import Progress, track_replies
 from postgrad.maths.noise import seed_of
-from postgrad.recipes.defaults import tokens_for
+from postgrad.recipes.defaults import reply_tokens_for
 from postgrad.records import Prompt, Rollout
 from postgrad.resolve.models import open_writer
 from postgrad.rewards.constitution import SHIPPED, Constitution, read_constitution
@@ -35,7 +35,7 @@ from postgrad.system.options import RULES, RLAIFConfig
 from postgrad.system.settings import settings_to_json
 
 
-def run(config: RLAIFConfig, folder: Path, *, track: Progress = iter) -> dict:
+def run_rlaif(config: RLAIFConfig, folder: Path, *, track: Progress = iter) -> dict:
     """Writes revisions.jsonl, pairs.jsonl, summary.json and the constitution into an empty folder;
     -> the summary."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -44,9 +44,9 @@ def run(config: RLAIFConfig, folder: Path, *, track: Progress = iter) -> dict:
     task, constitution = load_task(config.task), read_constitution(config.constitution)
     model, chat = open_writer(config.model, config.device)
     if config.max_new_tokens is None:
-        config = replace(config, max_new_tokens=tokens_for(task, model))
+        config = replace(config, max_new_tokens=reply_tokens_for(task, model))
     settings = Sampling(max_new_tokens=config.max_new_tokens, temperature=config.temperature)
-    judge = open_judge(config, constitution, settings)
+    judge = open_preference_judge(config, constitution, settings)
     sampler, prompts = LocalSampler(model, chat), task.prompts("train", config.prompts, config.seed)
     sampler.check(prompts, settings)
     try:
@@ -59,9 +59,9 @@ def run(config: RLAIFConfig, folder: Path, *, track: Progress = iter) -> dict:
         for block in [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]:
             groups = sampler.sample(block, config.samples, settings, config.seed)
             counts["unfinished"] += sum(not r.finished for group in groups for r in group)
-            revisions += revise(judge, groups, config.seed, counts)
-            pairs += compare(judge, groups, config.seed, counts)
-    summary = summarise(config, constitution, revisions, pairs, counts) | {"prompts": len(prompts)}
+            revisions += revise_replies(judge, groups, config.seed, counts)
+            pairs += compare_replies(judge, groups, config.seed, counts)
+    summary = rlaif_summary(config, constitution, revisions, pairs, counts) | {"prompts": len(prompts)}
     with atomic_folder(folder) as made:
         (made / "constitution.toml").write_text(read_text(config.constitution or SHIPPED), encoding="utf-8")
         for name, rows in (("revisions", revisions), ("pairs", pairs)):
@@ -71,14 +71,15 @@ def run(config: RLAIFConfig, folder: Path, *, track: Progress = iter) -> dict:
     return summary
 
 
-def open_judge(config: RLAIFConfig, constitution: Constitution, settings: Sampling) -> PreferenceJudge:
+def open_preference_judge(config: RLAIFConfig, constitution: Constitution,
+                          settings: Sampling) -> PreferenceJudge:
     if config.judge == RULES:
         return RuleJudge(constitution)
     model, chat = open_writer(config.judge, config.device)
     return PromptedJudge(model, chat, LocalSampler(model, chat), constitution, settings, device=config.device)
 
 
-def revise(judge: PreferenceJudge, groups: Sequence[Sequence[Rollout]], seed: int,
+def revise_replies(judge: PreferenceJudge, groups: Sequence[Sequence[Rollout]], seed: int,
            counts: Counter) -> list[dict]:
     """Rows for SFT: every reply, critiqued and written anew.
 
@@ -98,7 +99,7 @@ def revise(judge: PreferenceJudge, groups: Sequence[Sequence[Rollout]], seed: in
     return rows
 
 
-def compare(judge: PreferenceJudge, groups: Sequence[Sequence[Rollout]], seed: int,
+def compare_replies(judge: PreferenceJudge, groups: Sequence[Sequence[Rollout]], seed: int,
             counts: Counter) -> list[dict]:
     """Rows for DPO and reward models: all pairs of different replies to a prompt.
 
@@ -121,12 +122,12 @@ def compare(judge: PreferenceJudge, groups: Sequence[Sequence[Rollout]], seed: i
             counts["ties"] += 1
             continue
         sides = (a, b) if said.first > 0.5 else (b, a)
-        rows.append({"id": f"{prompt.id}#{len(rows)}", **pair_of(prompt, *sides), "rules": said.rules,
+        rows.append({"id": f"{prompt.id}#{len(rows)}", **pair_row(prompt, *sides), "rules": said.rules,
                      "why": said.why, "confidence": max(said.first, 1 - said.first)})
     return rows
 
 
-def pair_of(prompt: Prompt, chosen: str, rejected: str) -> dict:
+def pair_row(prompt: Prompt, chosen: str, rejected: str) -> dict:
     """As texts where the prompt is one question, else as messages."""
     if [m["role"] for m in prompt.messages] == ["user"]:
         return {"prompt": prompt.question, "chosen": chosen, "rejected": rejected}
@@ -135,7 +136,7 @@ def pair_of(prompt: Prompt, chosen: str, rejected: str) -> dict:
     return {"prompt": [*map(dict, prompt.messages)], **sides}
 
 
-def summarise(config: RLAIFConfig, constitution: Constitution, revisions: list[dict], pairs: list[dict],
+def rlaif_summary(config: RLAIFConfig, constitution: Constitution, revisions: list[dict], pairs: list[dict],
               counts: Counter) -> dict:
     """Counts, and how often each rule was broken before and after the revision and decided a pair."""
     before = [constitution.broken(row["before"]) for row in revisions]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, cast
 
 from postgrad import methods
@@ -21,14 +22,15 @@ from postgrad.recipes.base import (
     SAVE,
     STEPS,
     Evaluation,
-    Parts,
     RunConfig,
-    examiner,
-    fitting,
-    prove,
+    RunInputs,
+    TrainingSetup,
+    check_task,
+    policy_evaluator,
+    prompts_that_fit,
 )
 from postgrad.recipes.counts import data_counts
-from postgrad.recipes.defaults import fits
+from postgrad.recipes.defaults import with_defaults
 from postgrad.recipes.difficulty import Difficulty
 from postgrad.recipes.samplers import RemoteSettings, open_sampler
 from postgrad.records import Prompt, Reward, Rollout
@@ -123,9 +125,20 @@ class RolloutConfig(RunConfig):
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=None))
     save_every: int | None = setting(None, f"{SAVE[0]}; none: the updates of ten collections", *SAVE[1:])
 
+    reply_group: ClassVar[str] = "rollouts"
+
+    @property
+    def reply_limit(self) -> int | None:
+        return self.rollouts.max_new_tokens
+
     @property
     def row(self) -> Method:
-        return row_of(self)
+        return row_with_settings(self)
+
+    @property
+    def inputs(self) -> RunInputs:
+        return replace(super().inputs, reward=self.reward, teacher=self.teacher, rates=self.difficulty.rates,
+                       agent_files=tuple(word for word in self.agent.words if Path(word).is_file()))
 
     def __post_init__(self):
         super().__post_init__()
@@ -152,37 +165,37 @@ class RolloutConfig(RunConfig):
                              "serve` and name it with sampler=http://HOST:PORT.")
 
 
-def words() -> RolloutConfig:
+def rollouts_on_words() -> RolloutConfig:
     """Word problems of two to four operations."""
     return RolloutConfig(task="words")
 
 
-def hard() -> RolloutConfig:
+def rollouts_on_hard_words() -> RolloutConfig:
     """Word problems of four to six operations."""
     return RolloutConfig(task="words-hard")
 
 
-def arithmetic() -> RolloutConfig:
+def rollouts_on_arithmetic() -> RolloutConfig:
     return RolloutConfig(task="arithmetic")
 
 
-def countdown() -> RolloutConfig:
+def rollouts_on_countdown() -> RolloutConfig:
     return RolloutConfig(task="countdown")
 
 
-def played(task: str, collections: int, lr: float) -> RolloutConfig:
+def rollouts_on_game(task: str, collections: int, lr: float) -> RolloutConfig:
     """A game of several turns, after `postgrad train sft:TASK`, which shows the form."""
     return RolloutConfig(task=task, model="tiny-tools", rollouts=Rollouts(collections=collections),
                          optim=OptimSettings(lr=lr, schedule="linear", warmup=5))
 
 
-def questions() -> RolloutConfig:
+def rollouts_on_questions() -> RolloutConfig:
     """Questions, against their true quality, or with reward=RUN against a reward model."""
     return RolloutConfig(task="questions", evaluation=Evaluation(every=None, samples=8),
                       optim=OptimSettings(lr=1e-4, schedule="linear"))
 
 
-def gsm8k() -> RolloutConfig:
+def rollouts_on_gsm8k() -> RolloutConfig:
     """GSM8K for a real model after SFT, on a GPU."""
     return RolloutConfig(task="gsm8k", model="models/smollm2",
                       rollouts=Rollouts(prompts=10_000, prompts_per_step=32, group_size=16, collections=150,
@@ -191,13 +204,14 @@ def gsm8k() -> RolloutConfig:
                       evaluation=Evaluation(every=None, problems=256))
 
 
-SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic,
-            "countdown": countdown, "guess": partial(played, "guess", 60, 7e-4),
-            "animals": partial(played, "animals", 80, 7e-4),
-            "big-numbers": partial(played, "big-numbers", 30, 3e-4), "gsm8k": gsm8k}
+SETTINGS = {"questions": rollouts_on_questions, "words": rollouts_on_words, "hard": rollouts_on_hard_words,
+            "arithmetic": rollouts_on_arithmetic,
+            "countdown": rollouts_on_countdown, "guess": partial(rollouts_on_game, "guess", 60, 7e-4),
+            "animals": partial(rollouts_on_game, "animals", 80, 7e-4),
+            "big-numbers": partial(rollouts_on_game, "big-numbers", 30, 3e-4), "gsm8k": rollouts_on_gsm8k}
 
 
-def row_of(config: RolloutConfig) -> Method:
+def row_with_settings(config: RolloutConfig) -> Method:
     """The method's row with what other settings say of it: the KL coefficient, and a correction where other
     weights or another engine wrote the samples."""
     method = with_kl(config.method, config.kl.coef)
@@ -220,7 +234,7 @@ def with_kl(method: Method, weight: float | None) -> Method:
     return methods.change(method, **{"kl_in_reward" if method.kl_in_reward > 0 else "kl_in_loss": weight})
 
 
-def mixed_in(config: RolloutConfig, chat: Chat, max_tokens: int) -> PtxMix | None:
+def pretraining_mix(config: RolloutConfig, chat: Chat, max_tokens: int) -> PtxMix | None:
     """The texts that are imitated beside the rollouts."""
     if not config.ptx.coef:
         return None
@@ -239,7 +253,7 @@ def mixed_in(config: RolloutConfig, chat: Chat, max_tokens: int) -> PtxMix | Non
     return PtxMix(rows, rows=2 * config.rollouts.prompts_per_step, weight=config.ptx.coef, seed=config.seed)
 
 
-def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list[float]:
+def reply_kl(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list[float]:
     """log pi(reply) - log ref(reply) of each rollout, sampled from pi: its mean is the KL to the start, in
     nats. Both at temperature 1, at which examinations sample."""
     batch = rollout_batch(rollouts).to(config.device)
@@ -248,7 +262,7 @@ def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list
     return [sum(x for row in r.rows for x in row.logp) - y for r, y in zip(rollouts, said, strict=True)]
 
 
-def sampling(sampler: TokenSampler, config: RolloutConfig, task: Task, reward: Reward) -> Callable:
+def rollout_sampler(sampler: TokenSampler, config: RolloutConfig, task: Task, reward: Reward) -> Callable:
     """How the run samples: (prompts, group_size, seed, step) -> groups of rollouts."""
     sampler = sampler_for(task, sampler, config.rollouts.turns)
     settings = Sampling(max_new_tokens=config.rollouts.budget, temperature=config.rollouts.temperature)
@@ -266,7 +280,7 @@ def scores_given(reward: Reward, rollouts: Sequence[Rollout]) -> list[float]:
     return [s.verdict.score for s in score_groups(reward, [rollouts])[0] if s.verdict.given]
 
 
-def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
+def rollout_evaluator(config: RolloutConfig, models: Models, chat: Chat, task: Task,
                 reward: Reward) -> Callable | None:
     """The held-out problems by the task's verifier; what a reward of the run's own says of them stands
     beside, as proxy. None where nobody judges."""
@@ -277,8 +291,8 @@ def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
     if apart:
         measures["proxy"] = partial(scores_given, reward)
     if models.reference:
-        measures["kl_reply"] = partial(kl_of, models.reference, config)
-    return examiner(models.policy, chat, task, config.evaluation, config.seed, config.rollouts.budget,
+        measures["kl_reply"] = partial(reply_kl, models.reference, config)
+    return policy_evaluator(models.policy, chat, task, config.evaluation, config.seed, config.rollouts.budget,
                     None if task.judged else reward, config.rollouts.truncate, config.rollouts.turns,
                     **measures)
 
@@ -290,22 +304,23 @@ def drawn_prompts(config: RolloutConfig, models: Models, chat: Chat, task: Task,
     asked, how = task.prompts("train", config.rollouts.prompts, config.seed), config.rollouts
     drawn = config.difficulty.chosen(asked)
     settings = Sampling(max_new_tokens=how.budget)
-    prompts = fitting(LocalSampler(models.policy, chat), drawn, settings, how.truncate)
+    prompts = prompts_that_fit(LocalSampler(models.policy, chat), drawn, settings, how.truncate)
     if models.teacher:
         read = [again(p) for p in prompts] if again else prompts
-        kept = {p.id for p in fitting(LocalSampler(models.teacher, chat), read, settings, how.truncate)}
+        kept = {p.id for p in prompts_that_fit(LocalSampler(models.teacher, chat), read, settings,
+                                               how.truncate)}
         prompts = [p for p in prompts if p.id in kept]
     long = len(drawn) - len(prompts)
     note = f"{long:,} of {len(drawn):,} prompts do not fit the model with their reply, and are left out"
     return prompts, (*config.difficulty.note(len(asked), len(drawn)), *([note] if long else ()))
 
 
-@fits
-def build(config: RolloutConfig, begins: ModelSource) -> Parts:
+@with_defaults
+def build(config: RolloutConfig, begins: ModelSource) -> TrainingSetup:
     method, spec = config.row, parse_reward(config.reward)
     taught, shown = getattr(method, "teacher", False), getattr(method, "shown", False)
     task = open_task(config.task, config.reward, judged=not (taught or config.agent.command))
-    prove(task)
+    check_task(task)
     policy, chat = open_policy(config, begins)
     task = played_by(config.agent, task, chat, policy)
     rewards = spec.load_models(policy, chat, config, begins)
@@ -321,12 +336,14 @@ def build(config: RolloutConfig, begins: ModelSource) -> Parts:
                        taught=taught)
     line = LINES[method.source]
     own = {RolloutBatches: lambda: {"target": config.kl.target, "gain": config.kl.gain,
-                                    "mix": mixed_in(config, chat, policy.config.max_position_embeddings),
+                                    "mix": pretraining_mix(config, chat,
+                                                           policy.config.max_position_embeddings),
                                     "show": again and (lambda prompt: chat.render(again(prompt).messages))},
            SelectedTexts: lambda: {"best": spec.best_score(task)}, SelectedPairs: dict}[line]()
     settings = replace(config.rollouts, turns=max_turns(task, config.rollouts.turns))
     sampler, source = open_sampler(config, policy, chat)
-    batches = line(prompts, sample=sampling(sampler, config, task, reward), source=source, reward=reward,
+    batches = line(prompts, sample=rollout_sampler(sampler, config, task, reward), source=source,
+                   reward=reward,
                    models=models, method=method, settings=settings, steps=config.steps, seed=config.seed,
                    tokens_per_pass=config.optim.at_once, device=config.device,
                    virtual_ranks=current_virtual_ranks(config.optim.virtual_ranks,
@@ -337,10 +354,10 @@ def build(config: RolloutConfig, begins: ModelSource) -> Parts:
         with unshard(models):
             helped = (prove_help(config, task, LocalSampler(policy, chat), again, reward),)
     examined = config.evaluation.asked(task, config.seed) if config.evaluation.every else []
-    return Parts(models=models, chat=chat, batches=batches,
+    return TrainingSetup(models=models, chat=chat, batches=batches,
                  data=data_counts((p.messages for p in prompts), (p.messages for p in examined)),
                  objective=objectives.build_objective(method, temperature=config.rollouts.temperature),
-                 optim=optim, every=config.evaluation.every,
-                 examine=examination(config, models, chat, task, reward),
+                 optim=optim, evaluate_every=config.evaluation.every,
+                 evaluate=rollout_evaluator(config, models, chat, task, reward),
                  hooks=(lambda now: batches.after(now.row),) if line is RolloutBatches else (),
                  notes=(*left_out, *helped))

@@ -14,15 +14,14 @@ import torch
 from postgrad import __version__, methods
 from postgrad.models.checkpoint import read_state, seed_everything
 from postgrad.recipes import panel
-from postgrad.recipes.base import Parts
-from postgrad.recipes.defaults import fitted
+from postgrad.recipes.base import TrainingSetup
+from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.hooks import evaluate_policy, evaluate_sharded, follower_hooks, writer_hooks
-from postgrad.recipes.inputs import check_inputs, inputs
+from postgrad.recipes.inputs import check_inputs, input_hashes
 from postgrad.recipes.metric_alerts import MetricAlerts, metric_limits
 from postgrad.recipes.registry import RECIPES, config_class, recipe_module
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.recipes.short_of_memory import memory_advice
-from postgrad.resolve import tasks
 from postgrad.resolve.models import ModelSource, fingerprint, open_folder
 from postgrad.runs import Follower, Run, RunGone, SampleLog, Saves, check_name
 from postgrad.runs.disk import refuse_if_taken, refuse_if_unwritable
@@ -40,9 +39,9 @@ from postgrad.training.loop import restore_state, train
 
 def model_source(config, checkpoint: Path | None = None, origin: Path | None = None) -> ModelSource | None:
     """Where a run's models come from; None for a recipe that makes its own (pretraining)."""
-    if not getattr(config, "model", None):
+    if (model := config.source_model) is None:
         return ModelSource(origin=checkpoint, name="", checkpoint=checkpoint) if checkpoint else None
-    return ModelSource(origin=origin or open_folder(config.model), name=config.model, checkpoint=checkpoint)
+    return ModelSource(origin=origin or open_folder(model), name=model, checkpoint=checkpoint)
 
 
 def start_run(config, folder: Path | str, *, command: str = "", trackers: Sequence[Tracker] = (),
@@ -57,29 +56,23 @@ def start_run(config, folder: Path | str, *, command: str = "", trackers: Sequen
     check_division(config)
     check_place(Path(folder))
     source = model_source(config, origin=origin)
-    config = with_virtual_ranks(fitted(config, source.origin if source else None)[0])
+    config = with_virtual_ranks(fill_defaults(config, source.origin if source else None)[0])
     seed_everything(config.seed)
-    parts = build_setup(config, source)
+    setup = build_setup(config, source)
     if not processes.leads():
-        return train_to_end(Follower(folder), parts, config)
+        return train_to_end(Follower(folder), setup, config)
     facts = {"command": command, "version": __version__, "python": platform.python_version(),
              "torch": torch.__version__, "seed": config.seed,
-             "begins_with": fingerprint(source.origin) if source else None, "data": dict(parts.data),
-             **inputs(config)}
-    names = {"model": getattr(config, "model", None), "task": getattr(config, "task", None)}
-    names = {k: tasks.task_label(v) if v is not None else None for k,
-             v in names.items() if hasattr(config, k)}
-    row = {}
-    if hasattr(config, "method"):
-        row = {"method": config.method.name, "row": methods.describe_row(config.row)}
+             "begins_with": fingerprint(source.origin) if source else None, "data": dict(setup.data),
+             **input_hashes(config)}
     run = Run.create(folder, recipe=config.recipe, config=settings_to_json(config, record),
-                     steps=config.steps, **names, **row, **facts, bring={"start": origin} if origin else {})
-    return train_to_end(run, parts, config, trackers, [("data", note) for note in parts.notes])
+                     steps=config.steps, **config.facts(), **facts, bring={"start": origin} if origin else {})
+    return train_to_end(run, setup, config, trackers, [("data", note) for note in setup.notes])
 
 
-def build_setup(config, source: ModelSource | None) -> Parts:
-    parts = replace(recipe_module(config.recipe).build(config, source), begins=source)
-    return replace(parts, panel=panel.examined(config, parts))
+def build_setup(config, source: ModelSource | None) -> TrainingSetup:
+    setup = replace(recipe_module(config.recipe).build(config, source), source=source)
+    return replace(setup, panel=panel.panel_recorder(config, setup))
 
 
 def with_virtual_ranks(config):
@@ -196,18 +189,18 @@ def resume_run(run: Run, config, *, trackers: Sequence[Tracker] = ()) -> Run | F
     with run.locked() if processes.leads() else nullcontext():
         checkpoint = processes.agreed(run.newest, "looked for the checkpoint")
         check_length(run, config, checkpoint)
-        parts = build_setup(config, model_source(config, checkpoint))
+        setup = build_setup(config, model_source(config, checkpoint))
         if checkpoint:
-            take_up(checkpoint, parts)
+            take_up(checkpoint, setup)
         if not processes.leads():
             follower = Follower(run.folder, int(checkpoint.name) if checkpoint else 0)
-            return train_to_end(follower, parts, config)
+            return train_to_end(follower, setup, config)
         run.go_back(checkpoint)
         notes = [("damaged", f"passed over: {damage}") for damage in run.passed_over.values()]
         if {run.info["steps"], run.config["steps"]} != {config.steps}:
-            notes.append(("steps", lengthened(run, config, parts)))
+            notes.append(("steps", lengthened(run, config, setup)))
             run.set_steps(config.steps)
-        return train_to_end(run, parts, config, trackers, notes)
+        return train_to_end(run, setup, config, trackers, notes)
 
 
 def check_length(run: Run, config, checkpoint: Path | None) -> None:
@@ -217,28 +210,28 @@ def check_length(run: Run, config, checkpoint: Path | None) -> None:
                          f"to do; name more than {made}.")
 
 
-def lengthened(run: Run, config, parts: Parts) -> str:
+def lengthened(run: Run, config, setup: TrainingSetup) -> str:
     """What another number of steps means for the rate."""
     last = run.next_step - 1
     before = next((row["lr"] for row in reversed(run.rows("metrics")[0]) if "lr" in row), None)
     after = f", after {before:.2g} at step {last}" if before is not None else ""
     return (f"{config.steps} steps instead of {run.info['steps']}: the rate goes on as in a run of "
-            f"{config.steps} (optim.schedule={config.optim.schedule}), {parts.optim.lr(last + 1):.2g} at "
+            f"{config.steps} (optim.schedule={config.optim.schedule}), {setup.optim.lr(last + 1):.2g} at "
             f"step {last + 1}{after}")
 
 
-def take_up(checkpoint: Path, parts: Parts) -> None:
+def take_up(checkpoint: Path, setup: TrainingSetup) -> None:
     """What the checkpoint knows goes into the models, the optimizer and the batches."""
     state = read_state(checkpoint)
     try:
-        restore_state(state, parts.models, parts.optim, parts.batches)
+        restore_state(state, setup.models, setup.optim, setup.batches)
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         why = f"{type(error).__name__}: {error_text(error)}"
         raise ValueError(f"the checkpoint {checkpoint} does not fit this run ({why}): go back to another, or "
                          "start a new run.") from error
 
 
-def train_to_end(run: Run | Follower, parts: Parts, config, trackers: Sequence[Tracker] = (),
+def train_to_end(run: Run | Follower, setup: TrainingSetup, config, trackers: Sequence[Tracker] = (),
                  notes: Sequence[tuple[str, str]] = ()) -> Run | Follower:
     """Trains to the last step or to a signal; the trackers are told how it ended. notes: events to begin
     with, (kind, text)."""
@@ -247,21 +240,21 @@ def train_to_end(run: Run | Follower, parts: Parts, config, trackers: Sequence[T
     try:
         with (run.locked(), SampleLog(run) as log, Saves(run) as saves,
               stop_on_signal(display.stopping if display else None) as stop,
-              memory_advice(config, parts.models), seldom_collected()):
+              memory_advice(config, setup.models), seldom_collected()):
             if isinstance(run, Run):
                 tracked.trackers.append(MetricAlerts(tracked, metric_limits(config)))
-                hooks = writer_hooks(tracked, parts, config, stop, saves, log)
+                hooks = writer_hooks(tracked, setup, config, stop, saves, log)
             else:
-                hooks = follower_hooks(parts, config, stop)
+                hooks = follower_hooks(setup, config, stop)
             tracked.start()
             for kind, text in notes:
                 tracked.event(kind, text) if kind != "damaged" else tracked.repeat_event(kind, text)
-            if parts.examine and parts.every and run.next_step == 1:
+            if setup.evaluate and setup.evaluate_every and run.next_step == 1:
                 if isinstance(run, Run):
-                    evaluate_policy(tracked, parts, 0)
+                    evaluate_policy(tracked, setup, 0)
                 elif config.optim.divides:
-                    evaluate_sharded(parts, 0)
-            train(parts.models, parts.batches, parts.objective, parts.optim, tracked, hooks,
+                    evaluate_sharded(setup, 0)
+            train(setup.models, setup.batches, setup.objective, setup.optim, tracked, hooks,
                   meanwhile=log.ask)
     except Stopped as end:
         tracked.end("stopped", str(end))

@@ -21,10 +21,20 @@ from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import tool_schema
-from postgrad.recipes.base import METHOD, MODEL, STEPS, Parts, RunConfig, examiner, one_source, prove
+from postgrad.recipes.base import (
+    METHOD,
+    MODEL,
+    STEPS,
+    RunConfig,
+    RunInputs,
+    TrainingSetup,
+    check_one_source,
+    check_task,
+    policy_evaluator,
+)
 from postgrad.recipes.counts import data_counts
-from postgrad.recipes.defaults import fits
-from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
+from postgrad.recipes.defaults import with_defaults
+from postgrad.recipes.own_rows import RowReader, RowSettings, evaluate_objective
 from postgrad.records import Batch, Conversation
 from postgrad.resolve.models import ModelSource, open_policy
 from postgrad.resolve.sources import DataSource, source_shares, sources_of
@@ -53,7 +63,7 @@ class SFTConfig(RunConfig):
     examples: int = setting(4000, "demonstrations drawn from the task",
                             "at least steps x rows_per_step, so that none comes twice; a task with fewer "
                             "gives all it has", within=COUNT)
-    rows: OwnRows = setting(group=OwnRows)
+    rows: RowSettings = setting(group=RowSettings)
     turns: str = setting("all", "the assistant's turns that are learned: all, or the last of a conversation",
                          "last where earlier turns are there to be read and not to be imitated")
     steps: int = setting(60, *STEPS)
@@ -61,56 +71,62 @@ class SFTConfig(RunConfig):
                                  "are steps enough; memory is tokens_per_pass", within=COUNT)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
 
+    @property
+    def inputs(self) -> RunInputs:
+        return replace(super().inputs, data=self.data)
+
     def __post_init__(self):
         super().__post_init__()
-        one_source(self)
+        check_one_source(self)
         if self.turns not in TURNS:
             raise ValueError(f"turns is {self.turns!r}: expected {' or '.join(TURNS)}.")
 
 
-def words() -> SFTConfig:
+def sft_on_words() -> SFTConfig:
     """Word problems as an average writer answers them: mostly straight to the answer."""
     return SFTConfig(task="words")
 
 
-def arithmetic() -> SFTConfig:
+def sft_on_arithmetic() -> SFTConfig:
     return SFTConfig(task="arithmetic")
 
 
-def countdown() -> SFTConfig:
+def sft_on_countdown() -> SFTConfig:
     return SFTConfig(task="countdown")
 
 
-def guess() -> SFTConfig:
+def sft_on_guess() -> SFTConfig:
     """The form of a game over several turns, as a player without skill plays it."""
     return SFTConfig(task="guess", model="tiny-tools", examples=512, steps=16, rows_per_step=32)
 
 
-def animals() -> SFTConfig:
+def sft_on_animals() -> SFTConfig:
     return SFTConfig(task="animals", model="tiny-tools", examples=1600, steps=100, rows_per_step=16)
 
 
-def big_numbers() -> SFTConfig:
+def sft_on_big_numbers() -> SFTConfig:
     """Both forms of a reply, with the calculator and without."""
     return SFTConfig(task="big-numbers", model="tiny-tools", examples=2048, steps=64, rows_per_step=32)
 
 
-def questions() -> SFTConfig:
+def sft_on_questions() -> SFTConfig:
     """Questions answered politely, tersely, at length and rudely."""
     return SFTConfig(task="questions")
 
 
-def gsm8k() -> SFTConfig:
+def sft_on_gsm8k() -> SFTConfig:
     """GSM8K's worked solutions, four times over, for a real model: `postgrad fetch smollm2` brings one."""
     return SFTConfig(task="gsm8k", model="models/smollm2", examples=10_000, steps=420, save_every=420,
                      optim=OptimSettings(lr=5e-4, schedule="linear", warmup=10))
 
 
-SETTINGS = {"words": words, "arithmetic": arithmetic, "countdown": countdown, "guess": guess,
-            "animals": animals, "big-numbers": big_numbers, "questions": questions, "gsm8k": gsm8k}
+SETTINGS = {"words": sft_on_words, "arithmetic": sft_on_arithmetic, "countdown": sft_on_countdown,
+            "guess": sft_on_guess,
+            "animals": sft_on_animals, "big-numbers": sft_on_big_numbers, "questions": sft_on_questions,
+            "gsm8k": sft_on_gsm8k}
 
 
-def demonstrations(name: str | Task, config: SFTConfig) -> list[Conversation]:
+def task_demonstrations(name: str | Task, config: SFTConfig) -> list[Conversation]:
     """Those of a task, with its tools as whoever plays it is shown them."""
     task = open_task(name)
     if task.demonstrations is None:
@@ -121,11 +137,11 @@ def demonstrations(name: str | Task, config: SFTConfig) -> list[Conversation]:
 
 
 @dataclass
-class Imitated:
+class ConversationSets:
     """The conversations of a run: those of each source to learn from, those that are held out."""
 
     sources: list[DataSource]
-    readings: list[Reading]
+    readings: list[RowReader]
     train: list[list[Conversation]]
     held: list[Conversation]
 
@@ -153,15 +169,15 @@ class Imitated:
         return (*mixed, *left_out, *limit.note(self.readings[0].name if len(said) == 1 else "the rows"))
 
 
-def read(config: SFTConfig, chat: Chat, most: int) -> Imitated:
+def read_conversation_sets(config: SFTConfig, chat: Chat, most: int) -> ConversationSets:
     """All that is imitated. Of rows of one's own some prompts are held out, in whatever source they stand."""
     if config.data is None:
-        reading = Reading(config.rows, None)
-        rows = reading.fitting(demonstrations(config.task, config), chat, most)
-        return Imitated([DataSource(rows=config.task)], [reading], [rows], [])
+        reading = RowReader(config.rows, None)
+        rows = reading.fitting(task_demonstrations(config.task, config), chat, most)
+        return ConversationSets([DataSource(rows=config.task)], [reading], [rows], [])
     sources = sources_of(config.data)
-    readings = [Reading(config.rows, source.rows) for source in sources]
-    found = [demonstrations(source.rows, config) if source.task
+    readings = [RowReader(config.rows, source.rows) for source in sources]
+    found = [task_demonstrations(source.rows, config) if source.task
              else read_conversations(source.rows, reading.bad)
              for source, reading in zip(sources, readings, strict=True)]
     _, held = split_rows([row for rows in found for row in rows], config.rows.holdout, MOST_HELD_OUT)
@@ -171,20 +187,20 @@ def read(config: SFTConfig, chat: Chat, most: int) -> Imitated:
     for source, rows in zip(sources, train, strict=True):
         if not rows:
             raise ValueError(f"{source.name} has no row left to learn from: lower holdout, or leave it out.")
-    return Imitated(sources, readings, train, readings[0].fitting(held, chat, most))
+    return ConversationSets(sources, readings, train, readings[0].fitting(held, chat, most))
 
 
-@fits
-def build(config: SFTConfig, begins: ModelSource) -> Parts:
+@with_defaults
+def build(config: SFTConfig, begins: ModelSource) -> TrainingSetup:
     model, chat = open_policy(config, begins)
     task = open_task(config.task) if config.task is not None else None
     examine, every, examined = None, config.evaluation.every, []
     if task and every:
-        prove(task)
+        check_task(task)
         examined = config.evaluation.asked(task, config.seed)
-        examine = examiner(model, chat, task, config.evaluation, config.seed)
+        examine = policy_evaluator(model, chat, task, config.evaluation, config.seed)
     most = model.config.max_position_embeddings
-    imitated = read(config, chat, most)
+    imitated = read_conversation_sets(config, chat, most)
     line = partial(ConversationBatches, chat=chat, method=config.method, seed=config.seed,
                    device=config.device, max_tokens=most, truncate=config.rows.cut,
                    last=config.turns == "last")
@@ -194,17 +210,18 @@ def build(config: SFTConfig, begins: ModelSource) -> Parts:
     models, objective = Models(policy=model), objectives.build_objective(config.method)
     if imitated.held:
         (kept,) = line(imitated.held, per_step=len(imitated.held), steps=1)
-        examine, every = partial(loss_on, objective, models, kept, config), every or -(-config.steps // 10)
-    return Parts(models=models, chat=chat, batches=batches, objective=objective,
-                 optim=Optim(models, config.optim, config.steps, batches.tokens), examine=examine,
-                 every=every,
+        examine, every = partial(held_out_loss, objective, models, kept,
+                                 config), every or -(-config.steps // 10)
+    return TrainingSetup(models=models, chat=chat, batches=batches, objective=objective,
+                 optim=Optim(models, config.optim, config.steps, batches.tokens), evaluate=examine,
+                 evaluate_every=every,
                  notes=imitated.notes(batches.limit),
                  data=imitated.counts(batches.limit) | data_counts(
                      (c.messages[:-1] for c in train),
                      [*(p.messages for p in examined), *(c.messages[:-1] for c in imitated.held)]))
 
 
-def loss_on(objective, models: Models, held: Batch, config: SFTConfig, step: int) -> dict:
+def held_out_loss(objective, models: Models, held: Batch, config: SFTConfig, step: int) -> dict:
     """The loss on what was held out, and on how many conversations."""
-    stats = seen_on(objective, models, held, config.optim.at_once)
+    stats = evaluate_objective(objective, models, held, config.optim.at_once)
     return {"loss": stats.results()["loss"], "rows": len(held)}

@@ -10,7 +10,9 @@ import torch
 
 from postgrad.models import Models
 from postgrad.models.families import Config
-from postgrad.recipes.defaults import FREE, RANK, WHOLE, needs
+from postgrad.recipes.base import RunConfig
+from postgrad.recipes.defaults import FREE, RANK, WHOLE, memory_needs
+from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.system.settings import flat_settings, replace_settings
 from postgrad.training.memory import GB, Memory
 from postgrad.training.oom import OutOfMemory
@@ -39,18 +41,18 @@ def available(device: str) -> float:
 def advice(config, shape: object, phase: str, memory: float) -> str:
     """What fits is at most nine tenths of the memory, and of the estimate of what did not fit."""
     where = f"the GPU ran out of memory in {phase}, with {memory / GB:.0f} GB for this run"
-    if not isinstance(shape, Config) or not hasattr(config, "method"):
+    if not isinstance(shape, Config) or not isinstance(config, RunConfig):
         half = halved(config, "optim.tokens_per_pass", LEAST)[:1]
         fewer = [change_words(config, changes) for changes in half]
         fewer += [] if config.optim.recompute else ["recompute=true"]
         fewer += [] if config.optim.adapter.lora else [f"lora={RANK}"]
         said = f"set {', or '.join(fewer)}" if fewer else "take a smaller model or a larger GPU"
         return f"{where}: {said}."
-    now = needs(config, shape)
+    now = memory_needs(config, shape)
     room = (1 - FREE) * min(memory, in_phase(now, phase))
     proposals = []
     for ladder in ladders(config, phase):
-        sizes = ((in_phase(needs(replace_settings(config, changes), shape), phase), changes)
+        sizes = ((in_phase(memory_needs(replace_settings(config, changes), shape), phase), changes)
                  for changes in ladder)
         proposals += [f"{change_words(config, changes)} (about {size / GB:.1f} GB)"
                       for size, changes in sizes if size <= room][:1]
@@ -71,7 +73,7 @@ def ladders(config, phase: str) -> list[Ladder]:
     passes, recompute = halved(config, "optim.tokens_per_pass", LEAST), {"optim.recompute": True}
     again = [] if optim.recompute else [recompute, *(recompute | changes for changes in passes)]
     found = [passes, again]
-    if hasattr(config, "rollouts"):
+    if isinstance(config, RolloutConfig):
         if phase == "sampling":
             found = [halved(config, "rollouts.max_concurrent", LEAST // 8), *found]
         found += [[{"rollouts.release": True}]] if phase != "sampling" and not config.rollouts.release else []
@@ -92,7 +94,7 @@ def in_use(config) -> dict:
     """The settings, and of tokens and slots as many as there are."""
     on_gpu = config.device.startswith("cuda")
     values = flat_settings(config) | {"optim.tokens_per_pass": config.optim.per_pass(on_gpu)}
-    if hasattr(config, "rollouts"):
+    if isinstance(config, RolloutConfig):
         r = config.rollouts
         values["rollouts.max_concurrent"] = min(r.max_concurrent, r.prompts_per_step * r.group_size)
     return values

@@ -36,9 +36,9 @@ from postgrad.runs.disk import DamagedCheckpoint, RunBusy, RunGone, check_name
 from postgrad.runs.folder import Run, list_runs
 from postgrad.runs.follower import Follower
 from postgrad.runs.later import SampleLog
-from postgrad.runs.rows import LOGS, dumps, number, plain
+from postgrad.runs.rows import LOGS, dumps, json_value, number
 from postgrad.runs.saves import Saves
 from postgrad.system.files import DiskFull
 
 __all__ = ["LOGS", "DamagedCheckpoint", "DiskFull", "Follower", "Run", "RunBusy", "RunGone", "SampleLog",
-           "Saves", "check_name", "dumps", "list_runs", "number", "plain"]
+           "Saves", "check_name", "dumps", "list_runs", "number", "json_value"]

@@ -51,11 +51,11 @@ def fsync(path: Path) -> None:
         os.close(fd)
 
 
-def size(folder: Path) -> int:
+def folder_bytes(folder: Path) -> int:
     return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
 
 
-def fail(folder: Path, error: BaseException, what: str, needed: int) -> NoReturn:
+def raise_disk_error(folder: Path, error: BaseException, what: str, needed: int) -> NoReturn:
     """Raise the sentence for a full disk, or the error itself when it is another one."""
     if not is_full(error):
         raise error
@@ -76,7 +76,7 @@ def refuse_links(folder: Path) -> None:
 
 # locks
 
-def take(path: Path) -> int:
+def take_lock(path: Path) -> int:
     fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     for last in [False] * 9 + [True]:
         try:
@@ -163,7 +163,8 @@ def refuse_if_none(folder: Path) -> None:
         raise ValueError(f"{folder} is not a run: it has no run.json. Name the folder that holds one")
 
 
-def build(folder: Path, texts: Mapping[str, str], logs: Iterable[str], bring: Mapping[str, Path]) -> int:
+def build_run_folder(folder: Path, texts: Mapping[str, str], logs: Iterable[str],
+                     bring: Mapping[str, Path]) -> int:
     """A run's folder, built beside its place and renamed into it; -> its lock, held.
 
     bring: folders that move into it.
@@ -175,7 +176,7 @@ def build(folder: Path, texts: Mapping[str, str], logs: Iterable[str], bring: Ma
             if not is_held(left / "lock"):
                 shutil.rmtree(left, ignore_errors=True)
         (temp / "checkpoints").mkdir(parents=True)
-        lock = take(temp / "lock")
+        lock = take_lock(temp / "lock")
         for name, text in texts.items():
             (temp / name).write_text(text + "\n")
             fsync(temp / name)
@@ -199,7 +200,7 @@ def build(folder: Path, texts: Mapping[str, str], logs: Iterable[str], bring: Ma
 
 # checkpoint folders
 
-def steps(home: Path) -> dict[int, Path]:
+def checkpoint_folders(home: Path) -> dict[int, Path]:
     """step -> checkpoint folder, oldest first, verified or not."""
     found = {}
     # '.old-000020' comes after '000020'
@@ -233,7 +234,7 @@ def seal(folder: Path, step: int) -> None:
     fsync(folder)
 
 
-def check(folder: Path, step: int) -> None:
+def check_checkpoint(folder: Path, step: int) -> None:
     """Compare a checkpoint with its manifest; the first difference raises, with the file's name."""
     def damaged(name, what):
         return DamagedCheckpoint(f"checkpoint of step {step} is damaged: {folder / name} {what}")

@@ -18,7 +18,7 @@ from typing import Self
 
 from postgrad.runs import disk
 from postgrad.runs.disk import DamagedCheckpoint
-from postgrad.runs.rows import LOGS, cut, dumps
+from postgrad.runs.rows import LOGS, cut_log, dumps
 from postgrad.runs.writer import Writer
 
 
@@ -53,7 +53,7 @@ class Run(Writer):
                   "error": None}
         texts = {"run.json": dumps(run, indent=1), "config.json": dumps(config, indent=1),
                  "status.json": dumps(status)}
-        return cls(folder, disk.build(folder, texts, LOGS, bring or {}))
+        return cls(folder, disk.build_run_folder(folder, texts, LOGS, bring or {}))
 
     @classmethod
     def open(cls, folder: str | Path) -> Self:
@@ -89,13 +89,14 @@ class Run(Writer):
             disk.publish(temp, target)
         except BaseException as error:
             self._own()
-            last = max((disk.size(path) for path in before.values()), default=0) if disk.is_full(error) else 0
-            needed = size or max(last, disk.size(temp))
+            last = max((disk.folder_bytes(path) for path in before.values()),
+                       default=0) if disk.is_full(error) else 0
+            needed = size or max(last, disk.folder_bytes(temp))
             shutil.rmtree(temp, ignore_errors=True)
             disk.put_back(home)
             if not disk.is_full(error):
                 raise
-            disk.fail(self.folder, error, f"checkpoints/{target.name}", needed)
+            disk.raise_disk_error(self.folder, error, f"checkpoints/{target.name}", needed)
         older, stay = [s for s in before if s < step], set(keep_steps)
         for s in older[: max(0, len(older) - keep + 1)]:
             if s not in stay:
@@ -170,9 +171,10 @@ class Run(Writer):
         lost = {}
         for name in LOGS:
             try:
-                lost[name] = cut(self.folder / f"{name}.jsonl", step)
+                lost[name] = cut_log(self.folder / f"{name}.jsonl", step)
             except OSError as error:
-                disk.fail(self.folder, error, f"{name}.jsonl", (self.folder / f"{name}.jsonl").stat().st_size)
+                disk.raise_disk_error(self.folder, error, f"{name}.jsonl",
+                                      (self.folder / f"{name}.jsonl").stat().st_size)
         disk.fsync(self.folder)
         self._next = max(step, 0) + 1
         return lost

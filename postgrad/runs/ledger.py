@@ -45,7 +45,7 @@ class Line(NamedTuple):
 
 # the file
 
-def read(folder: str | Path) -> dict | None:
+def read_ledger(folder: str | Path) -> dict | None:
     """The ledger in a folder, looked through: it may have come from somewhere else. None: there is none."""
     path = Path(folder) / FILE
     if not path.is_file():
@@ -86,33 +86,35 @@ def is_values(measure: str, found: object) -> bool:
             and all(x is None or isinstance(x, int | float) and low <= x <= high for x in found))
 
 
-def write(folder: str | Path, ledger: Mapping) -> None:
+def write_ledger(folder: str | Path, ledger: Mapping) -> None:
     write_text(Path(folder) / FILE, json.dumps(ledger, indent=None, allow_nan=False))
 
 
-def add(folder: str | Path, header: Mapping, entry: Mapping) -> None:
+def add_entry(folder: str | Path, header: Mapping, entry: Mapping) -> None:
     """Puts an entry down while a run is trained: what was measured at later steps, before the run went back,
     goes."""
-    known = read(folder)
-    kept = known["entries"] if known and same(known, header) else []
-    write(folder, {**header, "entries": [*(e for e in kept if e["step"] < entry["step"]), dict(entry)]})
+    known = read_ledger(folder)
+    kept = known["entries"] if known and same_panel(known, header) else []
+    write_ledger(folder, {**header, "entries": [*(e for e in kept if e["step"] < entry["step"]),
+                                                dict(entry)]})
 
 
-def same(ledger: Mapping, header: Mapping) -> bool:
+def same_panel(ledger: Mapping, header: Mapping) -> bool:
     """Whether a ledger was measured as the header says."""
     return all(ledger[key] == header[key] for key in HEADER)
 
 
 # gains and losses
 
-def lines(first: Mapping, last: Mapping) -> list[Line]:
+def compare_entries(first: Mapping, last: Mapping) -> list[Line]:
     """Every measure that both entries have, task by task."""
-    return [line(task, measure, values, last["figures"][task][measure])
+    return [compare_measure(task, measure, values, last["figures"][task][measure])
             for task, figures in first["figures"].items() if task in last["figures"]
             for measure, values in figures.items() if measure in last["figures"][task]]
 
 
-def line(task: str, measure: str, before: Sequence[float | None], after: Sequence[float | None]) -> Line:
+def compare_measure(task: str, measure: str, before: Sequence[float | None],
+                    after: Sequence[float | None]) -> Line:
     """Over the problems that both have a value of; None stands for one that could not be judged."""
     within = SHARE if measure not in RANGES else None
     pairs = [(a, b) for a, b in zip(before, after, strict=True) if a is not None and b is not None]
@@ -148,7 +150,7 @@ def sentences(found: Sequence[Line]) -> list[str]:
     def name(x: Line) -> str:
         return f"{x.task} ({x.measure})" if tasks.count(x.task) > 1 else x.task
 
-    said = [f"{word}: " + "; ".join(f"{name(x)} {told(x)}" for x in part) + "."
+    said = [f"{word}: " + "; ".join(f"{name(x)} {gain_text(x)}" for x in part) + "."
             for word, kind in (("Gained", "gain"), ("Lost", "loss"))
             if (part := [x for x in main if x.verdict == kind])]
     if rest := [name(x) for x in main if x.verdict == "not told"]:
@@ -171,7 +173,7 @@ def narrowed(found: Sequence[Line]) -> list[str]:
             and kinds.get((task, "pass@1")) != "loss"]
 
 
-def told(x: Line) -> str:
+def gain_text(x: Line) -> str:
     """A gain as a reader sees it: in points, or as perplexities."""
     if x.measure == "nats":
         return f"perplexity {math.exp(x.first[0]):.2f} to {math.exp(x.last[0]):.2f}"
@@ -180,7 +182,7 @@ def told(x: Line) -> str:
     return f"{gain:+.{1 if unit else 2}f}{unit} ({low:+.{1 if unit else 2}f} to {high:+.{1 if unit else 2}f})"
 
 
-def shown(x: Line) -> dict[str, str]:
+def table_row(x: Line) -> dict[str, str]:
     """A line of the table: the two models' figures and the gain, as text."""
     def text(value: tuple[float, float, float]) -> str:
         mid, low, high = value
@@ -191,12 +193,12 @@ def shown(x: Line) -> dict[str, str]:
         return f"{mid:.1%} ({100 * low:.1f} to {100 * high:.1f})"
 
     name = "perplexity" if x.measure == "nats" else x.measure.replace("_", " ")
-    gain = ratio(x) if x.measure == "nats" else told(x)
+    gain = perplexity_ratio(x) if x.measure == "nats" else gain_text(x)
     return {"task": x.task, "measure": name, "first": text(x.first), "last": text(x.last), "gain": gain,
             "": "" if x.verdict == "not told" else x.verdict}
 
 
-def ratio(x: Line) -> str:
+def perplexity_ratio(x: Line) -> str:
     """How many times the perplexity has become."""
     gain, low, high = map(math.exp, x.gain)
     return f"x {gain:.3f} ({low:.3f} to {high:.3f})"

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from postgrad.runs import disk
-from postgrad.runs.rows import LOGS, number, read_json, read_rows, read_step
+from postgrad.runs.rows import LOGS, number, read_json, read_log, read_step
 from postgrad.system.renamed import translate_config
 
 
@@ -43,7 +43,7 @@ class Reader:
         replace rows by their step.
         """
         assert name in LOGS, name
-        rows, cursor = read_rows(self.folder / f"{name}.jsonl", after, most)
+        rows, cursor = read_log(self.folder / f"{name}.jsonl", after, most)
         return [row for row in rows if row["step"] is not None or name == "events"], cursor
 
     def at(self, name: str, step: int) -> tuple[list[dict], int | None, int | None]:
@@ -63,7 +63,7 @@ class Reader:
 
     def checkpoints(self) -> dict[int, Path]:
         """step -> folder, oldest first, verified or not."""
-        return disk.steps(self.folder / "checkpoints")
+        return disk.checkpoint_folders(self.folder / "checkpoints")
 
     def verify(self, step: int) -> Path:
         """The checkpoint's folder, after every file was found, measured and hashed; else
@@ -72,7 +72,7 @@ class Reader:
         if step not in found:
             raise ValueError(f"{self.folder} has no checkpoint of step {step}; it has "
                              f"{list(found) or 'none'}")
-        disk.check(found[step], step)
+        disk.check_checkpoint(found[step], step)
         return found[step]
 
     def alive(self) -> bool:

@@ -25,7 +25,7 @@ READ, LOG = 2**30, 2**35  # bytes of a log that are read at once, and of any log
 STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
 
-def plain(x):
+def json_value(x):
     """x as strict JSON can hold it: nan -> "nan", tensor([1., inf]) -> [1.0, "inf"], a
     dataclass -> a dict."""
     if x is None or isinstance(x, bool | int | str):
@@ -33,15 +33,15 @@ def plain(x):
     if isinstance(x, float):
         return float(x) if math.isfinite(x) else str(float(x))
     if isinstance(x, Mapping):
-        return {str(k): plain(v) for k, v in x.items()}
+        return {str(k): json_value(v) for k, v in x.items()}
     if isinstance(x, list) and is_column(x):
         return x
     if isinstance(x, list | tuple | set | frozenset):
-        return [plain(v) for v in x]
+        return [json_value(v) for v in x]
     if is_dataclass(x) and not isinstance(x, type):
-        return plain(asdict(x))
+        return json_value(asdict(x))
     if hasattr(x, "tolist"):  # arrays, tensors and their scalars
-        return plain(x.tolist())
+        return json_value(x.tolist())
     if isinstance(x, os.PathLike):
         return os.fspath(x)
     raise ValueError(f"{x!r:.80} ({type(x).__name__}) cannot be written as JSON: log numbers, text, "
@@ -63,7 +63,7 @@ def number(x) -> float:
 
 
 def dumps(x, **options) -> str:
-    return json.dumps(plain(x), allow_nan=False, **options)
+    return json.dumps(json_value(x), allow_nan=False, **options)
 
 
 def read_json(path: Path) -> dict:
@@ -89,7 +89,7 @@ def unreadable(error: OSError) -> str:
 
 # lines
 
-def parse(line: bytes) -> dict | None:
+def parse_row(line: bytes) -> dict | None:
     """A row, or None for a line that is none (a damaged disk)."""
     try:
         row = json.loads(line)
@@ -143,7 +143,7 @@ def open_to_read(path: Path, most: int = LOG) -> BinaryIO:
     return file
 
 
-def read_rows(path: Path, after: int, most: int = -1) -> tuple[list[dict], int]:
+def read_log(path: Path, after: int, most: int = -1) -> tuple[list[dict], int]:
     """The whole rows behind byte `after` (in the next `most` bytes), and the byte behind them; from 0 where
     `after` is no line's start."""
     try:
@@ -156,7 +156,7 @@ def read_rows(path: Path, after: int, most: int = -1) -> tuple[list[dict], int]:
     except FileNotFoundError:
         return [], 0
     start, end = (1 if after else 0), data.rfind(b"\n") + 1
-    rows = [parse(line) for line in data[start:end].split(b"\n") if line]
+    rows = [parse_row(line) for line in data[start:end].split(b"\n") if line]
     return [row for row in rows if row is not None], after - start + end
 
 
@@ -187,7 +187,7 @@ def begin_of(file: BinaryIO, step: int) -> int:
     return low
 
 
-def last_step(file: BinaryIO, before: int) -> int | None:
+def last_logged_step(file: BinaryIO, before: int) -> int | None:
     """The step of the last row that ends at or before this byte."""
     back = 4096
     while before:
@@ -208,7 +208,7 @@ def read_step(path: Path, step: int) -> tuple[list[dict], int | None, int | None
         with open_to_read(path) as file:
             whole = os.fstat(file.fileno()).st_size
             behind = begin_of(file, step + 1)
-            found = last_step(file, behind) if behind else None
+            found = last_logged_step(file, behind) if behind else None
             if found is None:
                 opening = first_line(file, 0, whole)
                 if opening is None:
@@ -216,15 +216,15 @@ def read_step(path: Path, step: int) -> tuple[list[dict], int | None, int | None
                 found = opening[2]
             start, end = begin_of(file, found), begin_of(file, found + 1)
             file.seek(start)
-            rows = [parse(line) for line in file.read(end - start).split(b"\n") if line]
+            rows = [parse_row(line) for line in file.read(end - start).split(b"\n") if line]
             after = first_line(file, end, whole)
-            return ([row for row in rows if row is not None], last_step(file, start),
+            return ([row for row in rows if row is not None], last_logged_step(file, start),
                     after[2] if after else None)
     except FileNotFoundError:
         return [], None, None
 
 
-def cut(path: Path, step: int) -> int:
+def cut_log(path: Path, step: int) -> int:
     """Keep the whole rows with step <= step (or none); -> how many lines were dropped."""
     temp, lost = path.with_name(f".{path.name}.tmp"), 0
     os.close(open_regular(path, os.O_CREAT | os.O_NOFOLLOW))
@@ -232,7 +232,7 @@ def cut(path: Path, step: int) -> int:
     try:
         with open_to_read(path) as old, open(temp, "xb") as new:
             while line := old.readline(LONGEST):
-                row = parse(line) if line.endswith(b"\n") else None
+                row = parse_row(line) if line.endswith(b"\n") else None
                 if row is not None and (row["step"] is None or row["step"] <= step):
                     new.write(line)
                 else:

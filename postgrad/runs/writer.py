@@ -40,7 +40,7 @@ class Writer(Reader):
                           "start the run again under another name.")
         if self._lock is None:
             try:
-                lock = disk.take(self.folder / "lock")
+                lock = disk.take_lock(self.folder / "lock")
             except BlockingIOError:
                 pid = self._status().get("pid")
                 raise RunBusy(f"process {pid} is training in {self.folder}: wait for it, stop it with `kill "
@@ -132,7 +132,7 @@ class Writer(Reader):
         try:
             append(self._files[name], line)
         except OSError as error:
-            disk.fail(self.folder, error, f"{name}.jsonl", len(line))
+            disk.raise_disk_error(self.folder, error, f"{name}.jsonl", len(line))
 
     def status(self, state: str, *, step: int | None = None, error: str | None = None) -> None:
         """Replace status.json at one stroke. No step: the last logged one.
@@ -160,7 +160,7 @@ class Writer(Reader):
         try:
             write_text(self.folder / name, text + "\n")
         except DiskFull as fault:
-            disk.fail(self.folder, fault.__cause__ or fault, name, len(text))
+            disk.raise_disk_error(self.folder, fault.__cause__ or fault, name, len(text))
 
 
 # A forked child must not keep its parent's run locked after the parent's death, nor write in it.

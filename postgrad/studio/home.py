@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from postgrad import __version__
 from postgrad.runs import Run, number
-from postgrad.runs.rows import LONGEST, open_to_read, parse
+from postgrad.runs.rows import LONGEST, open_to_read, parse_row
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import STATIC, full_page
 from postgrad.studio.runs.traces import find_runs
@@ -41,7 +41,7 @@ def sampled_rows(path: Path, count: int = 32) -> list[JsonDict]:
         file.seek(max(size - 65536, 0))
         *_, last, torn = [b"", *file.read().split(b"\n")]
         lines[size - len(torn) - len(last) - 1] = last + b"\n"
-    rows = [parse(line) for _, line in sorted(lines.items()) if line.endswith(b"\n")]
+    rows = [parse_row(line) for _, line in sorted(lines.items()) if line.endswith(b"\n")]
     return [row for row in rows if row is not None and row["step"] is not None]
 
 

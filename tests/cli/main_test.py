@@ -86,7 +86,7 @@ def test_a_run_started_again_from_its_saved_config_is_the_same(here, capsys):
 def test_the_quick_demo_is_a_quarter_of_the_work():
     """As `demo --help` says: a promise of seconds would hold on one machine alone."""
     from postgrad.recipes.pipelines import demo
-    whole, quick = demo.full(0), demo.quick(0)
+    whole, quick = demo.full_demo(0), demo.quick_demo(0)
     shares = [getattr(quick, name) / getattr(whole, name)
               for name in ("sft_steps", "sft_examples", "rl_steps", "problems")]
     assert all(0.15 <= share <= 0.3 for share in shares)
@@ -97,12 +97,12 @@ def test_the_quick_demo_is_a_quarter_of_the_work():
 def test_the_demo_writes_its_figures_and_keeps_an_older_one(here, capsys, monkeypatch):
     from postgrad.recipes import rollouts, sft
     from postgrad.recipes.pipelines import demo
-    texts, words = sft.words(), rollouts.words()
+    texts, words = sft.sft_on_words(), rollouts.rollouts_on_words()
     few = replace(words.rollouts, prompts=4, prompts_per_step=2, group_size=2, max_new_tokens=12)
-    monkeypatch.setattr(sft, "words", lambda: replace(texts, rows_per_step=2))
-    monkeypatch.setattr(rollouts, "words", lambda: replace(words, rollouts=few))
-    short = replace(demo.quick(0), sft_steps=2, sft_examples=50, rl_steps=2, problems=3, samples=2)
-    monkeypatch.setattr(demo, "quick", lambda seed: replace(short, seed=seed))
+    monkeypatch.setattr(sft, "sft_on_words", lambda: replace(texts, rows_per_step=2))
+    monkeypatch.setattr(rollouts, "rollouts_on_words", lambda: replace(words, rollouts=few))
+    short = replace(demo.quick_demo(0), sft_steps=2, sft_examples=50, rl_steps=2, problems=3, samples=2)
+    monkeypatch.setattr(demo, "quick_demo", lambda seed: replace(short, seed=seed))
     (here / "runs/demo").mkdir(parents=True)
     (here / "runs/demo/summary.json").write_text("the one before")
     assert main(["demo", "--quick"]) == 0

@@ -9,7 +9,7 @@ import pytest
 
 from postgrad.cli import main
 from postgrad.runs import Run
-from postgrad.runs.display import table, when
+from postgrad.runs.display import print_rows, time_ago
 
 LONG = "ppo-questions-kl-0.05-seed-1"
 
@@ -51,7 +51,7 @@ def test_a_terminal_of_110_columns_cuts_no_name(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     file = io.StringIO()
     file.isatty = lambda: True
-    table([{"run": LONG, "model": "m" * 60, "task": "t" * 60}], whole=["run"], file=file)
+    print_rows([{"run": LONG, "model": "m" * 60, "task": "t" * 60}], whole=["run"], file=file)
     assert LONG in file.getvalue() and "m" * 60 not in file.getvalue()
 
 
@@ -93,8 +93,8 @@ def test_no_runs_yet_is_no_error(tmp_path, monkeypatch, capsys):
 ])
 def test_times_as_people_say_them(ago, said):
     now = datetime(2025, 11, 5, 15, 5)
-    assert when((now - ago).timestamp(), now.timestamp()) == said
+    assert time_ago((now - ago).timestamp(), now.timestamp()) == said
 
 
 def test_no_time_is_nothing():
-    assert when(None) == ""
+    assert time_ago(None) == ""

@@ -9,7 +9,13 @@ import pytest
 from postgrad import methods
 from postgrad.cli import main, reference
 from postgrad.cli.settings import INDEX, config_from_text
-from postgrad.recipes.explained import TO_BE_NAMED, first_row, index, preview, settings_of
+from postgrad.recipes.explained import (
+    TO_BE_NAMED,
+    default_method_name,
+    preview_config,
+    setting_rows,
+    settings_index,
+)
 from postgrad.recipes.pipelines.demo import DemoConfig
 from postgrad.recipes.registry import CONFIGS, PIPELINES, RECIPES, config_class
 from postgrad.system.settings import Settings, describe_settings, flat_settings, is_group
@@ -20,8 +26,8 @@ HOMES = [*RECIPES, *PIPELINES]
 
 @pytest.mark.parametrize("recipe", HOMES)
 def test_no_setting_without_a_sentence_and_a_when(recipe):
-    config = preview(first_row(recipe))[1]
-    rows = settings_of(config)
+    config = preview_config(default_method_name(recipe))[1]
+    rows = setting_rows(config)
     assert [row["setting"] for row in rows] == list(flat_settings(config))
     lacking = [row["setting"] for row in rows if not row["about"].strip() or not row["when"].strip()]
     assert not lacking
@@ -61,7 +67,7 @@ def test_a_constant_of_a_user_s_function_is_named_as_such(tmp_path):
 def test_one_name_in_two_rows_may_mean_two_things():
     assert methods.get_method("ppo").words("lam") != methods.get_method("orpo").words("lam")
     assert methods.get_method("ppo").words("gamma") != methods.get_method("simpo").words("gamma")
-    meanings = [row for row in index() if row["setting"] == "method.high"]
+    meanings = [row for row in settings_index() if row["setting"] == "method.high"]
     homes = [set(row["defaults"]) for row in meanings]
     clipped = "ppo grpo turn_grpo dr_grpo dapo reinforce_pp lite_ppo gdpo sdft deepseek_v32"
     assert homes == [{*clipped.split()}, {"gspo"}, {"cispo", "scalerl"}, {"dppo"}, {"gmpo"}]
@@ -172,7 +178,7 @@ def test_the_pages_made_from_the_code_are_up_to_date():
 
 def test_the_page_has_every_setting_and_constant():
     page = reference.settings_page()
-    for row in index():
+    for row in settings_index():
         assert f"`{row['setting']}`" in page and row["when"].replace("|", "\\|") in page
 
 

@@ -11,7 +11,7 @@ from postgrad.cli import main
 from postgrad.data.preferences import read_pairs, read_singles
 from postgrad.data.rows import read_conversations
 from postgrad.data.tasks import load_task
-from postgrad.recipes.own_rows import OwnRows, Reading
+from postgrad.recipes.own_rows import RowReader, RowSettings
 from postgrad.records import Conversation, Pair, Prompt
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
@@ -166,10 +166,10 @@ def test_where_tokens_are_cut():
 
 def test_settings_of_rows_say_what_they_take():
     with pytest.raises(ValueError, match="truncate is 'middle': expected one of refuse, drop, left, right"):
-        OwnRows(truncate="middle")
-    reading = Reading(OwnRows(truncate="drop"), None)
+        RowSettings(truncate="middle")
+    reading = RowReader(RowSettings(truncate="drop"), None)
     assert reading.fitting(TALKS, CHAT, 20) == TALKS[:5] and reading.long == 2
-    assert Reading(OwnRows(), None).fitting(TALKS, CHAT, 20) == TALKS
+    assert RowReader(RowSettings(), None).fitting(TALKS, CHAT, 20) == TALKS
 
 
 def test_a_long_prompt_is_named_by_file_and_line(tmp_path, capsys):

@@ -13,9 +13,9 @@ from postgrad.maths.intervals import student, wilson
 from postgrad.methods import METHODS
 from postgrad.models import Models
 from postgrad.models.heads import ScalarModel
-from postgrad.recipes.preference import judge, singles
+from postgrad.recipes.preference import evaluate_pairs, split_pairs
 from postgrad.records import Pair, Prompt, Scored, Verdict
-from postgrad.runs.report.page import table
+from postgrad.runs.report.page import stage_table
 from postgrad.sampling import Sampling, ScriptedSampler
 from postgrad.training import objectives
 from postgrad.training.batches import PairBatches, SingleBatches
@@ -96,12 +96,12 @@ def held_out(prompts, method):
     models = Models(policy=ScalarModel(model) if method == "reward" else model, reference=model)
     pairs = [Pair(id=str(i), messages=({"role": "user", "content": f"question {name}"},), chosen="yes",
                   rejected="no") for i, name in enumerate(prompts)]
-    rows = singles(pairs) if method == "kto" else pairs
+    rows = split_pairs(pairs) if method == "kto" else pairs
     line = (SingleBatches if method == "kto" else PairBatches)(
         rows, CHAT, METHODS[method], models, per_step=len(rows), steps=1, seed=0, max_tokens=64,
         tokens_per_pass=4096)
     config = SimpleNamespace(optim=SimpleNamespace(at_once=256))
-    return judge(objectives.build_objective(METHODS[method]), models, line, config)
+    return evaluate_pairs(objectives.build_objective(METHODS[method]), models, line, config)
 
 
 @pytest.mark.parametrize("method", ["reward", "dpo", "kto"])
@@ -122,7 +122,7 @@ def test_tables_and_the_report_show_them():
     shown = demo_row(stage)
     assert shown["pass@1"] == "50.0% (46.4 to 53.6)" and shown["greedy"] == "100.0% (82.0 to 100.0)"
     assert shown["pass@2"] == "100.0% (82.0 to 100.0)"
-    cells = {line["label"]: line["cells"][0] for line in table([stage])}
+    cells = {line["label"]: line["cells"][0] for line in stage_table([stage])}
     assert cells["Likeliest answer right (greedy)"]["interval"] == pytest.approx(wilson(1.0, 20, student(19)))
     assert cells["Right within 2 tries (pass@2)"]["interval"] == pytest.approx(wilson(1.0, 20, student(19)))
     assert cells["Length"]["interval"] is None

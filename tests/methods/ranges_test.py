@@ -5,7 +5,7 @@ from settings_text import override
 
 from postgrad import methods
 from postgrad.cli.settings import config_from_text
-from postgrad.recipes.explained import first_row, preview
+from postgrad.recipes.explained import default_method_name, preview_config
 from postgrad.recipes.registry import PIPELINES, RECIPES
 from postgrad.system.settings import describe_settings, flat_settings
 
@@ -37,7 +37,7 @@ def refused(config, key, text):
 
 @pytest.mark.parametrize("recipe", HOMES)
 def test_no_setting_takes_a_number_that_cannot_be(recipe):
-    config = preview(first_row(recipe))[1]
+    config = preview_config(default_method_name(recipe))[1]
     known = [*numbers(config)]
     expected = {"optim.lr", "optim.beta1", "steps", "collections", "seed"} & flat_settings(config).keys()
     assert expected <= {*known} <= flat_settings(config).keys() and len(known) > 3

@@ -34,7 +34,7 @@ def verify(prompt, completion):
 
 def small_run(folder, tmp_path, recipe):
     if recipe == "sft":
-        return sft, override(sft.words(),
+        return sft, override(sft.sft_on_words(),
                              ["steps=3", "examples=12", "rows_per_step=4", "save_every=1", f"model={folder}"])
     (tmp_path / "task.py").write_text(TASK)
     config = rollouts.RolloutConfig(task=str(tmp_path / "task.py"),

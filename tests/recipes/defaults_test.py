@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -17,7 +18,15 @@ from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.models import Config, Decoder, find_model, save_model
 from postgrad.recipes import defaults, rollouts
-from postgrad.recipes.defaults import adapter_rank, fitted, needs, pass_tokens, rate, reply_tokens, size_of
+from postgrad.recipes.defaults import (
+    adapter_rank,
+    default_rate,
+    fill_defaults,
+    memory_needs,
+    model_size,
+    pass_tokens,
+    reply_tokens,
+)
 from postgrad.recipes.registry import config_class
 from postgrad.resolve.models import read_config
 from postgrad.runs import Run
@@ -51,24 +60,26 @@ def larger(tmp_path_factory):
     ("process", 8e6, 5e-5), ("align", 2e6, 1e-4), ("overoptimise", 2e6, 1.5e-4),
 ])
 def test_rates_by_hand(recipe, size, wanted):
-    assert rate(recipe, size) == wanted
+    assert default_rate(recipe, size) == wanted
 
 
 def test_a_row_that_imitates_its_samples_bears_a_larger_rate():
-    assert rate("rollouts", 200e6) == 1.1e-5 and rate("rollouts", 200e6, imitates=True) == 3e-5
+    assert default_rate("rollouts", 200e6) == 1.1e-5 and default_rate("rollouts", 200e6,
+                                                                      imitates=True) == 3e-5
 
 
 def test_adapters_take_ten_times_the_rate_of_all_weights():
     for recipe in defaults.RATES:
-        assert rate(recipe, 1e6, adapter=True) == rate(recipe, 1e6)  # as the embedded models
+        assert default_rate(recipe, 1e6, adapter=True) == default_rate(recipe, 1e6)  # as the embedded models
         for size in (2e7, 5e8, 7e9):
-            assert rate(recipe, size, adapter=True) == pytest.approx(10 * rate(recipe, size), rel=1e-9)
+            assert default_rate(recipe, size, adapter=True) == pytest.approx(10 * default_rate(recipe, size),
+                                                                             rel=1e-9)
 
 
 def test_larger_models_never_get_larger_rates():
     sizes = [10**x for x in (6, 6.3, 7, 7.5, 8, 9, 10, 11)]
     for recipe in defaults.RATES:
-        rates = [rate(recipe, size) for size in sizes]
+        rates = [default_rate(recipe, size) for size in sizes]
         assert rates == sorted(rates, reverse=True) and rates[-1] > 0
 
 
@@ -104,21 +115,21 @@ def test_the_embedded_models_are_trained_as_ever(recipe, row, lr):
     task = "words" if recipe in ("sft", "rollouts", "process") else "questions"
     before = config_class(recipe)(task=task, method=methods.get_method(row))
     for model in ("tiny", "tiny-chat"):
-        config, said = fitted(replace(before, model=model))
+        config, said = fill_defaults(replace(before, model=model))
         values = flat_settings(config)
         assert (values["optim.lr"], values["optim.adapter.lora"]) == (lr, 0)
         assert values["optim.tokens_per_pass"] is None
         assert {v for k, v in values.items() if k.endswith("max_new_tokens")} <= {64, None}
         assert said.startswith(f"{model} has 2M parameters: ") and f"optim.lr={lr}" in said
         assert "\n" not in said
-        again, silent = fitted(config)
+        again, silent = fill_defaults(config)
         assert again is config and silent == ""  # chosen once
 
 
 @pytest.mark.parametrize(("spec", "tokens"), [("grpo:hard", 96), ("grpo:countdown", 128), ("grpo:words", 64),
                                               ("process:hard", 96), ("grpo:arithmetic", 64)])
 def test_a_task_says_how_long_its_replies_are(spec, tokens):
-    values = flat_settings(fitted(config_from_text(spec)[1])[0])
+    values = flat_settings(fill_defaults(config_from_text(spec)[1])[0])
     homes = {"rollouts.max_new_tokens", "replies.max_new_tokens"} & values.keys()
     assert {values[home] for home in homes} == {tokens}
     if spec.startswith("grpo"):
@@ -129,7 +140,7 @@ def test_tasks_of_their_own_say_it_too(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("prompts = ['a?', 'b?', 'c?']\ntokens = 40\ndef verify(p, c): return 1.0\n".replace(
         "['a?', 'b?', 'c?']", "[{'question': q} for q in 'abc']"))
-    config = fitted(rollouts.RolloutConfig(task=str(file)))[0]
+    config = fill_defaults(rollouts.RolloutConfig(task=str(file)))[0]
     assert config.rollouts.max_new_tokens == config.evaluation.max_new_tokens == 40
     file.write_text(file.read_text().replace("40", "'many'"))
     with pytest.raises(ValueError, match="mine.py, line 2: `tokens` must be a whole number"):
@@ -138,47 +149,49 @@ def test_tasks_of_their_own_say_it_too(tmp_path):
 
 def test_what_is_named_stands():
     changes = ["lr=1e-2", "lora=3", "rollouts.max_new_tokens=7"]
-    config, said = fitted(override(rollouts.RolloutConfig(task="countdown"), changes))
+    config, said = fill_defaults(override(rollouts.RolloutConfig(task="countdown"), changes))
     assert (config.optim.lr, config.optim.adapter.lora, config.rollouts.max_new_tokens) == (1e-2, 3, 7)
     assert config.evaluation.max_new_tokens == 7 and "optim.lr" not in said  # as long as the rollouts
-    named = rollouts.questions()
-    assert fitted(named)[0].optim.lr == named.optim.lr == 1e-4
+    named = rollouts.rollouts_on_questions()
+    assert fill_defaults(named)[0].optim.lr == named.optim.lr == 1e-4
 
 
 def test_a_size_is_that_of_the_weights(larger, tmp_path):
     for folder in (find_model("tiny"), larger):
-        size = size_of(folder)
+        size = model_size(folder)
         assert size.parameters == parameters(read_config(folder)) and size.positions == 512
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_positions": 64}))
     tensors = {"wte.weight": torch.zeros(5, 4), "wpe.weight": torch.zeros(64, 4)}
     save_file(tensors, tmp_path / "model.safetensors")
-    assert size_of(tmp_path) == (5 * 4 + 64 * 4, 64, None)  # an architecture that runs through transformers
+    assert model_size(tmp_path) == (5 * 4 + 64 * 4, 64,
+                                    None)  # an architecture that runs through transformers
 
 
 def test_a_large_model_gets_an_adapter_and_its_rate(monkeypatch):
-    monkeypatch.setattr(defaults, "shape_of", lambda model: SIZES[model])
-    config, said = fitted(rollouts.RolloutConfig(task="words", model="7B"))
+    monkeypatch.setattr(defaults, "read_config", lambda model: SIZES[model])
+    config, said = fill_defaults(rollouts.RolloutConfig(task="words", model="7B"))
     assert config.optim.adapter.lora == 16
-    assert config.optim.lr == rate("rollouts", parameters(SIZES["7B"]), adapter=True)
+    assert config.optim.lr == default_rate("rollouts", parameters(SIZES["7B"]), adapter=True)
     assert config.rollouts.max_new_tokens == 256 and "optim.adapter.lora=16 (above 1B)" in said
-    whole = fitted(override(rollouts.RolloutConfig(task="words", model="7B"), ["lora=0"]))[0]
+    whole = fill_defaults(override(rollouts.RolloutConfig(task="words", model="7B"), ["lora=0"]))[0]
     assert whole.optim.adapter.lora == 0 and 10 * whole.optim.lr == pytest.approx(config.optim.lr)
 
 
 def test_what_does_not_fit_the_gpu_gets_an_adapter_and_short_passes(monkeypatch):
     half = replace(SIZES["1B"], num_hidden_layers=8)  # some 0.75B
-    monkeypatch.setattr(defaults, "shape_of", lambda model: half)
+    monkeypatch.setattr(defaults, "read_config", lambda model: half)
     config = rollouts.RolloutConfig(task="words", model="half", device="cuda")
-    roomy, _ = fitted(config, gpu_memory=1e12)
+    roomy, _ = fill_defaults(config, gpu_memory=1e12)
     assert roomy.optim.adapter.lora == 0 and roomy.optim.tokens_per_pass is None
-    tight = needs(override(roomy, ["tokens_per_pass=2048"]), half).peak / 0.9
-    shorter, said = fitted(config, gpu_memory=tight)
+    tight = memory_needs(override(roomy, ["tokens_per_pass=2048"]), half).peak / 0.9
+    shorter, said = fill_defaults(config, gpu_memory=tight)
     assert shorter.optim.adapter.lora == 0 and shorter.optim.tokens_per_pass == 2048
     assert "by the GPU's memory" in said
-    assert needs(shorter, half).peak <= 0.9 * tight * (1 + 1e-9)
-    small, said = fitted(config, gpu_memory=needs(override(roomy, ["tokens_per_pass=1024"]), half).peak)
+    assert memory_needs(shorter, half).peak <= 0.9 * tight * (1 + 1e-9)
+    small, said = fill_defaults(config, gpu_memory=memory_needs(override(roomy, ["tokens_per_pass=1024"]),
+                                                                half).peak)
     assert small.optim.adapter.lora == 16 and "all weights do not fit the GPU" in said
-    assert small.optim.lr == rate("rollouts", parameters(half), adapter=True)
+    assert small.optim.lr == default_rate("rollouts", parameters(half), adapter=True)
 
 
 # the whole way
@@ -188,13 +201,13 @@ def test_a_larger_model_from_the_command_line(larger, tmp_path, capsys, monkeypa
     short = ["steps=1", "rollouts.prompts_per_step=1", "rollouts.group_size=2", "evaluation.problems=1",
              "evaluation.samples=1", "evaluation.every=1"]
     line = ["train", "grpo", f"model={larger}", "--task", "words", *short]
-    wanted = rate("rollouts", parameters(SHAPE))
+    wanted = default_rate("rollouts", parameters(SHAPE))
     assert main([*line, "--show", "--json"]) == 0
     rows = {row["setting"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["optim.lr"]["value"] == wanted == 6.3e-5 and rows["optim.lr"]["open"]
     assert main([*line, "--run", "a"]) == 0
-    said = [row for row in capsys.readouterr().out.splitlines() if "parameters:" in row]
-    assert len(said) == 1 and f"optim.lr={wanted} (by the size)" in said[0]
+    out = capsys.readouterr().out
+    assert out.count("parameters") == 1 and re.search(rf"optim.lr +{wanted} +by the size", out)
     quick = ["steps=1", "examples=2", "rows_per_step=2"]
     assert main(["train", "sft:words", *quick, "--run", "b", "--json"]) == 0
     told = capsys.readouterr()
@@ -238,15 +251,15 @@ def test_a_stage_that_stopped_goes_on_with_what_was_chosen(tmp_path, monkeypatch
 
 
 def test_a_pipeline_s_rate_follows_the_model_too(monkeypatch):
-    align = fitted(config_from_text("align")[1])[0]
+    align = fill_defaults(config_from_text("align")[1])[0]
     assert (align.optim.lr, align.optim.adapter.lora) == (1e-4, 0)
-    assert fitted(config_from_text("overoptimise")[1])[0].optim.lr == 1.5e-4
-    monkeypatch.setattr(defaults, "shape_of", lambda model: SIZES[model])
-    large = fitted(config_from_text("align", ["model=7B"])[1])[0]
+    assert fill_defaults(config_from_text("overoptimise")[1])[0].optim.lr == 1.5e-4
+    monkeypatch.setattr(defaults, "read_config", lambda model: SIZES[model])
+    large = fill_defaults(config_from_text("align", ["model=7B"])[1])[0]
     assert large.optim.adapter.lora == 16
-    assert large.optim.lr == rate("align", parameters(SIZES["7B"]), adapter=True)
+    assert large.optim.lr == default_rate("align", parameters(SIZES["7B"]), adapter=True)
 
 
 def test_pretraining_has_no_rule():
     config = config_from_text("pretrain:smoke")[1]
-    assert fitted(config) == (config, "")
+    assert fill_defaults(config) == (config, "")

@@ -14,7 +14,7 @@ from postgrad.data.tasks import calculations, load_task
 from postgrad.data.tasks.calculations import EACH, noted_expressions, practice, vary_numbers, whole_result
 from postgrad.evaluation import ScoredSamples, task_figures
 from postgrad.recipes.difficulty import Difficulty, read_rates
-from postgrad.recipes.pick import apart, pass_rates, path_of
+from postgrad.recipes.pick import distinct_replies, pass_rates, reply_key
 from postgrad.recipes.pipelines.expert_iteration import write_practice
 from postgrad.recipes.running import resume_run
 from postgrad.records import Prompt, Rollout, Scored, Verdict
@@ -80,7 +80,7 @@ def test_a_run_trains_on_the_chosen_prompts_alone_and_goes_on_with_the_same(tmp_
 def test_of_good_replies_one_of_a_kind_and_a_few_of_a_prompt_are_kept(most, distinct, kept):
     texts = ["2+3=5", "2+3=5 ", "2 and 3 is 5", "2+3=6", "9", "1,000+1=1001", "1+1000=1001", "0"]
     good = [0, 1, 2, 5, 6]  # replies 0 to 3 answer one prompt, 4 to 7 the next
-    assert apart(good, 4, most, lambda i: path_of(texts[i], i, distinct)) == kept
+    assert distinct_replies(good, 4, most, lambda i: reply_key(texts[i], i, distinct)) == kept
 
 
 def test_pass_rates_are_of_what_could_be_judged():

@@ -238,7 +238,7 @@ def test_prompts_alone_from_a_file(tmp_path):
         rollouts.build(override(config_of(str(path), method=METHODS["grpo"]), []), begins("tiny"))
     parts = rollouts.build(override(config_of(str(path)), ["teacher=tiny-chat"]), begins("tiny"))
     batch = next(iter(parts.batches))
-    assert parts.examine is None and batch.adv[batch.mask].abs().mean() > 0.01
+    assert parts.evaluate is None and batch.adv[batch.mask].abs().mean() > 0.01
     with pytest.raises(ValueError, match="asked has neither gold nor demonstrations"):
         rollouts.build(config_of(str(path), method=SDFT), begins("tiny"))
 

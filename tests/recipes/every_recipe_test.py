@@ -15,7 +15,7 @@ import postgrad.recipes
 from postgrad.methods import METHODS, change
 from postgrad.models import load_model
 from postgrad.recipes import rollouts, sft
-from postgrad.recipes.defaults import fitted
+from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.running import resume_run, start_run
 from postgrad.resolve import models as opening
 from postgrad.runs import Run, number
@@ -97,7 +97,7 @@ def test_a_named_setting_runs(recipe, setting, tmp_path):
     run = start_run(config, tmp_path / "run",
                         command=f"postgrad train {recipe}:{setting}")
     check_rows(run)
-    assert settings_from_json(type(config), run.config) == fitted(config)[0]
+    assert settings_from_json(type(config), run.config) == fill_defaults(config)[0]
     if config.__dict__.get("evaluation"):
         evals, _ = run.rows("evals")
         assert [e["step"] for e in evals] == [0, 3]  # before the first step, and after the last
@@ -133,7 +133,7 @@ def test_each_method_of_the_family_moves_the_weights(method, task, tmp_path):
     rows = check_rows(run)
     assert moved(run) > 1e-5 and all(row["grad_norm"] > 0 for row in rows)
     assert all(0 < row["reward"] < 1 and row["mismatch"] < 1e-4 for row in rows)
-    assert ("kl" in rows[0]) == (rollouts.row_of(config).needs_reference)
+    assert ("kl" in rows[0]) == (rollouts.row_with_settings(config).needs_reference)
     if "kl" in rows[0]:
         assert abs(rows[0]["kl"]) < 1e-6 < rows[2]["kl"]  # the policy starts at the reference and leaves it
     check_samples(run, groups=2, group_size=3)
@@ -161,14 +161,14 @@ def test_a_rollout_knows_the_step_it_was_made_for(task):
 
 def test_kl_is_what_the_config_asks_for():
     def coefficients(method, kl):
-        row = rollouts.row_of(rollouts.RolloutConfig(task="words", method=method,
+        row = rollouts.row_with_settings(rollouts.RolloutConfig(task="words", method=method,
                                                      kl=rollouts.KL(coef=kl)))
         return row.kl_in_reward, row.kl_in_loss
 
     assert coefficients("grpo", None) == (0.0, 0.04) and coefficients("rloo", None) == (0.03, 0.0)
     assert coefficients("grpo", 0.5) == (0.0, 0.5) and coefficients("rloo", 0.5) == (0.5, 0.0)
     assert coefficients("grpo", 0.0) == (0.0, 0.0) and coefficients("nano", 0.1) == (0.0, 0.1)
-    online = rollouts.row_of(rollouts.RolloutConfig(task="words", method="online_dpo",
+    online = rollouts.row_with_settings(rollouts.RolloutConfig(task="words", method="online_dpo",
                                                     kl=rollouts.KL(coef=0.4)))
     assert online.loss.keywords["beta"] == 0.4  # DPO's beta is the weight of its KL
 
@@ -177,7 +177,7 @@ def test_your_own_conversations(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps({"prompt": f"Say {n}.", "completion": f"I say {n}."}) + "\n"
                             for n in range(9)))
-    config = small(override(sft.words(), ["task=none", f"data={path}"]))
+    config = small(override(sft.sft_on_words(), ["task=none", f"data={path}"]))
     run = start_run(config, tmp_path / "run")
     rows = check_rows(run)
     assert moved(run) > 1e-4 and rows[2]["loss"] < rows[0]["loss"]
@@ -186,7 +186,7 @@ def test_your_own_conversations(tmp_path):
 @pytest.mark.parametrize("recipe", ["sft", "rollouts"])
 def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
     twice = change(METHODS["ppo"], epochs=2)
-    config = sft.words() if recipe == "sft" else rollouts.RolloutConfig(task=task, method=twice)
+    config = sft.sft_on_words() if recipe == "sft" else rollouts.RolloutConfig(task=task, method=twice)
     config = small(config, save_every=1, **{"evaluation.every": 0})
     whole = start_run(config, tmp_path / "whole")
 
@@ -237,5 +237,5 @@ def test_faults_are_found_before_a_folder_is_made(task, tmp_path):
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"id": "b", "prompt": "Say it.", "completion": "word " * 600}) + "\n")
     with pytest.raises(ValueError, match="long.jsonl line 1 has 1,810 tokens, over the model's 512"):
-        start_run(small(override(sft.words(), ["task=none", f"data={long}"])), tmp_path / "run")
+        start_run(small(override(sft.sft_on_words(), ["task=none", f"data={long}"])), tmp_path / "run")
     assert not (tmp_path / "run").exists()

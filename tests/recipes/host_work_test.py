@@ -20,7 +20,7 @@ from postgrad.models.chat import chat
 from postgrad.models.engine import fuse_weights
 from postgrad.models.kernels import plain
 from postgrad.recipes import hooks, running
-from postgrad.recipes.logged import rounded
+from postgrad.recipes.logged import round_column
 from postgrad.recipes.registry import recipe_module
 from postgrad.recipes.running import start_run
 from postgrad.runs import SampleLog
@@ -291,7 +291,7 @@ def test_columns_are_rounded_as_python_rounds():
     bits = torch.randint(-2**31, 2**31 - 1, (20_000,), generator=torch.Generator().manual_seed(0))
     drawn = bits.to(torch.int32).view(torch.float32)
     for x in (chosen, torch.arange(-5000, 5000) / 64, drawn[drawn.isfinite()]):
-        assert list(map(repr, rounded(x))) == [repr(round(v, 5)) for v in x.tolist()]
+        assert list(map(repr, round_column(x))) == [repr(round(v, 5)) for v in x.tolist()]
 
 
 def test_garbage_is_looked_for_seldom_in_a_run_and_as_before_after_it():

@@ -6,7 +6,7 @@ import pytest
 
 from postgrad import methods
 from postgrad.cli.settings import config_from_text
-from postgrad.recipes.inputs import check_inputs, inputs
+from postgrad.recipes.inputs import check_inputs, input_hashes
 from postgrad.runs import Run
 
 ROWS = '{"question": "What is 2+3?", "answer": "#### 5"}\n' * 30
@@ -38,7 +38,7 @@ def test_an_edited_file_is_noticed(name, tmp_path, monkeypatch):
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     _, config = config_from_text(what, changes)
-    given = inputs(config) | {"row": methods.describe_row(config.row)}
+    given = input_hashes(config) | {"row": methods.describe_row(config.row)}
     run = Run.create(tmp_path / "run", recipe="sft", config={}, steps=1, **given)
     check_inputs(run, config)
     path.write_text(text.replace("1.0", "2.0").replace("#### 5", "#### 6") + " ")

@@ -3,6 +3,7 @@
 import pytest
 
 from postgrad.cli import main
+from postgrad.recipes import pretrain
 from postgrad.recipes.metric_alerts import MetricAlerts, metric_limits
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.runs import Run
@@ -35,7 +36,7 @@ def test_a_kl_per_reply_has_a_limit_where_a_model_judges():
         assert metric_limits(RolloutConfig(task="words", reward=reward)).keys() == {"kl"}
     for model in ("runs/reward", "judge:models/judge", ["number", "runs/reward"]):
         assert metric_limits(RolloutConfig(task="words", reward=model)).keys() == {"kl", "kl_reply"}
-    assert metric_limits(object()).keys() == {"kl"}
+    assert metric_limits(pretrain.smoke()).keys() == {"kl"}
 
 
 LOW = {"kl": Limit(above=1e-12, unit="nats a token", advice="look")}

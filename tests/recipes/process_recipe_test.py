@@ -36,15 +36,15 @@ def test_a_process_model_says_what_it_is_and_opens_in_transformers(tmp_path):
 
 def test_figures_by_hand():
     hits = {"a": {True: [1.0, 1.0], False: [0.0]}, "b": {True: [0.0], False: [1.0, 1.0, 1.0]}}
-    found = process.figures(hits)
+    found = process.label_figures(hits)
     assert (found["accuracy"] == pytest.approx(5 / 7) and found["right_steps"] == 3 / 7
             and found["problems"] == 2)
     assert (found["accuracy_right"], found["accuracy_wrong"]) == pytest.approx((2 / 3, 3 / 4))
     assert found["balanced_accuracy"] == pytest.approx(17 / 24)
-    one_sided = process.figures({"a": {True: [1.0], False: []}, "b": {True: [0.0], False: []}})
+    one_sided = process.label_figures({"a": {True: [1.0], False: []}, "b": {True: [0.0], False: []}})
     assert one_sided["balanced_accuracy"] == 0.5 and "accuracy_wrong" not in one_sided
     # one label each: the plain interval
-    even = process.figures({str(i): {True: [float(i % 2)], False: []} for i in range(10)})
+    even = process.label_figures({str(i): {True: [float(i % 2)], False: []} for i in range(10)})
     _, low, high = process.mean_interval([float(i % 2) for i in range(10)], (0, 1))
     assert even["balanced_accuracy_interval"] == pytest.approx([low, high])
 
@@ -88,18 +88,18 @@ def test_what_cannot_be_is_said(trained, tmp_path):
     with pytest.raises(ValueError, match="task arithmetic cannot check the steps"):
         process.build(override(process.ProcessConfig(task="arithmetic"), SMALL), begins("tiny-chat"))
     with pytest.raises(ValueError, match="is a reward model, which scores text"):
-        process.build(override(process.words(), [*SMALL, f"generator={trained / 'outcome'}"]),
+        process.build(override(process.process_on_words(), [*SMALL, f"generator={trained / 'outcome'}"]),
                       begins("tiny-chat"))
     with pytest.raises(ValueError, match="'dpo' is not trained by this recipe"):
-        override(process.words(), ["method=dpo"])
+        override(process.process_on_words(), ["method=dpo"])
     with pytest.raises(ValueError, match="replies.samples 0"):
-        override(process.words(), ["replies.samples=0"])
+        override(process.process_on_words(), ["replies.samples=0"])
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path):
     small = ("steps=3 save_every=1 replies.problems=6 replies.samples=2 replies.per_step=4 "
              "evaluation.every=0".split())
-    config = override(process.words(), small)
+    config = override(process.process_on_words(), small)
     whole = start_run(config, tmp_path / "whole")
 
     class Watch(Tracker):

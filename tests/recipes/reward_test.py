@@ -100,10 +100,10 @@ def test_reward_models_that_cannot_judge(reward_run, tmp_path):
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"id": "b", "prompt": "Say it.", "completion": "word " * 600}) + "\n")
     with pytest.raises(ValueError, match=r"text b has \d+ tokens, over the model's 512"):
-        rollouts.mixed_in(
+        rollouts.pretraining_mix(
             rollouts.RolloutConfig(task="words", ptx=rollouts.Ptx(coef=0.1, texts=str(long))), CHAT, 512)
     with pytest.raises(ValueError, match="rejection has no KL"):
-        rollouts.row_of(rollouts.RolloutConfig(task="words", method="rejection",
+        rollouts.row_with_settings(rollouts.RolloutConfig(task="words", method="rejection",
                                                kl=rollouts.KL(coef=0.1)))
     with pytest.raises(ValueError, match="ptx.coef and kl.target are for policy methods"):
         rollouts.RolloutConfig(task="words", method="rejection", ptx=rollouts.Ptx(coef=0.1))

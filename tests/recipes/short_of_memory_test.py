@@ -8,7 +8,7 @@ from small import CHAT, small_model
 
 from postgrad.cli.settings import config_from_text
 from postgrad.models.hf_model import HFSizes
-from postgrad.recipes.defaults import needs
+from postgrad.recipes.defaults import memory_needs
 from postgrad.recipes.launch import start_training
 from postgrad.recipes.short_of_memory import advice
 from postgrad.records import Prompt
@@ -27,7 +27,7 @@ def runs_out(*args, **options):
 
 @pytest.mark.parametrize(("place", "said"), [
     ("postgrad.training.optim.Optim.gather", "training"),
-    ("postgrad.sampling.LocalSampler.write", "sampling"),
+    ("postgrad.sampling.LocalSampler.generate", "sampling"),
     ("postgrad.training.batches.rollouts.credit_columns", "scoring")])
 def test_a_run_says_where_and_what_to_lower(tmp_path, monkeypatch, place, said):
     monkeypatch.setattr(place, runs_out)
@@ -56,7 +56,7 @@ def test_the_settings_that_are_named_fit(phase, changes, memory):
     proposals = sentence.split(": set ")[1].removesuffix(".").split(", or ")
     for proposal in proposals:
         settings = [part.split(" instead of ")[0] for part in proposal.split(" (about")[0].split(" and ")]
-        changed = needs(override(config, settings), shape)
+        changed = memory_needs(override(config, settings), shape)
         assert (changed.sampling if phase == "sampling" else changed.updating) <= 0.9 * memory * GB
     if phase == "sampling":
         assert proposals[0].startswith("rollouts.max_concurrent=") and "instead of 512" in proposals[0]
@@ -67,7 +67,7 @@ def test_the_settings_that_are_named_fit(phase, changes, memory):
 def test_where_the_estimate_was_too_low_less_is_asked_for_all_the_same():
     """The GPU has more than the estimate says is needed, and ran out: other programs, or the estimate."""
     config, shape = of("lora=16", "rollouts.max_new_tokens=64"), SIZES["1B"]
-    now = needs(config, shape).updating
+    now = memory_needs(config, shape).updating
     assert "optim.tokens_per_pass=4096 instead of 8192" in advice(config, shape, "training", 3 * now)
 
 

@@ -14,7 +14,7 @@ from small import CHAT
 from postgrad.cli import main
 from postgrad.data.tasks import load_task
 from postgrad.evaluation import evaluate_task
-from postgrad.recipes.base import prove
+from postgrad.recipes.base import check_task
 from postgrad.records import Prompt
 from postgrad.rewards import jailed, maths, schema, text
 from postgrad.rewards.base import check_verifier
@@ -244,7 +244,7 @@ def test_a_file_judged_by_a_sum(tmp_path):
     file = rows(tmp_path / "q.jsonl",
                 *({"question": f"{a}/2?", "answer": rf"\frac{{{a}}}{{2}}"} for a in range(20)))
     task = load_task(f"maths+0.2*think+0.1*boxed:{file}")
-    prove(task)
+    check_task(task)
     assert task.best == pytest.approx(1.3) and task.waits
     prompt = task.prompts("train", 1, 0)[0]
     assert task.gold(prompt) == rf"<think></think><answer>\boxed{{{prompt.answer}}}</answer>"
@@ -261,7 +261,7 @@ def test_gold_of_a_file_is_checked_by_line(tmp_path):
     whole = {"question": "a", "answer": "no", "reply": "answer: no"}
     told = load_task(f"text+0.1*length(3,9):{rows(tmp_path / 's.jsonl', whole)}")
     with pytest.raises(ValueError, match="pays 1 instead of 1.1"):
-        prove(told)
+        check_task(told)
     free = load_task(f"length(1,9):{rows(tmp_path / 'f.jsonl', {'question': 'a'})}")
     assert free.gold is None and free.verify(free.prompts("train", 1, 0)[0], "yes").score == 1
 

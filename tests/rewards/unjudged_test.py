@@ -13,7 +13,7 @@ from postgrad.cli import main
 from postgrad.data.tasks import Task, load_task
 from postgrad.evaluation.audit import answers_of_task
 from postgrad.recipes.chat_session import ChatReply, ChatSession
-from postgrad.recipes.process import labelled, left_out
+from postgrad.recipes.process import label_replies, unlabelled_note
 from postgrad.records import Conversation, Prompt, Rollout, Verdict
 from postgrad.rewards.base import VerifierReward, check_verifier, guarded
 from postgrad.rewards.function import own_verifier
@@ -109,10 +109,10 @@ def test_a_verifier_that_raises_is_an_error_wherever_it_is_asked():
     answers, truth = answers_of_task(BARE, 4, 0)
     with pytest.raises(ValueError, match="the verifier of task bare failed on 4 answers: infrastructure: "):
         truth(answers)
-    marked = labelled(False, BARE, [rollout("0"), rollout("?"), rollout("1", 1)], CHAT)
+    marked = label_replies(False, BARE, [rollout("0"), rollout("?"), rollout("1", 1)], CHAT)
     assert [row.id for row in marked] == [PROMPTS[0].id, PROMPTS[1].id], "an error is no wrong answer"
-    assert left_out(3, len(marked)) == ("1 of 3 replies could not be judged, and are left out.",)
-    assert left_out(3, 3) == ()
+    assert unlabelled_note(3, len(marked)) == ("1 of 3 replies could not be judged, and are left out.",)
+    assert unlabelled_note(3, 3) == ()
     with pytest.raises(ValueError, match="pays 0 instead of 1 .* the verifier raised KeyError"):
         check_verifier(raises, [(PROMPTS[0], "?")])
 

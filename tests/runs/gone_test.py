@@ -7,7 +7,7 @@ import pytest
 from run_small import logged, make, put
 
 from postgrad.recipes import running
-from postgrad.recipes.base import Parts
+from postgrad.recipes.base import TrainingSetup
 from postgrad.runs import Run, RunGone, Saves
 
 WRITES = {
@@ -76,7 +76,7 @@ def test_a_training_run_stops_with_the_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(running, "train", train)
     monkeypatch.setattr(running, "writer_hooks", lambda *args: [])
-    parts = Parts(models=None, chat=None, batches=None, objective=None, optim=None)
+    parts = TrainingSetup(models=None, chat=None, batches=None, objective=None, optim=None)
     with pytest.raises(RunGone):
         running.train_to_end(first, parts, None)
     assert Run.open(tmp_path / "run").next_step == 1

@@ -9,7 +9,7 @@ import random
 import pytest
 from run_small import logged, make, put
 
-from postgrad.runs import LOGS, Run, dumps, number, plain, rows
+from postgrad.runs import LOGS, Run, dumps, json_value, number, rows
 
 
 def test_a_rewind_keeps_exactly_the_rows_up_to_the_step(tmp_path):
@@ -144,7 +144,7 @@ def test_what_is_no_json_is_refused_before_anything_is_written(tmp_path):
         run.save(4, put("x"))
     assert run.rows("metrics") == ([], 0)
     numpy = pytest.importorskip("numpy")
-    assert (plain({"a": numpy.float32(0.5), 3: (numpy.array([1.0, math.inf]), {2})})
+    assert (json_value({"a": numpy.float32(0.5), 3: (numpy.array([1.0, math.inf]), {2})})
             == {"a": 0.5, "3": [[1.0, "inf"], [2]]})
     assert dumps({"text": "\ud800\n"}) == '{"text": "\\ud800\\n"}', (
         "a lone surrogate from a model can be written")

@@ -12,7 +12,7 @@ from settings_text import override
 from small import CHAT, PROMPTS
 
 import postgrad as pg
-from postgrad.recipes.rollouts import words as config
+from postgrad.recipes.rollouts import rollouts_on_words as config
 from postgrad.recipes.samplers import open_sampler
 from postgrad.resolve.models import open_writer
 from postgrad.resolve.weights import WeightsFolder, current_weights, name_weights

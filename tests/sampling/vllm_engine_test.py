@@ -9,7 +9,7 @@ from doors import fit
 from settings_text import override
 from small import CHAT
 
-from postgrad.recipes.rollouts import words as config
+from postgrad.recipes.rollouts import rollouts_on_words as config
 from postgrad.recipes.samplers import open_sampler
 from postgrad.resolve.models import open_writer
 from postgrad.sampling import LocalSampler, SamplerFault, Sampling

@@ -100,7 +100,7 @@ def test_a_reward_stands_on_the_turn_that_earned_it():
     paid = {"score": 0.5, "per_token": (0.0, 0.25, 0.0, 0.125, 0.0, 0.125)}
     batch = SimpleNamespace(scored=[row(spans, "a", **paid), row([(0, 2, True)], "a", **paid),
                                     row(spans, "b", score=1.0), row(spans, "c", score=0.0, error="it broke")])
-    told = [[turn["reward"] for turn in logged.turns_of(batch, i)] for i in range(4)]
+    told = [[turn["reward"] for turn in logged.turn_rows(batch, i)] for i in range(4)]
     assert told == [[0.25, None, 0.125], [0.125], [0.0, None, 1.0], [None, None, None]]
 
 

@@ -5,7 +5,7 @@ from statistics import median
 from typing import NamedTuple
 
 from postgrad.models.families import Config
-from postgrad.recipes.plan import CARDS, Costs, Lengths, Work, written
+from postgrad.recipes.plan import CARDS, Costs, ReplyLengths, Work, sampling_seconds
 from postgrad.recipes.plan.costs import SLOTS
 
 
@@ -42,7 +42,7 @@ def costs(c):
 
 def sampling(c, lengths, prompt=128, group=8):
     made = costs(c)
-    return (written(lengths, SLOTS, lambda rows, at: made.token(rows, prompt + at))
+    return (sampling_seconds(lengths, SLOTS, lambda rows, at: made.token(rows, prompt + at))
             + made.forward(len(lengths) / group * prompt, 0))
 
 
@@ -60,7 +60,7 @@ def training(c, rows, prompt=128, new=128, group=8):
 
 def points():
     def ragged(rows, seed=0):
-        lengths = Lengths(mean=128, longest=1024).draw(rows, random.Random(seed))
+        lengths = ReplyLengths(mean=128, longest=1024).draw(rows, random.Random(seed))
         return sum(lengths) / sampling(SMALL, lengths) / 1e3
     alone = median(ragged(512, seed) for seed in range(5))
     return [

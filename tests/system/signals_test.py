@@ -40,11 +40,11 @@ def short_demo() -> int:
     from postgrad.recipes import rollouts, sft
     from postgrad.recipes.pipelines import demo
     from postgrad.training.batches import Rollouts
-    texts, words = sft.words(), rollouts.words()
+    texts, words = sft.sft_on_words(), rollouts.rollouts_on_words()
     small = Rollouts(prompts=4, prompts_per_step=2, group_size=2, max_new_tokens=12)
-    sft.words = lambda: replace(texts, rows_per_step=2)
-    rollouts.words = lambda: replace(words, rollouts=small)
-    demo.quick = lambda seed: demo.DemoConfig(seed=seed, sft_steps=60, sft_examples=50, rl_steps=1,
+    sft.sft_on_words = lambda: replace(texts, rows_per_step=2)
+    rollouts.rollouts_on_words = lambda: replace(words, rollouts=small)
+    demo.quick_demo = lambda seed: demo.DemoConfig(seed=seed, sft_steps=60, sft_examples=50, rl_steps=1,
                                               problems=3, samples=2)
     return main()
 

@@ -9,7 +9,7 @@ from small import CHAT, PROMPTS, by_text, reward_of, small_model, small_models
 
 from postgrad.methods import METHODS
 from postgrad.models import Models, ScalarModel, load_scalar, save_model
-from postgrad.recipes.preference import balanced, singles
+from postgrad.recipes.preference import balance_kto, split_pairs
 from postgrad.records import Conversation, Pair, Verdict
 from postgrad.rewards.model import ModelReward
 from postgrad.sampling import LocalSampler, Sampling
@@ -116,9 +116,9 @@ def test_the_baseline_is_the_mean_log_ratio_of_swapped_answers():
 
 
 def test_wanted_and_unwanted_count_alike():
-    weights = balanced(METHODS["kto"], TALKS).loss.keywords  # 4 wanted, 2 not
+    weights = balance_kto(METHODS["kto"], TALKS).loss.keywords  # 4 wanted, 2 not
     assert (weights["wanted"], weights["unwanted"], weights["beta"]) == (1.0, 2.0, 0.1)
-    assert [(c.id, c.label) for c in singles(PAIRS[:1])] == [("0/chosen", True), ("0/rejected", False)]
+    assert [(c.id, c.label) for c in split_pairs(PAIRS[:1])] == [("0/chosen", True), ("0/rejected", False)]
 
 
 def test_a_single_trains_its_last_answer_alone():

@@ -12,7 +12,7 @@ from postgrad.maths.credit import scale_rewards
 from postgrad.methods import METHODS, change
 from postgrad.models import load_model
 from postgrad.recipes import rollouts
-from postgrad.recipes.defaults import fitted
+from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.running import start_run
 from postgrad.records import Verdict
 from postgrad.runs import Run
@@ -49,14 +49,14 @@ def test_rows_draw_the_same_samples_whatever_their_schedule():
     lengths = {}
     for name, row in POLICY.items():
         _, config = config_from_text(f"{name}:words", [])
-        config, _ = fitted(config)
+        config, _ = fill_defaults(config)
         lengths[name] = config.steps
         assert config.steps == 40 * row.updates(16) and config.evaluation.every == config.steps / 4
     assert [lengths[name] for name in ("grpo", "ppo", "dapo", "gspo")] == [40, 160, 640, 160]
     _, few = config_from_text("dapo:words", ["prompts_per_step=3", "collections=5"])
-    assert fitted(few)[0].steps == 15  # a minibatch holds one prompt at least
+    assert fill_defaults(few)[0].steps == 15  # a minibatch holds one prompt at least
     _, said = config_from_text("dapo:words", ["steps=7"])
-    assert fitted(said)[0].steps == 7
+    assert fill_defaults(said)[0].steps == 7
 
 
 def test_a_pass_leaves_no_group_out():

@@ -40,7 +40,7 @@ class HarnessModel(LM):
         replies: list[str] = [""] * len(requests)
         alike: dict[Sampling, list[int]] = {}
         for i, request in enumerate(requests):
-            alike.setdefault(settings_of(request.args[1]), []).append(i)
+            alike.setdefault(sampling_from_request(request.args[1]), []).append(i)
         for settings, numbers in alike.items():
             contexts = [self.chat.encode(requests[i].args[0]) for i in numbers]
             for i, context in zip(numbers, contexts, strict=True):
@@ -50,7 +50,7 @@ class HarnessModel(LM):
                                      f"{self.context}: ask for shorter replies.")
             seeds = [seed_of(0, i) for i in numbers]
             for i, row in zip(numbers, self.sampler.reply(contexts, seeds, settings), strict=True):
-                replies[i] = cut(self.chat.decode(row.tokens), settings.stop)
+                replies[i] = cut_at_stop(self.chat.decode(row.tokens), settings.stop)
         return replies
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
@@ -76,7 +76,7 @@ class HarnessModel(LM):
         return sum(c.logp for c in told), all(c.top[0][0] == c.token for c in told)
 
 
-def settings_of(asked: dict) -> Sampling:
+def sampling_from_request(asked: dict) -> Sampling:
     if other := sorted(asked.keys() - OWN):
         raise ValueError(f"the task asks for {', '.join(other)} in generation_kwargs, which is not honoured.")
     until = asked.get("until") or ()
@@ -86,7 +86,7 @@ def settings_of(asked: dict) -> Sampling:
                     stop=(until,) if isinstance(until, str) else tuple(filter(None, until)))
 
 
-def cut(text: str, stop: Sequence[str]) -> str:
+def cut_at_stop(text: str, stop: Sequence[str]) -> str:
     """The text before the first of these."""
     ends = [at for word in stop if (at := text.find(word)) >= 0]
     return text[: min(ends)] if ends else text

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from postgrad.data.tasks import Task
 from postgrad.maths.intervals import wilson
-from postgrad.recipes.defaults import tokens_for
+from postgrad.recipes.defaults import reply_tokens_for
 from postgrad.records import Prompt
 from postgrad.resolve.models import open_writer
 from postgrad.resolve.tasks import open_task
@@ -43,7 +43,7 @@ def check_installed() -> None:
         raise ValueError("this needs the package lm-eval: pip install 'postgrad[bench]'.")
 
 
-def suite_of(words: str) -> list[str]:
+def suite_tasks(words: str) -> list[str]:
     """The tasks of a suite: "small", or names with commas between."""
     if words != "small":
         return [word.strip() for word in words.split(",") if word.strip()]
@@ -61,17 +61,17 @@ def write_suite(folder: Path, names: Sequence[str], *, problems: int, seed: int,
         task = open_task(name)
         plain = re.sub(r"[^\w-]", "_", task.name)
         called[name] = f"postgrad_{plain}"
-        rows = [{"task": absolute(name), "problems": problems, "seed": seed, "number": i,
-                 "question": asked(task, prompt)}
+        rows = [{"task": absolute_source(name), "problems": problems, "seed": seed, "number": i,
+                 "question": question_of(task, prompt)}
                 for i, prompt in enumerate(task.prompts("test", problems, seed))]
         path = (folder / f"{plain}.jsonl").resolve()
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        most = tokens or task.tokens or (tokens_for(task, model) if model else 256)
-        (folder / f"{plain}.yaml").write_text(yaml(called[name], path, most))
+        most = tokens or task.tokens or (reply_tokens_for(task, model) if model else 256)
+        (folder / f"{plain}.yaml").write_text(task_yaml(called[name], path, most))
     return called
 
 
-def yaml(name: str, rows: Path, tokens: int) -> str:
+def task_yaml(name: str, rows: Path, tokens: int) -> str:
     """JSON is YAML, but for the mark of a function."""
     said = {"task": name, "dataset_path": "json", "test_split": "test", "output_type": "generate_until",
             "dataset_kwargs": {"data_files": {"test": str(rows)}, "cache_dir": str(rows.parent / "cache")},
@@ -83,13 +83,13 @@ def yaml(name: str, rows: Path, tokens: int) -> str:
     return "\n".join([*lines, "process_results: !function reading.process_results", ""])
 
 
-def absolute(name: str) -> str:
+def absolute_source(name: str) -> str:
     """gsm8k:data -> gsm8k:/home/.../data, so that it is found from any folder."""
     kind, colon, source = name.partition(":")
     return f"{kind}:{Path(source).expanduser().resolve()}" if colon and Path(source).exists() else name
 
 
-def asked(task: Task, prompt: Prompt) -> str:
+def question_of(task: Task, prompt: Prompt) -> str:
     """The one message that a prompt is."""
     task.of_one_reply("the harness")
     if task.verify is None or [m["role"] for m in prompt.messages] != ["user"]:
@@ -99,14 +99,14 @@ def asked(task: Task, prompt: Prompt) -> str:
 
 
 @cache
-def problems_of(task: str, problems: int, seed: int) -> tuple[Task, list[Prompt]]:
+def suite_problems(task: str, problems: int, seed: int) -> tuple[Task, list[Prompt]]:
     opened = open_task(task)
     return opened, opened.prompts("test", problems, seed)
 
 
-def judged(doc: dict, reply: str) -> float:
+def score_reply(doc: dict, reply: str) -> float:
     """1 where the task's verifier pays a reply in full. What cannot be judged stops the benchmark."""
-    task, prompts = problems_of(doc["task"], doc["problems"], doc["seed"])
+    task, prompts = suite_problems(doc["task"], doc["problems"], doc["seed"])
     said = guarded(task.verify)(prompts[doc["number"]], reply)
     if said.error:
         raise ValueError(f"problem {doc['number']} of {task.name} can't be judged: {said.error}")
@@ -121,7 +121,7 @@ def bench(model: str, *, suite: str = "small", problems: int = 200, seed: int = 
     check_installed()
     began = time.perf_counter()
     net, chat = open_writer(model, device)
-    names = suite_of(suite)
+    names = suite_tasks(suite)
     theirs = [name for name in names if name.startswith("lm_eval:")]
     for variable in ("TQDM_DISABLE", "HF_DATASETS_DISABLE_PROGRESS_BARS", *OFFLINE[: 0 if theirs else 2]):
         os.environ.setdefault(variable, "1")
@@ -139,12 +139,12 @@ def bench(model: str, *, suite: str = "small", problems: int = 200, seed: int = 
             task_manager=manager, apply_chat_template=True, bootstrap_iters=0, log_samples=False,
             limit=problems if theirs else None)
     rows = [{"task": task, **figure} for task, results in found["results"].items()
-            for figure in figures(results, found["n-samples"].get(task, {}).get("effective", 0))]
+            for figure in harness_figures(results, found["n-samples"].get(task, {}).get("effective", 0))]
     return {"model": model, "harness": f"lm-eval {lm_eval.__version__}", "tasks": rows,
             "seconds": time.perf_counter() - began}
 
 
-def figures(results: dict, count: int) -> list[dict]:
+def harness_figures(results: dict, count: int) -> list[dict]:
     """What the harness measured of one task; a share with its interval."""
     made = []
     for key, value in results.items():

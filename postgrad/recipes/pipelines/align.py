@@ -15,11 +15,11 @@ from typing import ClassVar
 
 from postgrad.methods import change, get_method
 from postgrad.recipes import preference, reward, rollouts
-from postgrad.recipes.base import DEVICE, SEED, Evaluation
+from postgrad.recipes.base import DEVICE, SEED, Evaluation, ModelDefaults
 from postgrad.recipes.pipelines import quality
 from postgrad.recipes.pipelines.stages import Pipeline, Stage, Step
 from postgrad.recipes.registry import recipe_for
-from postgrad.system.settings import POSITIVE, Settings, setting
+from postgrad.system.settings import POSITIVE, setting
 from postgrad.training.batches import Rollouts
 from postgrad.training.optim import OptimSettings
 
@@ -28,7 +28,7 @@ LEARNERS = {"preference": preference, "rollouts": rollouts}
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlignConfig(Settings):
+class AlignConfig(ModelDefaults):
     """Reward model, then policies from pairs and against it."""
 
     recipe: ClassVar[str] = "align"
@@ -65,30 +65,31 @@ class AlignConfig(Settings):
                                  "model: take dpo, ppo or grpo, say.")
 
 
-def questions() -> AlignConfig:
+def align_questions() -> AlignConfig:
     """Questions with a known true quality, and annotators who err and like long replies."""
     return AlignConfig(task="questions")
 
 
-SETTINGS = {"questions": questions}
+SETTINGS = {"questions": align_questions}
 
 
-def drawn(config: AlignConfig) -> preference.Pairs:
+def pair_settings(config: AlignConfig) -> preference.Pairs:
     return preference.Pairs(drawn=config.pairs, held_out=max(1, config.pairs // 5))
 
 
-def policy(config: AlignConfig, name: str) -> Stage:
+def policy_stage(config: AlignConfig, name: str) -> Stage:
     """From pairs, or against the reward model; what differs is the recipe's own."""
     examined = min(32, config.problems)
     method = change(get_method(name), beta=config.beta) if name == "dpo" else get_method(name)
     shared = {"model": config.model, "task": config.task, "method": method, "seed": config.seed,
               "device": config.device, "optim": config.optim}
     if recipe_for(method) == "preference":
-        made = preference.PreferenceConfig(**shared, pairs=drawn(config), steps=2 * config.collections,
+        made = preference.PreferenceConfig(**shared, pairs=pair_settings(config),
+                                           steps=2 * config.collections,
                                            evaluation=Evaluation(every=config.collections, problems=examined,
                                                                  samples=4))
     else:
-        made = replace(rollouts.questions(), **shared, reward="{reward}",
+        made = replace(rollouts.rollouts_on_questions(), **shared, reward="{reward}",
                        rollouts=Rollouts(collections=config.collections),
                        evaluation=Evaluation(every=None, problems=examined, samples=4))
     return Stage(name=name, config=made)
@@ -97,8 +98,9 @@ def policy(config: AlignConfig, name: str) -> Stage:
 def pipeline(config: AlignConfig) -> Pipeline:
     """The start, a reward model, and each policy, measured on the same held-out prompts."""
     first = reward.RewardConfig(model=config.model, task=config.task, steps=config.reward_steps,
-                                seed=config.seed, pairs=drawn(config), device=config.device)
-    steps: list[Step] = [quality.measured(config, "start", config.model), Stage(name="reward", config=first)]
+                                seed=config.seed, pairs=pair_settings(config), device=config.device)
+    steps: list[Step] = [quality.quality_measurement(config, "start", config.model), Stage(name="reward",
+                                                                                           config=first)]
     for name in config.methods.split(","):
-        steps += [policy(config, name), quality.measured(config, name, f"{{{name}}}")]
-    return Pipeline(name="align", steps=steps, summarise=partial(quality.summary, config))
+        steps += [policy_stage(config, name), quality.quality_measurement(config, name, f"{{{name}}}")]
+    return Pipeline(name="align", steps=steps, summarise=partial(quality.quality_summary, config))

@@ -15,7 +15,7 @@ from postgrad.evaluation import evaluate_task, score_samples
 from postgrad.evaluation.progress import Progress
 from postgrad.recipes import rollouts, sft
 from postgrad.recipes.base import SEED, Evaluation
-from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, Step, minutes
+from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, Step, run_minutes
 from postgrad.records import Prompt
 from postgrad.resolve.models import open_model
 from postgrad.runs import Run
@@ -50,33 +50,33 @@ class DemoConfig(Settings):
                                   "more often: a finer curve")
 
 
-def full(seed: int) -> DemoConfig:
+def full_demo(seed: int) -> DemoConfig:
     return DemoConfig(seed=seed)
 
 
-def quick(seed: int) -> DemoConfig:
+def quick_demo(seed: int) -> DemoConfig:
     """About a quarter of the work, whatever the machine."""
     return DemoConfig(seed=seed, sft_steps=14, sft_examples=900, rl_steps=8, problems=40)
 
 
-def stages(config: DemoConfig) -> list[Stage]:
+def training_stages(config: DemoConfig) -> list[Stage]:
     """The two training stages."""
-    first = replace(sft.words(), steps=config.sft_steps, save_every=config.sft_steps,
+    first = replace(sft.sft_on_words(), steps=config.sft_steps, save_every=config.sft_steps,
                     examples=config.sft_examples, seed=config.seed)
     examination = Evaluation(every=config.evaluate_every, problems=min(64, config.problems))
-    second = replace(rollouts.words(), model="{sft}", steps=config.rl_steps,
+    second = replace(rollouts.rollouts_on_words(), model="{sft}", steps=config.rl_steps,
                      save_every=config.rl_steps, evaluation=examination, seed=config.seed)
     return [Stage(name="sft", config=first, about="SFT: imitate an average writer"),
             Stage(name="rl", config=second, about="GRPO: keep what earns reward")]
 
 
-def asked(config: DemoConfig) -> list[Prompt]:
+def demo_prompts(config: DemoConfig) -> list[Prompt]:
     return load_task(TASK).prompts("test", config.problems, config.seed)
 
 
-def measured(config: DemoConfig, model: str, track: Progress) -> dict:
+def measure_demo(config: DemoConfig, model: str, track: Progress) -> dict:
     """A model on the held-out problems, and its plain answers to the first three."""
-    task, prompts, settings = load_task(TASK), asked(config), Sampling(max_new_tokens=64)
+    task, prompts, settings = load_task(TASK), demo_prompts(config), Sampling(max_new_tokens=64)
     policy, chat = open_model(model)
     sampler = LocalSampler(policy, chat)
     figures = evaluate_task(task, sampler, prompts, samples=config.samples, settings=settings,
@@ -89,34 +89,34 @@ def measured(config: DemoConfig, model: str, track: Progress) -> dict:
 
 def pipeline(config: DemoConfig) -> Pipeline:
     """A base model, SFT and GRPO, each measured on the same held-out problems."""
-    figures = partial(measured, config)
+    figures = partial(measure_demo, config)
     steps: list[Step] = [Measurement(name="base", model="tiny", figures=figures)]
-    for stage in stages(config):
+    for stage in training_stages(config):
         steps += [stage, Measurement(name=stage.name, model=f"{{{stage.name}}}", figures=figures)]
-    return Pipeline(name="demo", steps=steps, summarise=partial(summarise, config))
+    return Pipeline(name="demo", steps=steps, summarise=partial(demo_summary, config))
 
 
-def summarise(config: DemoConfig, done: Done) -> dict:
+def demo_summary(config: DemoConfig, done: Done) -> dict:
     rows = []
     for name, found in done.measured.items():
         figures = {"seconds_evaluating" if key == "seconds" else key: value
                    for key, value in found["figures"].items()}
         rows.append({"name": name, **figures,
-                     "seconds": 60 * minutes(done.runs[name]) if name in done.runs else 0.0})
+                     "seconds": 60 * run_minutes(done.runs[name]) if name in done.runs else 0.0})
     shown = [{"question": prompt.question, "gold": str(prompt.answer),
               "stages": [{"name": name, **found["answers"][i]} for name, found in done.measured.items()]}
-             for i, prompt in enumerate(asked(config)[:3])]
+             for i, prompt in enumerate(demo_prompts(config)[:3])]
     summary = {"recipe": "demo", "stages": rows, "seconds_total": 60 * done.minutes, "seed": config.seed,
                "task": TASK, "problems": config.problems, "samples": config.samples,
                "command": done.command,
                "machine": {"cores": os.cpu_count(), "torch": torch.__version__}}
-    report(done.folder, summary, shown)
+    demo_report(done.folder, summary, shown)
     kept = ("name", "pass@1", "pass@1_interval", "greedy", "greedy_interval", "format", "mean_length")
     table = [{key: row[key] for key in kept if key in row} | {"minutes": row["seconds"] / 60} for row in rows]
     return summary | {"answers": shown, "tables": {"Word problems": table}}
 
 
-def report(folder: Path, summary: dict, shown: list[dict]) -> None:
+def demo_report(folder: Path, summary: dict, shown: list[dict]) -> None:
     trained = Run.open(folder / "rl")
     evals, _ = trained.rows("evals")
     curves = [{"name": name, "label": label, "unit": unit,

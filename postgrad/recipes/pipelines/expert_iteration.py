@@ -29,8 +29,8 @@ from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.difficulty import Difficulty
-from postgrad.recipes.own_rows import OwnRows
-from postgrad.recipes.pick import write_rows
+from postgrad.recipes.own_rows import RowSettings
+from postgrad.recipes.pick import write_jsonl
 from postgrad.recipes.pipelines.stages import (
     CONVERSATIONS,
     RATES,
@@ -41,7 +41,7 @@ from postgrad.recipes.pipelines.stages import (
     Stage,
     keep,
     measure,
-    minutes,
+    run_minutes,
 )
 from postgrad.recipes.rollouts import KL, RolloutConfig
 from postgrad.recipes.sft import SFTConfig
@@ -54,7 +54,7 @@ SHOWN = ("pass@1", "lenient", "greedy", "greedy_lenient", "format", "mean_length
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths(Settings):
+class StageLengths(Settings):
     """How long each stage is."""
 
     sft: int = setting(420, "optimizer steps on the worked solutions",
@@ -68,7 +68,7 @@ class Lengths(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept(Settings):
+class KeptReplies(Settings):
     """What the base is taught beside the worked solutions."""
 
     samples: int = setting(20, "replies to each training problem",
@@ -83,7 +83,7 @@ class Kept(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rates(Settings):
+class StageRates(Settings):
     """The learning rates; none: by the model's size."""
 
     imitation: float | None = setting(5e-4, "of both stages that imitate",
@@ -115,9 +115,9 @@ class ExpertIterationConfig(Settings):
     prompts: int = setting(10_000, "training problems: their solutions are imitated, the policy answers them "
                            "and is trained on them; a task with fewer gives all it has",
                            "fewer for a quicker look", COUNT)
-    lengths: Lengths = setting(group=Lengths)
-    kept: Kept = setting(group=Kept)
-    rates: Rates = setting(group=Rates)
+    lengths: StageLengths = setting(group=StageLengths)
+    kept: KeptReplies = setting(group=KeptReplies)
+    rates: StageRates = setting(group=StageRates)
     groups: Groups = setting(group=Groups)
     problems: int = setting(1319, "test problems that every stage is measured on",
                             "more: narrower intervals", COUNT)
@@ -126,30 +126,30 @@ class ExpertIterationConfig(Settings):
     device: str = setting("cpu", *DEVICE)
 
 
-def gsm8k() -> ExpertIterationConfig:
+def expert_iteration_gsm8k() -> ExpertIterationConfig:
     """GSM8K for SmolLM2-135M, on a GPU."""
     return ExpertIterationConfig(task="gsm8k", model="models/smollm2")
 
 
-def quick() -> ExpertIterationConfig:
+def expert_iteration_quick() -> ExpertIterationConfig:
     """A few steps of each stage on word problems, to see that it works."""
     return ExpertIterationConfig(
-        task="words", model="tiny", prompts=24, lengths=Lengths(sft=2, grpo=1, again=2, last=1),
-        kept=Kept(samples=4, practice=0), rates=Rates(imitation=None, grpo=None, last=None),
+        task="words", model="tiny", prompts=24, lengths=StageLengths(sft=2, grpo=1, again=2, last=1),
+        kept=KeptReplies(samples=4, practice=0), rates=StageRates(imitation=None, grpo=None, last=None),
         groups=Groups(count=8, size=4), problems=4, samples=2)
 
 
-SETTINGS = {"gsm8k": gsm8k, "quick": quick}
+SETTINGS = {"gsm8k": expert_iteration_gsm8k, "quick": expert_iteration_quick}
 
 
-def imitation(config: ExpertIterationConfig, steps: int, **source: str) -> SFTConfig:
+def base_sft(config: ExpertIterationConfig, steps: int, **source: str) -> SFTConfig:
     """SFT of the base. source: a task's demonstrations, or data."""
     return SFTConfig(**source, model=config.model, examples=config.prompts, steps=steps, save_every=steps,
-                     seed=config.seed, device=config.device, rows=OwnRows(holdout=0.0),
+                     seed=config.seed, device=config.device, rows=RowSettings(holdout=0.0),
                      optim=OptimSettings(lr=config.rates.imitation, schedule="linear", warmup=10))
 
 
-def policy(config: ExpertIterationConfig, model: str, collections: int, optim: OptimSettings,
+def grpo_config(config: ExpertIterationConfig, model: str, collections: int, optim: OptimSettings,
            difficulty: Difficulty) -> RolloutConfig:
     """GRPO without a KL, by the task's verifier; saved at half its way, examined in thirds."""
     return RolloutConfig(
@@ -167,11 +167,11 @@ def write_practice(config: ExpertIterationConfig, out: Path, track: Progress) ->
         raise ValueError(f"task {task.name} has no solutions to take calculations from: set kept.practice=0.")
     solutions = map(task.gold, task.prompts("train", config.prompts, config.seed))
     rows = practice(solutions, config.kept.practice, random.Random(seed_of(config.seed, "practice")))
-    write_rows(out, [{"id": row.id, "messages": [*map(dict, row.messages)]} for row in rows])
+    write_jsonl(out, [{"id": row.id, "messages": [*map(dict, row.messages)]} for row in rows])
     return {"rows": len(rows)}
 
 
-def measured(name: str, config: ExpertIterationConfig) -> Measurement:
+def test_measurement(name: str, config: ExpertIterationConfig) -> Measurement:
     """Samples and greedy replies on the same test problems, whatever the seed."""
     return measure(name, f"{{{name}}}", config.task, problems=config.problems, samples=config.samples,
                    greedy=True, device=config.device)
@@ -181,31 +181,32 @@ def pipeline(config: ExpertIterationConfig) -> Pipeline:
     lengths, kept, rates = config.lengths, config.kept, config.rates
     sums = [Data(name="practice", given=config, write=write_practice)] if kept.practice else []
     files = [f"{{{name}}}/{CONVERSATIONS}" for name in ("kept", *(step.name for step in sums))]
-    first = policy(config, "{sft}", lengths.grpo, OptimSettings(lr=rates.grpo, warmup=5), Difficulty())
-    last = policy(config, "{again}", lengths.last, OptimSettings(lr=rates.last, warmup=5, schedule="linear"),
+    first = grpo_config(config, "{sft}", lengths.grpo, OptimSettings(lr=rates.grpo, warmup=5), Difficulty())
+    last = grpo_config(config, "{again}", lengths.last, OptimSettings(lr=rates.last, warmup=5,
+                                                                      schedule="linear"),
                   Difficulty(rates=f"{{kept}}/{RATES}"))
-    return Pipeline(name="expert-iteration", summarise=partial(summarise, config), steps=[
-        Stage(name="sft", config=imitation(config, lengths.sft, task=config.task),
+    return Pipeline(name="expert-iteration", summarise=partial(expert_iteration_summary, config), steps=[
+        Stage(name="sft", config=base_sft(config, lengths.sft, task=config.task),
               about="1 SFT on worked solutions"),
-        measured("sft", config),
+        test_measurement("sft", config),
         Stage(name="grpo", config=first, about="2 GRPO by the verifier"),
-        measured("grpo", config),
+        test_measurement("grpo", config),
         keep("kept", model="{grpo}", task=config.task, keep="passing", distinct="numbers", most=kept.most,
              prompts=config.prompts, samples=kept.samples, temperature=kept.temperature, seed=config.seed,
              device=config.device),
         *sums,
-        Stage(name="again", config=imitation(config, lengths.again, data=",".join([config.task, *files])),
+        Stage(name="again", config=base_sft(config, lengths.again, data=",".join([config.task, *files])),
               about="3 SFT of the base on solutions and what was right"),
-        measured("again", config),
+        test_measurement("again", config),
         Stage(name="last", config=last, about="4 GRPO on problems of middling difficulty"),
-        measured("last", config)])
+        test_measurement("last", config)])
 
 
-def summarise(config: ExpertIterationConfig, done: Done) -> dict:
+def expert_iteration_summary(config: ExpertIterationConfig, done: Done) -> dict:
     """All stages in one table, with what is paid (strict) and what is only watched (lenient)."""
     shown = (*SHOWN, f"pass@{config.samples}")
     rows = [{"stage": name, **{key: found[key] for wanted in shown for key in (wanted, f"{wanted}_interval")
-                               if key in found}, "minutes": minutes(done.runs[name])}
+                               if key in found}, "minutes": run_minutes(done.runs[name])}
             for name, found in done.measured.items()]
     return {"task": config.task, "seed": config.seed, "data": done.data, "measured": done.measured,
             "tables": {f"{config.problems} test problems, {config.samples} samples and greedy": rows}}

@@ -49,12 +49,12 @@ class InstructConfig(Settings):
     device: str = setting("cpu", *DEVICE)
 
 
-def questions() -> InstructConfig:
+def instruct_questions() -> InstructConfig:
     """Questions with a known true quality, and annotators who err and like long replies."""
     return InstructConfig(task="questions")
 
 
-SETTINGS = {"questions": questions}
+SETTINGS = {"questions": instruct_questions}
 
 
 def pipeline(config: InstructConfig) -> Pipeline:
@@ -62,15 +62,15 @@ def pipeline(config: InstructConfig) -> Pipeline:
     pairs = Pairs(drawn=config.pairs, held_out=max(1, config.pairs // 5))
     imitation = sft.SFTConfig(**shared, model=config.model, steps=config.sft_steps)
     judge = reward.RewardConfig(**shared, model="{sft}", steps=config.reward_steps, pairs=pairs)
-    policy = replace(rollouts.questions(), **shared, model="{sft}", method=get_method("ppo"),
+    policy = replace(rollouts.rollouts_on_questions(), **shared, model="{sft}", method=get_method("ppo"),
                      reward="{reward}",
                      ptx=rollouts.Ptx(coef=config.ptx),
                      rollouts=Rollouts(collections=config.collections),
                      evaluation=Evaluation(every=None, problems=min(32, config.problems), samples=4))
-    return Pipeline(name="instruct", summarise=partial(quality.summary, config), steps=[
-        quality.measured(config, "base", config.model),
+    return Pipeline(name="instruct", summarise=partial(quality.quality_summary, config), steps=[
+        quality.quality_measurement(config, "base", config.model),
         Stage(name="sft", config=imitation, about="SFT: imitate demonstrations"),
-        quality.measured(config, "sft", "{sft}"),
+        quality.quality_measurement(config, "sft", "{sft}"),
         Stage(name="reward", config=judge, about="reward model: which of two replies is preferred"),
         Stage(name="ppo", config=policy, about="PPO-ptx: push the reward model, keep the text"),
-        quality.measured(config, "ppo", "{ppo}")])
+        quality.quality_measurement(config, "ppo", "{ppo}")])

@@ -64,16 +64,16 @@ def suspected(pair: Pair) -> int:
     return max(range(2), key=lambda i: max(pair[i].suspicion))
 
 
-def any_step(pair: Pair) -> list[Check]:
+def check_any_step(pair: Pair) -> list[Check]:
     return [(0.5 / len(answer.holds), i, k) for i, answer in enumerate(pair)
             for k in range(len(answer.holds))]
 
 
-def last_step(pair: Pair) -> list[Check]:
+def check_last_step(pair: Pair) -> list[Check]:
     return [(0.5, i, len(answer.holds) - 1) for i, answer in enumerate(pair)]
 
 
-def critic(pair: Pair) -> list[Check]:
+def pointed_by_critic(pair: Pair) -> list[Check]:
     """At the step that is suspected most."""
     i = suspected(pair)
     return [(1.0, i, pair[i].worst)]
@@ -92,8 +92,9 @@ def opponents(pair: Pair) -> list[Check]:
     return [(0.5, i, answer.worst) for i, answer in enumerate(pair)]
 
 
-SINGLE_RANK: dict[str, Protocol] = {"alone, any step": any_step, "alone, the last step": last_step}
-POINTED: dict[str, Protocol] = {"critic": critic, "lying critic": liar, "two opponents": opponents}
+SINGLE_RANK: dict[str, Protocol] = {"alone, any step": check_any_step,
+                                    "alone, the last step": check_last_step}
+POINTED: dict[str, Protocol] = {"critic": pointed_by_critic, "lying critic": liar, "two opponents": opponents}
 
 
 def decided(pair: Pair, protocol: Protocol, trust: float) -> float:
@@ -109,7 +110,7 @@ def perfect(pair: Pair) -> Pair:
     return first, second
 
 
-def pick(right: Sequence[bool], rng: random.Random) -> tuple[int, int] | None:
+def pick_pair(right: Sequence[bool], rng: random.Random) -> tuple[int, int] | None:
     """Which two of several answers to one problem are shown: a right and a wrong one, in an order that says
     nothing; None where all are alike."""
     sides = [[i for i, x in enumerate(right) if x is side] for side in (True, False)]
@@ -129,7 +130,7 @@ def paired(rollouts: Sequence[Rollout], right: Sequence[bool],
     return list(zip(answers[::2], answers[1::2], strict=True))
 
 
-def ends(rollout: Rollout) -> list[int]:
+def step_ends(rollout: Rollout) -> list[int]:
     return [step.end for step in word_problems.label_chain(rollout.prompt, rollout.text)]
 
 
@@ -138,7 +139,7 @@ def fallen(critic: ProcessReward, rollouts: Sequence[Rollout]) -> list[tuple[flo
     found = []
     for rollout, (places, chances) in zip(rollouts, critic.chances(rollouts), strict=True):
         chance = dict(zip(places, chances, strict=True))
-        so_far = [1.0, *(chance[place] for place in critic.chat.places(rollout.tokens, ends(rollout)))]
+        so_far = [1.0, *(chance[place] for place in critic.chat.places(rollout.tokens, step_ends(rollout)))]
         found.append(tuple(a - b for a, b in pairwise(so_far)))
     return found
 
@@ -150,7 +151,7 @@ def surprises(reader, rollouts: Sequence[Rollout], chat: Chat, device: str) -> l
     found = []
     for row, mask, rollout in zip(logp, batch.mask, rollouts, strict=True):
         surprise = (-row[mask]).tolist()
-        cuts = [0, *(place + 1 for place in chat.places(rollout.tokens, ends(rollout)))]
+        cuts = [0, *(place + 1 for place in chat.places(rollout.tokens, step_ends(rollout)))]
         found.append(tuple(max(surprise[a:b], default=0.0) for a, b in pairwise(cuts)))
     return found
 
@@ -174,13 +175,13 @@ def pointed(pairs: Sequence[Pair], who: str) -> list[dict]:
     return [{"judge": f"{name}: {who}", **accuracy(pairs, protocol)} for name, protocol in POINTED.items()]
 
 
-def ratio(name: str, tops: Sequence[float], bottoms: Sequence[float]) -> dict:
+def ratio_with_interval(name: str, tops: Sequence[float], bottoms: Sequence[float]) -> dict:
     """mean(tops) / mean(bottoms) and its interval under two names; None where there is none."""
     found = ratio_interval(tops, bottoms)
     return {name: None, f"{name}_interval": None} if math.isnan(found[0]) else with_interval(name, found)
 
 
-def facts(pairs: Sequence[Pair]) -> dict:
+def pair_facts(pairs: Sequence[Pair]) -> dict:
     """steps: of an answer. mistakes: steps of a wrong answer that do not hold. sound: of the right answers,
     those whose steps all hold. bare: of the wrong ones, those of which none does, about which nobody can lie
     to a judge who checks."""
@@ -199,8 +200,8 @@ def skill(pairs: Sequence[Pair]) -> dict:
         (critic - alone) / (critic - liar)
     """
     helped, unhelped, misled = ([decided(pair, protocol, BELIEVES) for pair in pairs]
-                                for protocol in (critic, any_step, liar))
+                                for protocol in (pointed_by_critic, check_any_step, liar))
     hits = [float(not a.holds[a.worst]) for pair in pairs for a in pair if not a.right]
-    return with_interval("finds", mean_interval(hits, SHARE)) | ratio(
+    return with_interval("finds", mean_interval(hits, SHARE)) | ratio_with_interval(
         "lies", *([h - other for h, other in zip(helped, others, strict=True)]
                   for others in (unhelped, misled)))

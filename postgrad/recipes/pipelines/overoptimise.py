@@ -27,8 +27,8 @@ from postgrad.maths.select import best_of_n_kl
 from postgrad.methods import Method
 from postgrad.models import load_scalar
 from postgrad.recipes import reward, rollouts
-from postgrad.recipes.base import DEVICE, SEED, Evaluation
-from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, minutes
+from postgrad.recipes.base import DEVICE, SEED, Evaluation, ModelDefaults
+from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, run_minutes
 from postgrad.recipes.preference import Pairs
 from postgrad.resolve.models import open_folder, open_model
 from postgrad.rewards.model import ModelReward
@@ -54,7 +54,7 @@ class Proxies(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OveroptimiseConfig(Settings):
+class OveroptimiseConfig(ModelDefaults):
     """Reward models, and policies pushed against them."""
 
     recipe: ClassVar[str] = "overoptimise"
@@ -77,6 +77,12 @@ class OveroptimiseConfig(Settings):
     seed: int = setting(0, *SEED)
     device: str = setting("cpu", *DEVICE)
 
+    reply_group: ClassVar[str] = "rollouts"
+
+    @property
+    def reply_limit(self) -> int | None:
+        return self.rollouts.max_new_tokens
+
     def __post_init__(self):
         super().__post_init__()
         if not all(0 <= weight < math.inf for weight in leashes(self)):
@@ -94,19 +100,19 @@ def leashes(config: OveroptimiseConfig) -> list[float]:
                          "e.g. 0,0.05,0.3.") from error
 
 
-def questions() -> OveroptimiseConfig:
+def overoptimise_questions() -> OveroptimiseConfig:
     """Questions, labelled by annotators who often err and like long replies."""
     return OveroptimiseConfig(task="questions-biased")
 
 
-def quick() -> OveroptimiseConfig:
+def overoptimise_quick() -> OveroptimiseConfig:
     """A quarter of the work, to look at: whether the true reward turns over is left to the seed."""
     return OveroptimiseConfig(task="questions-biased", steps=140, optim=OptimSettings(lr=1e-4),
                               rollouts=Rollouts(prompts_per_step=32, max_new_tokens=80),
                               evaluation=Evaluation(every=20, problems=32, samples=64))
 
 
-SETTINGS = {"questions": questions, "quick": quick}
+SETTINGS = {"questions": overoptimise_questions, "quick": overoptimise_quick}
 SPAN = 20  # steps on either side over which a curve is read: the luck of one examination is no peak
 
 
@@ -137,7 +143,7 @@ def policies(config: OveroptimiseConfig) -> list[Stage]:
                   else [])
 
 
-def points(run: Run) -> list[dict]:
+def policy_curve(run: Run) -> list[dict]:
     """A policy's curve: at each examination its distance from the start, and both rewards,
     on held-out prompts."""
     rows, _ = run.rows("evals")
@@ -187,19 +193,19 @@ def pipeline(config: OveroptimiseConfig) -> Pipeline:
     """The reward models, the policies that push them, and best-of-n against the first of them."""
     of_n = Measurement(name="best-of-n", model="{reward-0}", figures=partial(best_of_curve, config))
     return Pipeline(name="overoptimise", steps=[*proxies(config), *policies(config), of_n],
-                    summarise=partial(summarise, config))
+                    summarise=partial(overoptimise_summary, config))
 
 
-def summarise(config: OveroptimiseConfig, done: Done) -> dict:
+def overoptimise_summary(config: OveroptimiseConfig, done: Done) -> dict:
     """What was found, and the curves in a file of their own."""
     judged = [done.runs[stage.name] for stage in proxies(config)]
     curves = []
     for stage in policies(config):
         made = done.runs[stage.name]
-        curve = points(made)
+        curve = policy_curve(made)
         curves.append({"name": stage.name, "kl_weight": stage.config.kl.coef,
                        "ensemble": stage.name.endswith("ensemble"), "points": curve,
-                       "turning": turning(curve), "minutes": minutes(made)})
+                       "turning": turning(curve), "minutes": run_minutes(made)})
     of_n = done.measured["best-of-n"]["curve"]
     facts = {"task": config.task, "seed": config.seed, "method": config.method.name,
              "reward_accuracy": [list(r.rows("evals")[0])[-1]["accuracy"] for r in judged],

@@ -32,8 +32,8 @@ from postgrad.maths.intervals import mean_interval
 from postgrad.maths.noise import seed_of
 from postgrad.models import Decoder, load_scalar, save_model
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
-from postgrad.recipes.defaults import tokens_for
-from postgrad.recipes.own_rows import OwnRows
+from postgrad.recipes.defaults import reply_tokens_for
+from postgrad.recipes.own_rows import RowSettings
 from postgrad.recipes.pipelines import judging
 from postgrad.recipes.pipelines.stages import CONVERSATIONS, Data, Done, Measurement, Pipeline, Stage, keep
 from postgrad.recipes.process import ProcessConfig, Replies
@@ -52,7 +52,7 @@ LEARNERS = ("weak", "student", "strong")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths(Settings):
+class OversightLengths(Settings):
     """Optimizer steps of each run."""
 
     weak: int = setting(14, "of the weak teacher", "fewer for a weaker one", COUNT)
@@ -62,7 +62,7 @@ class Lengths(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gathered(Settings):
+class OversightData(Settings):
     """How much each learns from, and on how much all are measured."""
 
     lessons: int = setting(480, "problems whose worked answers teach the weak teacher", "fewer for a weaker "
@@ -89,8 +89,8 @@ class OversightConfig(Settings):
                          "to try a base of your own")
     layers: str = setting("0,1,3", "the layers of it that the weak teacher has, with commas between",
                           "fewer for a weaker teacher")
-    lengths: Lengths = setting(group=Lengths)
-    gathered: Gathered = setting(group=Gathered)
+    lengths: OversightLengths = setting(group=OversightLengths)
+    gathered: OversightData = setting(group=OversightData)
     seed: int = setting(0, *SEED)
     device: str = setting("cpu", *DEVICE)
 
@@ -108,18 +108,18 @@ class OversightConfig(Settings):
         return [int(x) for x in self.layers.split(",")]
 
 
-def full() -> OversightConfig:
+def oversight_full() -> OversightConfig:
     """Minutes on two cores."""
     return OversightConfig()
 
 
-def quick() -> OversightConfig:
+def oversight_quick() -> OversightConfig:
     """A few steps of each run, to see that it works."""
-    return OversightConfig(lengths=Lengths(weak=2, student=2, critic=2), gathered=Gathered(
+    return OversightConfig(lengths=OversightLengths(weak=2, student=2, critic=2), gathered=OversightData(
         lessons=64, labelled=64, criticised=16, problems=8, samples=4))
 
 
-SETTINGS = {"full": full, "quick": quick}
+SETTINGS = {"full": oversight_full, "quick": oversight_quick}
 
 
 # what the runs learn from
@@ -140,7 +140,7 @@ def write_small(config: OversightConfig, out: Path, track: Progress) -> dict:
             "of": sum(p.numel() for p in model.parameters())}
 
 
-def problems_of(config: OversightConfig, part: str) -> list[Prompt]:
+def oversight_problems(config: OversightConfig, part: str) -> list[Prompt]:
     """The training problems that are labelled, or those after them, from which the weak teacher learns."""
     many = config.gathered
     drawn = load_task(config.task).prompts("train", many.labelled + many.lessons, label_seed(config))
@@ -151,20 +151,20 @@ def label_seed(config: OversightConfig) -> int:
     return seed_of(config.seed, "oversight") % 2**31
 
 
-def write_chains(part: str, config: OversightConfig, out: Path, track: Progress) -> dict:
+def write_lessons(part: str, config: OversightConfig, out: Path, track: Progress) -> dict:
     """Problems with the worked answers that code writes."""
     rows = [{"messages": [*map(dict, prompt.messages),
                           {"role": "assistant", "content": word_problems.gold(prompt)}]}
-            for prompt in problems_of(config, part)]
+            for prompt in oversight_problems(config, part)]
     write_text(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     return {"chains": len(rows)}
 
 
 # the steps
 
-def imitation(config: OversightConfig, model: str, data: str, steps: int) -> SFTConfig:
+def oversight_sft(config: OversightConfig, model: str, data: str, steps: int) -> SFTConfig:
     return SFTConfig(model=model, data=f"{{{data}}}/{CONVERSATIONS}", steps=steps, rows_per_step=32,
-                     seed=config.seed, device=config.device, save_every=steps, rows=OwnRows(holdout=0.02))
+                     seed=config.seed, device=config.device, save_every=steps, rows=RowSettings(holdout=0.02))
 
 
 def pipeline(config: OversightConfig) -> Pipeline:
@@ -175,22 +175,23 @@ def pipeline(config: OversightConfig) -> Pipeline:
                            optim=OptimSettings(lr=5e-4, schedule="linear", warmup=5),
                            evaluation=Evaluation(every=lengths.critic, problems=min(50, many.problems),
                                                  samples=4))
-    return Pipeline(name="oversight", summarise=partial(summarise, config), steps=[
+    return Pipeline(name="oversight", summarise=partial(oversight_summary, config), steps=[
         Data(name="small", given=config, write=write_small),
-        Data(name="lessons", given=config, write=partial(write_chains, "lessons")),
-        Stage(name="weak", config=imitation(config, "{small}", "lessons", lengths.weak),
+        Data(name="lessons", given=config, write=partial(write_lessons, "lessons")),
+        Stage(name="weak", config=oversight_sft(config, "{small}", "lessons", lengths.weak),
               about="a weak teacher, from the truth"),
         keep("labels", model="{weak}", task=config.task, keep="best", samples=1, prompts=many.labelled,
              temperature=0.0, seed=label_seed(config), device=config.device),
-        Data(name="truth", given=config, write=partial(write_chains, "truth")),
-        Stage(name="student", config=imitation(config, config.model, "labels", lengths.student),
+        Data(name="truth", given=config, write=partial(write_lessons, "truth")),
+        Stage(name="student", config=oversight_sft(config, config.model, "labels", lengths.student),
               about="a strong student, from the weak teacher's labels"),
-        Stage(name="strong", config=imitation(config, config.model, "truth", lengths.student),
+        Stage(name="strong", config=oversight_sft(config, config.model, "truth", lengths.student),
               about="the same, from the truth"),
         Measurement(name="recovered", model=[config.model, *(f"{{{name}}}" for name in LEARNERS)],
                     figures=partial(recovered, config)),
         Stage(name="critic", config=critic, about="a critic of what the weak one writes: a process model"),
-        Measurement(name="judge", model=["{weak}", "{strong}", "{critic}"], figures=partial(judged, config))])
+        Measurement(name="judge", model=["{weak}", "{strong}", "{critic}"], figures=partial(measure_judge,
+                                                                                            config))])
 
 
 # weak to strong
@@ -208,39 +209,40 @@ def recovered(config: OversightConfig, models: Sequence[str], track: Progress) -
     right: dict[str, list[float]] = {}
     for name, model in zip(names, models, strict=True):
         policy, chat = open_model(model, config.device)
-        greedy = Sampling(max_new_tokens=tokens_for(task, policy), temperature=0.0)
+        greedy = Sampling(max_new_tokens=reply_tokens_for(task, policy), temperature=0.0)
         groups = score_samples(task, LocalSampler(policy, chat), prompts, 1, greedy, 0, track)
         right[name] = [float(passed(task, scored)) for (scored,) in groups]
         said[name] = [find_answer(scored.rollout.text) for (scored,) in groups]
     rows = [{"model": name, **with_interval("right", mean_interval(right[name], judging.SHARE))}
             for name in names]
-    gap = judging.ratio("recovered", *([b - a for a, b in zip(right["weak"], right[name], strict=True)]
+    gap = judging.ratio_with_interval("recovered", *([b - a for a, b in zip(right["weak"], right[name],
+                                                                            strict=True)]
                                        for name in ("student", "strong")))
     wrong = [i for i, hit in enumerate(right["weak"]) if not hit]
     return {"problems": len(prompts), "models": rows, **gap,
-            "mended": share([right["student"][i] for i in wrong]),
-            "copied": share([float(said["student"][i] == said["weak"][i]) for i in wrong])}
+            "mended": mean_or_none([right["student"][i] for i in wrong]),
+            "copied": mean_or_none([float(said["student"][i] == said["weak"][i]) for i in wrong])}
 
 
-def share(values: Sequence[float]) -> float | None:
+def mean_or_none(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
 # the judge
 
-def judged(config: OversightConfig, models: Sequence[str], track: Progress) -> dict:
+def measure_judge(config: OversightConfig, models: Sequence[str], track: Progress) -> dict:
     """The judge on pairs of fresh answers: of each problem that has both, a right and a wrong one in form."""
     task, many = load_task(config.task), config.gathered
     (writer, chat), (reader, _) = (open_model(name, config.device) for name in models[:2])
-    critic = ProcessReward(load_scalar(open_folder(models[2]), device=config.device), chat, judging.ends,
+    critic = ProcessReward(load_scalar(open_folder(models[2]), device=config.device), chat, judging.step_ends,
                           device=config.device)
     groups = score_samples(task, LocalSampler(writer, chat), task.prompts("test", many.problems, config.seed),
-                           many.samples, Sampling(max_new_tokens=tokens_for(task, writer)),
+                           many.samples, Sampling(max_new_tokens=reply_tokens_for(task, writer)),
                            seed_of(config.seed, "answers"), track)
     rng, shown = random.Random(seed_of(config.seed, "pairs")), []
     for group in groups:
         formed = [scored for scored in group if scored.verdict.parts["format"]]
-        if chosen := judging.pick([passed(task, scored) for scored in formed], rng):
+        if chosen := judging.pick_pair([passed(task, scored) for scored in formed], rng):
             shown += [formed[i] for i in chosen]
     if not shown:
         return {"problems": len(groups), "pairs": 0, "critics": {}, "rows": []}
@@ -249,13 +251,13 @@ def judged(config: OversightConfig, models: Sequence[str], track: Progress) -> d
     by_reader = judging.paired(rollouts, right, judging.surprises(reader, rollouts, chat, config.device))
     seen = {"process model": by_critic, "strong model": by_reader,
             "who knows all": [judging.perfect(pair) for pair in by_critic]}
-    return {"problems": len(groups), **judging.facts(by_critic),
+    return {"problems": len(groups), **judging.pair_facts(by_critic),
             "critics": {who: judging.skill(pairs) for who, pairs in seen.items()},
             "rows": judging.alone(by_critic) + [row for who, pairs in seen.items()
                                             for row in judging.pointed(pairs, who)]}
 
 
-def summarise(config: OversightConfig, done: Done) -> dict:
+def oversight_summary(config: OversightConfig, done: Done) -> dict:
     """Both measurements, each with its table."""
     judge, gap = done.measured["judge"], done.measured["recovered"]
     gained = [{"model": row["model"], "right": row["right"], "right_interval": row["right_interval"]}

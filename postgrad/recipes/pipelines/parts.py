@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from postgrad.evaluation.progress import Progress
-from postgrad.recipes.pipelines.stages import examined
+from postgrad.recipes.pipelines.stages import examine_model
 from postgrad.resolve.tasks import open_task
 
 SHOWN = ("pass@1", "pass@1_interval", "format", "mean_length", "turn_back", "restart", "recheck", "worded",
          "wrong_language")
 
 
-class Exam(Protocol):
+class MixtureExam(Protocol):
     """What the config of a pipeline says of it."""
 
     task: str
@@ -24,18 +24,19 @@ class Exam(Protocol):
     device: str
 
 
-def parts_of(task: str) -> tuple[str, ...]:
+def mixture_parts(task: str) -> tuple[str, ...]:
     """words+countdown -> words, countdown; a task that is no mixture is its own only part."""
     return tuple(open_task(task).meta.get("parts", (task,)))
 
 
-def figures(exam: Exam, model: str, track: Progress) -> dict[str, dict]:
+def figures_by_part(exam: MixtureExam, model: str, track: Progress) -> dict[str, dict]:
     """The figures of `examined` by part, as many problems of each."""
-    return {part: examined(part, model, track, problems=exam.problems, samples=exam.samples, seed=exam.seed,
-                           device=exam.device) for part in parts_of(exam.task)}
+    return {part: examine_model(part, model, track, problems=exam.problems, samples=exam.samples,
+                                seed=exam.seed,
+                           device=exam.device) for part in mixture_parts(exam.task)}
 
 
-def rows(found: Mapping[str, dict], more: tuple[str, ...] = ()) -> list[dict]:
+def part_rows(found: Mapping[str, dict], more: tuple[str, ...] = ()) -> list[dict]:
     """A row a part: whatever of SHOWN, and of more, was measured of it."""
     return [{"task": part, **{key: said[key] for key in (*SHOWN, *more) if key in said}}
             for part, said in found.items()]

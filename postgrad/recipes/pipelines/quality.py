@@ -9,15 +9,15 @@ from postgrad.data.tasks import load_task
 from postgrad.evaluation import evaluate_task
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
-from postgrad.recipes.defaults import reply_tokens, size_of
-from postgrad.recipes.pipelines.stages import Done, Measurement, minutes
+from postgrad.recipes.defaults import model_size, reply_tokens
+from postgrad.recipes.pipelines.stages import Done, Measurement, run_minutes
 from postgrad.resolve.models import open_model
 from postgrad.sampling import LocalSampler, Sampling
 
 PARTS = ("correct", "greets", "closes", "filler", "rude")  # of the quality, shown at the end
 
 
-class Exam(Protocol):
+class QualityExam(Protocol):
     """What the config of a pipeline says of it."""
 
     task: str
@@ -28,8 +28,8 @@ class Exam(Protocol):
     device: str
 
 
-def quality(exam: Exam, model: str, track: Progress) -> dict:
-    task, size = load_task(exam.task), size_of(exam.model)
+def true_quality(exam: QualityExam, model: str, track: Progress) -> dict:
+    task, size = load_task(exam.task), model_size(exam.model)
     settings = Sampling(max_new_tokens=reply_tokens(task.tokens, size.parameters, size.positions))
     prompts = [p for split in ("validation", "test") for p in task.prompts(split, exam.problems, exam.seed)]
     policy, chat = open_model(model, exam.device)
@@ -37,24 +37,24 @@ def quality(exam: Exam, model: str, track: Progress) -> dict:
                     greedy=False, settings=settings, seed=seed_of(exam.seed, "align"), track=track)
 
 
-def measured(exam: Exam, name: str, model: str) -> Measurement:
-    return Measurement(name=name, model=model, figures=partial(quality, exam))
+def quality_measurement(exam: QualityExam, name: str, model: str) -> Measurement:
+    return Measurement(name=name, model=model, figures=partial(true_quality, exam))
 
 
 def judged_by(done: Done) -> dict:
     """The reward model as it was at its end."""
     *_, last = done.runs["reward"].rows("evals")[0]
     return {**{k: last[k] for k in ("accuracy", "accuracy_interval", "ece")},
-            "minutes": minutes(done.runs["reward"])}
+            "minutes": run_minutes(done.runs["reward"])}
 
 
-def summary(exam: Exam, done: Done) -> dict:
+def quality_summary(exam: QualityExam, done: Done) -> dict:
     """The reward model and every policy, as figures and as tables."""
     judge, first = judged_by(done), next(iter(done.measured.values()))
     rows = [{"name": name, "true": found["reward"], "interval": found["reward_interval"],
              "parts": {k.removeprefix("reward/"): v for k, v in found.items() if k.startswith("reward/")},
              "length": found["mean_length"],
-             "minutes": minutes(done.runs[name]) if name in done.runs else 0.0}
+             "minutes": run_minutes(done.runs[name]) if name in done.runs else 0.0}
             for name, found in done.measured.items()]
     about = {"held-out accuracy": judge["accuracy"], "95 % interval": judge["accuracy_interval"],
              "calibration error": judge["ece"], "minutes": judge["minutes"]}

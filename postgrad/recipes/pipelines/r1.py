@@ -22,7 +22,7 @@ from postgrad.data.tasks.base import conversation, think
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED
-from postgrad.recipes.own_rows import OwnRows
+from postgrad.recipes.own_rows import RowSettings
 from postgrad.recipes.pipelines import parts
 from postgrad.recipes.pipelines.r1_zero import MODEL, TASK, reasoning
 from postgrad.recipes.pipelines.stages import (
@@ -32,9 +32,9 @@ from postgrad.recipes.pipelines.stages import (
     Measurement,
     Pipeline,
     Stage,
-    examined,
+    examine_model,
     keep,
-    minutes,
+    run_minutes,
 )
 from postgrad.recipes.preference import Pairs
 from postgrad.recipes.reward import RewardConfig
@@ -52,7 +52,7 @@ TRIES = 6  # of a countdown at most, before the one that makes it
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths(Settings):
+class R1Lengths(Settings):
     """How long each stage is."""
 
     cold: int = setting(20, "optimizer steps on the chains", "fewer where the model learns them by heart",
@@ -68,7 +68,7 @@ class Lengths(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gathered(Settings):
+class R1Data(Settings):
     """What the stages that imitate learn from, and the pairs of the reward model."""
 
     chains: int = setting(300, "problems whose chain is written out for the cold start",
@@ -99,8 +99,8 @@ class R1Config(Settings):
                           "to pay for something else as well")
     last_lr: float = setting(1e-4, "the learning rate of the last stage",
                              "lower where the true quality falls; higher where replies run on", POSITIVE)
-    lengths: Lengths = setting(group=Lengths)
-    gathered: Gathered = setting(group=Gathered)
+    lengths: R1Lengths = setting(group=R1Lengths)
+    gathered: R1Data = setting(group=R1Data)
     problems: int = setting(100, "held-out problems of each task that every stage is measured on",
                             "more: narrower intervals", COUNT)
     samples: int = setting(4, "samples of each problem", "more: narrower intervals", COUNT)
@@ -108,18 +108,18 @@ class R1Config(Settings):
     device: str = setting("cpu", *DEVICE)
 
 
-def full() -> R1Config:
+def r1_full() -> R1Config:
     """Minutes on two cores."""
     return R1Config()
 
 
-def quick() -> R1Config:
+def r1_quick() -> R1Config:
     """A few steps of each stage, to see that it works."""
-    return R1Config(lengths=Lengths(cold=2, reasoning=1, sft=2, reward=2, last=1), problems=4, samples=2,
-                    gathered=Gathered(chains=16, prompts=16, pairs=32))
+    return R1Config(lengths=R1Lengths(cold=2, reasoning=1, sft=2, reward=2, last=1), problems=4, samples=2,
+                    gathered=R1Data(chains=16, prompts=16, pairs=32))
 
 
-SETTINGS = {"full": full, "quick": quick}
+SETTINGS = {"full": r1_full, "quick": r1_quick}
 
 
 # the chains of the cold start
@@ -137,7 +137,7 @@ def readable(task: Task, prompt: Prompt, rng: random.Random) -> str:
     return task.gold(prompt)
 
 
-def write_chains(config: R1Config, out: Path, track: Progress) -> dict:
+def write_cold_start(config: R1Config, out: Path, track: Progress) -> dict:
     """Conversations of the task's training problems, each with a readable reply."""
     task = open_task(config.task)
     if task.gold is None:
@@ -152,21 +152,21 @@ def write_chains(config: R1Config, out: Path, track: Progress) -> dict:
 
 # the stages
 
-def imitation(config: R1Config, data: str, steps: int) -> SFTConfig:
+def r1_sft(config: R1Config, data: str, steps: int) -> SFTConfig:
     """SFT of the base."""
     return SFTConfig(model=config.model, data=data, steps=steps, seed=config.seed, device=config.device,
-                     save_every=steps, rows=OwnRows(holdout=0.02))
+                     save_every=steps, rows=RowSettings(holdout=0.02))
 
 
-def measured(name: str, model: str, config: R1Config) -> Measurement:
-    return Measurement(name=name, model=model, figures=partial(figures, config))
+def r1_measurement(name: str, model: str, config: R1Config) -> Measurement:
+    return Measurement(name=name, model=model, figures=partial(r1_figures, config))
 
 
-def figures(config: R1Config, model: str, track: Progress) -> dict:
+def r1_figures(config: R1Config, model: str, track: Progress) -> dict:
     """A model on held-out problems of each part, and its true quality on general prompts."""
-    general = examined(config.general, model, track, problems=config.problems, samples=config.samples,
+    general = examine_model(config.general, model, track, problems=config.problems, samples=config.samples,
                        seed=config.seed, device=config.device)
-    return {"reasoning": parts.figures(config, model, track), "general": general}
+    return {"reasoning": parts.figures_by_part(config, model, track), "general": general}
 
 
 def pipeline(config: R1Config) -> Pipeline:
@@ -179,34 +179,34 @@ def pipeline(config: R1Config) -> Pipeline:
                          device=config.device,
                          pairs=Pairs(drawn=gathered.pairs, held_out=max(1, gathered.pairs // 5)))
     last = rules("{sft}", lengths.last, f"{config.general}={{reward}};{config.reward}", task=config.both)
-    return Pipeline(name="r1", summarise=partial(summarise, config), steps=[
-        measured("base", config.model, config),
-        Data(name="chains", given=config, write=write_chains),
-        Stage(name="cold", config=imitation(config, f"{{chains}}/{CONVERSATIONS}", lengths.cold),
+    return Pipeline(name="r1", summarise=partial(r1_summary, config), steps=[
+        r1_measurement("base", config.model, config),
+        Data(name="chains", given=config, write=write_cold_start),
+        Stage(name="cold", config=r1_sft(config, f"{{chains}}/{CONVERSATIONS}", lengths.cold),
               about="1 cold start: SFT on readable chains"),
-        measured("cold", "{cold}", config),
+        r1_measurement("cold", "{cold}", config),
         Stage(name="reasoning", config=rules("{cold}", lengths.reasoning, config.reward),
               about="2 reasoning: GRPO by rules"),
-        measured("reasoning", "{reasoning}", config),
+        r1_measurement("reasoning", "{reasoning}", config),
         keep("kept", model="{reasoning}", task=config.task, reward=config.reward, keep="passing",
              prompts=gathered.prompts, samples=gathered.samples, seed=config.seed, device=config.device),
-        Stage(name="sft", config=imitation(config, data, lengths.sft),
+        Stage(name="sft", config=r1_sft(config, data, lengths.sft),
               about="3 SFT of the base on what was kept, and general data"),
-        measured("sft", "{sft}", config),
+        r1_measurement("sft", "{sft}", config),
         Stage(name="reward", config=judge, about="reward model for general prompts"),
         Stage(name="last", config=replace(last, optim=replace(last.optim, lr=config.last_lr)),
               about="4 last: GRPO on all prompts"),
-        measured("last", "{last}", config)])
+        r1_measurement("last", "{last}", config)])
 
 
-def summarise(config: R1Config, done: Done) -> dict:
+def r1_summary(config: R1Config, done: Done) -> dict:
     """All stages in one table: what each can do, and how helpful it is; in another, how they think."""
     rows = [{"stage": name, **parts.solved(found["reasoning"]), "true quality": found["general"]["reward"],
              "true quality_interval": found["general"]["reward_interval"],
-             "minutes": minutes(done.runs[name]) if name in done.runs else 0.0}
+             "minutes": run_minutes(done.runs[name]) if name in done.runs else 0.0}
             for name, found in done.measured.items()]
     thoughts = [{"stage": name, **row} for name, found in done.measured.items()
-                for row in parts.rows(found["reasoning"])]
+                for row in parts.part_rows(found["reasoning"])]
     return {"task": config.task, "general": config.general, "seed": config.seed, "data": done.data,
             "measured": done.measured,
             "tables": {f"pass@1, and the true quality of {config.general}: {config.problems} held-out "

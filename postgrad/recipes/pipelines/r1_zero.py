@@ -40,17 +40,17 @@ class R1ZeroConfig(Settings):
     device: str = setting("cpu", *DEVICE)
 
 
-def full() -> R1ZeroConfig:
+def r1_zero_full() -> R1ZeroConfig:
     """Minutes on two cores."""
     return R1ZeroConfig()
 
 
-def quick() -> R1ZeroConfig:
+def r1_zero_quick() -> R1ZeroConfig:
     """A few steps, to see that it works."""
     return R1ZeroConfig(collections=2, problems=4, samples=2)
 
 
-SETTINGS = {"full": full, "quick": quick}
+SETTINGS = {"full": r1_zero_full, "quick": r1_zero_quick}
 
 
 def reasoning(config, model: str, collections: int, reward: str, task: str = "") -> RolloutConfig:
@@ -61,17 +61,17 @@ def reasoning(config, model: str, collections: int, reward: str, task: str = "")
 
 
 def pipeline(config: R1ZeroConfig) -> Pipeline:
-    figures = partial(parts.figures, config)
+    figures = partial(parts.figures_by_part, config)
     stage = reasoning(config, config.model, config.collections, config.reward)
-    return Pipeline(name="r1-zero", summarise=partial(summarise, config), steps=[
+    return Pipeline(name="r1-zero", summarise=partial(r1_zero_summary, config), steps=[
         Measurement(name="base", model=config.model, figures=figures),
         Stage(name="rl", config=stage, about="GRPO on the base: keep what the rules pay for"),
         Measurement(name="rl", model="{rl}", figures=figures)])
 
 
-def summarise(config: R1ZeroConfig, done: Done) -> dict:
+def r1_zero_summary(config: R1ZeroConfig, done: Done) -> dict:
     passed = f"pass@{config.samples}"
     rows = [{"model": name, **row} for name, found in done.measured.items()
-            for row in parts.rows(found, (passed, f"{passed}_interval"))]
+            for row in parts.part_rows(found, (passed, f"{passed}_interval"))]
     return {"task": config.task, "seed": config.seed, "measured": done.measured,
             "tables": {f"{config.problems} held-out problems of each task": rows}}

@@ -34,7 +34,7 @@ from postgrad.evaluation import evaluate_task
 from postgrad.evaluation.progress import Progress
 from postgrad.recipes import pick
 from postgrad.recipes.base import RunConfig
-from postgrad.recipes.defaults import fitted, tokens_for
+from postgrad.recipes.defaults import fill_defaults, reply_tokens_for
 from postgrad.recipes.fit import as_given
 from postgrad.recipes.registry import config_for, setting_hint
 from postgrad.recipes.running import resume_saved, start_run
@@ -59,27 +59,27 @@ FIGURES = ("pass@1", "reward", "format", "greedy", "mean_length")
 NAMED = re.compile(r"\{([A-Za-z][^{}]*)\}")  # begins with a letter: \d{3} is a pattern's own
 
 
-def placed(value, folder: Path):
+def with_folders(value, folder: Path):
     """A value with the folders of the steps that it names: "{sft}" -> "runs/mine/sft"."""
     if isinstance(value, str):
         return NAMED.sub(lambda found: str(folder / found[1]), value)
     if isinstance(value, Settings):
-        return replace(value, **{f.name: placed(getattr(value, f.name), folder) for f in fields(value)})
+        return replace(value, **{f.name: with_folders(getattr(value, f.name), folder) for f in fields(value)})
     if isinstance(value, Mapping):
-        return {placed(key, folder): placed(inner, folder) for key, inner in value.items()}
-    return [placed(x, folder) for x in value] if isinstance(value, list) else value
+        return {with_folders(key, folder): with_folders(inner, folder) for key, inner in value.items()}
+    return [with_folders(x, folder) for x in value] if isinstance(value, list) else value
 
 
-def names_in(value) -> Iterator[str]:
+def step_names(value) -> Iterator[str]:
     """The steps that a value names, as often as it does."""
     if isinstance(value, str):
         yield from NAMED.findall(value)
     elif isinstance(value, Mapping):
-        yield from names_in([*value.keys(), *value.values()])
+        yield from step_names([*value.keys(), *value.values()])
     elif isinstance(value, list):
-        yield from (name for x in value for name in names_in(x))
+        yield from (name for x in value for name in step_names(x))
     elif isinstance(value, Settings):
-        yield from names_in([getattr(value, f.name) for f in fields(value)])
+        yield from step_names([getattr(value, f.name) for f in fields(value)])
 
 
 class StageTrackers:
@@ -131,7 +131,7 @@ class Stage:
             run = Run.open(place)
             objects = {key: getattr(self.config, key) for key, kept in run.config.items() if is_record(kept)}
             return resume_saved(run, trackers=stages.of_stage(title, run.info["steps"]), **objects)
-        config, _ = fitted(placed(self.config, folder))
+        config, _ = fill_defaults(with_folders(self.config, folder))
         return start_run(config, place, command=command, trackers=stages.of_stage(title, config.steps))
 
 
@@ -151,7 +151,7 @@ class Data:
     def run_step(self, folder: Path, stages: StageTrackers, command: str) -> dict:
         if not self.done(folder):
             with atomic_folder(folder / self.name) as made:
-                counts = self.write(placed(self.given, folder), made / CONVERSATIONS,
+                counts = self.write(with_folders(self.given, folder), made / CONVERSATIONS,
                                     stages.progress(self.name))
                 write_text(made / COUNTS, json.dumps(counts, indent=1))
         return load_json(folder / self.name / COUNTS)
@@ -182,7 +182,7 @@ class Measurement:
     def run_step(self, folder: Path, stages: StageTrackers, command: str) -> dict:
         path = self.path(folder)
         if not path.exists():
-            found = self.figures(placed(self.model, folder), stages.progress(f"measuring {self.name}"))
+            found = self.figures(with_folders(self.model, folder), stages.progress(f"measuring {self.name}"))
             path.parent.mkdir(exist_ok=True)
             write_text(path, json.dumps(found, indent=1))
         return load_json(path)
@@ -229,7 +229,7 @@ class Pipeline:
             if not check_name(step.name)[0].isalpha():
                 raise ValueError(f"{step.name!r} cannot name a step: begin with a letter.")
             folders = known["run"] | known["data"]
-            for name in names_in(step.given):
+            for name in step_names(step.given):
                 if name not in folders:
                     hint = suggest(name, folders) if folders else " It is the first."
                     raise ValueError(f"step {step.name} is given {{{name}}}, and no step before it is called "
@@ -262,7 +262,7 @@ class Pipeline:
 
     def described(self) -> list[dict]:
         """The steps as JSON: what each is, from what it is made, with what settings."""
-        return [{"kind": step.kind, "name": step.name, "needs": [*dict.fromkeys(names_in(step.given))],
+        return [{"kind": step.kind, "name": step.name, "needs": [*dict.fromkeys(step_names(step.given))],
                  "settings": settings_to_json(step.given, record) if isinstance(step.given, Settings)
                              else {"model": step.given}} for step in self.steps]
 
@@ -348,7 +348,7 @@ def default_summary(done: Done) -> dict:
         figures = {key: found[key] for wanted in FIGURES for key in (wanted, f"{wanted}_interval")
                    if found.get(key) is not None}
         rows.append({"model": name, "made by": run.info.get("method") if run else "",
-                     **figures, "minutes": minutes(run) if run else 0.0})
+                     **figures, "minutes": run_minutes(run) if run else 0.0})
     return {"data": done.data, "measured": done.measured, "tables": {"What was measured": rows}}
 
 
@@ -365,34 +365,35 @@ def stage(name: str, spec: str, *, about: str = "", **settings) -> Stage:
 def keep(name: str, **settings) -> Data:
     """keep("kept", model="{rl}", task="words", keep="passing"): replies of a model to a task's training
     prompts, as `postgrad pick` keeps them."""
-    return Data(name=name, given=PickConfig(**settings), write=picked)
+    return Data(name=name, given=PickConfig(**settings), write=write_picked)
 
 
-def picked(config: PickConfig, out: Path, track: Progress) -> dict:
+def write_picked(config: PickConfig, out: Path, track: Progress) -> dict:
     """Beside the replies stand the pass rates of their prompts, for difficulty.rates of a later stage."""
     rates = out.with_name(RATES) if config.keep == "passing" else None
-    return {key: value for key, value in pick.run(config, out, rates=rates, track=track).items()
+    return {key: value for key, value in pick.pick_replies(config, out, rates=rates, track=track).items()
             if key != "out"}
 
 
 def measure(name: str, model: str, task, **settings) -> Measurement:
     """measure("rl", "{rl}", "words", problems=100): the model on a task's held-out problems."""
-    return Measurement(name=name, model=model, figures=partial(examined, task, **settings))
+    return Measurement(name=name, model=model, figures=partial(examine_model, task, **settings))
 
 
-def examined(task, model: str, track: Progress, *, problems: int = 100, samples: int = 8, split: str = "test",
+def examine_model(task, model: str, track: Progress, *, problems: int = 100, samples: int = 8,
+                  split: str = "test",
              seed: int = 0, greedy: bool = False, max_new_tokens: int | None = None,
              device: str = "cpu") -> dict:
     """A model on a task's held-out problems: the figures of `evaluate`, and what replies do as they think."""
     opened = open_task(task)
     policy, chat = open_writer(model, device)
-    settings = Sampling(max_new_tokens=max_new_tokens or tokens_for(opened, policy))
+    settings = Sampling(max_new_tokens=max_new_tokens or reply_tokens_for(opened, policy))
     sampler = sampler_for(opened, LocalSampler(policy, chat))
     return evaluate_task(opened, sampler, opened.prompts(split, problems, seed), samples=samples,
                     greedy=greedy, settings=settings, seed=seed, track=track,
                     measures=reflection.measures(opened, chat.places))
 
 
-def minutes(run: Run) -> float:
+def run_minutes(run: Run) -> float:
     """What the steps of a run took, all in all."""
     return sum(run.curve("time/step")[1]) / 60

@@ -12,9 +12,10 @@ it against those points, and docs/scale.md says how far off each is. Nothing pas
 
 from postgrad.recipes.plan.cards import CARDS, Card, cards_named
 from postgrad.recipes.plan.costs import Costs, Work
-from postgrad.recipes.plan.layout import Layout, Option, options
+from postgrad.recipes.plan.layout import Layout, Option, plan_options
 from postgrad.recipes.plan.named import method_memory, plan_training
-from postgrad.recipes.plan.simulation import Lengths, simulate, written
+from postgrad.recipes.plan.simulation import ReplyLengths, sampling_seconds, simulate
 
-__all__ = ["CARDS", "Card", "Costs", "Layout", "Lengths", "Option", "Work", "cards_named", "method_memory",
-           "options", "plan_training", "simulate", "written"]
+__all__ = ["CARDS", "Card", "Costs", "Layout", "ReplyLengths", "Option", "Work", "cards_named",
+           "method_memory",
+           "plan_options", "plan_training", "simulate", "sampling_seconds"]

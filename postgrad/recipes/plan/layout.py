@@ -15,7 +15,7 @@ from postgrad.methods import Method
 from postgrad.models.families import Config
 from postgrad.recipes.plan.cards import NODE, Card
 from postgrad.recipes.plan.costs import SLOTS, Costs, Work
-from postgrad.recipes.plan.simulation import Lengths, Times, simulate, written
+from postgrad.recipes.plan.simulation import ReplyLengths, Times, sampling_seconds, simulate
 from postgrad.training.memory import Memory, Setup, estimate
 
 PASSES = (8192, 4096, 2048, 1024)  # tokens
@@ -63,7 +63,7 @@ class Option:
     notes: tuple[str, ...] = ()
 
 
-def divided(needs: Memory, costs: Costs, ranks: int) -> dict[str, float]:
+def trainer_memory(needs: Memory, costs: Costs, ranks: int) -> dict[str, float]:
     """A trainer's GPU: its part of all that stands, activations, and two layers and the embeddings while they
     are whole."""
     parts = {"weights": needs.weights / ranks, "gradients": needs.gradients / ranks,
@@ -74,7 +74,7 @@ def divided(needs: Memory, costs: Costs, ranks: int) -> dict[str, float]:
     return parts
 
 
-def passes(shape: Config, method: Method, work: Work, held: Setup) -> list[tuple[int, Memory]]:
+def memory_by_pass(shape: Config, method: Method, work: Work, held: Setup) -> list[tuple[int, Memory]]:
     """The memory of a training on one GPU by the tokens of a pass, most first."""
     found = []
     for tokens in PASSES:
@@ -84,21 +84,23 @@ def passes(shape: Config, method: Method, work: Work, held: Setup) -> list[tuple
     return found
 
 
-def sampler(costs: Costs, tensor: int, rows: int, longest: int, room: float) -> tuple[dict[str, float], int]:
+def sampler_memory(costs: Costs, tensor: int, rows: int, longest: int,
+                   room: float) -> tuple[dict[str, float], int]:
     """The memory of a sampler's GPU, and how many rows it can write at once: 0 where none fits."""
     weights, each = costs.weights / tensor, longest * costs.cached / tensor
     slots = min(rows, SLOTS, int(max(0.0, room - weights) // each))
     return {"weights": weights, "cache": slots * each}, slots
 
 
-def options(shape: Config, method: Method, count: int, card: Card, work: Work, lengths: Lengths,
+def plan_options(shape: Config, method: Method, count: int, card: Card, work: Work, lengths: ReplyLengths,
             held: Setup) -> list[Option]:
     """Every way that fits, quickest first."""
     room, costs, found = (1 - FREE) * card.memory, Costs(shape, card), []
-    needs = {alone: passes(shape, method, work, replace(held, compiled=alone)) for alone in (True, False)}
+    needs = {alone: memory_by_pass(shape, method, work, replace(held, compiled=alone)) for alone in (True,
+                                                                                                     False)}
     for layout in layouts(costs, count):
         fitting = ((tokens, parts, memory.stays) for tokens, memory in needs[layout.trainers == 1]
-                   if sum((parts := divided(memory, costs, layout.trainers)).values()) <= room)
+                   if sum((parts := trainer_memory(memory, costs, layout.trainers)).values()) <= room)
         tokens, training, stays = next(fitting, (0, {}, {}))
         if not tokens:
             continue
@@ -106,13 +108,15 @@ def options(shape: Config, method: Method, count: int, card: Card, work: Work, l
         beside = 0.0
         if layout.together:
             beside = training["weights"] + training["optimizer"] + sum(stays.values()) / layout.trainers
-        sampling, slots = sampler(costs, layout.tensor, rows, work.prompt + lengths.longest, room - beside)
+        sampling, slots = sampler_memory(costs, layout.tensor, rows, work.prompt + lengths.longest,
+                                         room - beside)
         sampling |= {"the trainer's part": beside} if beside else {}
         here = replace(work, tokens_per_pass=tokens)
         for ahead in () if not slots else (0,) if layout.together else DEPTHS:
-            parts, times = timing(costs, method, here, lengths, layout, slots, ahead)
+            parts, times = step_timing(costs, method, here, lengths, layout, slots, ahead)
             found.append(Option(layout=layout, ahead=ahead, tokens_per_pass=tokens, training=training,
-                                sampling=sampling, parts=parts, times=times, notes=notes(layout, ahead)))
+                                sampling=sampling, parts=parts, times=times, notes=layout_notes(layout,
+                                                                                                ahead)))
     return sorted(found, key=lambda option: option.times.step)
 
 
@@ -127,7 +131,7 @@ def layouts(costs: Costs, count: int) -> Iterator[Layout]:
             yield Layout(trainers=count - samplers, samplers=samplers, together=False, tensor=tensor)
 
 
-def timing(costs: Costs, method: Method, work: Work, lengths: Lengths, layout: Layout, slots: int,
+def step_timing(costs: Costs, method: Method, work: Work, lengths: ReplyLengths, layout: Layout, slots: int,
            ahead: int) -> tuple[dict[str, float], Times]:
     """Seconds of the parts of a step, and of the step."""
     engines, ranks = layout.engines, layout.trainers
@@ -135,7 +139,8 @@ def timing(costs: Costs, method: Method, work: Work, lengths: Lengths, layout: L
     def sample(rng: random.Random) -> float:
         dealt = lengths.draw(-(-work.rows // engines), rng)
         read = costs.forward(work.prompts * work.prompt / engines, 0) / layout.tensor
-        return read + written(dealt, slots, lambda n, at: costs.token(n, work.prompt + at, layout.tensor))
+        return read + sampling_seconds(dealt, slots, lambda n, at: costs.token(n, work.prompt + at,
+                                                                               layout.tensor))
 
     extra = sum((method.needs_reference, bool(ahead) or method.updates(work.prompts) > 1,
                  getattr(method, "critic", False), getattr(method, "teacher", False)))
@@ -149,7 +154,7 @@ def timing(costs: Costs, method: Method, work: Work, lengths: Lengths, layout: L
             "weights": hand + written_by_trainer}, times
 
 
-def notes(layout: Layout, ahead: int) -> tuple[str, ...]:
+def layout_notes(layout: Layout, ahead: int) -> tuple[str, ...]:
     found = []
     if ahead and layout.trainers > 1:
         found.append("rollouts.async_depth with several training processes is not built")

@@ -9,8 +9,8 @@ from postgrad import methods
 from postgrad.models.families import Config
 from postgrad.recipes.plan.cards import cards_named
 from postgrad.recipes.plan.costs import Work
-from postgrad.recipes.plan.layout import Option, options
-from postgrad.recipes.plan.simulation import Lengths
+from postgrad.recipes.plan.layout import Option, plan_options
+from postgrad.recipes.plan.simulation import ReplyLengths
 from postgrad.resolve.models import read_config
 from postgrad.system.options import FootprintOptions
 from postgrad.training.memory import PARTS, SIZES, Setup, estimate, parameters
@@ -36,7 +36,7 @@ def method_memory(model: str, names: Sequence[str], footprint: FootprintOptions,
     return parameters(shape), rows
 
 
-def plan_training(model: str, method: str, gpus: str, work: Work, lengths: Lengths, *,
+def plan_training(model: str, method: str, gpus: str, work: Work, lengths: ReplyLengths, *,
                   lora: int = 0) -> tuple[int, str, list[Option]]:
     """(parameters of the model, the method's name, every way that fits, quickest first). gpus: "8xH100"."""
     shape, (count, card), row = named_shape(model), cards_named(gpus), methods.get_method(method)
@@ -44,4 +44,4 @@ def plan_training(model: str, method: str, gpus: str, work: Work, lengths: Lengt
         raise ValueError(f"plan is for methods that sample, and {row.name} learns from {row.source}: "
                          "`postgrad memory` says what it asks of a GPU.")
     return (parameters(shape), row.name,
-            options(shape, row, count, card, work, lengths, Setup(bits=16, lora=lora)))
+            plan_options(shape, row, count, card, work, lengths, Setup(bits=16, lora=lora)))

@@ -13,7 +13,7 @@ COLLECTIONS, FIRST = 24, 8  # simulated, and from which on the clock is read
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths:
+class ReplyLengths:
     """How long replies are. kind: equal, or geometric (each token may be the last), cut at the longest."""
 
     mean: float
@@ -36,7 +36,7 @@ class Times(NamedTuple):
     sampling: float
 
 
-def written(lengths: Sequence[int], slots: int, token: Callable[[float, float], float]) -> float:
+def sampling_seconds(lengths: Sequence[int], slots: int, token: Callable[[float, float], float]) -> float:
     """Seconds in which one sampler writes rows of these lengths, at most `slots` at once; a row that ends
     makes room for the next. token(rows, tokens): seconds of one more token for rows that have so many on
     average."""

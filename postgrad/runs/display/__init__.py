@@ -6,8 +6,8 @@ visible: it can't steer a terminal.
 """
 
 from postgrad.runs.display.live import Display, progress
-from postgrad.runs.display.tables import table
-from postgrad.runs.display.text import clean, duration, figure, is_terminal, plain, sparkline, when
+from postgrad.runs.display.tables import print_rows
+from postgrad.runs.display.text import clean, duration, figure, is_terminal, print_plain, sparkline, time_ago
 
-__all__ = ["Display", "clean", "duration", "figure", "is_terminal", "plain", "progress", "sparkline",
-           "table", "when"]
+__all__ = ["Display", "clean", "duration", "figure", "is_terminal", "print_plain", "progress", "sparkline",
+           "print_rows", "time_ago"]

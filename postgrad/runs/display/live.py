@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from postgrad.runs.display.text import clean, duration, figure, is_terminal, plain, sparkline
+from postgrad.runs.display.text import clean, duration, figure, is_terminal, print_plain, sparkline
 from postgrad.runs.tracker import Tracker
 from postgrad.system.throughput import throughput_words
 
@@ -62,7 +62,7 @@ class Display(Tracker):
         tenth = 10 * step // self.steps if self.steps else -1
         if not self.terminal and not self.quiet and tenth > 10 * (step - 1) // max(self.steps, 1):
             self.last_line, self.unprinted_eval = step, False
-            plain(self.file, self.line())
+            print_plain(self.file, self.line())
 
     def on_samples(self, step: int, rows: Sequence[Mapping]) -> None:
         """One of them is shown until the next step."""
@@ -82,9 +82,9 @@ class Display(Tracker):
             self.live.stop()
         elif not self.quiet and (self.last_line != self.step or self.unprinted_eval) and (
                 self.step or state == "done"):
-            plain(self.file, self.line("done" if state == "done" else "stopped"))
+            print_plain(self.file, self.line("done" if state == "done" else "stopped"))
         if not self.quiet and not self.live and (speed := self.speed()):
-            plain(self.file, f"{self.title}: " * bool(self.title) + speed)
+            print_plain(self.file, f"{self.title}: " * bool(self.title) + speed)
 
     def stopping(self) -> None:
         """Somebody has pressed Ctrl-C: the panel says what will happen, or a line of its own does.
@@ -96,7 +96,7 @@ class Display(Tracker):
             try:
                 os.write(sys.stderr.fileno(), f"{STOPPING}\n".encode())
             except (OSError, ValueError):  # a stream without a descriptor, as in a notebook
-                plain(sys.stderr, STOPPING)
+                print_plain(sys.stderr, STOPPING)
 
     def _note(self, values: Mapping) -> None:
         for name, value in values.items():
@@ -184,7 +184,7 @@ def progress(items: Iterable, label: str, total: int | None = None, *, file=None
             elif clock() - began >= after and total and 10 * done // total > tenth:
                 tenth = 10 * done // total
                 gone = clock() - began
-                plain(file, f"{label}: {done}/{total} ({10 * tenth} %), {duration(gone)}, "
+                print_plain(file, f"{label}: {done}/{total} ({10 * tenth} %), {duration(gone)}, "
                             f"{duration(gone / done * (total - done))} left")
             yield item
         if bar:

@@ -6,12 +6,13 @@ import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 
-from postgrad.runs.display.text import clean, figure, is_terminal, plain
+from postgrad.runs.display.text import clean, figure, is_terminal, print_plain
 
 NUMBER = re.compile(r"[-\u2212+]?[\d.,]+(e[-+]?\d+)?\s?%?|nan|-?inf|")
 
 
-def table(rows: Sequence[Mapping], columns: Sequence[str | tuple[str, str]] | None = None, *, title: str = "",
+def print_rows(rows: Sequence[Mapping], columns: Sequence[str | tuple[str, str]] | None = None, *,
+               title: str = "",
           whole: Collection[str] = (), file=None) -> None:
     """A table of rows: columns are keys, or (key, heading); without them, every key that occurs.
 
@@ -38,9 +39,9 @@ def table(rows: Sequence[Mapping], columns: Sequence[str | tuple[str, str]] | No
         Console(file=file).print(grid)
         return
     if title:
-        plain(file, title)
+        print_plain(file, title)
     widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(keys))]
     for line in [heads, *cells]:
         put = [text.rjust(w) if side else text.ljust(w)
                for text, w, side in zip(line, widths, right, strict=True)]
-        plain(file, "  ".join(put).rstrip())
+        print_plain(file, "  ".join(put).rstrip())

@@ -51,7 +51,7 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def when(moment: float | None, now: float | None = None) -> str:
+def time_ago(moment: float | None, now: float | None = None) -> str:
     """A time of the clock as people say it: just now, 2 min ago, 14:03 (today), 3 Nov, 3 Nov 2024."""
     if moment is None:
         return ""
@@ -70,7 +70,7 @@ def is_terminal(file) -> bool:
             and os.environ.get("TERM") not in ("dumb", "unknown"))
 
 
-def plain(file, text: str) -> None:
+def print_plain(file, text: str) -> None:
     """One plain line, whatever the encoding of the file; gone readers (a closed pipe) are no
     fault of the training."""
     coding = getattr(file, "encoding", None) or "utf-8"

@@ -17,10 +17,10 @@ from typing import NamedTuple
 from postgrad.runs.doctor.chart import Chart, Finding, Symptom
 from postgrad.runs.doctor.table import SYMPTOMS
 
-__all__ = ["SYMPTOMS", "Chart", "Diagnosis", "Finding", "Named", "Symptom", "diagnose"]
+__all__ = ["SYMPTOMS", "Chart", "Diagnosis", "Finding", "NamedFinding", "Symptom", "diagnose"]
 
 
-class Named(NamedTuple):
+class NamedFinding(NamedTuple):
     """A finding and the symptom it is of."""
 
     symptom: str
@@ -33,7 +33,7 @@ class Diagnosis:
 
     steps: int
     state: str
-    findings: tuple[Named, ...]
+    findings: tuple[NamedFinding, ...]
     clear: tuple[str, ...]
     not_looked: tuple[tuple[str, str], ...]
 
@@ -49,6 +49,6 @@ def diagnose(run, symptoms: tuple[Symptom, ...] = SYMPTOMS) -> Diagnosis:
     blind = {s.name: why for s in symptoms if (why := s.cannot_look(chart))}
     found = {s.name: finding for s in symptoms if s.name not in blind and (finding := s.find(chart))}
     return Diagnosis(steps=chart.steps, state=str(chart.status.get("state", "unknown")),
-                     findings=tuple(Named(*named) for named in found.items()),
+                     findings=tuple(NamedFinding(*named) for named in found.items()),
                      clear=tuple(s.name for s in symptoms if s.name not in blind | found),
                      not_looked=tuple(blind.items()))

@@ -64,13 +64,13 @@ def entropy_collapse(chart: Chart) -> Finding | None:
         figures={"entropy before": began, "entropy after": ended}, steps=span(points))
 
 
-def quality(chart: Chart) -> list[Point]:
+def evaluated_quality(chart: Chart) -> list[Point]:
     """What the run is after, by the examination: the reward of the task's own verifier, else pass@1."""
     return chart.examined("reward") or chart.examined("pass@1")
 
 
 def length_creep(chart: Chart) -> Finding | None:
-    points, exam = chart.curve("length"), quality(chart)
+    points, exam = chart.curve("length"), evaluated_quality(chart)
     began, ended = first(points, 0.1), last(points)
     apart = len(exam) > 1 and chart.has("examination proxy")  # who pays is not who examines
     better = exam[-1][1] - exam[0][1] if apart else gain(chart.curve("reward"))
@@ -94,7 +94,7 @@ def chance(chart: Chart, *steps: int) -> float:
 
 def parting(chart: Chart) -> Finding | None:
     """What is trained on rises, and what is examined falls by more than chance."""
-    exam = quality(chart)
+    exam = evaluated_quality(chart)
     proxy = chart.examined("proxy") or chart.curve("reward")
     name = "the proxy" if chart.examined("proxy") else "the reward in training"
     best = max(exam, key=lambda point: point[1])

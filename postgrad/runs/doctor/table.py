@@ -19,7 +19,8 @@ SYMPTOMS = (
     Symptom(name="verifier errors", about="samples that could not be judged", find=trust.verifier_errors,
             needs=("errors",)),
     # what breaks the training
-    Symptom(name="skipped steps", about="updates that were not finite", find=update.skipped, needs=("loss",)),
+    Symptom(name="skipped steps", about="updates that were not finite", find=update.skipped_steps,
+            needs=("loss",)),
     Symptom(name="rate too high", about="single updates destroy what the model could do",
             find=update.rate_too_high, needs=("loss",), after=ENOUGH),
     Symptom(name="dead reward head", about="it says the same of every answer", find=learned.dead_head,
@@ -43,7 +44,8 @@ SYMPTOMS = (
             needs=("flat_groups", "reward", "reward_std"), after=ENOUGH),
     # what wastes it
     Symptom(name="critic explains nothing", about="its values foresee none of the returns",
-            find=update.critic, needs=("explained_variance", "value", "return"), after=ENOUGH),
+            find=update.critic_explains_nothing, needs=("explained_variance", "value", "return"),
+            after=ENOUGH),
     Symptom(name="clip always or never at work", about="the clip cuts most tokens, or none", find=update.clip,
             needs=("clip_fraction", "approx_kl"), after=ENOUGH),
     Symptom(name="gradient always clipped", about="max_grad_norm sets the length of every update",

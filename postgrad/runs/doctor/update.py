@@ -10,7 +10,7 @@ from postgrad.runs.doctor.chart import Chart, Finding, Point, as_float, first, l
 from postgrad.runs.doctor.trust import trained
 
 
-def skipped(chart: Chart) -> Finding | None:
+def skipped_steps(chart: Chart) -> Finding | None:
     bad = [int(row["step"]) for row in chart.metrics
            if not all(math.isfinite(as_float(row.get(name, 0.0))) for name in ("loss", "grad_norm"))]
     if len(bad) < limits.SKIPPED:
@@ -144,7 +144,7 @@ def gradient_clipped(chart: Chart) -> Finding | None:
         steps=span(cut))
 
 
-def critic(chart: Chart) -> Finding | None:
+def critic_explains_nothing(chart: Chart) -> Finding | None:
     """After many updates it explains too little; after few, it has not moved towards the returns at all."""
     points, said = chart.curve("explained_variance"), chart.curve("value")
     share, gap = last(points, 0.5), last(chart.curve("return")) - said[0][1]

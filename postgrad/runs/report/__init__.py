@@ -13,10 +13,11 @@ figures    numbers and times as text
 templates  a template filled in and written
 """
 
-from postgrad.runs.report.curves import draw, extremes, thin, ticks
+from postgrad.runs.report.curves import draw_curve, extremes, thin, ticks
 from postgrad.runs.report.figures import seconds, show
 from postgrad.runs.report.measured import write_comparison, write_evaluation
-from postgrad.runs.report.page import headline, notes, write_report
+from postgrad.runs.report.page import headline, stage_notes, write_report
 
-__all__ = ["draw", "extremes", "headline", "notes", "seconds", "show", "thin", "ticks", "write_comparison",
+__all__ = ["draw_curve", "extremes", "headline", "stage_notes", "seconds", "show", "thin", "ticks",
+           "write_comparison",
            "write_evaluation", "write_report"]

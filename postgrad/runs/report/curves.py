@@ -57,7 +57,7 @@ def thin(points: list[tuple[float, float]], most: int = 600) -> list[tuple[float
     return [points[i] for i in extremes([value for _, value in points], most)]
 
 
-def draw(curve: Mapping, lead: bool = False) -> dict | None:
+def draw_curve(curve: Mapping, lead: bool = False) -> dict | None:
     """The geometry of one curve in its own units: path, ticks, whiskers, labels.
 
     None when there is nothing finite to draw.

@@ -31,15 +31,15 @@ def write_evaluation(path: str | Path, row: Mapping) -> Path:
     """The page of what `postgrad.evaluate` gives."""
     curve, names = row["curve"], ways(row["curve"][0])
     return write_page(
-        path, "evaluation.html.jinja", title=f"{row['model']} on {row['task']}", lines=told(row),
+        path, "evaluation.html.jinja", title=f"{row['model']} on {row['task']}", lines=evaluation_text(row),
         figure=over_samples(curve, names), names=names, no_vote=row.get("no_vote", ""),
         curve=[{"k": at["k"], "cells": [cell(at, key) for key in names]} for at in curve],
         greedy=cell(row, "greedy") if "greedy" in row else None,
         variety=[{"label": label, "about": about, **cell(row, key, "pass@1" if key in SHARES else "")}
-                 for key, label, about in VARIETY if key in row], facts=facts(row))
+                 for key, label, about in VARIETY if key in row], facts=evaluation_facts(row))
 
 
-def told(row: Mapping) -> list[str]:
+def evaluation_text(row: Mapping) -> list[str]:
     """The figures in sentences."""
     first, last = row["curve"][0], row["curve"][-1]
     lines = [f"Right at the first try: {percent(first, 'pass@k')}."]
@@ -65,7 +65,7 @@ def cell(row: Mapping, key: str, kind: str = "pass@1") -> dict:
             "interval": f"{show(low, kind, 3)} to {show(high, kind, 3)}" if low is not None else ""}
 
 
-def facts(row: Mapping) -> list[tuple[str, str]]:
+def evaluation_facts(row: Mapping) -> list[tuple[str, str]]:
     named = [("Model", row["model"]), ("Task", f"{row['task']}, {row['split']} part"),
              ("Problems", row["problems"]), ("Samples of each", row["samples"]), ("Seed", row["seed"]),
              ("In form", show(row["format"], "format") if "format" in row else None),
@@ -83,21 +83,21 @@ def write_comparison(path: str | Path, rows: Sequence[Mapping]) -> Path:
         f"{first['model']} on {first['task']}", first=first["model"], test=others[0]["test"],
         others=[{"model": row["model"], "says": row["says"], "figures": side_by_side(first, row),
                  "figure": by_problem([p["gain"] for p in row["by_problem"]]),
-                 "problems": ends(row["by_problem"])} for row in others],
-        facts=[("Models", ", ".join(row["model"] for row in rows)), *facts(first)[1:]])
+                 "problems": comparison_ends(row["by_problem"])} for row in others],
+        facts=[("Models", ", ".join(row["model"] for row in rows)), *evaluation_facts(first)[1:]])
 
 
 def side_by_side(first: Mapping, row: Mapping) -> list[dict]:
     """Figures of the two, and what the second has more."""
     lines = [{"label": "Right at the first try (pass@1)",
-              "cells": [cell(first, "pass@1"), cell(row, "pass@1"), points(row, "pass@1_gain")]}]
+              "cells": [cell(first, "pass@1"), cell(row, "pass@1"), points_text(row, "pass@1_gain")]}]
     if first["reward"] != first["pass@1"] or row["reward"] != row["pass@1"]:
         lines.append({"label": "Mean reward", "cells": [cell(first, "reward", ""), cell(row, "reward", ""),
                                                         cell(row, "reward_gain", "")]})
     return lines
 
 
-def points(row: Mapping, key: str) -> dict:
+def points_text(row: Mapping, key: str) -> dict:
     """A difference of shares in points."""
     def text(x: float) -> str:
         return f"{100 * x:+.1f}".replace("-", "\u2212")
@@ -105,7 +105,7 @@ def points(row: Mapping, key: str) -> dict:
     return {"text": text(row[key]), "interval": f"{text(low)} to {text(high)}"}
 
 
-def ends(problems: Sequence[Mapping]) -> list[dict]:
+def comparison_ends(problems: Sequence[Mapping]) -> list[dict]:
     """The problems that were most won, then those most lost; where nothing changed is not shown."""
     ranked = sorted(problems, key=lambda p: -p["gain"])
     won, lost = [p for p in ranked if p["gain"] > 0][:MOST], [p for p in ranked if p["gain"] < 0][-MOST:]

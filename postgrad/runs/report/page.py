@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from postgrad.runs.report.curves import draw
+from postgrad.runs.report.curves import draw_curve
 from postgrad.runs.report.figures import seconds, show
 from postgrad.runs.report.templates import write_page
 
@@ -56,17 +56,18 @@ def write_report(
     commands: what to try next.
     """
     stages = [_stage(stage) for stage in summary.get("stages", ())]
-    drawn = [chart for curve in curves if (chart := draw(curve, lead=curve["name"] in ("reward", "pass@1")))]
+    drawn = [chart for curve in curves if (chart := draw_curve(curve, lead=curve["name"] in ("reward",
+                                                                                             "pass@1")))]
     questions = list(dict.fromkeys(row["question"] for row in over_time if row.get("question")))
     return write_page(
         path, "report.html.jinja", title=title, span=_range, lines=headline(stages, summary), stages=stages,
-        table=table(stages), notes=notes(stages),
+        table=stage_table(stages), notes=stage_notes(stages),
         leads=[c for c in drawn if c["lead"]], mains=[c for c in drawn if not c["lead"] and not c["small"]],
         smalls=[c for c in drawn if c["small"]], answers=[_answer(a) for a in answers],
         question=questions[0] if len(questions) == 1 else None,
         moments=[{"step": r["step"], "question": r.get("question") if len(questions) > 1 else None,
                   **_reply(r)} for r in over_time],
-        facts=facts(summary), commands=[_command(c) for c in commands])
+        facts=report_facts(summary), commands=[_command(c) for c in commands])
 
 
 def _stage(stage: Mapping) -> dict:
@@ -110,7 +111,7 @@ def headline(stages: list[dict], summary: Mapping) -> list[str]:
     return [*lines, detail + (f". Training and measuring took {seconds(total)} in all." if total else ".")]
 
 
-def table(stages: list[dict]) -> list[dict]:
+def stage_table(stages: list[dict]) -> list[dict]:
     """One row a figure, one column a stage, each with its interval where it has one; a figure that no stage
     has is left out."""
     ks = sorted({int(key[5:]) for s in stages for key in s if re.fullmatch(r"pass@\d+", key)} - {1})
@@ -128,7 +129,7 @@ def table(stages: list[dict]) -> list[dict]:
     return rows
 
 
-def notes(stages: list[dict]) -> list[str]:
+def stage_notes(stages: list[dict]) -> list[str]:
     """What the last stage did, where the table says it."""
     if len(stages) < 2:
         return []
@@ -146,7 +147,7 @@ def notes(stages: list[dict]) -> list[str]:
     return out
 
 
-def facts(summary: Mapping) -> list[tuple[str, str]]:
+def report_facts(summary: Mapping) -> list[tuple[str, str]]:
     total = seconds(summary["seconds_total"]) if "seconds_total" in summary else None
     named = [("Task", summary.get("task")), ("Problems", summary.get("problems")),
              ("Samples for each", summary.get("samples")), ("Seed", summary.get("seed")),

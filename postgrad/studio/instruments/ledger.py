@@ -31,7 +31,7 @@ def read_ledger(path: Path, changed: int) -> JsonDict | None:
     """A run's ledger with two entries or more; None where it cannot be read."""
     from postgrad.runs import ledger
     try:
-        found = ledger.read(path)
+        found = ledger.read_ledger(path)
     except (ValueError, OSError):
         return None
     return found if found and len(found["entries"]) > 1 else None
@@ -75,13 +75,14 @@ def compute(state: State) -> JsonDict:
     entries = book["ledger"]["entries"]
     first, last = (first_problems(entry, state.problems) for entry in (entries[0], entries[-1]))
     measures = {state.measure.replace("4", str(book["ledger"]["samples"])), "nats"}
-    lines = [line for line in ledger.lines(first, last) if line.measure in measures]
+    lines = [line for line in ledger.compare_entries(first, last) if line.measure in measures]
     rows = [{"task": line.task, "first": line.first[0], "last": line.last[0], "gain": line.gain[0],
-             "low": line.gain[1], "high": line.gain[2], "verdict": line.verdict, "shown": ledger.shown(line)}
+             "low": line.gain[1], "high": line.gain[2], "verdict": line.verdict,
+             "shown": ledger.table_row(line)}
             for line in lines if line.measure != "nats"]
     text = next((line for line in lines if line.measure == "nats"), None)
     return {
-        "rows": rows, "text": {**ledger.shown(text), "verdict": text.verdict} if text else None,
+        "rows": rows, "text": {**ledger.table_row(text), "verdict": text.verdict} if text else None,
         "measure": state.measure, "name": MEASURES[state.measure], "problems": state.problems,
         "samples": book["ledger"]["samples"], "names": [first["name"], last["name"]],
         "command": book["command"], "base": book["base"], "all": book["ledger"]["problems"],
@@ -99,7 +100,7 @@ def insight(numbers: JsonDict) -> str:
 
 INSTRUMENT = Instrument(
     name="ledger", number=14, title="A training gains here and loses there",
-    functions=("postgrad.runs.ledger.line", "postgrad.runs.ledger.verdict_on",
+    functions=("postgrad.runs.ledger.compare_measure", "postgrad.runs.ledger.verdict_on",
                "postgrad.maths.intervals.gain_interval"),
     state=State, controls=controls, compute=compute, insight=insight, settle=settle,
     about="One run on a panel of tasks that it was not all trained for: gains and losses with intervals.",

@@ -119,18 +119,18 @@ def fitted_memory(config) -> Values:
     As it is where that cannot be known here: a form fetches nothing, and a task may still be unwritten.
     """
     from postgrad.models import on_hub
-    from postgrad.recipes.defaults import fitted, needs, size_of
+    from postgrad.recipes.defaults import fill_defaults, memory_needs, model_size
     from postgrad.training.memory import PARTS
     if not hasattr(config, "model") or on_hub(config.model):
         return config, "", None
     try:
-        config, chosen = fitted(config)
-        shape = size_of(config.model).shape
+        config, chosen = fill_defaults(config)
+        shape = model_size(config.model).shape
     except (ValueError, OSError):
         return config, "", None  # what is wrong is said by the config, or when the run starts
     if shape is None or not hasattr(config, "method") or config.recipe in PIPELINES:
         return config, chosen, None
-    made = needs(config, shape)
+    made = memory_needs(config, shape)
     return config, chosen, {part: getattr(made, part) for part in (*PARTS, "peak")}
 
 

@@ -215,7 +215,7 @@ def run_ledgers(folder: Path, root: Path) -> list[JsonDict]:
     found = []
     for what, place in [("this run", folder), *above]:
         try:
-            book = ledger.read(place)
+            book = ledger.read_ledger(place)
             if book and len(book["entries"]) > 1:
                 found.append({"of": what, "fault": "", "problems": book["problems"],
                               "samples": book["samples"], "tables": ledger_tables(book)})
@@ -229,9 +229,10 @@ def ledger_tables(book: JsonDict) -> list[JsonDict]:
     first, *others = book["entries"]
     return [{"first": samples.safe_text(first["name"]), "name": samples.safe_text(entry["name"]),
              "says": [samples.safe_text(text) for text in ledger.sentences(lines)],
-             "rows": [{key or "verdict": samples.safe_text(text) for key, text in ledger.shown(line).items()}
+             "rows": [{key or "verdict": samples.safe_text(text) for key,
+                       text in ledger.table_row(line).items()}
                       for line in lines]}
-            for entry in others[::-1][:MOST] for lines in [ledger.lines(first, entry)]]
+            for entry in others[::-1][:MOST] for lines in [ledger.compare_entries(first, entry)]]
 
 
 routes = [

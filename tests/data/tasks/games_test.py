@@ -95,9 +95,9 @@ def test_tools_and_a_verifier_are_an_environment():
 
 @pytest.mark.parametrize("name", ["guess", "animals", "big-numbers"])
 def test_the_embedded_games(name):
-    from postgrad.recipes.base import prove
+    from postgrad.recipes.base import check_task
     task = load_task(name)
-    prove(task)
+    check_task(task)
     rows = task.demonstrations("train", 40, 0)
     assert rows == task.demonstrations("train", 40, 0) and len({c.id for c in rows}) == 40
     assert max(sum(m["role"] == "assistant" for m in c.messages) for c in rows) > 1

@@ -57,8 +57,9 @@ def test_a_suite_is_files_that_anybody_can_read(tmp_path, capsys):
     task = pg.load_task("words")
     prompts = task.prompts("test", 4, 0)
     assert [row["question"] for row in rows] == [prompt.question for prompt in prompts]
-    assert [bench.judged(row, task.gold(p)) for row, p in zip(rows, prompts, strict=True)] == [1.0] * 4
-    assert bench.judged(rows[0], "no") == 0 and "!function reading" in (tmp_path / "words.yaml").read_text()
+    assert [bench.score_reply(row, task.gold(p)) for row, p in zip(rows, prompts, strict=True)] == [1.0] * 4
+    assert bench.score_reply(rows[0],
+                             "no") == 0 and "!function reading" in (tmp_path / "words.yaml").read_text()
 
 
 @pytest.mark.parametrize(("words", "wanted"), [

@@ -89,15 +89,15 @@ def test_one_who_knows_all_finds_every_mistake():
     blind = judging.replace(SLIP, suspicion=(0.9, 0.0, 0.0, 0.0))
     unsound = judging.replace(SOUND, holds=(False, True, False, True))  # right by two slips that cancel
     for pair in ((SOUND, blind), (unsound, blind), (blind, SOUND)):
-        assert decided(judging.perfect(pair), judging.critic, DOUBTS) == 1.0
+        assert decided(judging.perfect(pair), judging.pointed_by_critic, DOUBTS) == 1.0
         assert decided(judging.perfect(pair), judging.liar, BELIEVES) == 0.0
 
 
 def test_figures_by_hand():
     pairs = [PAIR] * 3 + [(judging.replace(SLIP, suspicion=(0.9, 0.0, 0.0, 0.0)), SOUND)]  # missed once
-    assert judging.facts(pairs) == {"pairs": 4, "steps": 4, "mistakes": 1, "sound": 1, "bare": 0}
+    assert judging.pair_facts(pairs) == {"pairs": 4, "steps": 4, "mistakes": 1, "sound": 1, "bare": 0}
     bare = judging.replace(pairs[0][0], right=False, holds=(False,) * 4), SOUND
-    assert judging.facts([bare, pairs[0]])["bare"] == 0.5
+    assert judging.pair_facts([bare, pairs[0]])["bare"] == 0.5
     assert judging.decided(judging.perfect(bare), judging.liar, judging.BELIEVES) == 1
     rows = {row["judge"]: row for row in judging.alone(pairs) + judging.pointed(pairs, "x")}
     assert rows["critic: x"]["believing"] == 0.75
@@ -107,13 +107,13 @@ def test_figures_by_hand():
     assert 0 <= low < 0.75 < high <= 1
     found = judging.skill(pairs)
     assert found["finds"] == 0.75 and found["lies"] == pytest.approx((0.75 - 0.625) / (0.75 - 0.25))
-    assert judging.ratio("x", [1.0, 1.0], [0.0, 0.0]) == {"x": None, "x_interval": None}
+    assert judging.ratio_with_interval("x", [1.0, 1.0], [0.0, 0.0]) == {"x": None, "x_interval": None}
 
 
 def test_a_pair_has_one_of_each_in_any_order():
     rng = random.Random(0)
-    assert judging.pick([True, True], rng) is None and judging.pick([False], rng) is None
-    drawn = [judging.pick([True, False, False], rng) for _ in range(60)]
+    assert judging.pick_pair([True, True], rng) is None and judging.pick_pair([False], rng) is None
+    drawn = [judging.pick_pair([True, False, False], rng) for _ in range(60)]
     assert set(drawn) == {(0, 1), (1, 0), (0, 2), (2, 0)}
 
 
@@ -124,7 +124,7 @@ def test_the_process_model_suspects_where_its_chance_falls():
         chat = CHAT
 
         def chances(self, rollouts):
-            return [(CHAT.places(r.tokens, judging.ends(r)), [0.9, 0.3, 0.3, 0.2]) for r in rollouts]
+            return [(CHAT.places(r.tokens, judging.step_ends(r)), [0.9, 0.3, 0.3, 0.2]) for r in rollouts]
 
     (fell,) = judging.fallen(Critic(), [rolled(GOLD)])
     assert fell == pytest.approx((0.1, 0.6, 0.0, 0.1))
@@ -165,8 +165,8 @@ def test_the_weak_teacher_is_the_model_without_some_layers(tmp_path):
 
 
 def test_lessons_and_labelled_problems_are_apart(tmp_path):
-    config = oversight.OversightConfig(gathered=oversight.Gathered(lessons=30, labelled=50))
-    lessons, truth = (oversight.problems_of(config, part) for part in ("lessons", "truth"))
+    config = oversight.OversightConfig(gathered=oversight.OversightData(lessons=30, labelled=50))
+    lessons, truth = (oversight.oversight_problems(config, part) for part in ("lessons", "truth"))
     assert (len(lessons), len(truth)) == (30, 50) and not {p.id for p in lessons} & {p.id for p in truth}
     labelled = load_task(config.task).prompts("train", 50, oversight.label_seed(config))
     assert [p.id for p in truth] == [p.id for p in labelled]  # those that the teacher labels

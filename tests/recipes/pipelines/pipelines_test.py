@@ -15,7 +15,7 @@ from postgrad.data.tasks import load_task
 from postgrad.data.tasks.mixed import part_of
 from postgrad.recipes.difficulty import read_rates
 from postgrad.recipes.launch import start_pipeline
-from postgrad.recipes.pipelines.r1 import write_chains
+from postgrad.recipes.pipelines.r1 import write_cold_start
 from postgrad.recipes.pipelines.stages import Stage
 from postgrad.runs import Run
 from postgrad.system.settings import flat_settings
@@ -132,7 +132,7 @@ def test_r1_has_four_stages_and_one_table(whole):
 
 def test_the_chains_of_a_cold_start_are_right_and_search_where_there_is_something_to_find(tmp_path):
     config = config_from_text("r1", ["gathered.chains=60"])[1]
-    write_chains(config, tmp_path / "chains.jsonl", iter)
+    write_cold_start(config, tmp_path / "chains.jsonl", iter)
     task, lines = load_task(config.task), (tmp_path / "chains.jsonl").read_text().splitlines()
     replies = {asked["content"]: said["content"]
                for asked, said in (json.loads(line)["messages"] for line in lines)}
@@ -190,11 +190,11 @@ def test_a_mixture_is_measured_part_by_part():
     from postgrad.recipes.pipelines import parts
     from postgrad.recipes.pipelines.r1_zero import R1ZeroConfig
     config = R1ZeroConfig(task="words+countdown", problems=2, samples=2)
-    found = parts.figures(config, "tiny-chat", iter)
+    found = parts.figures_by_part(config, "tiny-chat", iter)
     assert list(found) == ["words", "countdown"] and all(said["problems"] == 2 for said in found.values())
     line = parts.solved(found)
     assert line["countdown"] == found["countdown"]["pass@1"] and len(line["words_interval"]) == 2
-    assert [row["task"] for row in parts.rows(found)] == ["words", "countdown"]
+    assert [row["task"] for row in parts.part_rows(found)] == ["words", "countdown"]
 
 
 @pytest.mark.parametrize("spec", ["r1-zero:quick", "r1:quick", "expert-iteration:quick"])

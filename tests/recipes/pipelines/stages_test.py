@@ -11,7 +11,7 @@ from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.evaluation import evaluate_task
 from postgrad.maths.noise import seed_of
-from postgrad.recipes.defaults import fitted
+from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.launch import resume_training, start_training
 from postgrad.recipes.pipelines.stages import run_pipeline
 from postgrad.recipes.running import start_run
@@ -154,14 +154,14 @@ def test_a_function_handed_in_goes_on_too(tmp_path):
 def by_hand(folder, stages):
     """The runs of a pipeline without it: each started by its recipe, one after another."""
     for name, config in stages:
-        config, _ = fitted(config)
+        config, _ = fill_defaults(config)
         start_run(config, folder / name)
 
 
 def test_align_is_what_its_stages_are_by_themselves(tmp_path):
     """The figures of the pipeline, to the digit, from nothing but recipes and `evaluate`."""
     changes = "pairs=16 reward_steps=2 collections=1 problems=4 samples=1 methods=simpo".split()
-    config, _ = fitted(config_from_text("align", changes)[1])
+    config, _ = fill_defaults(config_from_text("align", changes)[1])
     summary = start_training("align", config, tmp_path / "a")
     drawn = ["steps=2", "pairs.drawn=16", "pairs.held_out=3"]
     exam = ["evaluation.every=1", "evaluation.problems=4", "evaluation.samples=4"]

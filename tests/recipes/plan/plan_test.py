@@ -9,7 +9,15 @@ from plan_points import SMALL, points, sampling
 
 from postgrad import methods
 from postgrad.cli import main
-from postgrad.recipes.plan import CARDS, Lengths, Work, cards_named, options, simulate, written
+from postgrad.recipes.plan import (
+    CARDS,
+    ReplyLengths,
+    Work,
+    cards_named,
+    plan_options,
+    sampling_seconds,
+    simulate,
+)
 from postgrad.training.memory import SIZES, Setup
 
 PAGE = ROOT / "docs/scale.md"
@@ -44,22 +52,22 @@ def test_rows_on_a_sampler_by_hand():
     def token(rows, at):
         seen.append((rows, at))
         return 1.0 + rows
-    assert written([3, 1, 2], 2, token) == 3.0 * 3 and seen == [(2, 0.5), (2, 1.5)]
-    assert written([4], 2, lambda rows, at: 2.0) == 8.0
+    assert sampling_seconds([3, 1, 2], 2, token) == 3.0 * 3 and seen == [(2, 0.5), (2, 1.5)]
+    assert sampling_seconds([4], 2, lambda rows, at: 2.0) == 8.0
     assert sampling(SMALL, [64] * 8) < sampling(SMALL, [64] * 512) < 64 * sampling(SMALL, [64] * 8)
 
 
 def test_lengths_have_their_mean_and_their_end():
-    drawn = Lengths(mean=100, longest=400).draw(4000, random.Random(0))
+    drawn = ReplyLengths(mean=100, longest=400).draw(4000, random.Random(0))
     assert 92 < sum(drawn) / len(drawn) < 104 and max(drawn) == 400 and min(drawn) >= 1
-    assert Lengths(mean=7, longest=9, kind="equal").draw(3, random.Random(0)) == [7, 7, 7]
+    assert ReplyLengths(mean=7, longest=9, kind="equal").draw(3, random.Random(0)) == [7, 7, 7]
 
 
 def ways(size, gpus, **work):
     count, card = cards_named(gpus)
     asked = Work(**dict(prompts=16, group=4, prompt=64, reply=64) | work)
-    return options(SIZES[size], methods.get_method("grpo"), count, card, asked,
-                   Lengths(mean=64, longest=128, kind="equal"), Setup(bits=16))
+    return plan_options(SIZES[size], methods.get_method("grpo"), count, card, asked,
+                   ReplyLengths(mean=64, longest=128, kind="equal"), Setup(bits=16))
 
 
 def test_what_does_not_fit_is_no_way_and_what_fits_does():

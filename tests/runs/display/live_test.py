@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from postgrad.cli.output import print_json
-from postgrad.runs.display import Display, clean, duration, figure, progress, sparkline, table
+from postgrad.runs.display import Display, clean, duration, figure, print_rows, progress, sparkline
 
 EVIL = "[bold red]x[/] \x1b[2J\x1b]0;owned\x07 \r\u202eabc [link=http://x]y[/link] [/nothing]"
 
@@ -192,7 +192,7 @@ ROWS = [{"stage": "base", "pass@1": 0.2412, "share": "9.1%", "n": 3},
 
 def test_a_piped_table_is_aligned_text():
     file = io.StringIO()
-    table(ROWS, ["stage", ("pass@1", "first try"), "share", "n"], title="Stages", file=file)
+    print_rows(ROWS, ["stage", ("pass@1", "first try"), "share", "n"], title="Stages", file=file)
     assert file.getvalue().splitlines() == [
         "Stages",
         "stage        first try  share  n",
@@ -200,14 +200,14 @@ def test_a_piped_table_is_aligned_text():
         "[red]rl\ufffd[2J        nan  81.0%",
     ]
     file = io.StringIO()
-    table([{"a": 1}, {"b": "x\ny"}], file=file)
+    print_rows([{"a": 1}, {"b": "x\ny"}], file=file)
     assert file.getvalue() == "a  b\n1\n   x y\n"
-    table([], file=io.StringIO())
+    print_rows([], file=io.StringIO())
 
 
 def test_a_table_on_a_terminal_holds_the_same_cells_as_text():
     file = Terminal()
-    table(ROWS, title="Stages", file=file)
+    print_rows(ROWS, title="Stages", file=file)
     seen = visible(file.getvalue())
     for part in ("Stages", "[red]rl\ufffd[2J", "0.241", "81.0%", "nan"):
         assert part in seen
@@ -217,7 +217,7 @@ def test_a_table_on_a_terminal_holds_the_same_cells_as_text():
 def test_text_that_the_encoding_lacks_is_replaced_not_fatal():
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="ascii")
-    table([{"name": "é\ud800"}], file=file)
+    print_rows([{"name": "é\ud800"}], file=file)
     assert raw.getvalue() == b"name\n??\n"
 
 

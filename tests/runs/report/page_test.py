@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from postgrad.runs.report import draw, headline, notes, seconds, show, thin, ticks, write_report
+from postgrad.runs.report import draw_curve, headline, seconds, show, stage_notes, thin, ticks, write_report
 
 EVIL = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</pre></style><svg onload=alert(1)>",
         "{{ 7*7 }}{% raw %}", "javascript:alert(1)", "&lt;b&gt;", "' onmouseover='alert(1)", "<!--",
@@ -128,11 +128,11 @@ def test_the_headline_says_what_was_measured_and_doubts_what_may_be_chance():
 
 def test_notes_say_only_what_the_numbers_say():
     low = {"pass@1": 0.24, "pass@8": 0.85, "mean_length": 17.2}
-    rise = notes([low, {"pass@1": 0.81, "pass@8": 0.94, "mean_length": 34.1}])
+    rise = stage_notes([low, {"pass@1": 0.81, "pass@8": 0.94, "mean_length": 34.1}])
     assert "pass@8 moved less than pass@1 (85\u202f% to 94\u202f%, against 24\u202f% to 81\u202f%)" in rise[0]
     assert rise[1] == "Answers grew from 17 to 34 tokens as they became right more often."
-    assert notes([low, {"pass@1": 0.2, "pass@8": 0.94, "mean_length": 34.1}]) == []
-    assert notes([low, low]) == [] and notes([low]) == [] and notes([{}, {}]) == []
+    assert stage_notes([low, {"pass@1": 0.2, "pass@8": 0.94, "mean_length": 34.1}]) == []
+    assert stage_notes([low, low]) == [] and stage_notes([low]) == [] and stage_notes([{}, {}]) == []
 
 
 def test_the_table_holds_the_figures_given_and_leaves_out_what_is_missing(tmp_path):
@@ -184,7 +184,7 @@ def at(chart):
 
 def test_a_curve_is_drawn_to_scale():
     """Equal steps in the data are equal steps on the page; the axis labels stand where their values are."""
-    chart = draw({"name": "loss", "points": [[0, 0.0], [10, 1.0], [20, 2.0], [40, 4.0]]})
+    chart = draw_curve({"name": "loss", "points": [[0, 0.0], [10, 1.0], [20, 2.0], [40, 4.0]]})
     (x0, y0), (x1, y1), (x2, y2), (x4, y4) = at(chart)
     assert (x1 - x0 == pytest.approx((x4 - x0) / 4, abs=0.11)
             and y0 - y1 == pytest.approx((y0 - y4) / 4, abs=0.11))
@@ -196,20 +196,20 @@ def test_a_curve_is_drawn_to_scale():
 
 
 def test_what_is_not_finite_is_a_gap_and_is_counted():
-    chart = draw({"name": "loss",
+    chart = draw_curve({"name": "loss",
                   "points": [[1, 1.0], [2, 2.0], [3, math.nan], [4, math.inf], [5, 2.0], [6, 1.0]]})
     assert chart["path"].count("M") == 2 and chart["lost"] == 2 and len(at(chart)) == 4
-    assert (draw({"name": "loss", "points": []}) is None
-            and draw({"name": "loss", "points": [[1, math.nan]]}) is None)
+    assert (draw_curve({"name": "loss", "points": []}) is None
+            and draw_curve({"name": "loss", "points": [[1, math.nan]]}) is None)
 
 
 def test_intervals_are_drawn_around_their_points_and_rates_stay_in_range():
-    chart = draw({"name": "pass@1", "points": [[0, 0.05], [5, 0.6]],
+    chart = draw_curve({"name": "pass@1", "points": [[0, 0.05], [5, 0.6]],
                   "interval": [[0, -0.1, 0.2], [5, 0.5, 1.3]]}, lead=True)
     (_, low, high), (_, second_low, second_high) = chart["bars"]
     assert low == chart["base"] and low > chart["dots"][0][1] > high, "y grows downwards"
     assert second_high == min(y for y, _ in chart["rows"]) and second_low > chart["dots"][1][1]
-    flat = draw({"name": "kl", "points": [[1, 0.0]]})
+    flat = draw_curve({"name": "kl", "points": [[1, 0.0]]})
     assert flat["change"] == "0 → 0" and at(flat)[0][1] == flat["base"]
 
 

@@ -17,7 +17,7 @@ from postgrad.data.tasks import load_task
 from postgrad.evaluation.progress import track_replies
 from postgrad.methods import METHODS
 from postgrad.models import Models
-from postgrad.recipes.own_rows import OwnRows, seen_on
+from postgrad.recipes.own_rows import RowSettings, evaluate_objective
 from postgrad.runs import Run
 from postgrad.runs.display import progress
 from postgrad.sampling import LocalSampler, Sampling
@@ -132,13 +132,13 @@ def test_what_is_held_out_is_fixed_by_the_texts(tmp_path):
     assert len(split_rows(rows, 0.25, most=4)[1]) == 4
     for share in (-0.1, 1.0, float("nan")):
         with pytest.raises(ValueError, match="holdout is .*: it is a share"):
-            OwnRows(holdout=share)
+            RowSettings(holdout=share)
 
 
 def test_the_held_out_loss_is_the_mean_over_the_tokens_and_trains_nothing(tmp_path):
     rows, model, method = read_conversations(chats(tmp_path / "c.jsonl", 7)), small_model(), METHODS["sft"]
     (batch,) = ConversationBatches(rows, CHAT, method, per_step=7, steps=1, seed=0, max_tokens=128)
-    found = seen_on(objectives.build_objective(method), Models(policy=model), batch, 40).results()
+    found = evaluate_objective(objectives.build_objective(method), Models(policy=model), batch, 40).results()
     total = count = 0.0
     for row in rows:
         tokens, mask = CHAT.conversation(row.messages)
