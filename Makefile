@@ -55,7 +55,7 @@ proof-house: $(READY)
 	$(BIN)/python proofs/house.py
 
 bench: $(READY)
-	$(BIN)/python bench/speed.py --write
+	$(BIN)/python bench/speed.py
 
 docs: $(READY)
 	$(BIN)/python tools/docs.py

@@ -1,71 +1,264 @@
-"""How much slower a model is through transformers than through our own decoder:
-the same Llama weights, the same work.
+"""Slower ways, and the host beside a GPU: models through transformers, bodies in 4 bits, the host's work.
 
-python bench/foreign.py [MODEL]     the ratio of the times of sampling, and of forward and backward; one
-                                    process
+    python bench/foreign.py ratio [model=tiny-chat]   our decoder and transformers on the same Llama weights
+    python bench/foreign.py steps [device=cuda]       a GRPO step of 128 samples of 62 tokens through
+                                                      transformers: rows in slots, with and without a CUDA
+                                                      graph, against rows laid out anew at every token
+    python bench/foreign.py qlora                     4 bits on a CPU: bytes, unpacking, sampling, training
+    python bench/foreign.py host                      the host's work in a GRPO step, 64 x 8 samples of 128 +
+                                                      128 tokens: what a GPU would wait for
+
+Times are the best of several and meant as ratios. host: a model of next to no size is trained on a CPU; what
+a GPU would compute is taken off the CPU time of the main thread, and what is left is printed as seconds a
+step, beside how often a single number is read from a tensor, and two parts in which a GPU has nothing to do:
+from the last step of sampling to the first pass of training, and from the update to the sampler's taking of
+its weights.
 """
 
 from __future__ import annotations
 
-import sys
+import json
+import statistics
+import tempfile
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import wraps
+from pathlib import Path
 
+import shapes
 import torch
-from transformers import LlamaForCausalLM
+from shapes import SHAPES, write_model, write_task
+from sides import Work, drive
 
 from postgrad.models import find_model, load_model
 from postgrad.models.chat import Chat
-from postgrad.models.hf_model import HFModel
 from postgrad.records import Prompt, pad_rows
 from postgrad.sampling import LocalSampler, Sampling
 
-PROMPTS = [Prompt.ask(f"Tom has {n} apples and buys {n + 3} more. How many has he now?") for n in range(8)]
-ROUNDS = 5
+ROUNDS, GROUP = 5, 8
 
 
-def best(works) -> list[float]:
-    """The shortest of several times of each, in seconds, taken in turn; the first is not counted."""
-    times = [[] for _ in works]
-    for _ in range(ROUNDS + 1):
+def best(*works: Callable[[], object], rounds: int = ROUNDS,
+         clock: Callable = time.perf_counter) -> list[float]:
+    """The shortest time of each, in seconds, taken in turn; the first is not counted."""
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    times: list[list[float]] = [[] for _ in works]
+    for _ in range(rounds + 1):
         for work, mine in zip(works, times, strict=True):
-            began = time.perf_counter()
+            wait()
+            began = clock()
             work()
-            mine.append(time.perf_counter() - began)
+            wait()
+            mine.append(clock() - began)
     return [min(mine[1:]) for mine in times]
 
 
-def sampling(model, chat: Chat):
-    sampler = LocalSampler(model.requires_grad_(False), chat)
-    return lambda: sampler.sample(PROMPTS, 8, Sampling(max_new_tokens=48), seed=0)
-
-
-def training(model, chat: Chat):
-    """Forward and backward of 64 rows, eight to a prompt, as a GRPO step has them."""
-    rollouts = [r for group in LocalSampler(model, chat).sample(PROMPTS, 8, Sampling(max_new_tokens=48),
-                                                                seed=0) for r in group]
-    tokens = pad_rows([[*r.prompt_tokens, *r.tokens] for r in rollouts])
-    first, length = (
-        torch.tensor([(len(r.prompt_tokens), len(r.tokens)) for r in rollouts])[:, :, None].unbind(1))
-    column = torch.arange(tokens.shape[1])[None]
-    mask = (column >= first) & (column < first + length)
+def training(model, rows: list[tuple[list[int], list[int]]], device: str = "cpu") -> Callable[[], None]:
+    """Forward and backward of rows of prompt and reply, as a GRPO step has them."""
+    tokens = pad_rows([[*prompt, *reply] for prompt, reply in rows]).to(device)
+    first = torch.tensor([len(prompt) for prompt, _ in rows], device=device)[:, None]
+    last = first + torch.tensor([len(reply) for _, reply in rows], device=device)[:, None]
+    column = torch.arange(tokens.shape[1], device=device)[None]
+    mask = (column >= first) & (column < last)
     model.requires_grad_(True)
 
-    def step():
+    def step() -> None:
         model.zero_grad()
         (-model.logp(tokens, mask)[0].sum() / mask.sum()).backward()
 
     return step
 
 
-def main(name: str = "tiny-chat") -> None:
-    folder = find_model(name)
-    chat = Chat.load(folder)
+def ratio(model: str = "tiny-chat") -> None:
+    from transformers import LlamaForCausalLM
+
+    from postgrad.models.hf_model import HFModel
+    folder = find_model(model)
+    asked = [Prompt.ask(f"Tom has {n} apples and buys {n + 3} more. How many has he now?") for n in range(8)]
+    chat, how = Chat.load(folder), Sampling(max_new_tokens=48)
     models = load_model(folder), HFModel(LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32))
-    for what in (sampling, training):
-        ours, theirs = best([what(model, chat) for model in models])
-        print(f"{what.__name__}: decoder {ours * 1000:.0f} ms, transformers {theirs * 1000:.0f} ms, "
+    samplers = [LocalSampler(net.requires_grad_(False), chat) for net in models]
+    works = {"sampling": [lambda s=s: s.sample(asked, GROUP, how, seed=0) for s in samplers]}
+    drawn = [(r.prompt_tokens, r.tokens) for g in samplers[0].sample(asked, GROUP, how, seed=0) for r in g]
+    works["training"] = [training(net, drawn) for net in models]
+    for what, both in works.items():
+        ours, theirs = best(*both)
+        print(f"{what}: decoder {1e3 * ours:.0f} ms, transformers {1e3 * theirs:.0f} ms, "
               f"{theirs / ours:.1f}x")
 
 
+# a step through transformers
+
+SIZES = dict(vocab_size=1024, hidden_size=128, num_hidden_layers=4, num_attention_heads=4,
+             num_key_value_heads=2, intermediate_size=352, max_position_embeddings=2048)
+KINDS = {
+    "llama": lambda t: t.LlamaConfig(**SIZES),
+    "gpt2": lambda t: t.GPT2Config(vocab_size=1024, n_positions=2048, n_embd=128, n_layer=4, n_head=4,
+                                   bos_token_id=1, eos_token_id=2),
+    "gemma2": lambda t: t.Gemma2Config(**SIZES, head_dim=32, sliding_window=32),
+}
+
+
+def network(kind: str, device: str):
+    """A network of about a million parameters, its weights random and far from uniform."""
+    import transformers
+
+    from postgrad.models.hf_model import HFModel
+    torch.manual_seed(0)
+    made = transformers.AutoModelForCausalLM.from_config(
+        KINDS[kind](transformers), attn_implementation="eager" if kind == "gemma2" else "sdpa")
+    with torch.no_grad():
+        for p in made.parameters():
+            p.mul_(3.0 if p.dim() > 1 else 1.0)
+    return HFModel(made.to(device))
+
+
+def steps(device: str = "cuda", kinds: str = "llama,gpt2,gemma2", rows: str = "128", new: str = "62",
+          rounds: str = "3") -> None:
+    """A line of JSON a network; llama's is the part `foreign` of docs/results/speed-h200.json."""
+    from postgrad.models.hf_cache import SlotCache
+    from postgrad.models.hf_engine import HFEngine
+    tiny = Chat.load(find_model("tiny-chat"))
+    chat = Chat(tiny.tokenizer, tiny.template, bos=tiny.bos, eos=tiny.eos, pad=tiny.pad,
+                ends=range(0, 1024, 256))
+    clock = time.perf_counter if device == "cuda" else time.process_time  # whoever else works there
+    right, rehearse = SlotCache.is_right, HFEngine.rehearse
+
+    def no_graphs(engine) -> None:
+        engine.graphs = False
+
+    for kind in kinds.split(","):
+        model, count, draw = network(kind, device), int(rows) // GROUP, torch.Generator().manual_seed(1)
+        prompts = [torch.randint(6, 1024, (50 - i % 25,), generator=draw).tolist() for i in range(count)]
+        seeds, how, written, seconds = list(range(count * GROUP)), Sampling(max_new_tokens=int(new)), {}, {}
+        ways = {"slots": (right, rehearse), "without graphs": (right, no_graphs),
+                "laid out anew": (lambda *_: False, rehearse)}
+        for name, (SlotCache.is_right, HFEngine.rehearse) in ways.items():
+            sampler, found = LocalSampler(model, chat), {}
+
+            def work(sampler=sampler, found=found) -> None:
+                for together in sampler.write(prompts, GROUP, seeds, how):  # noqa: B023
+                    found.update((row.request, row.tokens) for row in together)
+
+            seconds[name], = best(work, rounds=int(rounds), clock=clock)
+            written[name] = [found[i] for i in seeds]
+        SlotCache.is_right, HFEngine.rehearse = right, rehearse
+        mine = written["slots"]
+        step = training(model, [(prompts[i // GROUP], reply) for i, reply in enumerate(mine)], device)
+        (learn,) = best(step, rounds=int(rounds), clock=clock)
+        same = {name: sum(a == b for a, b in zip(mine, other, strict=True))
+                for name, other in written.items()}
+        print(json.dumps({"part": "foreign" if kind == "llama" else f"foreign {kind}",
+                          "now": seconds["slots"] + learn, "before": seconds["laid out anew"] + learn,
+                          "sampling": seconds, "training": learn, "same rows": same, "of": len(mine)}),
+              flush=True)
+
+
+# 4 bits
+
+def qlora() -> None:
+    """Needs postgrad[qlora]; OMP_NUM_THREADS=1."""
+    from torch import nn
+
+    from postgrad.data.tasks import load_task
+    from postgrad.models import Adapted, Adapter, Decoder, quantise
+    from postgrad.models.nf4 import BLOCK, Linear4, held_bytes
+    from postgrad.resolve.models import open_model
+    out, into = 1536, 576
+    layer, levels = Linear4(nn.Linear(into, out, bias=False), "cpu"), torch.linspace(-1, 1, 16)
+    codes = layer.codes.flatten()
+    pairs = torch.stack([levels.repeat_interleave(16), levels.repeat(16)], 1)  # the two numbers of each byte
+    scale, whole = torch.rand(out * into // BLOCK, 1), torch.rand(out, into)
+    theirs, ours, copied = best(
+        lambda: layer.weight,
+        lambda: (pairs.index_select(0, codes.int()).view(-1, BLOCK) * scale).view(out, into),
+        lambda: torch.empty(out, into).copy_(whole), rounds=15)
+    print(f"unpack {out} x {into}: bitsandbytes {1e3 * theirs:.2f} ms, a look-up in torch {1e3 * ours:.2f} "
+          f"ms, a copy of as many numbers {1e3 * copied:.2f} ms")
+    model = Decoder(SHAPES["135M"])
+    full, packed = held_bytes(model), held_bytes(quantise(model))
+    layers = [m for m in model.modules() if isinstance(m, Linear4)]
+    each = 8 * sum(m.nbytes for m in layers) / sum(m.in_features * m.out_features for m in layers)
+    print(f"SmolLM2-135M's shape: {full / 1e6:.0f} MB in float32, {packed / 1e6:.0f} MB with its matrices in "
+          f"4 bits, {each:.3f} bits a weight")
+    prompts, how, works = load_task("words").prompts("test", 8, 0), Sampling(max_new_tokens=32), []
+    tokens = torch.randint(0, 1024, (16, 64), generator=torch.Generator().manual_seed(0)).tolist()
+    for bits in (16, 4):
+        body, chat = open_model("tiny-chat", bits=bits)
+        net = Adapted(body, Adapter(body, rank=8, generator=torch.Generator().manual_seed(0)))
+        sampler = LocalSampler(net, chat)
+        works += [lambda s=sampler: s.sample(prompts, 4, how, 0),
+                  lambda net=net: training(net, [([row[0]], row[1:]) for row in tokens])()]
+    drawn, learnt, drawn4, learnt4 = best(*works)
+    print(f"tiny-chat with an adapter: sampling 32 rows takes {drawn4 / drawn:.1f} times as long in 4 bits, "
+          f"a pass of training {learnt4 / learnt:.2f} times")
+
+
+# the host's work
+
+IDLE = {("BatchDecoder.step", "Decoder.logp"): "after sampling",
+        ("AdamW.step", "Engine.refresh"): "after update"}
+
+
+def host(steps_made: int = 4) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from postgrad.models import Decoder
+    from postgrad.models.engine import Engine
+    from postgrad.sampling.batch_decoder import BatchDecoder
+    from postgrad.training.adamw import AdamW
+
+    class Reads(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.count += func is torch.ops.aten._local_scalar_dense.default
+            return func(*args, **(kwargs or {}))
+
+    device = [0.0]
+    last = ["", 0.0]  # what of it was done last, and the host's seconds then
+    idle: dict[str, list[float]] = {name: [] for name in IDLE.values()}
+
+    def taken_off(home, name: str) -> None:
+        call, label = getattr(home, name), f"{home.__name__}.{name}"
+
+        @wraps(call)
+        def timed(*args, **options):
+            began = time.thread_time()
+            if (last[0], label) in IDLE:
+                idle[IDLE[last[0], label]].append(began - device[0] - last[1])
+            try:
+                return call(*args, **options)
+            finally:
+                ended = time.thread_time()
+                device[0] += ended - began
+                last[:] = label, ended - device[0]
+
+        setattr(home, name, timed)
+
+    for home, name in ((BatchDecoder, "step"), (Engine, "prefill"), (Engine, "refresh"), (Decoder, "logp"),
+                       (torch.Tensor, "backward"), (AdamW, "step")):
+        taken_off(home, name)
+    seen: list[tuple[float, float]] = []
+    reads = Reads()
+    with ExitStack() as counting, tempfile.TemporaryDirectory() as folder:
+        def hear(made: int) -> None:
+            seen.append((time.thread_time(), device[0]))
+            if made == steps_made - 1:  # counting takes time: the last step is counted
+                counting.enter_context(reads)
+
+        config = shapes.shape(1, 8, 1, 1, 8, 64)
+        model = write_model(Path(folder) / "model", config)
+        task = write_task(Path(folder) / "task", 64, 128, config.vocab_size)
+        drive("ours", Work(kind="grpo", model=str(model), data=str(task), steps=steps_made, prompts=64,
+                           group=GROUP, new_tokens=128, how=("optim.tokens_per_pass=16384",)), hear)
+    steps = [[b - a for a, b in zip(*pair, strict=True)] for pair in zip(seen[:-2], seen[1:-1], strict=True)]
+    print(json.dumps({"part": "host work", "host seconds": statistics.median(a - off for a, off in steps),
+                      **{name: statistics.median(seconds[1:-1]) for name, seconds in idle.items()},
+                      "numbers read": reads.count}))
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    (what,), how = shapes.harness.arguments()
+    {"ratio": ratio, "steps": steps, "qlora": qlora, "host": host}[what](**how)

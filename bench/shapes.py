@@ -1,11 +1,16 @@
-"""What the speed benchmarks work on: model folders of a given shape with random weights,
-and the data of each work.
+"""What the speed benchmarks stand on: model folders of a shape with random weights and the data of each work,
+floors, and the two passes of a step: sampling, and forward and backward of training.
 
-A shape's tokenizer has one word a token, so lengths are exact.
-How long samples get is in the weights, the same for whoever
-reads the folder: no layer writes into the first entry of the residual stream, every token puts the same
-number there, and the rows of the head for the stop and the pad token read nothing else. Their probability is
-then the same everywhere: `chance` and none at all.
+A shape's tokenizer has one word a token, so lengths are exact. How long samples get is in the weights, the
+same for whoever reads the folder: no layer writes into the first entry of the residual stream, every token
+puts the same number there, and the rows of the head for the stop and the pad token read nothing else. Their
+probability is then the same everywhere: `chance` and none at all.
+
+A floor is what a work would take if nothing but arithmetic or memory stood in the way, from rates measured in
+the same run. Training: floating-point operations over the rate of a large matrix product. Decoding, step by
+step: the larger of bytes that have to be read (weights, and the cache of every live row) over the bandwidth
+of reading as much, and operations over the same rate. Prompts are counted once for a group, and only sampled
+positions meet the head: what no one has to compute is not counted.
 """
 
 from __future__ import annotations
@@ -13,17 +18,33 @@ from __future__ import annotations
 import json
 import math
 import random
+import statistics
+import sys
+import time
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-import torch
-from tokenizers import Tokenizer
-from tokenizers.decoders import ByteLevel
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
+sys.path[1:1] = [str(Path(__file__).resolve().parent.parent / "proofs")]
 
-from postgrad.models import Config, Decoder, ScalarModel, save_model
-from postgrad.models.chat import Chat
-from postgrad.models.families import Architecture
+import harness  # noqa: F401, E402  which the benchmarks take from here
+import torch  # noqa: E402
+from sides import Work  # noqa: E402
+from tokenizers import Tokenizer  # noqa: E402
+from tokenizers.decoders import ByteLevel  # noqa: E402
+from tokenizers.models import WordLevel  # noqa: E402
+from tokenizers.pre_tokenizers import Whitespace  # noqa: E402
+
+from postgrad import methods  # noqa: E402
+from postgrad.maths.weights import sequence_mean  # noqa: E402
+from postgrad.models import Config, Decoder, Models, ScalarModel, load_model, save_model  # noqa: E402
+from postgrad.models.chat import Chat  # noqa: E402
+from postgrad.models.families import Architecture  # noqa: E402
+from postgrad.records import Batch, Prompt  # noqa: E402
+from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
+from postgrad.system.gc_tuning import seldom_collected  # noqa: E402
+from postgrad.training import objectives  # noqa: E402
+from postgrad.training.optim import Optim, OptimSettings  # noqa: E402
 
 SPECIAL = ("<|pad|>", "<|bos|>", "<|end|>", "<|user|>", "<|assistant|>")
 AROUND = 4  # tokens of the template around a prompt's words: bos, user, end, assistant
@@ -156,3 +177,211 @@ def write_talks(path: Path, count: int, prompt: int, longest: int, vocab: int) -
                                   {"role": "assistant", "content": answer}]})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+# floors
+
+
+def best_of(work, seconds: float = 0.5) -> float:
+    """The shortest of as many runs as fit into the time, in seconds."""
+    sync = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    work(), sync()
+    times, end = [], time.perf_counter() + seconds
+    while len(times) < 3 or time.perf_counter() < end:
+        began = time.perf_counter()
+        work(), sync()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def matmul_rate(dtype: torch.dtype, device: str = "cpu") -> float:
+    """FLOP/s of a square product of a size that suits the machine."""
+    n = 1024 if device == "cpu" else 8192
+    a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
+    return 2 * n**3 / best_of(lambda: a @ b)
+
+
+def read_rate(size: float, device: str = "cpu") -> float:
+    """Bytes/s of summing a buffer of so many bytes over and over: what fits a cache is read from there."""
+    x = torch.ones(max(1, int(size) // 4), device=device)
+    return x.numel() * 4 / best_of(x.sum)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    flops: float        # FLOP/s
+    bytes: float        # bytes/s
+    item: int           # bytes of a weight
+
+    @classmethod
+    def measure(cls, config: Config, dtype: torch.dtype, device: str = "cpu") -> Rates:
+        item = dtype.itemsize
+        return cls(flops=matmul_rate(dtype, device), bytes=read_rate(parameters(config) * item, device),
+                   item=item)
+
+
+def layer_parameters(c: Config) -> int:
+    attention = c.hidden_size * c.head_dim * (2 * c.num_attention_heads + 2 * c.num_key_value_heads)
+    return c.num_hidden_layers * (attention + 3 * c.hidden_size * c.intermediate_size)
+
+
+def parameters(c: Config) -> int:
+    return layer_parameters(c) + c.hidden_size * c.vocab_size * (1 if c.tie_word_embeddings else 2)
+
+
+def forward_flops(c: Config, tokens: float, headed: float, length: float) -> float:
+    """A forward pass over so many tokens, `headed` of them through the head,
+    in sequences of about this length."""
+    attention = 4 * c.num_hidden_layers * c.num_attention_heads * c.head_dim * length / 2
+    return tokens * (2 * layer_parameters(c) + attention) + 2 * headed * c.hidden_size * c.vocab_size
+
+
+def train_floor(c: Config, rates: Rates, tokens: float, headed: float, length: float,
+                looks: int = 0) -> float:
+    """Seconds of a forward and a backward pass (twice the forward's work),
+    and of `looks` more forward passes."""
+    return (3 + looks) * forward_flops(c, tokens, headed, length) / rates.flops
+
+
+def decode_floor(c: Config, rates: Rates, prompts: int, group: int, prompt: int, new: int,
+                 chance: float = 0.0) -> float:
+    """Seconds to sample. chance: of stopping after each token."""
+    slot = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * rates.item
+    seconds = forward_flops(c, prompts * prompt, prompts, prompt) / rates.flops
+    for t in range(new - 1):
+        live = prompts * group * (1 - chance) ** (t + 1)
+        read = parameters(c) * rates.item + slot * (prompts * prompt + live * (t + 1))
+        seconds += max(read / rates.bytes, forward_flops(c, live, live, 2 * (prompt + t + 1)) / rates.flops)
+    return seconds
+
+
+def expected(chance: float, new: int) -> float:
+    """The mean length of a sample that stops after each token by this chance, cut at `new`."""
+    return (1 - (1 - chance) ** new) / chance if chance else float(new)
+
+
+# passes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The sizes of the table, and where its files lie."""
+
+    folder: Path
+    ours: tuple[str, ...]
+    dtype: torch.dtype
+    device: str = "cuda"
+    shape: str = "135M"
+    big: str = "1B"
+    prompts: int = 64
+    group: int = 8
+    prompt: int = 128
+    new: int = 128
+    cap: int = 1024
+    passes: int = 8                 # 64 rows of 256 tokens at a time, for both sides
+
+    @property
+    def rows(self) -> int:
+        return self.prompts * self.group
+
+    def model(self, shape: str, chance: float = 0.0) -> Path:
+        """The folder of a shape, written when first asked for."""
+        folder = self.folder / f"{shape}-{chance:.4f}"
+        return folder if folder.exists() else write_model(folder, SHAPES[shape], chance, dtype=torch.bfloat16)
+
+    def work(self, shape: str, how: tuple[str, ...], steps: int = 4, beta: float = 0.0) -> Work:
+        task = self.folder / f"task-{shape}" / "task.py"
+        if not task.exists():
+            write_task(task.parent, self.prompts, self.prompt, SHAPES[shape].vocab_size)
+        return Work(kind="grpo", model=str(self.model(shape)), data=str(task), steps=steps, how=how,
+                    beta=beta, prompts=self.prompts, group=self.group, new_tokens=self.new,
+                    passes=self.passes, device=self.device)
+
+    def recipe(self) -> tuple[str, ...]:
+        """The overrides of our side: the same number of tokens at once, all weights (of a large model an
+        adapter would be trained, on the other side all of them), and what --ours says."""
+        at_once = self.rows * (self.prompt + self.new) // self.passes
+        return (f"optim.tokens_per_pass={at_once}", "optim.compile=true", "optim.adapter.lora=0", *self.ours)
+
+    def rates(self, shape: str) -> Rates:
+        return Rates.measure(SHAPES[shape], self.dtype, self.device)
+
+
+def timed(work) -> tuple[float, object]:
+    sync = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    sync()
+    began = time.perf_counter()
+    found = work()
+    sync()
+    return time.perf_counter() - began, found
+
+
+def opened(s: Setting, folder: Path) -> tuple[Models, Optim]:
+    """A policy ready to train, in the precision that was asked for."""
+    models = Models(policy=load_model(folder, device=s.device))
+    precision = {torch.bfloat16: "bf16", torch.float32: "fp32"}[s.dtype]
+    at_once = s.rows * (s.prompt + s.new) // s.passes
+    return models, Optim(models, OptimSettings(lr=1e-6, precision=precision, tokens_per_pass=at_once),
+                         steps=1)
+
+
+def draw(s: Setting, chance: float, new: int, rounds: int = 3,
+         **slots: int) -> tuple[list[float], int, float, object, list]:
+    """(seconds of each call, tokens of the last, its tokens/s as the median of the warm ones, the model,
+    the rollouts). slots: max_concurrent, where they are not as many as a sampler has by itself."""
+    folder = s.model(s.shape, chance)
+    model, chat = opened(s, folder)[0].policy, Chat.load(folder)
+    asked = [Prompt.ask(q, id=str(i))
+             for i, q in enumerate(questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size))]
+    sampler, seconds, speeds, rows = LocalSampler(model, chat, **slots), [], [], []
+    with seldom_collected():  # as in a run
+        for turn in range(rounds + 1):
+            passed, groups = timed(partial(sampler.sample, asked, s.group, Sampling(max_new_tokens=new),
+                                           turn))
+            rows = [r for g in groups for r in g]
+            seconds.append(passed)
+            speeds.append(sum(len(r.tokens) for r in rows) / passed)
+    return seconds, sum(len(r.tokens) for r in rows), statistics.median(speeds[1:]), model, rows
+
+
+def rows(s: Setting, count: int, ragged: bool = False) -> Batch:
+    """Groups that share their prompt, with random advantages; ragged: each answer of another length."""
+    width, make = s.prompt + s.new, torch.Generator().manual_seed(0)
+    tokens = torch.randint(5, SHAPES[s.shape].vocab_size, (count, width), generator=make)
+    tokens[:, : s.prompt] = tokens[:: s.group, : s.prompt].repeat_interleave(s.group, 0)
+    lengths = torch.full((count,), width)
+    if ragged:
+        lengths = torch.randint(s.prompt + 1, width + 1, (count,), generator=make)
+    column = torch.arange(width)
+    mask = (column >= s.prompt) & (column < lengths[:, None])
+    ids = tuple(f"{i // s.group}/{i % s.group}" for i in range(count))
+    return Batch(ids=ids, tokens=tokens, mask=mask, lengths=lengths, weight=sequence_mean(mask, s.new),
+                 adv=torch.randn(mask.shape, generator=make)).to(s.device)
+
+
+def step(models: Models, optim: Optim, batch: Batch) -> None:
+    """The policy's objective and its backward pass over the rows of a step; no optimizer."""
+    objective = objectives.build_objective(replace(methods.get_method("grpo"), kl_in_loss=0.0))
+    for micro in batch.split(optim.tokens_per_pass):
+        (objective(models, micro)[0] * micro.weight).sum().backward()
+        optim.gather()
+
+
+def train_seconds(models: Models, optim: Optim, batch: Batch, rounds: int) -> list[float]:
+    seconds = []
+    for _ in range(rounds):
+        seconds.append(timed(partial(step, models, optim, batch))[0])
+        optim.adam.zero_grad()
+    return seconds
+
+
+def train(s: Setting, rounds: int = 5) -> dict:
+    seconds, width = train_seconds(*opened(s, s.model(s.shape)), rows(s, s.rows), rounds), s.prompt + s.new
+    floor = train_floor(SHAPES[s.shape], s.rates(s.shape), s.prompts * s.prompt + s.rows * s.new,
+                        s.rows * s.new, width)
+    return {"tokens/s": s.rows * width / statistics.median(seconds[rounds // 2:]), "seconds": seconds,
+            "floor tokens/s": s.rows * width / floor, **peak()}
+
+
+def peak() -> dict:
+    return {"peak GiB": torch.cuda.max_memory_allocated() / 2**30} if torch.cuda.is_available() else {}

@@ -1,27 +1,20 @@
-"""How soon a short run on a GPU is through, 20 GRPO steps of the embedded model; what a checkpoint delays.
+"""How soon a short run on a GPU is through, 20 GRPO steps of the embedded model; what a checkpoint delays:
+parts of h200.py.
 
-Each part prints one line of JSON; one that fails says so, and the next goes on.
-
-    python bench/short_run.py [PART ...] [--device cuda] [--steps 20]
-
-    cold      `postgrad train grpo:words steps=20 device=cuda` in a process of its own without any cache of
-              compiled kernels: seconds until all is imported, until the first step begins, of the first step
-              and of the others; whether torch's compiler was loaded, which takes seconds
-    warm      the same with the cache that the one before left
-    compiled  the same as cold with optim.compile=true
-    saves     a 0.63B shape (24 layers of 896, Qwen2's vocabulary): what a checkpoint of it with Adam's state
-              delays training, the call itself and the steps while it is being written
+    cold   `postgrad train grpo:words steps=20 device=cuda` in a process of its own without any cache of
+           compiled kernels: seconds until all is imported, until the first step begins, of the first step and
+           of the others; whether torch's compiler was loaded, which takes seconds
+    warm   the same with the cache that the one before left
+    saves  a 0.63B shape (24 layers of 896, Qwen2's vocabulary): what a checkpoint of it with Adam's state
+           delays training, the call itself and the steps while it is being written
 
 A package that pip installed has its bytecode, and a machine that unpacked an image may have none: 4.5 s of a
-start were Python's compiler. So each kind of run is made once before it is measured, one step long and with a
-cache of kernels of its own, and leaves the bytecode of all that it imports in a folder for the others.
-
---small (for trying the script on a CPU): few steps, a tiny model.
+start were Python's compiler. So a run is made once before it is measured, one step long and with a cache of
+kernels of its own, and leaves the bytecode of all that it imports in a folder for the others.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -29,11 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "bench")]
 ROWS, TOKENS, BEFORE = 64, 512, 8  # of a step, and steps before the checkpoint
 
 
@@ -60,17 +50,18 @@ def child(began: float, args: list[str]) -> None:
     sys.exit(code)
 
 
-def short(args, folder: Path, caches: str, *changes: str) -> dict:
-    """A run in a process of its own; seconds of each part of it, and in all. folder: for bytecode, and, under
-    the name `caches`, for compiled kernels."""
-    if not (folder / caches).exists():  # the first of its kind
+def short(s, caches: str) -> dict:
+    """A run in a process of its own; seconds of each part of it, and in all. The folder is for bytecode, and,
+    under the name `caches`, for compiled kernels."""
+    if not (s.folder / caches).exists():  # the first of its kind
         with tempfile.TemporaryDirectory() as unused:
-            timed(folder, Path(unused), f"device={args.device}", *changes, "steps=1")
-    return timed(folder, folder / caches, f"device={args.device}", *changes, f"steps={args.steps}")
+            timed(s.folder, Path(unused), f"device={s.device}", "steps=1")
+    return timed(s.folder, s.folder / caches, f"device={s.device}", f"steps={3 if s.device == 'cpu' else 20}")
 
 
 def timed(folder: Path, caches: Path, *changes: str) -> dict:
-    env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"), "PYTHONPATH": str(HERE),
+    home = str(Path(__file__).resolve().parent.parent)
+    env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"), "PYTHONPATH": home,
                         "TRITON_CACHE_DIR": str(caches / "triton"),
                         "PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
     caches.mkdir(exist_ok=True)
@@ -88,7 +79,7 @@ def timed(folder: Path, caches: Path, *changes: str) -> dict:
             "end": whole - marks["last"], "compiler loaded": marks["compiler"]}
 
 
-def saves(args) -> dict:
+def saves(s) -> dict:
     """Step times around a checkpoint against the median of those before it."""
     import torch
     from shapes import new_chat, shape
@@ -102,9 +93,10 @@ def saves(args) -> dict:
     from postgrad.training.loop import state_of, train
     from postgrad.training.optim import Optim, OptimSettings
 
-    config = shape(1, 64, 1, 1, 64, 512) if args.small else shape(24, 896, 14, 2, 4864, 151_936, tied=False)
-    rows, width = (4, 32) if args.small else (ROWS, TOKENS)
-    with torch.device(args.device):
+    config = (shape(1, 64, 1, 1, 64, 512) if s.device == "cpu"
+              else shape(24, 896, 14, 2, 4864, 151_936, tied=False))
+    rows, width = (4, 32) if s.device == "cpu" else (ROWS, TOKENS)
+    with torch.device(s.device):
         policy = Decoder(config)
         for p in policy.parameters():
             p.data.normal_(0.0, 0.02) if p.dim() == 2 else p.data.fill_(1.0)
@@ -114,7 +106,7 @@ def saves(args) -> dict:
     tokens = torch.randint(5, config.vocab_size, (rows, width), generator=torch.Generator().manual_seed(0))
     mask = (torch.arange(width) > 0).expand(rows, width)
     batch = Batch(ids=tuple(map(str, range(rows))), tokens=tokens, mask=mask,
-                  lengths=torch.full((rows,), width), weight=mask / mask.sum()).to(args.device)
+                  lengths=torch.full((rows,), width), weight=mask / mask.sum()).to(s.device)
     ends, facts = [], {}
 
     class Nothing:
@@ -155,32 +147,5 @@ def saves(args) -> dict:
                     "delay seconds": sum(meanwhile) - usual * len(meanwhile)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["cold", "warm", "saves"])
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--small", action="store_true")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        parts: dict[str, Callable[[], dict]] = {
-            "cold": lambda: short(args, Path(folder), "plain"),
-            "warm": lambda: short(args, Path(folder), "plain"),
-            "compiled": lambda: short(args, Path(folder), "compiled", "optim.compile=true"),
-            "saves": lambda: saves(args)}
-        for name in args.parts:
-            began = time.perf_counter()
-            try:
-                found = parts[name]()
-            except Exception as error:  # the next part goes on
-                found = {"error": f"{type(error).__name__}: {error}"}
-            print(json.dumps({"part": name, **found, "part seconds": time.perf_counter() - began}),
-                  flush=True)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        child(float(sys.argv[2]), sys.argv[3:])
-    else:
-        main()
+    child(float(sys.argv[2]), sys.argv[3:])

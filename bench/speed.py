@@ -1,42 +1,51 @@
 """postgrad and TRL on the same work, interleaved in one run: `make bench`, about ten minutes on an idle core.
 
-    python bench/speed.py [--threads 1] [--rounds 5] [--shapes 1M,5M]
-        [--works grpo,dpo,reward,sft,start,parity] [--write]
+    python bench/speed.py [steps] [kills] [parity] [threads=1] [rounds=5] [sizes=1M,5M]
+        [works=grpo,dpo,reward,sft,start] [bf16=no]
 
 Same model folders (random weights), prompts, lengths and optimizer; each side in its own process (sides.py),
 a round of ours, a round of theirs, and so on; medians with the smallest and the largest, after a step of
 warming up. `TRL defaults` has bfloat16 autocast and activation checkpointing, `TRL tuned` neither. Before a
 figure counts, losses and gradient norms of our fp32 side and `TRL tuned` have to agree step by step, and so
 do the numbers of tokens. Our sampling includes the log-probs, theirs has none. Beside each figure stands the
-floor (floors.py). --write puts docs/results/speed-cpu.json and its page in place.
+floor (shapes.py). bf16=no: our fp32 side alone, as on a CPU without bfloat16 units.
+
+kills: runs of 5M random weights, each killed at a random moment of a checkpoint that is being written while
+the run goes on; half an hour. parity: proofs/parity.py.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import sys
-import tempfile
 import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("bench", "proofs", "tools"))]
-
-import torch  # noqa: E402
-from floors import Rates, decode_floor, expected, train_floor  # noqa: E402
-from results import grid, write  # noqa: E402
-from shapes import SHAPES, write_model, write_pairs, write_talks, write_task  # noqa: E402
-from tables import DEFAULTS, FP32, TUNED, agreement, bars, row, start_row  # noqa: E402
-from work import Side, Work  # noqa: E402
+import shapes
+import kills
+import parity
+import torch
+from shapes import (
+    SHAPES,
+    Rates,
+    decode_floor,
+    expected,
+    train_floor,
+    write_model,
+    write_pairs,
+    write_talks,
+    write_task,
+)
+from sides import Side, Work
 
 PROMPT, NEW, PROMPTS, GROUP = 16, 48, 8, 8
 RAGGED = 0.047                      # the chance of stopping after each token: 19 of 48 tokens on average
 PAIRS, TALKS, LONGEST = 32, 64, 112
 FLOAT, HALF = ("optim.precision=fp32",), ("optim.precision=bf16",)
+SAME = 1e-4  # largest relative difference of losses and gradient norms over the compared steps
+DEFAULTS, TUNED, FP32 = "TRL defaults", "TRL tuned", "postgrad fp32"
+bar, grid = shapes.harness.bar, shapes.harness.grid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,97 +171,153 @@ def kept_by_turns(new_side, works: list[Work], rounds: int) -> float:
     return statistics.median(found[1:])  # the first warms up
 
 
+# tables and bars
+
+
+def without_units() -> str:
+    """What has to be said of TRL's defaults on a CPU that computes bfloat16 by way of float32."""
+    info = Path("/proc/cpuinfo")
+    flags = info.read_text() if info.exists() else ""
+    units = any(name in flags for name in ("amx_bf16", "avx512_bf16", " bf16"))
+    return "" if units else "; a CPU without bfloat16 units, on which TRL's defaults are slow"
+
+
+def agreement(case: str, shape: str, ours: list[dict], theirs: list[dict]) -> dict:
+    """Losses and gradient norms of the same steps: TRL says those of a step with the next one."""
+    pairs = [(a, b["before"]) for a, b in zip(ours, theirs[1:], strict=False)]
+    off = {key: max(abs(a[key] - b[key]) / max(abs(b[key]), 1e-3) for a, b in pairs)
+           for key in ("loss", "grad_norm")}
+    return {"work": case, "model": shape, "steps": len(pairs),
+            "loss, largest relative difference": off["loss"], "gradient norm, the same": off["grad_norm"],
+            "tokens of a step": int(ours[0]["tokens"]), "TRL's": int(theirs[0]["tokens"]),
+            "same": max(off.values()) < SAME and ours[0]["tokens"] == theirs[0]["tokens"]}
+
+
+def cell(answers: list[dict]) -> str:
+    ms = [1e3 * a["seconds"] for a in answers[1:]]
+    return f"{statistics.median(ms):.0f} ms ({min(ms):.0f} to {max(ms):.0f})"
+
+
+def rate(answers: list[dict], key: str = "seconds") -> float:
+    """Tokens a second, the median of the rounds."""
+    return statistics.median(a["tokens"] / a[key] for a in answers[1:])
+
+
+def row(name: str, shape: str, seen: dict[str, list[dict]], floors: dict[str, float]) -> dict:
+    """A line of the table. Ratios are of tokens a second, so that they hold where lengths differ."""
+    line = {"work": name, "model": shape, **{side: cell(answers) for side, answers in seen.items()}}
+    for side in seen:
+        if side.startswith("postgrad"):
+            short = side.removeprefix("postgrad ")
+            line |= {f"{short} x {other}": round(rate(seen[side]) / rate(seen[other]), 2)
+                     for other in (DEFAULTS, TUNED)}
+            line[f"{short} x {DEFAULTS}, CPU time"] = round(
+                rate(seen[side], "cpu") / rate(seen[DEFAULTS], "cpu"), 2)
+    tokens = statistics.median(a["tokens"] for a in seen[FP32][1:])
+    return line | {"tokens": int(tokens), "tokens/s": int(rate(seen[FP32])),
+                   "tokens/CPU s": int(rate(seen[FP32], "cpu")),
+                   **{f"floor {name}": f"{1e3 * seconds:.0f} ms" for name, seconds in floors.items()}}
+
+
+def start_row(shape: str, seen: dict[str, dict]) -> dict:
+    line = {"model": shape}
+    for name, found in seen.items():
+        line |= {f"{name}: first step": f"{statistics.median(found['first']):.1f} s",
+                 f"{name}: peak": f"{statistics.median(found['peak']) / 2**20:.0f} MiB"}
+    return line
+
+
+def bars(table: list[dict], samples: list[dict], memory: dict[str, dict], checks: list[dict],
+         kept: float | None, ours: list[str]) -> list[dict]:
+    """The CPU lines of what was to be shown, for the smallest shape that was run; the best of our precisions.
+    kept: of the tokens a CPU second, where lengths are ragged."""
+    found: list[dict] = []
+
+    def best(rows: list[dict], name: str) -> tuple[dict, str]:
+        line = next((r for r in rows if r["work"] == name and r["model"] == "1M"), None)
+        return line, max(ours, key=lambda k: line[f"{k} x {DEFAULTS}"]) if line else ""
+
+    for rows, name, target in ((table, "GRPO step, beta 0", 3.8), (samples, "sampling", 4.0)):
+        line, how = best(rows, name)
+        if line:
+            ratio, cpu = line[f"{how} x {DEFAULTS}"], line[f"{how} x {DEFAULTS}, CPU time"]
+            # by either clock: a busy machine favours whom it likes
+            found.append(bar(f"{name}, 1M, 8 x 8 samples of 16 + 48 tokens, against TRL's defaults",
+                             f">= {target:g}x", f"{ratio:.2f}x ({how}; {cpu:.2f}x by CPU time); "
+                             f"{line[f'{how} x {TUNED}']:.2f}x TRL tuned{without_units()}",
+                             min(ratio, cpu) >= target))
+    if kept is not None:
+        found.append(bar("ragged lengths: sampled tokens kept per CPU second against equal lengths, 1M, "
+                         "fp32, a call of each by turns, rollouts.async_depth=0",
+                         ">= 65 %", f"{100 * kept:.0f} %", kept >= 0.65))
+    for shape, seen in memory.items():
+        peak = {name: statistics.median(x["peak"]) for name, x in seen.items()}
+        ratio, other = peak[FP32] / peak[TUNED], peak[FP32] / peak[DEFAULTS]
+        found.append(bar(f"peak memory of a GRPO step over what is loaded, {shape}, equal settings (fp32, no "
+                         "checkpointing)",
+                         "<= 0.5x TRL", f"{ratio:.2f}x; {other:.2f}x TRL's defaults", ratio <= 0.5))
+    if checks:
+        found.append(bar("both sides do the same work: losses, gradient norms, tokens, fp32",
+                         f"every work, {SAME:g} relative",
+                         f"{sum(c['same'] for c in checks)} of {len(checks)}",
+                         all(c["same"] for c in checks)))
+    return found
+
+
 def show(heading: str, rows: list[dict]) -> None:
     print(f"\n## {heading}\n\n" + "\n".join(grid(rows)), flush=True)
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--shapes", default="1M,5M")
-    parser.add_argument("--works", default="grpo,dpo,reward,sft,start,parity")
-    parser.add_argument("--no-bf16", action="store_true",
-                        help="our fp32 side alone, as on a CPU without bfloat16 units")
-    parser.add_argument("--write", action="store_true")
-    return parser.parse_args()
-
-
-def run(args: argparse.Namespace, folder: Path, log) -> tuple[list[dict], dict[str, list[dict]]]:
-    works, shapes = args.works.split(","), args.shapes.split(",")
-    kinds = {FP32: ("ours", FLOAT), **({} if args.no_bf16 else {"postgrad bf16": ("ours", HALF)}),
+def steps(folder: Path, threads: str = "1", rounds: str = "5", sizes: str = "1M,5M",
+          works: str = "grpo,dpo,reward,sft,start", bf16: str = "yes") -> tuple[list[dict], dict]:
+    torch.set_num_threads(int(threads))
+    kinds = {FP32: ("ours", FLOAT), **({} if bf16 == "no" else {"postgrad bf16": ("ours", HALF)}),
              DEFAULTS: ("trl", ("defaults",)), TUNED: ("trl", ("tuned",))}
-    make = {name: partial(Side, *what, threads=args.threads, log=log) for name, what in kinds.items()}
-    table, samples, checks, begun, memory, kept = [], [], [], [], {}, None
-    sides = {name: new() for name, new in make.items()}
-    for shape in shapes:
-        files = prepare(folder, shape)
-        rates = {k: Rates.measure(SHAPES[shape], t)
-                 for k, t in (("fp32", torch.float32), ("bf16", torch.bfloat16))}
-        for case in cases(files, shape, works, args.rounds + 1):
-            seen = measure(sides, case, args.rounds)
-            step, draw = floors(case, rates, seen[FP32]["step"][-1]["tokens"])
-            table.append(row(case.name, shape, {k: v["step"] for k, v in seen.items()}, step))
-            show("", table[-1:])
-            if case.work.kind == "grpo" and not case.work.beta:
-                samples.append(row("sampling, ragged" if case.chance else "sampling", shape,
-                                   {k: v["sample"] for k, v in seen.items()}, draw))
-                show("", samples[-1:])
-            if case.work.kind == "grpo" and not case.chance:
-                checks.append(same_rollouts(sides[FP32], sides[TUNED], case.work, shape, folder))
-            elif case.compare and case.work.kind != "grpo":
-                checks.append(agreement(case.name, shape, seen[FP32]["step"], seen[TUNED]["step"]))
-        if "grpo" in works and shape == "1M":
-            both = [Work(kind="grpo", model=str(files[name]), data=str(files["task"]), steps=1)
+    table, samples, checks, begun, memory, kept, count = [], [], [], [], {}, None, int(rounds)
+    with (folder / "log").open("w") as log:
+        make = {name: partial(Side, *what, threads=int(threads), log=log) for name, what in kinds.items()}
+        sides = {name: new() for name, new in make.items()}
+        for shape in sizes.split(","):
+            files = prepare(folder, shape)
+            rates = {k: Rates.measure(SHAPES[shape], t)
+                     for k, t in (("fp32", torch.float32), ("bf16", torch.bfloat16))}
+            for case in cases(files, shape, works.split(","), count + 1):
+                seen = measure(sides, case, count)
+                step, draw = floors(case, rates, seen[FP32]["step"][-1]["tokens"])
+                table.append(row(case.name, shape, {k: v["step"] for k, v in seen.items()}, step))
+                show("", table[-1:])
+                if case.work.kind == "grpo" and not case.work.beta:
+                    samples.append(row("sampling, ragged" if case.chance else "sampling", shape,
+                                       {k: v["sample"] for k, v in seen.items()}, draw))
+                if case.work.kind == "grpo" and not case.chance:
+                    checks.append(same_rollouts(sides[FP32], sides[TUNED], case.work, shape, folder))
+                elif case.compare and case.work.kind != "grpo":
+                    checks.append(agreement(case.name, shape, seen[FP32]["step"], seen[TUNED]["step"]))
+            both = [Work(kind="grpo", model=str(files[name]), data=str(files["task"]), steps=3)
                     for name in ("full", "ragged")]
-            kept = kept_by_turns(make[FP32], both, 4 * args.rounds)
-        if "start" in works:
-            work = Work(kind="grpo", model=str(files["full"]), data=str(files["task"]), steps=3)
-            memory[shape] = starts(make, work, rounds=2 if shape == shapes[0] else 1)
-            begun.append(start_row(shape, memory[shape]))
-    for side in sides.values():
-        side.close()
-    found = bars(table, samples, memory, checks, kept,
-                 [n.removeprefix("postgrad ") for n in kinds if n.startswith("postgrad")])
-    found.append(kills_bar())
-    if "parity" in works:
-        import parity
-        found += parity.bars()
-    return found, {"Steps": table, "Sampling": samples,
-                   "Time to the first step, and peak memory of a GRPO step": begun,
-                   "The same work: losses and gradients of both sides, fp32": checks}
+            if "grpo" in works and shape == "1M":
+                kept = kept_by_turns(make[FP32], both, 4 * count)
+            if "start" in works:
+                memory[shape] = starts(make, both[0], rounds=2 if shape == sizes.split(",")[0] else 1)
+                begun.append(start_row(shape, memory[shape]))
+        for side in sides.values():
+            side.close()
+    ours = [name.removeprefix("postgrad ") for name in kinds if name.startswith("postgrad")]
+    return bars(table, samples, memory, checks, kept, ours), {
+        "Steps": table, "Sampling": samples, "Time to the first step, and peak memory of a GRPO step": begun,
+        "The same work: losses and gradients of both sides, fp32": checks}
 
 
-def kills_bar() -> dict:
-    """What `python proofs/kills.py saves bench` left: it takes minutes, so it is not run here."""
-    seen = json.loads((HERE / "bench" / "kills-saves.json").read_text())
-    return {"name": "killed while a checkpoint was being written beside the run, 5M weights, then resumed",
-            "target": "20 of 20 to the same bits",
-            "measured": f"{seen['same_bits']} of {seen['inside_save']}",
-            "holds": seen["same_bits"] == seen["inside_save"] >= 20, "command": "proofs/kills.py saves bench"}
+def killed(folder: Path, count: str = "20") -> list[dict]:
+    seen = kills.kill_saves(folder, int(count))
+    return [bar("killed while a checkpoint was being written beside the run, 5M weights, then resumed",
+                "20 of 20 to the same bits", f"{seen['same_bits']} of {seen['inside_save']}",
+                seen["same_bits"] == seen["inside_save"] >= 20)]
 
 
-def main() -> None:
-    args = arguments()
-    torch.set_num_threads(args.threads)
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "log", "w") as log:
-        try:
-            found, tables = run(args, Path(folder), log)
-        except RuntimeError:
-            print((Path(folder) / "log").read_text()[-3000:], file=sys.stderr)
-            raise
-    tables = {heading: rows for heading, rows in tables.items() if rows}
-    for heading, rows in tables.items():
-        show(heading, rows)
-    show(f"What was to be shown ({args.threads} thread(s), {args.rounds} rounds, "
-         f"{time.perf_counter() - began:.0f} s)",
-         found)
-    if args.write:
-        title = f"Speed on a CPU, {args.threads} thread(s): what was to be shown, and what was measured"
-        print(write("speed-cpu", title, found, seeds=[0], tables=tables))
-    sys.exit(not all(b["holds"] for b in found))
-
+PAGE = shapes.harness.Page(
+    "speed-cpu", "Speed on a CPU, 1 thread(s): what was to be shown, and what was measured",
+    {"steps": steps, "kills": killed, "parity": parity.bars}, [0], apart=("kills",))
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -12,9 +12,10 @@ import time
 import tomllib
 from pathlib import Path
 
+import harness
 import kills
 import torch
-from harness import HOME, Bars, Page, Tables, bar, percent, postgrad, python, tests
+from harness import HOME, Bars, Tables, bar, percent, postgrad, python, tests
 
 SEEDS = [0, 1, 2, 3, 4]
 
@@ -146,7 +147,7 @@ def readme(folder: Path) -> Bars:
                 f"{told}; {run['seconds']:.0f} s, {run['steps']} steps", after["pass@1"] > before["pass@1"])]
 
 
-PAGE = Page("foundation", "The foundation: what was to be shown, and what was measured",
+PAGE = harness.Page("foundation", "The foundation: what was to be shown, and what was measured",
             {"demo": demo, "tests": tests("foundation"), "oracle": oracle, "parity": parity, "resume": resume,
              "clone": clone, "size": size, "readme": readme}, SEEDS, apart=("readme",))
 

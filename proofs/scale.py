@@ -34,9 +34,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import harness
 import kills
 import scale_gpu
-from harness import HOME, Bars, Page, Tables, answers, bar, environment, python, read_lines, started
+from harness import HOME, Bars, Tables, answers, bar, environment, python, read_lines, started
 from ranks_launch import carry_out, free_port
 
 STEPS, KILLS, SEED = 5, 20, 0
@@ -624,7 +625,7 @@ PARTS: dict[str, Callable] = {
     "equal": equal, "divided": divided, "nodes": nodes, "late": late, "kills": killed, "memory": memory,
     "endpoint": endpoint, "faulty": faulty, "struck": struck, "ahead": ahead, "vllm": vllm,
     "vllm-here": vllm_here, "plan": plan, **scale_gpu.PARTS}
-PAGE = Page("scale", "Past one process", PARTS, [SEED], apart=("vllm", "vllm-here", *scale_gpu.PARTS))
+PAGE = harness.Page("scale", "Past one process", PARTS, [SEED], apart=("vllm", "vllm-here", *scale_gpu.PARTS))
 
 if __name__ == "__main__":
     if sys.argv[1:2] in (["work"], ["work-divided"], ["weigh"]):

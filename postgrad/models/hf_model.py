@@ -3,7 +3,7 @@ a network of its own with the interface of `Decoder`.
 
 Slower than the decoder, and for everything that it does not read: in training rows are padded again, and a
 prompt is computed once for each of its samples. The same Llama weights (tiny-chat, one CPU core) sample about
-2.5 times slower through here and train about 4 times slower (python bench/foreign.py). What stands between
+2.5 times slower through here and train about 4 times slower (bench/foreign.py ratio). What stands between
 the last state and the logits (a bias, a cap, a scale) is the network's own code. Only safetensors are read,
 and only code that comes with `transformers` is run. Left out on purpose: dropout, which stays off;
 torch.compile; quantised weights.

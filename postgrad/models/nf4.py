@@ -3,7 +3,7 @@ al. 2023, arXiv:2305.14314, section 3). 4.127 bits a weight; each is made whole 
 forward and backward.
 
 Through bitsandbytes (`pip install 'postgrad[qlora]'`) and not by hand: on one core it unpacks a 1536 x 576
-matrix as fast as memory is copied, where a look-up in torch takes five times as long (python bench/qlora.py).
+matrix as fast as memory is copied, where a look-up in torch takes five times as long (bench/foreign.py).
 Left out on purpose: paged optimizers, other 4-bit types, and a head or embedding in 4 bits.
 """
 

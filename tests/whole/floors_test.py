@@ -1,11 +1,22 @@
-"""What the speed benchmarks reckon with: floors and exponents by hand,
+"""What the speed benchmarks reckon with: floors by hand,
 and models that stop as often as they are told to."""
 
 import pytest
 import torch
-from floors import Rates, decode_floor, expected, forward_flops, layer_parameters, parameters, train_floor
-from scaling import slope
-from shapes import SPECIAL, new_chat, new_model, questions, shape
+from shapes import (
+    SPECIAL,
+    Rates,
+    decode_floor,
+    expected,
+    forward_flops,
+    layer_parameters,
+    new_chat,
+    new_model,
+    parameters,
+    questions,
+    shape,
+    train_floor,
+)
 
 from postgrad.records import Prompt
 
@@ -27,11 +38,6 @@ def test_by_hand():
 def test_lengths():
     assert expected(0.5, 2) == 1.5 and expected(0.0, 48) == 48
     assert expected(1 / 128, 100_000) == pytest.approx(128)
-
-
-def test_exponents():
-    assert (slope([1, 2, 4], [3, 6, 12]) == pytest.approx(1)
-            and slope([1, 2, 4], [3, 12, 48]) == pytest.approx(2))
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.05])
