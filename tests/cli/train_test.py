@@ -1,0 +1,34 @@
+"""`postgrad train` prints what is particular about a run, and names the task where a setting is none."""
+
+import pytest
+
+from postgrad.cli import main
+from postgrad.cli.settings import config_from_text
+from postgrad.cli.train import changed_settings, describe_run
+from postgrad.recipes.defaults import choose_defaults
+
+
+def test_the_settings_that_are_not_the_defaults(tmp_path):
+    texts = ["method.high=0.3", "steps=2", "optim.schedule=linear", "group_size=8"]
+    _, config = config_from_text("dapo:words", texts)
+    assert {name: str(value) for name, value in changed_settings(config)} == {
+        "task": "words", "method": "dapo", "method.high": "0.3", "steps": "2"}
+    config, chosen = choose_defaults(config)
+    reasons = {choice.setting: choice.why for choice in chosen.choices}
+    lines = describe_run("dapo:words", tmp_path, config, reasons, "tiny-chat has 2M parameters",
+                         "run.json").splitlines()
+    assert lines[0] == f"dapo:words -> {tmp_path}   tiny-chat has 2M parameters"
+    assert len(lines) < 15 and max(map(len, lines[1:-1])) < 80
+    assert any(line.split()[0] == "optim.lr" and "by the size" in line for line in lines)
+    assert lines[-1].strip().startswith("all ") and str(tmp_path / "run.json") in lines[-1]
+
+
+@pytest.mark.parametrize(("spec", "words"), [
+    ("grpo:arithmetic-hard", "It is a task: write --task arithmetic-hard"),
+    ("dapo:words-es", "It is a task: write --task words-es"),
+    ("grpo:wrods", "Did you mean 'words'?"),
+])
+def test_a_task_that_is_no_setting_of_the_recipe(spec, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", spec]) == 2
+    assert words in capsys.readouterr().err
