@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from postgrad.cli.options import Command, CommandOptions
-from postgrad.cli.output import print_json, print_table, setting_text
-from postgrad.system.settings import setting
+from postgrad.cli.output import print_json, print_table
+from postgrad.system.settings import setting, setting_text
 
 if TYPE_CHECKING:
     from postgrad.methods import Method

@@ -35,11 +35,6 @@ def format_figure(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def setting_text(value: object) -> str:
-    """A value as the command line takes it."""
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def format_percent(row: Mapping[str, Any], name: str) -> str:
     """0.234 with its interval -> 23.4% (20.1 to 27.0)"""
     low, high = row[f"{name}_interval"]

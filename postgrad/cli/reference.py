@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from postgrad.cli.output import setting_text
 from postgrad.cli.settings import format_setting
+from postgrad.system.settings import setting_text
 
 MADE = "Made from the code by `make docs`; edit the dataclasses, not this page."
 KEPT = "\0"  # a space at which no line ends

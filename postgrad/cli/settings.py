@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from postgrad.cli.output import print_json, print_table, setting_text
+from postgrad.cli.output import print_json, print_table
 from postgrad.system.parse import parse_settings
-from postgrad.system.settings import configurables_of
+from postgrad.system.settings import configurables_of, setting_text
 
 if TYPE_CHECKING:
     from postgrad.recipes.pipelines.stages import Pipeline

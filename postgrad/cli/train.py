@@ -18,12 +18,11 @@ from postgrad.cli.output import (
     format_percent,
     print_json,
     print_table,
-    setting_text,
 )
 from postgrad.cli.settings import config_from_text, print_settings
 from postgrad.system import processes
 from postgrad.system.parse import parse_value, split_setting
-from postgrad.system.settings import Settings, default_settings, describe_settings, setting
+from postgrad.system.settings import Settings, default_settings, describe_settings, setting, setting_text
 
 DEMO = "runs/demo"
 

@@ -56,15 +56,15 @@ def request_json(address: str, path: str, body: Mapping[str, object] | None, unt
     finally:
         link.close()
     if answer.status == 503:
-        raise Unreachable(f"it is busy: {error_text(text)}")
+        raise Unreachable(f"it is busy: {response_error(text)}")
     if answer.status != 200:
         raise SamplerFault(f"sampler {address} refused {path} with status {answer.status}: "
-                           f"{error_text(text)}")
+                           f"{response_error(text)}")
     try:
         return json.loads(text) if text else None
     except ValueError:
         raise SamplerFault(f"sampler {address} answered {path} with what is no JSON: "
-                           f"{error_text(text)}") from None
+                           f"{response_error(text)}") from None
 
 
 def read_answer(answer: http.client.HTTPResponse, sock: socket.socket | None, until: float) -> bytes:
@@ -89,7 +89,7 @@ def seconds_left(until: float) -> float:
     return seconds
 
 
-def error_text(text: bytes) -> str:
+def response_error(text: bytes) -> str:
     """The message of an error in OpenAI's format, else the beginning of the answer."""
     try:
         message = json.loads(text)["error"]["message"]

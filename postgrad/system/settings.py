@@ -345,6 +345,11 @@ def default_settings(cls: type[Settings]) -> dict[str, object]:
     return out
 
 
+def setting_text(value: object) -> str:
+    """A value as the command line takes it."""
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 class DescribedSetting(NamedTuple):
     """A setting of a config: its dotted name, its value, what it is, when to change it."""
 

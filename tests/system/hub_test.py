@@ -49,4 +49,5 @@ def test_a_folder_without_the_files_is_refused(tmp_path, monkeypatch):
         hub.download("some/set", ["train.jsonl"], kind="dataset", instead="name a file")
     (tmp_path / "train.jsonl").write_text("")
     assert hub.download("some/set", ["train.jsonl"], kind="dataset", instead="name a file") == tmp_path
-    assert asked == {"id": "some/set", "repo_type": "dataset", "allow_patterns": ["train.jsonl"]}
+    assert asked == {"id": "some/set", "repo_type": "dataset", "allow_patterns": ["train.jsonl"],
+                     "revision": None}

@@ -153,7 +153,7 @@ def test_a_demo_that_was_stopped_goes_on(here):
     rows, steps = (stopped.folder / "metrics.jsonl").read_bytes(), stopped.state()["step"]
     assert 6 <= steps < 60 and stopped.state()["state"] == "stopped"
     child = Child(forked(here, "demo", "--quick", call="tests.system.signals_test:short_demo"))
-    child.until("going on with the demo in runs/demo, which was stopped")
+    child.until("resuming the demo in runs/demo")
     code, said = child.end()
     assert code == 0 and "Next:" in said
     assert (stopped.folder / "metrics.jsonl").read_bytes().startswith(rows) and stopped.next_step == 61

@@ -26,7 +26,7 @@ from postgrad.recipes.registry import (
 )
 from postgrad.studio.json_types import JsonDict, Values
 from postgrad.system.parse import parse_settings
-from postgrad.system.settings import Configurable, Settings, configurables_of, flat_settings
+from postgrad.system.settings import Configurable, Settings, configurables_of, flat_settings, setting_text
 
 OWN = "mytask.py"  # stands where a task of one's own is to be named
 
@@ -58,11 +58,6 @@ def starting_config(spec: str):
     """The config that a form begins with: a named setting's, or the defaults with a task of one's own."""
     name, setting = split_spec(spec)
     return config_for(spec, {} if setting or name in PIPELINES else {"task": OWN})[1]
-
-
-def setting_text(value) -> str:
-    """A value as the command line takes it."""
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def form_sections(spec: str, given: Mapping[str, str]) -> list[JsonDict]:
