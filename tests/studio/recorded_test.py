@@ -8,7 +8,7 @@ import random
 from collections import Counter
 
 import pytest
-import record_reasoning
+import recordings as record_reasoning
 from studio_positions import after, numbers_in, places, positions
 from studio_small import client
 
@@ -38,7 +38,7 @@ def said_everywhere(name, mixed=15):
 def test_recordings_are_small_and_say_how_they_were_made():
     for name in SMALL:
         assert (FOLDER / f"{name}.json").stat().st_size < 60_000
-        assert recording(name)["made by"].startswith("python tools/record_reasoning.py")
+        assert recording(name)["made by"].startswith("python tools/recordings.py")
     commands = {recording(name)["command"] for name in ("ledger", "samplers", "tries")}
     assert commands == {recording("languages")["runs"][0]["command"]}
 

@@ -1,5 +1,5 @@
 """The runs of the workshop: one to begin with, and what is changed in each of the others. A run is settings
-of `postgrad train`, nothing else; what tools/workshop.py recorded of each is in recordings/workshop.json."""
+of `postgrad train`, nothing else; recordings/workshop.json has what tools/recordings.py recorded of each."""
 
 from __future__ import annotations
 

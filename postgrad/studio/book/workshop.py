@@ -1,7 +1,7 @@
 """The workshop of the book: a reader predicts, starts a run in the page, and sees it beside recorded ones.
 
 What was started is a run like any other (`launch`), called workshop-VARIANT-N: the runs folder keeps it, and
-the page shows the newest of each variant. Where there is none, it shows what tools/workshop.py recorded.
+the page shows the newest of each variant. Where there is none, it shows what tools/recordings.py recorded.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The five threads of the book, which every chapter takes up: what models of ours replied, as it was recorded
-(tools/record_threads.py, tools/recordings.py), and how it was judged."""
+(tools/recordings.py, tools/recordings.py), and how it was judged."""
 
 from __future__ import annotations
 
