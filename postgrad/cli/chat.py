@@ -28,7 +28,7 @@ HELP = """\
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(CommandOptions):
     model: list[str] = setting(about=f"{MODEL}; or a folder of runs", metavar="MODEL", positional=True)
-    model_stages: bool = setting(False, "all that led to a run: the base model, each run on the way, the run")
+    stages: bool = setting(False, "all that led to a run: the base model, each run on the way, the run")
     steps: str | None = setting(None, "a run at these steps; 0 is the model it began with", metavar="N,N")
     prompt: str | None = setting(None, "ask this one question and leave")
     task: str | None = setting(None, "judge replies to its problems by its verifier, and answer calls of its "
