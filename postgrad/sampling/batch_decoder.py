@@ -82,7 +82,7 @@ class BatchDecoder:
         device = self.device = model.head.device
         size = self.size = max(rows, MIN_ROWS) if device.type == "cpu" else rows  # columns
         read, new = max(read, MIN_ROWS), settings.max_new_tokens + 1
-        self.positions = model.config.max_position_embeddings
+        self.positions: int = model.config.max_position_embeddings
         self.engine: Engine = model.engine(rows=size, prompts=prompts, read=read, new=new,
                                                  positions=self.positions_for(read, new))
         self.scheduler = Scheduler[BatchSequence](self.engine, rows, model.config.hidden_size)

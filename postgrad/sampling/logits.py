@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import torch
 from torch import Tensor
 
+from postgrad.models.kernels import Kernels
 from postgrad.records import Sampling
 
 
 def draw_tokens(logits: Tensor, u: Tensor, sampling: Sampling,
-                ops: ModuleType) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
+                ops: Kernels) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
     """A token by the inverse of the cumulative distribution at u, and its log-prob under that same
     distribution."""
     if sampling.temperature == 0:

@@ -265,9 +265,9 @@ class RequestBatch:
         rows = [(s.tokens[-1], len(s.tokens) - 1, s.slot, s.prompt.place, len(s.prompt.tokens))
                 for s in sequences]
         columns = self.ints(self.padded(rows, (0, 0, self.size, self.engine.prompts, 1))).T
-        hidden = self.engine.step(*(column.contiguous() for column in columns),
-                                  longest=max(at + read + 1 for _, at, _, _, read in rows))
-        self.hidden[columns[2]] = hidden
+        token, at, slot, prompt, read = (column.contiguous() for column in columns)
+        longest = max(len(s.tokens) + len(s.prompt.tokens) for s in sequences)
+        self.hidden[slot] = self.engine.step(token, at, slot, prompt, read, longest=longest)
         self.decoded_tokens += len(sequences)
 
     @torch.no_grad()
@@ -286,8 +286,8 @@ class RequestBatch:
         self.decoded_tokens += len(tokens)
         return scored
 
-    def padded(self, rows: list[T], dummy: T) -> list[T]:
-        return rows if self.engine.independent else rows + [dummy] * (MIN_ROWS - len(rows))
+    def padded(self, rows: Sequence[T], dummy: T) -> Sequence[T]:
+        return rows if self.engine.independent else [*rows, *[dummy] * (MIN_ROWS - len(rows))]
 
     def ints(self, numbers: Sequence[object]) -> Tensor:
         return int_tensor(numbers, self.device)

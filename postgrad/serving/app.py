@@ -90,7 +90,7 @@ def create_app(served: ServedModel, *, token: str | None = None, source: WeightF
 def build_endpoint(routes: list[Route], served: ServedModel, *, token: str | None = None,
                    lifespan: Lifespan | None = None) -> Starlette:
     """Routes behind the access guard, with every error in OpenAI's format."""
-    handlers = {Refusal: on_refusal, HTTPException: on_http_error, Exception: on_error}
+    handlers = {Refusal: on_refusal, HTTPException: on_http_exception, Exception: on_error}
     app = Endpoint(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     app.state.served, app.state.token, app.state.explain = served, token, as_refusal
     return app
@@ -110,7 +110,7 @@ def on_refusal(request: Request, error: Exception) -> Response:
     return error.response()
 
 
-def on_http_error(request: Request, error: Exception) -> Response:
+def on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     paths = sorted(route.path for route in request.app.routes)
     sentence = {404: f"nothing is at {request.url.path[:100]}; there are {', '.join(paths)}.",

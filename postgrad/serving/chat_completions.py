@@ -84,8 +84,9 @@ class ChatCompletion:
         self.pending = self.served.worker.ask(self.prompt, requests)
 
     def record_all(self) -> None:
-        for sequence in self.pending.sequences if self.record else ():
-            self.record(sequence, self.message(sequence))
+        if self.record:
+            for sequence in self.pending.sequences:
+                self.record(sequence, self.message(sequence))
 
     def drop(self) -> None:
         self.served.worker.drop(self.pending)

@@ -21,8 +21,9 @@ from postgrad.serving.sampling_fields import MOST_TOP, NEUTRAL, SamplingFields
 from postgrad.serving.streaming import await_unless_closed
 
 # detokenize: there is no text either way; output_kind, stream: whole replies alone
-GENERATE_NEUTRAL = {"detokenize": (True, False), "stream": (False,), "stream_options": (), "priority": (0,),
-                "features": (), "kv_transfer_params": ()}
+GENERATE_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "detokenize": (True, False), "stream": (False,), "stream_options": (), "priority": (0,),
+    "features": (), "kv_transfer_params": ()}
 
 
 async def generate(request: Request) -> Response:
@@ -54,7 +55,7 @@ async def generate(request: Request) -> Response:
 
 def read_seeds(inside: RequestBody, most: int) -> list[int]:
     """The field seeds: one of each reply."""
-    seeds = inside.take("seeds", list, None)
+    seeds: list[int] | None = inside.take("seeds", list, None)
     if seeds is None:
         return []
     if not 0 < len(seeds) <= most or not all(type(s) is int and -2**63 <= s < 2**63 for s in seeds):

@@ -67,7 +67,7 @@ def read_message(value: object, place: str) -> dict[str, Any]:
         body.refuse("role", f"is {shorten_value(role)}, and has to be one of {', '.join(ROLES)}")
     listed = body.take("tool_calls", list, []) if role == "assistant" else []
     calls = [read_tool_call(one, f"{place}tool_calls[{i}].") for i, one in enumerate(listed)]
-    message = {"role": role, "content": read_content(body, optional=bool(calls))}
+    message: dict[str, Any] = {"role": role, "content": read_content(body, optional=bool(calls))}
     if calls:
         message["tool_calls"] = calls
     if role == "tool":
@@ -120,7 +120,7 @@ def read_tool(value: object, place: str) -> dict[str, Any]:
     if kind != "function":
         body.refuse("type", f"is {shorten_value(kind)}, and only functions are taken")
     inside = RequestBody(body.take("function", dict), f"{place}function.")
-    function = {"name": inside.take("name", str)}
+    function: dict[str, Any] = {"name": inside.take("name", str)}
     if not function["name"]:
         inside.refuse("name", "is empty")
     for field, kind_of in (("description", str), ("parameters", dict)):

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, overload
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -15,9 +15,11 @@ from postgrad.serving.errors import Refusal
 
 LARGEST = 4 * 2**20  # bytes of a body
 PATIENCE = 30.0      # seconds in which it has to come
-MISSING: Any = object()
-KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list",
-         dict: "an object"}
+MISSING = object()
+T = TypeVar("T")
+D = TypeVar("D")
+KINDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text",
+                          list: "a list", dict: "an object"}
 
 
 class RequestBody:
@@ -30,8 +32,14 @@ class RequestBody:
     def __init__(self, fields: Mapping[str, Any], place: str = ""):
         self.left, self.place, self.known = dict(fields), place, set[str]()
 
-    def take(self, name: str, kind: type, default: Any = MISSING, *, low: float = -math.inf,
-             high: float = math.inf) -> Any:
+    @overload
+    def take(self, name: str, kind: type[T], *, low: float = ..., high: float = ...) -> T: ...
+
+    @overload
+    def take(self, name: str, kind: type[T], default: D, *, low: float = ..., high: float = ...) -> T | D: ...
+
+    def take(self, name: str, kind: type[T], default: object = MISSING, *, low: float = -math.inf,
+             high: float = math.inf) -> object:
         """A field; without a default it has to be there."""
         self.known.add(name)
         value = self.left.pop(name, None)
@@ -43,9 +51,9 @@ class RequestBody:
             value = float(value)
         if type(value) is not kind:
             self.refuse(name, f"is {shorten_value(value)}, and has to be {KINDS[kind]}")
-        if kind is str:
+        if isinstance(value, str):
             check_text(value, self.place + name)
-        if kind in (int, float) and not low <= value <= high:
+        if isinstance(value, int | float) and kind is not bool and not low <= value <= high:
             self.refuse(name, f"is {shorten_value(value)}, and has to be {range_text(low, high)}")
         return value
 

@@ -50,7 +50,7 @@ class RecordedSession:
         row = self.rows.wrote(request, sequence.tokens, logp, step, read_message(message, "message."))
         goes_on = len(row.turns) > 1
         shown, asked = request.context, request.messages
-        if goes_on:
+        if goes_on and request.after:
             shown = row.tokens[row.turns[-2].start: row.turns[-2].end]
             asked = asked[len(request.after.messages):]
         line = {"row": self.numbers.setdefault(row, len(self.numbers)), "shown": shown,

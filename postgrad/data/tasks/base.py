@@ -7,6 +7,7 @@ import random
 import zlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from postgrad.records import Conversation, Pair, Prompt, Reward, Step, Verdict
 from postgrad.rewards.base import EnvironmentReward, VerifierReward, guarded
@@ -54,7 +55,7 @@ class Task:
     best: float = 1.0
     tokens: int | None = None
     waits: bool = False
-    play: Callable[[Prompt, random.Random], Generator] | None = None
+    play: Callable[[Prompt, random.Random], Generator[Any, Any, Verdict]] | None = None
     tools: tuple[Callable, ...] = ()
     turns: int | None = None
     meta: Mapping[str, object] = field(default_factory=dict)
