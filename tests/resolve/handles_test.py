@@ -21,8 +21,8 @@ from postgrad.sampling import RemoteSampler, WeightVersion
 from postgrad.sampling.http_json import SamplerFault
 from postgrad.serving.weight_updates import PushedWeights
 from postgrad.training.batches.async_collector import AsyncCollector, Collection
-from tests.sampling.ahead_test import goes_far
 from tests.sampling.remote_test import SMALL, config, equal, fit, remote_settings
+from tests.whole.async_collection_test import goes_far
 
 
 @pytest.fixture
