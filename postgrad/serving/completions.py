@@ -43,7 +43,7 @@ class Completion:
     async def read(cls, body: RequestBody, served: ServedModel) -> Completion:
         served.check_name(body.take("model", str, None))
         special = body.take("add_special_tokens", bool, True)
-        prompts = await read_prompts(body, served, special)
+        prompts = await read_prompt_field(body, served, special)
         fields = SamplingFields.read(body, served)
         echo, top = body.take("echo", bool, False), body.take("logprobs", int, None, low=0, high=MOST_TOP)
         new = body.take("max_tokens", int, 16, low=0 if echo else 1)
@@ -128,7 +128,7 @@ class Completion:
         return out | ({"token_ids": [s.token for s in sampled]} if self.ids else {})
 
 
-async def read_prompts(body: RequestBody, served: ServedModel, special: bool) -> list[list[int]]:
+async def read_prompt_field(body: RequestBody, served: ServedModel, special: bool) -> list[list[int]]:
     """The field prompt: a text, texts, tokens, or lists of tokens."""
     value = body.left.pop("prompt", None)
     body.known.add("prompt")
