@@ -87,7 +87,9 @@ def test_by_hand():
 TASK = '''"""Which of two numbers is larger."""
 
 from postgrad.records import Prompt
-from postgrad.data.tasks.base import Task, distinct, generator, number_in_form, split_of, think
+from postgrad.data.tasks.base import Task, distinct_prompts, generator, number_in_form, split_of, think
+
+NAMES = ("larger",)
 
 
 def load(name):
@@ -101,13 +103,13 @@ def load(name):
                     asked = f"What is the larger of {a} and {b}?"
                     return Prompt.ask(asked, answer=max(a, b), id=f"{name}/{a}/{b}")
 
-        return distinct(make, count)
+        return distinct_prompts(make, count)
 
     return Task(name=name, about="the larger of two numbers", prompts=prompts, verify=number_in_form,
                 gold=lambda prompt: think("", prompt.answer))
 '''
-FAMILY = '''    "layered": Family(classes="StableLm", config_defaults={"max_position_embeddings": 2048}, norm="layer",
-                      norm_bias=True),  # its norms subtract the mean
+FAMILY = '''    "layered": Family(classes="StableLm", config_defaults={"max_position_embeddings": 2048},
+                      norm="layer", norm_bias=True),  # its norms subtract the mean
 '''
 FAMILY_CHECK = '''
 import torch

@@ -15,7 +15,7 @@ from postgrad.system.options import MODEL, SampleOptions
 from postgrad.system.settings import COUNT, Range, setting
 
 if TYPE_CHECKING:
-    from postgrad.data.items import Asked
+    from postgrad.data.items import AskedItem
 
 KEYS = "a, b: this answer is better   t: tie   s: skip   u: undo   q: leave"
 
@@ -176,7 +176,7 @@ def print_text(options: CommandOptions, text: str) -> None:
         print_plain(sys.stdout, text)
 
 
-def print_item(options: CommandOptions, asked: Asked | None) -> None:
+def print_item(options: CommandOptions, asked: AskedItem | None) -> None:
     if asked is None:
         return print_text(options, "\nThere is nothing left to label: u to take the last one back, q to "
                           "leave.")
