@@ -18,11 +18,11 @@ class RLAIFOptions(RLAIFConfig, CommandOptions):
     out: str = setting(about="where revisions.jsonl and pairs.jsonl are written", metavar="FOLDER")
 
 
-def run_rlaif(options: RLAIFOptions) -> None:
+def run_rlaif_command(options: RLAIFOptions) -> None:
     from postgrad.recipes import rlaif
     folder = Path(options.out)
     summary = rlaif.run_rlaif(options_from(RLAIFConfig, options), folder,
-                        track=progress_tracker(f"{options.model} on {options.task}", options.json))
+                              track=progress_tracker(f"{options.model} on {options.task}", options.json))
     if options.json:
         return print_json(summary)
     print_rlaif(summary)
@@ -49,4 +49,4 @@ def print_rlaif(summary: Mapping[str, Any]) -> None:
 
 
 COMMAND = Command("rlaif", "critique, revise and compare a model's replies by a constitution, as data for "
-                  "SFT, DPO and reward models", RLAIFOptions, run_rlaif)
+                  "SFT, DPO and reward models", RLAIFOptions, run_rlaif_command)

@@ -79,7 +79,7 @@ class AskedItem:
     """An item as one labeller sees it: sides[0] is the choice that stands for the answer shown first."""
 
     item: Item
-    shown_sides: tuple[str, str]
+    sides: tuple[str, str]
 
     @property
     def answers(self) -> tuple[str, str]:
