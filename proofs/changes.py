@@ -5,7 +5,7 @@ how many files and lines each takes, and that it is enough.
 
     row      a policy method with a surrogate of its own        one file in methods/
     loss     a preference method with a loss of its own         one file in methods/
-    task     a task inside the package                          one file in tasks/, and its name in the list
+    task     a task inside the package                          one file in tasks/, which declares its NAMES
                                                                 of tasks
     family   a family of decoders whose norms stand after       a row in models/families.py
 
@@ -186,10 +186,7 @@ CHANGES = (
                  "pairs.per_step=4", "evaluation.every=0", "--run", "runs/hinge"),
         python(SHOWN.format(name="hinge", constant="beta", setting="questions")),
         pytest("postgrad/methods/hinge_test.py", *EVERY_ROW, "-k", "hinge or by_hand"))),
-    Change("task", {"postgrad/data/tasks/larger.py": TASK}, {}, (
-        ("postgrad/data/tasks/__init__.py", '    "constraints": "constraints",\n',
-         '    "larger": "larger",\n'),),
-           (
+    Change("task", {"postgrad/data/tasks/larger.py": TASK}, {}, (), (
            postgrad("eval", "tiny-chat", "--task", "larger", "--problems", "4", "--samples", "2"),
            postgrad("train", "grpo", "--task", "larger", *SMALL, "--run", "runs/larger"),
            pytest("tests/data/tasks/every_task_test.py"))),

@@ -49,7 +49,7 @@ class Rule:
     rule: str
     check: str | None = None
     texts: tuple[str, ...] = ()
-    split_words: int = 0
+    words: int = 0
     critique: str = ""
     mend: str = ""
     weight: float = 1.0

@@ -151,9 +151,9 @@ class StepClaim(NamedTuple):
     first: int
     done: tuple[tuple[str, int], ...]
     result: int
-    step_spans: str
+    written: str
     sum: str
-    expression_value: Fraction
+    value: Fraction
 
 
 def parse_step(step: str) -> StepClaim | str:

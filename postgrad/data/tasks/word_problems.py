@@ -85,7 +85,7 @@ class Problem(NamedTuple):
     start: int
     ops: Ops
     text: str
-    language_verifier: str = "en"
+    language: str = "en"
 
 
 def draw_numbers(rng: random.Random, fewest: int, most: int) -> tuple[int, Ops]:

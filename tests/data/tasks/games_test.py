@@ -11,7 +11,7 @@ from postgrad.data.environments import Player
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.games import play_game
 from postgrad.models.chat.tools import read_reply, tool_schema
-from postgrad.recipes.sft import SFTConfig, demonstrations
+from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Verdict
 from postgrad.sampling import Sampling
 from postgrad.training.batches.offline import encode_conversation
