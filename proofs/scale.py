@@ -628,7 +628,7 @@ PARTS: dict[str, Callable] = {
 PAGE = harness.Page("scale", "Past one process", PARTS, [SEED], apart=("vllm", "vllm-here", *scale_gpu.PARTS))
 
 if __name__ == "__main__":
-    if sys.argv[1:2] in (["work"], ["work-divided"], ["weigh"]):
-        {"work": work, "work-divided": scale_gpu.work_divided, "weigh": weigh}[sys.argv[1]](sys.argv[2])
+    if sys.argv[1:2] in (["work"], ["weigh"]):
+        {"work": work, "weigh": weigh}[sys.argv[1]](sys.argv[2])
     else:
         PAGE.main()

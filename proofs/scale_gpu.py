@@ -1,7 +1,7 @@
-"""Past one process on one GPU: two ranks that share it, a divided model, weights handed over in its memory,
+"""Past one process on one GPU: two ranks that share it, weights handed over in its memory,
 sampling beside training. Parts of proofs/scale.py, a minute and a half each.
 
-    python proofs/scale.py gpu-ranks gpu-shard gpu-ipc gpu-ahead [small=1]
+    python proofs/scale.py gpu-ranks gpu-ipc gpu-ahead [small=1]
 
 Without a network: embedded models, and random weights of a 135M shape. small=1 is for trying the script on a
 CPU: tiny shapes, weights through a folder, meaningless figures.
@@ -82,15 +82,16 @@ def shared_gpu() -> Iterator[dict[str, str]]:
 
 # several ranks
 
-def trained(s: Setting, jobs: list[dict], world: int, how: str = "work") -> str:
+def trained(s: Setting, jobs: list[dict], world: int) -> str:
     """The jobs one after another in so many ranks, or in one process; what went wrong, "" where nothing
     did."""
     path = s.folder / f"jobs-{len(list(s.folder.glob('jobs-*')))}.json"
     path.write_text(json.dumps(jobs))
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(world), "--master-port",
                 str(free_port())] if world > 1 else []
-    done = subprocess.run([sys.executable, *launcher, Path(__file__).with_name("scale.py"), how, str(path)],
-                          env=ENV, timeout=240, capture_output=True, text=True)
+    script = Path(__file__).with_name("scale.py")
+    done = subprocess.run([sys.executable, *launcher, script, "work", str(path)], env=ENV, timeout=240,
+                          capture_output=True, text=True)
     print(done.stderr[-3000:], file=sys.stderr, flush=True)
     return "" if done.returncode == 0 else last_words(done.stderr)
 
@@ -99,24 +100,6 @@ def job(s: Setting, name: str, run: str, *changes: str) -> dict:
     spec, *words = TRAININGS[name]
     return {"train": spec, "run": str(s.folder / run), "changes": [
         *words, f"steps={STEPS}", "save_every=4", f"device={s.device}", "compile=false", *changes]}
-
-
-def work_divided(path: str) -> None:
-    """The jobs in one process whose models are divided among one rank, itself: the way of FSDP2, and NCCL on
-    a GPU, which `shard=true` takes with several."""
-    import torch
-    import torch.distributed as dist
-    from ranks_launch import carry_out
-
-    from postgrad.system.processes import group
-    from postgrad.training.optim import OptimSettings
-    store = dist.HashStore()
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=dist.PrefixStore("work", store), rank=0, world_size=1)
-    group._group = group.Group(dist.PrefixStore("postgrad", store), 0, 1, nccl="nccl" in backend)
-    OptimSettings.divides = property(lambda self: self.shard)  # type: ignore[assignment,method-assign]
-    for each in json.loads(Path(path).read_text()):
-        carry_out(each)
 
 
 def weights(run: Path) -> dict:
@@ -167,27 +150,6 @@ def ranks(folder: Path, small: str = "") -> Bars:
                        found + f"; one process against itself: {itself}" * bool(far),
                        far <= max(1e-6, 2 * usual)))
     return out
-
-
-def shard(folder: Path, small: str = "") -> Bars:
-    """A divided model against a whole one, in float32 and bfloat16, in one rank by NCCL; two ranks that share
-    the GPU are refused."""
-    s, out, precisions = Setting(folder, bool(small)), [], {"fp32": 1e-5, "bf16": 1e-2}
-    whole = trained(s, [job(s, "sft", f"whole-{p}", f"precision={p}", "virtual_ranks=2")
-                        for p in precisions], 1)
-    assert not whole, whole
-    divided = [job(s, "sft", f"divided-{p}", f"precision={p}", "shard=true") for p in precisions]
-    fault = trained(s, divided, 1, "work-divided")
-    for precision, limit in precisions.items():
-        run = s.folder / f"divided-{precision}"
-        found, far = (apart(s.folder / f"whole-{precision}", run) if is_done(run)
-                      else (fault or "it did not end", float("inf")))
-        out.append(bar(f"shard=true on one H200, 1 rank (nccl), against the model whole: sft, {STEPS} steps, "
-                       f"{precision}", f"within {limit:g} relative", found, far <= limit))
-    fault = trained(s, [divided[0] | {"run": str(s.folder / "shared")}], 2)
-    return [*out, bar("shard=true, 2 ranks that share one H200 (gloo)",
-                      "refused with a sentence that says why", fault or "it was not refused",
-                      "shard=true wants a GPU for each rank" in fault)]
 
 
 # a trainer and a sampler on one GPU
@@ -335,4 +297,4 @@ def ahead(folder: Path, small: str = "") -> Bars:
                 f"({alone_parts}); {under}{reason}", times >= 1.2 or slow)]
 
 
-PARTS: dict[str, Callable] = {"gpu-ranks": ranks, "gpu-shard": shard, "gpu-ipc": ipc, "gpu-ahead": ahead}
+PARTS: dict[str, Callable] = {"gpu-ranks": ranks, "gpu-ipc": ipc, "gpu-ahead": ahead}

@@ -14,6 +14,7 @@ A page for every row is what the studio makes, and the site that it exports.
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import sys
 from collections import Counter
@@ -25,43 +26,6 @@ sys.path[:0] = [str(HOME / name) for name in ("", "proofs", "tests/support")]
 DOCS, PACKAGE = HOME / "docs", HOME / "postgrad"
 Files = dict[Path, str]
 
-ARCHITECTURE_HEAD = """\
-# Architecture
-
-Made by `make docs` from the rooms in
-[`tests/whole/layers_test.py`](../tests/whole/layers_test.py), which a test holds against every import,
-and from the docstrings of the modules. The ideas stand in the tool itself.
-
-## Seven ideas
-
-1. **An algorithm is a pair**: where its batches come from, and what its objective is. So there is one
-   training loop for SFT, reward models, DPO, PPO and GRPO, and no trainer class.
-2. **Normalisation is data.** Every batch carries weights that are fixed once for the whole optimizer step;
-   the loss is always `(loss * weight).sum()`, so gradient accumulation is exact for every algorithm.
-3. **One row per algorithm.** Two algorithms are compared by reading two rows ([methods.md](methods.md)).
-4. **Everything about token t sits in column t.** The next-token shift lives in one function of
-   `maths/logprob.py`.
-5. **The run folder is the only door between training and the studio.** It holds config, the resolved row,
-   metrics, samples with per-token numbers, and checkpoints that are also model folders.
-6. **Objects are the currency; names are a parser on top.** The command line, the studio's form and
-   `postgrad.fit` go through the same few functions ([python.md](python.md)). Values are values: text is
-   parsed for the command line and the form alone ([settings-design.md](settings-design.md), with the reason
-   against tyro and chz).
-7. **A rollout is segments**: tokens that the policy sampled and tokens that it was shown, with a mask. One
-   question and one answer is the case of one segment ([environments.md](environments.md)).
-
-```text
-Prompt -sampler-> Rollout -judge-> Scored -credit-> adv [B, T] -+
-Conversation ------------- chat template -----------------------+-> Batch -objective-> loss [B, T]
-Pair --------------------- chat template -----------------------+   (loss * weight).sum() -> update
-```
-
-To read the project, open these in order: [`records.py`](../postgrad/records.py),
-[`methods/`](../postgrad/methods), [`maths/surrogate.py`](../postgrad/maths/surrogate.py),
-[`batches/columns.py`](../postgrad/training/batches/columns.py),
-[`objectives.py`](../postgrad/training/objectives.py),
-[`loop.py`](../postgrad/training/loop.py).
-"""
 NOUNS = {"Prompt": "records", "Rollout": "records", "Scored": "records", "Batch": "records",
          "Method": "methods.row", "Objective": "training.objectives", "Models": "models", "Run": "runs",
          "Task": "data.tasks"}
@@ -75,41 +39,11 @@ FAMILIES = {  # kind of a row -> heading, and what its functions are for
     "policy": ("Reinforce", "`credit` makes advantages of rewards, `surrogate` a loss of advantages, `weigh` "
                "says how much each token counts in the step."),
 }
-METHODS_HEAD = """\
-# Methods
 
-Made from the table (`postgrad/methods/`) by `make docs`; `postgrad methods` prints it too.
 
-An algorithm is a pair: where its batches come from, and its objective. There is one training loop, and a
-variant is a row of functions and constants, never a flag. Any constant can be set by its name:
-`postgrad train dapo:words method.high=0.3`, or `postgrad.method("dapo", high=0.3)` in Python
-([python.md](python.md#rows)). A row of your own is trained like ours: [your-own-row.md](your-own-row.md).
-The formulas with their worked numbers: [equations.md](equations.md).
-
-Each row has a page in the studio (`postgrad studio`, Book, Methods) and in the site that it exports: formulas
-with the functions that compute them, constants, departures from the paper, its schedule of updates, its exact
-bias and the rows next to it. `postgrad diff grpo dapo` compares two.
-
-Which one? All policy rows on one task, with equal samples and each at its best rate, are in one table:
-[results/rows.md](results/rows.md). Most of them end within each other's intervals there, so begin with `grpo`
-or `dapo`, and change the row for a reason that its page names.
-
-What is common to all rows and to no paper: a normaliser runs over the whole step (papers write it per
-prompt), and no row has a learning rate. A row's name leads to its lines, with the comment that says where it
-departs from its paper.
-"""
-BIAS_HEAD = """\
-## How biased they are
-
-On a language of 15 sequences the mean gradient of every row, with {group} samples of a prompt, is computed,
-not sampled, and compared with the exact gradient of what the row climbs: the mean reward, less a KL where it
-has one. 0 is the exact direction. A constant factor is no bias: a learning rate absorbs it.
-"""
-LIBRARIES_HEAD = """\
-## Beside TRL and verl
-
-What tests hold of the same method there; each leads to its test.
-"""
+def head(name: str) -> str:
+    """What a page says before what is made from the code."""
+    return (HOME / "tools" / "pages" / f"{name}.md").read_text()
 
 
 def plain(text: str) -> str:
@@ -130,7 +64,7 @@ def methods_page(measured: Mapping[str, dict]) -> str:
 
     from postgrad.methods import METHODS
     from postgrad.studio.book.methods import row_source
-    parts = [METHODS_HEAD]
+    parts = [head("methods")]
     for kind, (title, about) in FAMILIES.items():
         rows = [[f"[`{row.name}`](../{row_source(row.name)['file']}#L{row_source(row.name)['line']})",
                  row.source, plain(row.about), plain(row.paper)]
@@ -141,7 +75,7 @@ def methods_page(measured: Mapping[str, dict]) -> str:
              f"{bias.said(x['own']['bias'])}: {bias.OWN[name].words}" if "own" in x else ""]
             for name, x in measured.items()]
     names = ["row", "relative bias", "times the exact gradient", "noise of a group", "of its own objective"]
-    parts += [BIAS_HEAD.format(group=bias.GROUP), table(names, rows) + "\n", LIBRARIES_HEAD]
+    parts += [head("bias").format(group=bias.GROUP), table(names, rows) + "\n", head("libraries")]
     held = [[f"`{h.row}`", h.library, f"[{plain(h.words)}](../{h.file}#L{h.line})"] for h in found()]
     return "\n".join([*parts, table(["row", "library", "what is held"], held)]) + "\n"
 
@@ -164,12 +98,11 @@ def first_words(doc: str | None) -> str:
     return plain(first_paragraph(doc))
 
 
-def described(noun: str, module: str) -> str:
-    """The docstring of a class; of a type that is an alias, that of its module."""
-    from postgrad.studio.reference import find_definition
-    home, node = find_definition(f"postgrad.{module}", noun)
-    own = ast.get_docstring(node) if isinstance(node, ast.ClassDef) else ""
-    return own or docstring(home.removeprefix("postgrad."))
+def described(noun: str, module: str) -> tuple[str, str]:
+    """The module that defines a noun, and the docstring of its class; of an alias, that of the module."""
+    found = getattr(importlib.import_module(f"postgrad.{module}"), noun)
+    home = found.__module__.removeprefix("postgrad.") if isinstance(found, type) else module
+    return home, (found.__doc__ if isinstance(found, type) else "") or docstring(home)
 
 
 def architecture_page() -> str:
@@ -184,10 +117,11 @@ def architecture_page() -> str:
     def where(module: str) -> str:
         return f"[`{module}`](../{file_of(module).relative_to(HOME)})"
 
-    nouns = [[noun, where(module), first_words(described(noun, module))] for noun, module in NOUNS.items()]
+    homes = {noun: described(noun, module) for noun, module in NOUNS.items()}
+    nouns = [[noun, where(home), first_words(doc)] for noun, (home, doc) in homes.items()]
     verbs = [[verb, where(module), first_words(docstring(module))] for verb, module in VERBS.items()]
     return "\n".join([
-        ARCHITECTURE_HEAD,
+        head("architecture"),
         "## Rooms\n\nImports go down only: a room imports from rooms below it in this table.\n",
         table(["level", "room", "what it holds"], rooms), "\n## Nouns\n",
         table(["noun", "where", "what it is"], nouns), "\n## Verbs\n",
