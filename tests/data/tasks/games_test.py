@@ -11,7 +11,7 @@ from postgrad.data.environments import Player
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.games import play_game
 from postgrad.models.chat.tools import read_reply, tool_schema
-from postgrad.recipes.sft import SFTConfig
+from postgrad.recipes.sft import SFTConfig, task_demonstrations
 from postgrad.records import Verdict
 from postgrad.sampling import Sampling
 from postgrad.training.batches.offline import encode_conversation
@@ -122,7 +122,7 @@ def test_games_are_total(name):
 def test_demonstrations_show_the_tools_that_a_player_is_shown():
     """What is imitated begins with the tokens of the prompt that an episode begins with."""
     chat, task = STYLES["qwen2.5"](), load_task("big-numbers")
-    rows = demonstrations("big-numbers", SFTConfig(task="big-numbers", examples=3))
+    rows = task_demonstrations("big-numbers", SFTConfig(task="big-numbers", examples=3))
     tokens = Player(task, Puppet(lambda text: "<answer>1</answer>", chat)).sample(
         task.prompts("train", 3, 0), 1, Sampling(max_new_tokens=32), 0)
     for row, (episode,) in zip(rows, tokens, strict=True):
