@@ -25,7 +25,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_origin, ge
 from torch import Tensor
 
 from postgrad.maths import choice, correction, credit, kl
-from postgrad.system.plugins import is_file_spec, load_plugins
+from postgrad.system.plugins import is_file_spec, load_plugins, loading_plugins
 from postgrad.system.renamed import renamed_field
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, Configurable, Range, check_range, suggest
 from postgrad.system.user_code import GIVEN, function_name, load_file, text_hash
@@ -603,6 +603,7 @@ def row_difference(before: Mapping[str, object], now: Mapping[str, object]) -> s
 
 METHODS: dict[str, Method] = {}  # the table, and what `register` added
 BUILT_IN: set[str] = set()       # names of the table's own rows
+INSTALLED: set[str] = set()      # names that plugins registered
 
 
 def rows_in(module: ModuleType) -> list[Method]:
@@ -626,6 +627,8 @@ def register(row: MethodT) -> MethodT:
     if row.name in BUILT_IN and METHODS[row.name] is not row:
         raise ValueError(f"{row.name} is a row of the table: give yours another name.")
     METHODS[row.name] = row
+    if loading_plugins():
+        INSTALLED.add(row.name)
     return row
 
 
@@ -670,11 +673,11 @@ def method(row: str | Method, **changes: object) -> Method:
 
 
 def known_row(row: Method) -> Method | None:
-    """The row of the table, or of the user's file, that this one is but for its constants and named parts;
-    None where there is none."""
-    known = get_method(row.file) if row.file else METHODS.get(row.name) if row.name in BUILT_IN else None
-    if known is None:
+    """The row of the table, of a plugin or of the user's file, that this one is but for its constants and
+    named parts; None where there is none."""
+    if not row.file and row.name not in BUILT_IN | INSTALLED:
         return None
+    known = get_method(row.file or row.name)
     alike = change(known, **{place: name for place, name in named_parts(row).items() if name in PARTS[place]})
     none: dict[str, object] = {"constants": {}}
     same = constants_of(alike).keys() == constants_of(row).keys()

@@ -33,9 +33,10 @@ _NAMES = re.compile(r"^NAMES = (\(.*?\))$", re.MULTILINE | re.DOTALL)
 
 
 class _Loaded:
-    """Whether this process has loaded the plugins."""
+    """Whether this process has loaded the plugins, or is about to."""
 
     done = False
+    busy = False
     lock = RLock()
 
 
@@ -44,9 +45,15 @@ def load_plugins() -> None:
     with _Loaded.lock:
         if _Loaded.done:
             return
-        _Loaded.done = True  # before they are loaded: a plugin may ask for names itself
+        _Loaded.done = _Loaded.busy = True  # before they are loaded: a plugin may ask for names itself
         for entry in entry_points(group=GROUP):
             _load_plugin(entry)
+        _Loaded.busy = False
+
+
+def loading_plugins() -> bool:
+    """Whether a plugin is being loaded: what it registers is there in every process."""
+    return _Loaded.busy
 
 
 def _load_plugin(entry: EntryPoint) -> None:

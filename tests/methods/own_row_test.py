@@ -10,7 +10,7 @@ from doc_blocks import ROOT, blocks
 
 import postgrad as pg
 from postgrad.cli import main
-from postgrad.methods import constants_of, get_method
+from postgrad.methods import COLUMNS, constants_of, get_method
 
 PAGE = ROOT / "docs" / "your-own-row.md"
 BLOCKS = blocks(PAGE)
@@ -24,6 +24,13 @@ def file(tmp_path, monkeypatch):
     (block,) = [block for block in BLOCKS if block.mark == "file"]
     (tmp_path / block.words).write_text(block.text)
     return block.words
+
+
+def test_the_page_is_short_and_names_every_column(file):
+    assert len(open(file).read().splitlines()) <= 30
+    text = (ROOT / "docs" / "python.md").read_text()
+    assert all(f"`{name}`" in text for name in COLUMNS)
+    assert get_method(file).words("tau") == ("how far the ratio bends", "lower holds the policy nearer")
 
 
 def test_its_functions_by_hand(file):
@@ -45,8 +52,8 @@ def test_it_is_diffed_as_the_page_shows(file, capsys):
 def test_it_is_shown(file, capsys):
     assert main(["methods", f"{file}:soft"]) == 0
     said = capsys.readouterr().out
-    assert "surrogate  soft(tau=0.5)  soft.py:8" in said
-    assert "correction  square_root(cap=2)  soft.py:18" in said
+    assert "surrogate  soft(tau=0.5)  soft.py:9" in said
+    assert "correction  square_root(cap=2)  soft.py:20" in said
     assert "    weight = min(sqrt(pi_old / mu), cap)" in said and "next to it: grpo (" in said
     assert "departs from its paper: No paper: tau and cap are guesses." in said
     assert main(["explain", file]) == 0 and "soft(tau=0.5)" in capsys.readouterr().out

@@ -53,7 +53,8 @@ def installed(tmp_path, monkeypatch):
 def test_names_of_a_plugin_are_found_and_a_broken_one_is_named(installed, capsys):
     task = pg.load_task("reverse")
     assert task.name == "reverse" and {p.answer for p in task.prompts("train", 9, 0)} <= {"cba", "zyx", "tah"}
-    assert pg.method("grpo_wide").name == "grpo_wide"
+    wide = pg.method("grpo_wide", low=0.1)
+    assert wide.saved() == {"name": "grpo_wide", "low": 0.1}  # so that a run finds it again
     assert parse_reward("number+0.2*short").best_score(task) == 1.2
     assert parse_reward("short").verifier(pg.Prompt.ask("Hi"), "abc").score == 0.25
     assert pg.load_task("words+reverse").meta["parts"] == ("words", "reverse")
