@@ -30,11 +30,11 @@ SMALL = ("words", "arithmetic", "countdown")  # and gsm8k, where its rows are at
 GSM8K = ("data/gsm8k", "../shared/data/gsm8k")
 OFFLINE = ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE")  # local files are all that a suite of ours needs
 READING = '''"""How replies are judged: by the task's own verifier."""
-from postgrad.recipes.benchmarks.suite import judged
+from postgrad.recipes.benchmarks.suite import score_reply
 
 
 def process_results(doc, results):
-    return {"strict": judged(doc, results[0])}
+    return {"strict": score_reply(doc, results[0])}
 '''
 
 
