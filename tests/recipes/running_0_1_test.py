@@ -1,0 +1,37 @@
+"""A run that version 0.1 saved opens under today's names of settings, and is resumed to the same metrics."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import postgrad as pg
+from postgrad.runs.doctor import diagnose
+from postgrad.system.throughput import repeatable
+
+SAVED = Path(__file__).resolve().parents[1] / "assets/run-0.1"  # `postgrad train` at 6e66ba3; no weights
+
+
+@pytest.fixture
+def old(tmp_path):
+    """As if it had been killed before its first checkpoint."""
+    folder = tmp_path / "old"
+    shutil.copytree(SAVED, folder)
+    (folder / "checkpoints").mkdir()
+    return folder
+
+
+def test_it_opens(old):
+    run = pg.Run.open(old)
+    assert run.config["kl"] == {"coef": 0.07, "target": None, "gain": 0.2, "measure": True}
+    assert run.config["ptx"] == {"coef": 0.0, "texts": None} and run.config["reward_ensemble"] == "mean"
+    assert run.config["remote"]["weight_sync"] == "folder" and run.config["optim"]["virtual_ranks"] == 1
+    assert (run.config["rollouts"]["async_depth"], run.config["rollouts"]["max_concurrent"]) == (0, 8)
+    assert not {"anchor", "elsewhere"} & run.config.keys() and diagnose(run).steps == 2
+
+
+def test_it_is_resumed_to_the_same_metrics(old):
+    before = [repeatable(json.loads(line)) for line in (old / "metrics.jsonl").read_text().splitlines()]
+    run = pg.resume(old, display=False)
+    assert run.state()["state"] == "done" and [repeatable(row) for row in run.metrics()] == before
