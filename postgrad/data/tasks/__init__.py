@@ -65,7 +65,7 @@ def load_task(name: str | Path) -> Task:
     """
     text = str(name)
     if len(parts := mixture_parts(text)) > 1:
-        return import_module("postgrad.data.tasks.mixed").mix([load_task(part) for part in parts])
+        return import_module("postgrad.data.tasks.mixed").mix_tasks([load_task(part) for part in parts])
     kind, _, source = text.partition(":")
     if kind in SOURCED:
         return import_module(f"postgrad.data.tasks.{SOURCED[kind]}").load(kind, source)
