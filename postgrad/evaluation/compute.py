@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 
 from postgrad.evaluation.evaluate import SHARE, EvalTask, Figures, Groups, passed, with_interval
-from postgrad.maths.diversity import distinct_n, repetition, split_words
+from postgrad.maths.diversity import distinct_n, repetition, word_tokens
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.passk import best_of_n, majority_at_k, pass_at_k
 from postgrad.records import Prompt, Reward
@@ -100,7 +100,7 @@ def diversity(task: EvalTask, groups: Groups) -> Figures:
     different_answers         how many different answers its samples give, where replies mark one
     repetition                the share of a reply that repeats itself
     """
-    texts = [[split_words(s.rollout.text) for s in group] for group in groups]
+    texts = [[word_tokens(s.rollout.text) for s in group] for group in groups]
     shares = {
         "distinct-1": [distinct_n(said, 1) for said in texts],
         "distinct-2": [distinct_n(said, 2) for said in texts],

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
-def split_words(text: str) -> list[str]:
+def word_tokens(text: str) -> list[str]:
     """Words and signs, one by one: "2+3=5, so" -> 2 + 3 = 5 , so"""
     return _WORD.findall(text)
 

@@ -1,18 +1,18 @@
 import pytest
 
-from postgrad.maths.diversity import distinct_n, repetition, split_words
+from postgrad.maths.diversity import distinct_n, repetition, word_tokens
 
 
 def test_words_and_signs():
-    assert split_words("<think>2+3=5, so</think>") == [
+    assert word_tokens("<think>2+3=5, so</think>") == [
         "<", "think", ">", "2", "+", "3", "=", "5", ",", "so", "<", "/", "think", ">"]
-    assert split_words("") == []
+    assert word_tokens("") == []
 
 
 def test_distinct_by_hand():
-    texts = [split_words("a b a"), split_words("a c")]  # a b a a c: three of five; ab ba ac: three of three
+    texts = [word_tokens("a b a"), word_tokens("a c")]  # a b a a c: three of five; ab ba ac: three of three
     assert distinct_n(texts, 1) == pytest.approx(3 / 5) and distinct_n(texts, 2) == 1.0
-    assert distinct_n([split_words("a b c")] * 4, 2) == 1 / 4
+    assert distinct_n([word_tokens("a b c")] * 4, 2) == 1 / 4
     assert distinct_n([[], ["a"]], 2) == 0.0
 
 

@@ -156,7 +156,7 @@ def fetch_async(x: Tensor) -> Callable[[], Tensor]:
     copy = x.to("cpu", non_blocking=True)
     if not x.is_cuda:
         return lambda: copy
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event = torch.cuda.Event()
     event.record()
 
     def wait() -> Tensor:

@@ -47,7 +47,7 @@ def flat_group_values() -> JsonDict:
 
 def variety_values() -> JsonDict:
     """How much the recorded samples of a prompt differ, trained for and not; the first reply is greedy."""
-    from postgrad.maths.diversity import distinct_n, split_words
+    from postgrad.maths.diversity import distinct_n, word_tokens
     from postgrad.studio.recordings import recording
 
     tasks = {"words": "word problems, trained for", "questions": "other questions"}
@@ -56,7 +56,7 @@ def variety_values() -> JsonDict:
         for task, kind in tasks.items():
             groups = [[reply["text"] for reply in prompt["answers"][stage][1:]]
                       for prompt in recording("pipeline")["prompts"] if prompt["task"] == task]
-            pairs = fmean(distinct_n([split_words(text) for text in group], 2) for group in groups)
+            pairs = fmean(distinct_n([word_tokens(text) for text in group], 2) for group in groups)
             different = sum(len(set(group)) for group in groups)
             rows.append([title, kind, f"{different} of {sum(map(len, groups))}", format_value(pairs, "%")])
     return {"varied": {
