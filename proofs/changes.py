@@ -118,7 +118,7 @@ from postgrad.training.memory import parameters
 from postgrad.models import load_model, save_model
 from postgrad.models.decoder import Decoder
 from postgrad.models.families import Architecture
-from postgrad.resolve.models import load
+from postgrad.resolve.models import open_named_model as load
 from postgrad.records import Prompt
 from postgrad.sampling import LocalSampler, Sampling
 tiny = load("tiny-chat")

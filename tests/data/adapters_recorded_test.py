@@ -134,7 +134,7 @@ class Server:
 
 def server_task(monkeypatch, action, connect):
     monkeypatch.setattr(openenv, "schema_of", lambda url, local: action)
-    monkeypatch.setattr(openenv, "needed", lambda *names: Held(connect=connect))
+    monkeypatch.setattr(openenv, "import_needed", lambda *names: Held(connect=connect))
     return load_task("env:openenv:http://127.0.0.1:8000/?turns=4")
 
 

@@ -125,7 +125,7 @@ def test_whatever_goes_wrong_the_worker_is_not_left_in_the_middle(monkeypatch):
         assert made.answers(calls)[0].value == 1
         before = held()
         with monkeypatch.context() as broken:
-            broken.setattr(judge, "answer", lambda *a: 1 / 0)
+            broken.setattr(judge, "play_call", lambda *a: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 made.answers(calls)
         assert made.answers(calls)[0].value == 1 and held() == before

@@ -104,7 +104,7 @@ def test_a_verifier_that_raises_is_an_error_wherever_it_is_asked():
                 return True
 
     reply = ChatReply(ChatModel(), PROMPTS[0], PROMPTS[0])
-    assert list(ChatSession([], None, task=BARE).write(reply)) == ["?"]
+    assert list(ChatSession([], None, task=BARE).sample(reply)) == ["?"]
     assert reply.verdict.error.startswith("infrastructure: the verifier raised KeyError")
     answers, truth = answers_of_task(BARE, 4, 0)
     with pytest.raises(ValueError, match="the verifier of task bare failed on 4 answers: infrastructure: "):

@@ -39,7 +39,8 @@ def asked(doc):
 
 
 def labelled(prompt, text):
-    return (countdown if "target" in prompt.meta else word_problems).label_steps(prompt, text)
+    label = countdown.label_tries if "target" in prompt.meta else word_problems.label_chain
+    return label(prompt, text)
 
 
 def read(docs):
