@@ -102,7 +102,7 @@ def majority(choices: Collection[str]) -> str | None:
     return choice if 2 * count > len(judged) else "tie"
 
 
-def label_counts(items: Sequence[tuple[Item, Mapping[str, str]]]) -> dict:
+def label_counts(items: Sequence[tuple[object, Mapping[str, str]]]) -> dict:
     """Items, those judged by somebody, those judged both ways; labels, by choice and by labeller."""
     labels = [(who, choice) for _, said in items for who, choice in said.items()]
     total, by = Counter(choice for _, choice in labels), Counter(labels)
@@ -113,7 +113,7 @@ def label_counts(items: Sequence[tuple[Item, Mapping[str, str]]]) -> dict:
                           for who in sorted({who for who, _ in labels})}}
 
 
-def labeller_agreement(items: Sequence[tuple[Item, Mapping[str, str]]]) -> list[dict]:
+def labeller_agreement(items: Sequence[tuple[object, Mapping[str, str]]]) -> list[dict]:
     """Cohen's kappa of each two labellers, on the items that both judged;
     "tie" is a third answer, a skip is no judgement.
 

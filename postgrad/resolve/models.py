@@ -26,12 +26,15 @@ from postgrad.models import (
     load_model,
     load_scalar,
     model_files,
-    on_hub,
     quantise,
     save_model,
 )
+from postgrad.models import (
+    on_hub as on_hub,  # also for those who ask which names there are
+)
 from postgrad.models.chat import Chat
 from postgrad.models.checkpoint import read_state
+from postgrad.models.load import EMBEDDED as EMBEDDED
 from postgrad.models.load import Divide
 from postgrad.records import Prompt, Rollout
 from postgrad.runs import Run, number

@@ -78,16 +78,18 @@ def error_page(request: Request, status: int, sentence: str) -> Response:
     return full_page(request, "error.html", status=status, code=status, title=title, sentence=sentence)
 
 
-def on_http_error(request: Request, error: HTTPException) -> Response:
+def on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
     plain = {404: f"Nothing is at {request.url.path}.",
              405: f"{request.url.path} does not take {request.method}."}
-    answer = error_page(request, error.status_code, plain.get(error.status_code)
-                        if error.detail in ("Not Found", "Method Not Allowed") else error.detail)
+    bare = error.detail in ("Not Found", "Method Not Allowed")  # Starlette's own words
+    answer = error_page(request, error.status_code,
+                        plain.get(error.status_code, error.detail) if bare else error.detail)
     answer.headers.update(error.headers or {})
     return answer
 
 
-def on_value_error(request: Request, error: ValueError) -> Response:
+def on_value_error(request: Request, error: Exception) -> Response:
     """A ValueError is a sentence for people."""
     return error_page(request, 400, str(error))
 

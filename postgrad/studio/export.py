@@ -14,12 +14,12 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from pathlib import Path
 from posixpath import relpath
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from markupsafe import escape
@@ -50,8 +50,8 @@ T = TypeVar("T")
 TOKEN = "an export asks itself, and nobody else"
 
 
-async def get_from_app(app: ASGIApp, path: str, *, headers: dict[str, str]) -> tuple[int, dict[str, str],
-                                                                                     bytes]:
+async def get_from_app(app: ASGIApp, path: str, *,
+                       headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
     """GET from an ASGI app without a port: (status, headers, body).
 
     `path` is taken as it is, already decoded.
@@ -66,7 +66,7 @@ async def get_from_app(app: ASGIApp, path: str, *, headers: dict[str, str]) -> t
     async def receive() -> JsonDict:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    async def send(message: JsonDict) -> None:
+    async def send(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             found["status"] = message["status"]
             found["headers"] = {k.decode().lower(): v.decode() for k, v in message["headers"]}
@@ -130,7 +130,7 @@ async def crawl_pages(app: ASGIApp) -> tuple[dict[str, str], list[str]]:
     """file -> page, for every page that links lead to from the first one; and the addresses that did not
     answer with a page."""
     headers = {"host": HOST, "cookie": f"{COOKIE}={TOKEN}", "x-postgrad-export": "1"}
-    pages = {exported_file(address): needs_server_page(address) for address in NEEDS}
+    pages = {str(exported_file(address)): needs_server_page(address) for address in NEEDS}
     lost, waiting, seen = [], ["/"], {"index.html", *pages}
     while waiting:
         address = waiting.pop(0)
@@ -138,10 +138,10 @@ async def crawl_pages(app: ASGIApp) -> tuple[dict[str, str], list[str]]:
         if status != 200 or not kind.get("content-type", "").startswith("text/html"):
             lost.append(f"{address} ({status})")
             continue
-        text = pages[exported_file(address)] = body.decode()
+        text = pages[str(exported_file(address))] = body.decode()
         for _, _, link in LINK.findall(text):
-            address = urlsplit(unescape(link))
-            path, elsewhere = address.path, address.scheme or address.netloc
+            target = urlsplit(unescape(link))
+            path, elsewhere = target.path, target.scheme or target.netloc
             file = exported_file(path) if path.startswith("/") and not elsewhere else None
             if file and not file.startswith("static/") and file not in seen:
                 seen.add(file)

@@ -16,4 +16,5 @@ FOLDER = Path(__file__).parent.parent / "models" / "embedded" / "recordings"
 def recording(name: str) -> JsonDict:
     """pipeline, group, pairs; choosing, languages, ledger, samplers, tries; threads; workshop. Read once; not
     to be changed."""
-    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    found: JsonDict = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return found

@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import postgrad
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import full_page
 from postgrad.system.user_code import parse_source
 
@@ -118,9 +119,10 @@ def find_definition(module: str, name: str) -> tuple[str, ast.stmt]:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(getattr(target, "id", None) == name for target in targets):
             return module, node
-        for alias in node.names if isinstance(node, ast.ImportFrom) and node.module else ():
-            if (alias.asname or alias.name) == name and node.module.startswith("postgrad"):
-                return find_definition(node.module, alias.name)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("postgrad"):
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return find_definition(str(node.module), alias.name)
     raise LookupError(f"{module} has no {name!r}")
 
 
@@ -162,8 +164,8 @@ def class_members(module: str, node: ast.ClassDef) -> tuple[tuple[Member, ...], 
     methods: dict[str, Member] = {}
     for cls in class_and_bases(module, node):
         for part in cls.body:
-            if isinstance(part, ast.AnnAssign) and not part.target.id.startswith("_"):
-                fields.setdefault(part.target.id, Member(ast.unparse(part), ""))
+            if isinstance(part, ast.AnnAssign) and not (field := ast.unparse(part.target)).startswith("_"):
+                fields.setdefault(field, Member(ast.unparse(part), ""))
             elif isinstance(part, ast.FunctionDef) and not part.name.startswith("_"):
                 plain = any(ast.unparse(d) in ("property", "cached_property") for d in part.decorator_list)
                 known = methods.get(part.name, Member(part.name if plain else signature_text(part), ""))
@@ -175,7 +177,7 @@ def class_members(module: str, node: ast.ClassDef) -> tuple[tuple[Member, ...], 
 def reference_entry(name: str) -> Entry:
     home, _, inside = postgrad._HOMES[name].partition(":")
     module, node = find_definition(f"postgrad.{home}", inside or name)
-    about = {"name": name, "module": module, "file": parse_module(module)[0]}
+    about: JsonDict = {"name": name, "module": module, "file": parse_module(module)[0]}
     if isinstance(node, ast.FunctionDef):
         return Entry(**about, kind="function", signature=signature_text(node, name),
                      doc=ast.get_docstring(node) or "")

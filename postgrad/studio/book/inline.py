@@ -35,7 +35,7 @@ def format_value(value: object, how: str = "") -> str:
     if how == "yes":
         return "yes" if value else "no"
     if how == "word":
-        return WORDS[int(str(value))] if int(str(value)) < len(WORDS) else num(value)
+        return WORDS[int(str(value))] if int(str(value)) < len(WORDS) else num(int(str(value)))
     if isinstance(value, str | bool) or value is None:
         return str(value)
     assert isinstance(value, int | float)

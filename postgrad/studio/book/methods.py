@@ -20,7 +20,8 @@ FAMILIES = {"supervised": "Imitate", "preference": "Prefer", "policy": "Reinforc
 
 @cache
 def bias_data() -> dict[str, JsonDict]:
-    return json.loads(BIAS.read_text(encoding="utf-8"))
+    found: dict[str, JsonDict] = json.loads(BIAS.read_text(encoding="utf-8"))
+    return found
 
 
 def bias_scatter(name: str) -> JsonDict | None:

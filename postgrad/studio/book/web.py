@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import parse_qsl
 
 from markupsafe import Markup
@@ -57,7 +58,7 @@ def instrument_in_text(argument: str) -> Values:
     return instruments.instrument_named(name), QueryParams(parse_qsl(query))
 
 
-def layer_page(request: Request, template: str, found: Chapter, layer: str, **more: object) -> Response:
+def layer_page(request: Request, template: str, found: Chapter, layer: str, **more: Any) -> Response:
     body = found.layers[layer]
     kinds = {block.kind for block in blocks.walk_blocks(body)}
     opens = layer in ("intuition", "landing")

@@ -68,11 +68,11 @@ def own_run(root: Path, variant: Variant) -> str | None:
 def variant_line(request: Request, variant: Variant) -> JsonDict:
     """A run as it is drawn: the reader's own where there is one with an examination, else the recorded."""
     root, name = request.app.state.runs, own_run(request.app.state.runs, variant)
-    shown = {"variant": variant, "name": name, "address": run_address(name) if name else "",
+    shown: JsonDict = {"variant": variant, "name": name, "address": run_address(name) if name else "",
              "state": "recorded",
              "progress": "", "error": "", "mine": False, "predicted": None}
     if name is None:
-        return shown | recording("workshop")["runs"][variant.name]
+        return {**shown, **recording("workshop")["runs"][variant.name]}
     shown |= {"predicted": number(processes.process_note(root, name).get("predicted")), "mine": True}
     try:
         trace = traces_of(request).get(name)

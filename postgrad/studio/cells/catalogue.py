@@ -157,9 +157,10 @@ def check_sentences() -> dict[str, tuple[tuple[str, str], ...]]:
     found: dict[str, tuple[tuple[str, str], ...]] = {}
     for path in sorted((Path(__file__).parent / "checks").glob("*.py")):
         for node in parse_source(path.read_text(encoding="utf-8")).body:
-            for mark in getattr(node, "decorator_list", ()):
+            for mark in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+                assert isinstance(mark, ast.Call) and isinstance(node, ast.FunctionDef)
                 cell = ast.literal_eval(mark.args[0])
-                found[cell] = (*found.get(cell, ()), (node.name, typeset(ast.get_docstring(node))))
+                found[cell] = (*found.get(cell, ()), (node.name, typeset(ast.get_docstring(node) or "")))
     return found
 
 

@@ -49,7 +49,7 @@ def import_libraries() -> None:
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     x = torch.ones(2, requires_grad=True)
-    torch.log_softmax(x * 2, -1).sum().backward()
+    torch.autograd.grad(torch.log_softmax(x * 2, -1).sum(), x)
     for name in ("preference", "credit", "surrogate", "kl", "logprob", "weights", "passk", "schedule"):
         importlib.import_module(f"postgrad.maths.{name}")
     importlib.import_module("postgrad.studio.book.worked")
@@ -66,7 +66,7 @@ def import_for_exercises() -> None:
     x = torch.ones(2, requires_grad=True)
     for kind in (torch.optim.SGD, torch.optim.Adam):
         optimizer = kind([x], lr=0.0)
-        x.sum().backward()
+        (x.grad,) = torch.autograd.grad(x.sum(), x)
         optimizer.step()
 
 
@@ -231,7 +231,8 @@ def run_zygote(control: socket.socket, rules: int | None) -> None:
         if order == b"F":
             child = os.fork()
             if child == 0:
-                serve_job(*descriptors, rules, me)
+                job, output, answers = descriptors
+                serve_job(job, output, answers, rules, me)
             for number in descriptors:
                 os.close(number)
         control.sendall(order.lower() + struct.pack("<i", status))

@@ -61,7 +61,7 @@ class Runner:
 
     def __init__(self, wall: float = WALL):
         self.wall, self._lock = wall, threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self.facts: JsonDict | None = None
         self._for_exercises = False
@@ -105,9 +105,14 @@ class Runner:
         if self._process is None or self._process.poll() is not None:
             self._start()
         if for_exercises and not self._for_exercises:
-            self._control.sendall(b"W")
+            self._connection.sendall(b"W")
             self._hear(5)
             self._for_exercises = True
+
+    @property
+    def _connection(self) -> socket.socket:
+        assert self._control is not None
+        return self._control
 
     def _start(self) -> None:
         self._hang_up()
@@ -116,7 +121,7 @@ class Runner:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-B", str(Path(__file__).parent / "child.py"), str(HOME), *folders],
-                stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={}, cwd="/",
+                stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={}, cwd="/",
                 start_new_session=True)
         self._control = ours
         ours.settimeout(START)
@@ -129,7 +134,7 @@ class Runner:
         got = b""
         while len(got) < count:
             try:
-                part = self._control.recv(count - len(got))
+                part = self._connection.recv(count - len(got))
             except OSError as fault:
                 part, why = b"", f": {fault}"
             else:
@@ -157,6 +162,7 @@ class Runner:
     def _run(self, job: JsonDict) -> CellResult:
         with self._lock:
             self._ready("exercise" in job)
+            assert self.facts is not None
             if not self.facts["jailed"] and self.facts["root"]:
                 raise CellsRefused("cells are refused: this server runs as root on a machine without a jail "
                                    f"({self.facts['tier']}). Start it as an ordinary user.")
@@ -166,24 +172,25 @@ class Runner:
         """Forks, feeds the job, gathers output and answers until they end, the time is up,
         or there is too much of them."""
         began = time.monotonic()
-        theirs_in, job_end = os.pipe()
+        theirs_in, end_of_job = os.pipe()
+        job_end: int | None = end_of_job
         output_end, theirs_out = os.pipe()
         answer_end, theirs_answers = os.pipe()
         heard, why = {output_end: bytearray(), answer_end: bytearray()}, ""
         try:
             try:
-                socket.send_fds(self._control, [b"F"], [theirs_in, theirs_out, theirs_answers])
+                socket.send_fds(self._connection, [b"F"], [theirs_in, theirs_out, theirs_answers])
             finally:
                 for end in (theirs_in, theirs_out, theirs_answers):
                     os.close(end)
             self._hear(5)
-            with open(job_end, "wb", closefd=False) as file:
+            with open(end_of_job, "wb", closefd=False) as file:
                 file.write(job)
-            os.close(job_end)
+            os.close(end_of_job)
             job_end = None
             why = read_until_end(heard, {output_end: OUTPUT, answer_end: ANSWER}, began + self.wall,
                                  self.wall)
-            self._control.sendall(b"K")
+            self._connection.sendall(b"K")
             (status,) = struct.unpack("<i", self._hear(5)[1:])
         except OSError as fault:
             self._hang_up()
@@ -240,7 +247,8 @@ def parse_result(answers: bytes, output: str, why: str, status: int, seconds: fl
                 result.plots.append(parse_chart(row["plot"]))
             if "numbers" in row:
                 from postgrad.rewards.sandbox import codec
-                result.numbers = codec.decode(row["numbers"].encode())
+                numbers = codec.decode(row["numbers"].encode())
+                result.numbers = numbers if isinstance(numbers, dict) else None
             if "verdict" in row:
                 result.verdict = AnswerVerdict(**row["verdict"])
             result.fault = result.fault or str(row.get("fault", ""))

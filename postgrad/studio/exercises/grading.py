@@ -83,7 +83,7 @@ def compare_outcomes(exercise: Exercise, answer: Callable[..., object], load: Lo
     return name_fault(exercise, load, cases, outcomes, wanted, wrong, checks)
 
 
-def name_fault(exercise: Exercise, load: Load, cases: JsonList, outcomes: JsonList, wanted: list,
+def name_fault(exercise: Exercise, load: Load, cases: JsonList, outcomes: JsonList, wanted: JsonList,
                wrong: list[int],
                checks: Values) -> AnswerVerdict:
     """A wrong answer: the known mistake that gives the same, else the first thing that can be said of it."""

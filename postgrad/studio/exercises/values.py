@@ -69,4 +69,4 @@ def value_kind(value: object) -> str:
         if len(value) == 1:
             return f"a list of {value_kind(value[0])}"
         return f"{len(value)} {'numbers' if all(isinstance(x, int | float) for x in value) else 'values'}"
-    return {str: "a text", dict: "a dict"}.get(type(value), "nothing")
+    return "a text" if isinstance(value, str) else "a dict" if isinstance(value, dict) else "nothing"

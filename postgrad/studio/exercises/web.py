@@ -48,7 +48,7 @@ def question_of(request: Request) -> Question:
 def statement_paragraphs(text: str) -> list[JsonDict]:
     """A statement as paragraphs: what is set in by four spaces as it stands, otherwise words and `code` in
     turn."""
-    found = []
+    found: list[JsonDict] = []
     for part in text.strip("\n").split("\n\n"):
         if part.startswith("    "):
             found.append({"code": "\n".join(line.removeprefix("    ") for line in part.split("\n"))})

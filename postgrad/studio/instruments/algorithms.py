@@ -49,8 +49,9 @@ def method_facts(name: str) -> JsonDict:
     from postgrad.training.memory import held, samples
     row = METHODS[name]
     online, critic = samples(row), getattr(row, "critic", False)
-    anchor = (f"KL in the reward, {row.kl_in_reward:g}" if getattr(row, "kl_in_reward", 0) else
-              f"KL in the loss, {row.kl_in_loss:g}" if getattr(row, "kl_in_loss", 0) else
+    in_reward, in_loss = (getattr(row, f"kl_in_{part}", 0.0) for part in ("reward", "loss"))
+    anchor = (f"KL in the reward, {in_reward:g}" if in_reward else
+              f"KL in the loss, {in_loss:g}" if in_loss else
               f"in the loss itself, beta {constants_of(row)['beta']:g}")
     return {
         "Models in memory": ", ".join(held(row, critic)),

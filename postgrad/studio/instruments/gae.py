@@ -91,7 +91,7 @@ def push_errors(lam: float, wrong: float) -> Values:
 
 def wrong_critic(wrong: float) -> Tensor:
     """The true values, moved by a share towards that of the empty reply: at 1 it says the same everywhere."""
-    value = all_replies()["value"]
+    value: Tensor = all_replies()["value"]
     return (1 - wrong) * value + wrong * value[0, 0]
 
 
@@ -104,7 +104,8 @@ def total_error(bias: list[float], noise: list[float], samples: int) -> dict[str
 
 @lru_cache(maxsize=256)
 def lambda_curve(wrong: float, samples: int) -> list[JsonDict]:
-    return [{"lam": lam, **total_error(*push_errors(lam, wrong)[1:], samples)} for lam in GRID]
+    rows = ((lam, push_errors(lam, wrong)) for lam in GRID)
+    return [{"lam": lam, **total_error(bias, noise, samples)} for lam, (_, bias, noise) in rows]
 
 
 def compute(state: State) -> JsonDict:

@@ -4,6 +4,7 @@ gradient descent on a softmax over the answers, by the row's own credit, surroga
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from postgrad.studio.instruments.base import (
     ChoiceControl,
@@ -17,6 +18,11 @@ from postgrad.studio.instruments.base import (
 from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.pages import num
 from postgrad.studio.recordings import recording
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from postgrad.methods import Policy
 
 SIZES = (4, 8, 16, 32)
 STAGES = ("Sample", "Score", "Advantage", "Update")
@@ -51,23 +57,24 @@ def controls(state: State) -> Values:
     )
 
 
-def gradient_step(adv, method, rate: float):
+def gradient_step(adv: Tensor, method: Policy, rate: float) -> tuple[Tensor, Tensor]:
     """One step of gradient descent on the logits of a uniform softmax over the answers -> the
     new probabilities."""
     import torch
     logits = torch.zeros(len(adv), dtype=torch.float64, requires_grad=True)
     logp, mask = logits.log_softmax(0)[:, None], torch.ones(len(adv), 1, dtype=torch.bool)
     loss, _ = method.surrogate(logp, logp.detach(), adv, mask)
-    (loss * method.weigh(mask, 1)).sum().backward()
-    return (logits.detach() - rate * logits.grad).softmax(0), logits.grad
+    (gradient,) = torch.autograd.grad((loss * method.weigh(mask, 1)).sum(), logits)
+    return (logits.detach() - rate * gradient).softmax(0), gradient
 
 
 def compute(state: State) -> JsonDict:
     import torch
 
     from postgrad.maths.credit import flat_groups, group_centre
-    from postgrad.methods import METHODS
+    from postgrad.methods import METHODS, Policy
     method = METHODS["grpo" if state.std else "dr_grpo"]
+    assert isinstance(method, Policy)
     reward = torch.tensor(state.rewards, dtype=torch.float64)[:, None]
     mask = torch.ones_like(reward, dtype=torch.bool)
     centred = group_centre(reward, mask, state.size)

@@ -44,17 +44,18 @@ def labelled_pairs(labels: str) -> list[JsonDict]:
 def measure_replies(model: str) -> JsonDict:
     """The model on the questions of the unseen pairs: its mean true quality, its plain answers to a few."""
     from postgrad.data.tasks import load_task
-    from postgrad.resolve.models import open_model
-    from postgrad.sampling import LocalSampler, Sampling
+    from postgrad.resolve.models import load
     asked = {item["question"] for item in recording("pairs")["unseen"]}
-    task, sampler = load_task("questions"), LocalSampler(*open_model(model))
+    task, opened = load_task("questions"), load(model)
+    verify = task.verify
+    assert verify is not None
     prompts = [p for split in ("validation", "test") for p in task.prompts(split, 100, 0)
                if p.question in asked]
-    groups = sampler.sample(prompts, SAMPLES, Sampling(max_new_tokens=64), 0)
-    scores = [task.verify(p, r.text).score for p, group in zip(prompts, groups, strict=True) for r in group]
-    plain = sampler.sample(prompts[:SHOWN], 1, Sampling(max_new_tokens=64, temperature=0.0), 0)
+    groups = opened.sample(prompts, SAMPLES, max_new_tokens=64)
+    scores = [verify(p, r.text).score for p, group in zip(prompts, groups, strict=True) for r in group]
+    plain = opened.sample(prompts[:SHOWN], 1, max_new_tokens=64, temperature=0.0)
     return {"quality": sum(scores) / len(scores), "samples": len(scores), "questions": len(prompts),
-            "answers": [(p.question, r.text, task.verify(p, r.text).score)
+            "answers": [(p.question, r.text, verify(p, r.text).score)
                         for p, (r,) in zip(prompts, plain, strict=False)]}
 
 

@@ -47,7 +47,9 @@ def language_runs() -> dict[str, JsonDict]:
     """The package's recordings, then the runs that were examined in both languages: stages too."""
     found = {run["name"]: run for run in recording("languages")["runs"]}
     root = RUNS.get()
-    for path in sorted([*root.glob("*/evals.jsonl"), *root.glob("*/rl/evals.jsonl")]) if root else ():
+    if root is None:
+        return found
+    for path in sorted([*root.glob("*/evals.jsonl"), *root.glob("*/rl/evals.jsonl")]):
         if rows := read_examinations(path, path.stat().st_mtime_ns):
             name = path.parent.relative_to(root).as_posix()
             found[f"run/{name}"] = {"name": name, "command": "", "reward": "", "examinations": rows}

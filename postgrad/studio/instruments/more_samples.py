@@ -83,7 +83,8 @@ def compute(state: State) -> JsonDict:
 
 def curve_labels(curves: dict[str, list[float]]) -> list[Values]:
     """(chooser, colour, name, height) for the ends of the curves, kept apart from each other."""
-    kinds, placed = {"verifier": "up", "judge": "reward", "vote": "policy"}, []
+    kinds = {"verifier": "up", "judge": "reward", "vote": "policy"}
+    placed: list[tuple[str, str, str, float]] = []
     for name in sorted(CHOOSERS, key=lambda name: -curves[name][-1]):
         height = min([curves[name][-1], *(y - 0.1 for *_, y in placed)])
         placed.append((name, kinds[name], CHOOSERS[name], height))

@@ -121,13 +121,13 @@ def went_to(n: JsonDict, row: int, digits: int = 0) -> str:
 
 def has_risen(n: JsonDict, row: int) -> bool:
     """Whether a figure rose by more than its intervals."""
-    return n["figures"][n["stage"]][row]["low"] > n["figures"][n["earlier"]][row]["high"]
+    return bool(n["figures"][n["stage"]][row]["low"] > n["figures"][n["earlier"]][row]["high"])
 
 
 def intervals_overlap(n: JsonDict, row: int) -> bool:
     """Whether the intervals of a figure, now and before, overlap."""
     now, then = n["figures"][n["stage"]][row], n["figures"][n["earlier"]][row]
-    return now["low"] <= then["high"] and then["low"] <= now["high"]
+    return bool(now["low"] <= then["high"] and then["low"] <= now["high"])
 
 
 def tries_of(n: JsonDict) -> str:

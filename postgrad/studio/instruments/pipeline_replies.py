@@ -20,7 +20,7 @@ from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import form_handler, fragment
 
 if TYPE_CHECKING:
-    from postgrad.sampling import LocalSampler
+    from postgrad.resolve.models import Model
 
 EMBEDDED = {"Pretrained": "tiny", "SFT": "tiny-chat"}
 LONGEST = 300   # characters of a problem
@@ -41,21 +41,19 @@ def trained_by_rl(runs: Path) -> Path | None:
 
 
 @lru_cache(maxsize=4)
-def sampler_of(model: str, changed: int) -> LocalSampler:
-    from postgrad.resolve.models import open_model
-    from postgrad.sampling import LocalSampler
-    return LocalSampler(*open_model(model))
+def opened_model(model: str, changed: int) -> Model:
+    from postgrad.resolve.models import load
+    return load(model)
 
 
 def greedy_reply(model: str, question: str, changed: int = 0) -> JsonDict:
     """The model's greedy reply, and whether it is in the form that the verifier asks for."""
     from postgrad.data.tasks import load_task
     from postgrad.records import Prompt
-    from postgrad.sampling import Sampling
-    ((rollout,),) = sampler_of(model, changed).sample(
-        [Prompt.ask(question)], 1, Sampling(max_new_tokens=TOKENS, temperature=0.0), 0)
-    verdict = load_task("words").verify(Prompt.ask(question, answer="0"), rollout.text)
-    return {"text": rollout.text, "formed": verdict.parts["format"] == 1}
+    text = opened_model(model, changed).reply(question, max_new_tokens=TOKENS, temperature=0.0)
+    verify = load_task("words").verify
+    assert verify is not None
+    return {"text": text, "formed": verify(Prompt.ask(question, answer="0"), text).parts["format"] == 1}
 
 
 def replies_fragment(request: Request, fields: ImmutableMultiDict[str, str]) -> Response:

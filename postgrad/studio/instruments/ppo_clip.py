@@ -84,14 +84,15 @@ def clips_of_rows() -> list[JsonDict]:
     for row in METHODS.values():
         if getattr(getattr(row, "surrogate", None), "func", None) is clipped_ratio:
             bounds = constants_of(row)
-            names.setdefault((bounds["low"], bounds["high"]), []).append(row.name)
+            low, high = (float(str(bounds[name])) for name in ("low", "high"))
+            names.setdefault((low, high), []).append(row.name)
     return [{"names": found, "low": low, "high": high} for (low, high), found in names.items()]
 
 
 def went_wrong_way(n: JsonDict) -> bool:
     """Outside the clip on the side that the advantage wants to leave."""
     low, high = n["edges"]
-    return n["ratio"] < low if n["advantage"] > 0 else n["ratio"] > high
+    return bool(n["ratio"] < low if n["advantage"] > 0 else n["ratio"] > high)
 
 
 def is_unclipped(n: JsonDict) -> bool:
@@ -105,7 +106,7 @@ def signed_text(value: float) -> str:
 
 def clipped_edge(n: JsonDict) -> float:
     """The edge that a clipped ratio counts as."""
-    return n["edges"][1] if n["advantage"] > 0 else n["edges"][0]
+    return float(n["edges"][1] if n["advantage"] > 0 else n["edges"][0])
 
 
 insight = first_true(

@@ -151,12 +151,14 @@ def judged_pair(item: JsonDict, scores: list[float]) -> JsonDict:
 def label_gaps(labels: str) -> list[float]:
     """How much better the head that came of the labels finds the first answer of each pair to label."""
     x, _ = answer_vectors()
-    return ((x[:, 0] - x[:, 1]) @ head_after(labels)).tolist()
+    gaps: list[float] = ((x[:, 0] - x[:, 1]) @ head_after(labels)).tolist()
+    return gaps
 
 
 def unseen_scores(labels: str, unseen: int) -> list[float]:
     """What the head says of both answers of an unseen pair."""
-    return (answer_vectors()[1][unseen] @ head_after(labels)).tolist()
+    scores: list[float] = (answer_vectors()[1][unseen] @ head_after(labels)).tolist()
+    return scores
 
 
 def label_table(items: list[JsonDict], labels: str) -> list[JsonDict]:
@@ -175,7 +177,7 @@ def compute(state: State) -> JsonDict:
     data, labels = recording("pairs"), state.labels
     items, at = data["to_label"], len(labels)
     left, given = at < len(items), len(trained_items(labels))
-    numbers = {
+    numbers: JsonDict = {
         "labels": labels, "at": at, "count": len(items), "item": items[at] if left else None,
         "says": KEYS, "next": {key: labels + key for key in KEYS} if left else {},
         "undo": labels[:-1] if labels else None, "others": others_labels(labels) if left else {},

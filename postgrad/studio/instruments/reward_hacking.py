@@ -49,16 +49,18 @@ def read_curves(path: Path, changed: int) -> JsonDict:
     """A lab's curves. Of a file that was damaged, a lab without policies:
     it is listed, and says so when it is chosen."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        found: JsonDict = json.loads(path.read_text("utf-8"))
     except ValueError:
         return {"recipe": "overoptimise", "policies": []}
+    return found
 
 
 def available_labs() -> dict[str, JsonDict]:
     """The labs that can be shown, by the name that the control gives them:
     the package's, then those of the runs folder."""
     found = {f"seed-{run['seed']}": run for run in read_curves(EMBEDDED, 0)["runs"]}
-    for path in sorted(RUNS.get().glob("*/curves.json")) if RUNS.get() else ():
+    root = RUNS.get()
+    for path in sorted(root.glob("*/curves.json")) if root else ():
         lab = read_curves(path, path.stat().st_mtime_ns)
         if lab.get("recipe") == "overoptimise":
             found[f"run/{path.parent.name}"] = lab
@@ -80,7 +82,7 @@ def controls(state: State) -> Values:
     )
 
 
-def interpolated_policy(low: JsonDict, high: JsonDict, beta: float) -> dict:
+def interpolated_policy(low: JsonDict, high: JsonDict, beta: float) -> JsonDict:
     """A policy that was not trained: each point on the straight line between two that were, at the same step.
     Where the turn would be is read off as the recipe does."""
     from postgrad.recipes.pipelines.overoptimise import turning

@@ -68,7 +68,9 @@ def first_wins(ratings: list[int]) -> int:
 
 def trial_result(given: list[str]) -> JsonDict:
     """Of a trial that is over: seconds for a pair, and the pairs judged alike both times, by either way."""
-    rank, rate, took = {}, {}, {"rank": [], "rate": []}
+    rank: dict[int, list[int]] = {}
+    rate: dict[tuple[int, int], list[int]] = {}
+    took: dict[str, list[float]] = {"rank": [], "rate": []}
     for word, (kind, pair, side) in zip(given, ORDER, strict=True):
         took[kind].append(int(word[1:]) / 10)
         if kind == "rank":

@@ -9,14 +9,13 @@ both train by `fit`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from postgrad.maths.preference import bradley_terry
-from postgrad.models import find_model, load_model
-from postgrad.models.chat import Chat
 from postgrad.records import Message, Prompt
 
 # the weight of |w|^2 / 2; of 0.01, 0.1 and 1 what does best on unseen pairs after 16 to 40 labels
@@ -29,8 +28,9 @@ class FeatureReader:
     """What the embedded model makes of an answer. It stands still, so an answer is read once."""
 
     def __init__(self, model: str = MODEL):
-        folder = find_model(model)
-        self.model, self.chat = load_model(folder), Chat.load(folder)
+        from postgrad.resolve.models import load
+        opened = load(model)
+        self.model, self.chat = opened.net, opened.chat
 
     @torch.no_grad()
     def read(self, messages: Sequence[Message], answers: Sequence[str]) -> Tensor | None:  # -> [answers, D]
@@ -44,12 +44,13 @@ class FeatureReader:
 def answer_features(answers: Sequence[tuple[str, str]]) -> Tensor:  # (question, answer) x N -> [N, D]
     """The hidden state at the end of each answer."""
     reader = FeatureReader()
-    return torch.cat([reader.read(Prompt.ask(question).messages, [answer]) for question, answer in answers])
+    found = [reader.read(Prompt.ask(question).messages, [answer]) for question, answer in answers]
+    return torch.cat([states for states in found if states is not None])
 
 
 def standardised(x: Tensor, like: Tensor) -> Tensor:  # [..., D], [M, D] -> [..., D]
     """In units of the spread of `like`, and short: a row has a length of about 1."""
-    return (x - like.mean(0)) / like.std(0).clamp(min=1e-6) / like.shape[1] ** 0.5
+    return (x - like.mean(0)) / like.std(0).clamp(min=1e-6) / math.sqrt(like.shape[1])
 
 
 def win_share(labels: Sequence[str]) -> Tensor:  # "abt..." -> [N]
@@ -82,7 +83,8 @@ def fit_head(a: Tensor, b: Tensor, first: Tensor) -> Tensor:  # [N, D], [N, D], 
         if pull.abs().max() < 1e-12:
             break
         w = w - torch.linalg.solve(x.T @ (curvature[:, None] * x) + prior, pull)
-    return span @ w
+    head: Tensor = span @ w
+    return head
 
 
 def ranking_accuracy(gap: Tensor, label: Tensor) -> float:  # [N], [N]

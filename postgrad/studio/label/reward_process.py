@@ -60,15 +60,15 @@ def cross_validate(judged: Sequence[tuple[Item, str]], ahead: Sequence[Item],
     rows = [(item, choice) for item, choice in judged if reader.pair(item) is not None]
     coming = [item for item in ahead if reader.pair(item) is not None]
     won = [(item, choice) for item, choice in rows if choice != "tie"]
-    found = {"judged": len(judged), "decided": len(won), "ties": len(rows) - len(won),
+    found: JsonDict = {"judged": len(judged), "decided": len(won), "ties": len(rows) - len(won),
              "too_long": len(judged) - len(rows), "accuracy": None, "low": None, "high": None, "held_out": 0,
              "longer": None, "chance": {}}
     if won:
         found["chance"] = chance = win_chances(rows, coming, reader)
         tested = [(item, choice) for item, choice in won if item.uid in chance]
         if tested:
-            hits = [hit_or_half((chance[item.uid] - 0.5) * (1 if choice == "a" else -1)) for item,
-                    choice in tested]
+            hits = [hit_or_half((chance[item.uid] - 0.5) * (1 if choice == "a" else -1)) 
+                    for item, choice in tested]
             held = grouped_interval(hits, [ask_of(item.messages) for item, _ in tested], (0.0, 1.0))
             found |= dict(zip(("accuracy", "low", "high"), held, strict=True))
         found["held_out"] = len(tested)
@@ -87,17 +87,17 @@ def win_chances(rows: Sequence[tuple[Item, str]], coming: Sequence[Item],
     """P(a > b) of each item: a judged one by a head trained on the other folds (left out where there is none
     to train on), one that is still to come by a head trained on all."""
     items, n = [*(item for item, _ in rows), *coming], len(rows)
-    states = torch.stack([reader.pair(item) for item in items])
+    states = torch.stack([pair for item in items if (pair := reader.pair(item)) is not None])
     states = standardised(states, states.flatten(0, 1))
     won = win_share([choice[0] for _, choice in rows])
     fold = torch.tensor([fold_of(item) for item, _ in rows])
     chance = torch.full((len(items),), float("nan"), dtype=torch.float64)
-    for number in fold.unique().tolist():
+    for number in sorted(set(fold.tolist())):
         out, rest = (fold == number).nonzero().flatten(), (fold != number).nonzero().flatten()
         if len(rest):
-            chance[out] = chance_of(fit_head(*states[rest].unbind(1), won[rest]), states[out])
+            chance[out] = chance_of(fit_head(states[rest, 0], states[rest, 1], won[rest]), states[out])
     if coming:
-        chance[n:] = chance_of(fit_head(*states[:n].unbind(1), won), states[n:])
+        chance[n:] = chance_of(fit_head(states[:n, 0], states[:n, 1], won), states[n:])
     return {item.uid: p for item, p in zip(items, chance.tolist(), strict=True) if p == p}
 
 

@@ -132,7 +132,7 @@ def pair_fragment(request: Request, store: Store | None, labeller: str, message:
 def guess_text(request: Request, item: str, sides: tuple[str, str], choice: str) -> str:
     """What the reward model had expected of a pair it was not trained on."""
     result = app_object(request, "reward_trainer", RewardTrainer).result
-    chance = result and result["chance"].get(item)
+    chance: float | None = result["chance"].get(item) if result else None
     if chance is None or choice not in sides:
         return ""
     chance = chance if sides[0] == "a" else 1 - chance

@@ -55,7 +55,7 @@ class RewardTrainer:
             return False
         if self.result is None:
             return True
-        return max(self._changes, abs(self._judged - self.result["judged"])) >= self.step
+        return max(self._changes, abs(self._judged - int(self.result["judged"]))) >= self.step
 
     def changed(self, count: int = 1) -> None:
         """So many judgements were given, changed or taken back."""
@@ -93,8 +93,8 @@ class RewardTrainer:
         if self._process is None or self._process.poll() is not None:
             self._process = python_process("postgrad.studio.label.reward_process", str(self.store),
                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                           stderr=subprocess.DEVNULL,
-                                           start_new_session=True)
+                                           stderr=subprocess.DEVNULL, start_new_session=True)
+        assert self._process.stdin and self._process.stdout
         try:
             self._process.stdin.write("train\n")
             self._process.stdin.flush()
@@ -109,8 +109,9 @@ class RewardTrainer:
         if self._process is not None:
             self._process.terminate()
             self._process.wait()
-            self._process.stdin.close()
-            self._process.stdout.close()
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
 
 
 class PairMaker:
@@ -135,9 +136,11 @@ class PairMaker:
         self.thread.start()
 
     def _wait(self) -> None:
-        out, wrong = self._process.communicate()
+        process = self._process
+        assert process is not None
+        out, wrong = process.communicate()
         with self._lock:
-            self.failed = self._process.returncode != 0
+            self.failed = process.returncode != 0
             self.message = (wrong.strip().removeprefix("postgrad: ")[-400:] if self.failed
                             else pairs_made_text(json.loads(out)))
             self.busy = ""

@@ -36,7 +36,7 @@ def compare_page(request: Request) -> Response:
 
 def differing_settings(found: dict[str, Trace]) -> list[tuple[str, list[str]]]:
     """The config keys whose values are not the same in all runs, the recipe and method among them."""
-    configs = [{"recipe": optional_text(trace.run.info.get("recipe")), **flat_config(trace.run.config),
+    configs = [{"recipe": optional_text(trace.run.info.get("recipe")) or "", **flat_config(trace.run.config),
                 **row_constants(trace)}
                for trace in found.values()]
     keys = list(dict.fromkeys(key for config in configs for key in config))

@@ -79,12 +79,12 @@ def curve_points(name: str, trace: Trace, most: int = POINTS, between: tuple[flo
         start, end = bisect_left(steps, between[0]), bisect_right(steps, between[1])
         steps, values = steps[start:end], values[start:end]
     kept = extremes(values, most)
-    found = {"steps": [steps[i] for i in kept], "values": [six_digits(values[i]) for i in kept],
+    found: JsonDict = {"steps": [steps[i] for i in kept], "values": [six_digits(values[i]) for i in kept],
              "whole": len(kept) == len(values)}
     bars = {row["step"]: row.get(f"{name.removeprefix(EVALS)}_interval") for row in trace.evals}
     if name.startswith(EVALS) and any(isinstance(b, list) and len(b) == 2 for b in bars.values()):
-        ends = [bars.get(step) for step in found["steps"]]
-        ends = [b if isinstance(b, list) and len(b) == 2 else (math.nan, math.nan) for b in ends]
+        logged = [bars.get(step) for step in found["steps"]]
+        ends = [b if isinstance(b, list) and len(b) == 2 else [math.nan, math.nan] for b in logged]
         found |= {"low": [six_digits(number(b[0])) for b in ends],
                   "high": [six_digits(number(b[1])) for b in ends]}
     return found

@@ -12,9 +12,11 @@ import shlex
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import Field, fields
 from functools import cache
+from typing import Any
 
+from postgrad.methods import Method
 from postgrad.recipes.registry import (
     PIPELINES,
     config_for,
@@ -49,12 +51,12 @@ def recipe_menu() -> list[JsonDict]:
                   key=lambda row: (row["pipeline"], order.index(row["name"]) if row["name"] in order else 9))
 
 
-def docstring_summary(thing) -> str:
+def docstring_summary(thing: object) -> str:
     """The first paragraph of its docstring, on one line."""
     return " ".join((inspect.getdoc(thing) or "").strip().partition("\n\n")[0].split())
 
 
-def starting_config(spec: str):
+def starting_config(spec: str) -> Any:
     """The config that a form begins with: a named setting's, or the defaults with a task of one's own."""
     name, setting = split_spec(spec)
     return config_for(spec, {} if setting or name in PIPELINES else {"task": OWN})[1]
@@ -69,14 +71,15 @@ def form_sections(spec: str, given: Mapping[str, str]) -> list[JsonDict]:
         group["fields"] = [form_field(group["config"], f, group["prefix"], given)
                            for f in fields(group["config"])
                            if not isinstance(getattr(group["config"], f.name), Settings | Configurable)]
-    if isinstance(row := getattr(config, "method", None), Configurable):
+    row = getattr(config, "method", None)
+    if isinstance(row, Method):
         groups.insert(1, {"name": "method", "about": f"The constants of the row {row}: {row.about}.",
-                          "fields": [constant_field(row, name, x, given) for name,
-                                     x in row.settings().items()]})
+                          "fields": [constant_field(row, name, x, given)
+                                     for name, x in row.settings().items()]})
     return groups
 
 
-def config_groups(config, name: str = "") -> Iterator[JsonDict]:
+def config_groups(config: Settings, name: str = "") -> Iterator[JsonDict]:
     """A config and the groups of settings in it, each followed by those inside it:
     "", optim, optim.adapter ..."""
     prefix = f"{name}." if name else ""
@@ -87,7 +90,7 @@ def config_groups(config, name: str = "") -> Iterator[JsonDict]:
             yield from config_groups(value, prefix + f.name)
 
 
-def form_field(config, f, prefix: str, given: Mapping[str, str]) -> JsonDict:
+def form_field(config: Settings, f: Field[object], prefix: str, given: Mapping[str, str]) -> JsonDict:
     kind, now = typing.get_type_hints(type(config))[f.name], setting_text(getattr(config, f.name))
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     key = prefix + f.name
@@ -98,7 +101,7 @@ def form_field(config, f, prefix: str, given: Mapping[str, str]) -> JsonDict:
             "optional": type(None) in options or f.default is None}
 
 
-def constant_field(row: Configurable, name: str, value, given: Mapping[str, str]) -> JsonDict:
+def constant_field(row: Configurable, name: str, value: object, given: Mapping[str, str]) -> JsonDict:
     """A constant of the row as a field of the form."""
     key, now = f"method.{name}", setting_text(value)
     about, when = row.words(name)
@@ -108,13 +111,13 @@ def constant_field(row: Configurable, name: str, value, given: Mapping[str, str]
             "number": isinstance(value, int | float) and not isinstance(value, bool), "optional": False}
 
 
-def fitted_memory(config) -> Values:
+def fitted_memory(config: Any) -> Values:
     """(the config with what is open chosen, the sentence about it, its bytes by part and at the peak).
 
     As it is where that cannot be known here: a form fetches nothing, and a task may still be unwritten.
     """
-    from postgrad.models import on_hub
     from postgrad.recipes.defaults import fill_defaults, memory_needs, model_size
+    from postgrad.resolve.models import on_hub
     from postgrad.training.memory import PARTS
     if not hasattr(config, "model") or on_hub(config.model):
         return config, "", None
@@ -129,10 +132,9 @@ def fitted_memory(config) -> Values:
     return config, chosen, {part: getattr(made, part) for part in (*PARTS, "peak")}
 
 
-def check_models(config) -> None:
+def check_models(config: Settings) -> None:
     """Every model that a config names is here, or can only be meant on the hub: a form fetches nothing."""
-    from postgrad.models import on_hub
-    from postgrad.resolve.models import open_folder
+    from postgrad.resolve.models import on_hub, open_folder
     from postgrad.resolve.rewards import parse_reward
     named = [getattr(config, "model", None), getattr(config, "teacher", None),
              *parse_reward(getattr(config, "reward", None)).model_names]
@@ -153,14 +155,15 @@ def plan_command(spec: str, given: Mapping[str, str], folder: str) -> JsonDict:
     name, _, setting = spec.partition(":")
     try:
         start = flat_settings(starting_config(spec))
-    except ValueError as error:
-        return {"words": [], "command": "", "changes": {}, "error": str(error), "memory": None,
+    except ValueError as fault:
+        return {"words": [], "command": "", "changes": {}, "error": str(fault), "memory": None,
                 "chosen": ""}
     # then the task has to be said, unless there is data instead
     bare = not setting and name not in PIPELINES
     changes = {key: text for key, text in given.items() if key in start and (
         text.lower() not in ("", "none") if bare and key == "task" else text != setting_text(start[key]))}
-    error, needs, chosen = None, None, ""
+    error: str | None = None
+    needs, chosen = None, ""
     try:
         base = starting_config(spec)
         typed = parse_settings(type(base), [f"{key}={text}" for key, text in changes.items()],

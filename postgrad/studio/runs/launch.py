@@ -65,7 +65,7 @@ def plan_run(root: Path, given: Mapping[str, str]) -> JsonDict:
 def new_run_page(request: Request) -> Response:
     """The form. The address holds all that was typed."""
     from postgrad.data.tasks import SOURCED, TASKS
-    from postgrad.models.load import EMBEDDED
+    from postgrad.resolve.models import EMBEDDED
     from postgrad.studio.runs import forms
     root, given = request.app.state.runs, dict(request.query_params)
     plan = plan_run(root, given)

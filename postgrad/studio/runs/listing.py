@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -46,7 +47,7 @@ def searchable_text(row: JsonDict) -> str:
     return " ".join(str(row[k] or "") for k in ("id", "state", "method", "recipe", "model", "task")).lower()
 
 
-def sort_key(key: str) -> Callable[[JsonDict], object]:
+def sort_key(key: str) -> Callable[[JsonDict], Any]:
     return lambda row: str(row[key]) if key in ("id", "state", "method", "model") else row[key]
 
 

@@ -54,7 +54,8 @@ class WatchedRun:
 
     def __init__(self, root: Path, name: str, cursor: list[int], trace: Trace | None = None):
         self.trace = trace or Trace(existing_run_folder(root, name))
-        self.root, self.run, self.name, self.state = root, self.trace.run, name, None
+        self.root, self.run, self.name = root, self.trace.run, name
+        self.state: JsonDict | None = None
         self.tails = [LogTail(self.run, log, at) for log, at in zip(LOGS, cursor, strict=True)]
 
     @property
@@ -131,7 +132,8 @@ async def event_stream(root: Path, watched: dict[str, WatchedRun], listing: str
     """Events without end; listing: the signature of the list that the page shows,
     or None where it shows none."""
     yield b": the studio's runs, by cursor\n\n"
-    quiet, said = 0, {}
+    quiet = 0
+    said: dict[str, str | None] = {}
     while True:
         quiet += 1
         for one in watched.values():

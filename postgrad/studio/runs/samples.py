@@ -63,7 +63,7 @@ def sample_order(row: JsonDict) -> tuple[int, str]:
 def prompt_group(prompt: str, rows: list[JsonDict]) -> JsonDict:
     scores = [s for row in rows if (s := finite_number(row.get("score"))) is not None]
     mean = sum(scores) / len(scores) if scores else None
-    std = math.sqrt(sum((s - mean) ** 2 for s in scores) / len(scores)) if scores else None
+    std = math.sqrt(sum((s - mean) ** 2 for s in scores) / len(scores)) if mean is not None else None
     best = max((abs(a) for row in rows if (a := finite_number(row.get("adv"))) is not None), default=0.0)
     return {"prompt": prompt, "rows": [sample_view(row, best) for row in rows], "mean": mean, "std": std,
             "flat": bool(scores) and max(scores) - min(scores) <= 1e-6}
@@ -111,7 +111,8 @@ def available_colours(rows: list[JsonDict]) -> list[str]:
 def token_strip(row: JsonDict, name: str, largest: float) -> list[JsonDict]:
     """The tokens of a sample, its prompt's first: text, class, and the numbers known of it."""
     table, turns = token_columns(row), turn_spans(row)
-    tokens = [{"text": visible_token(t), "turn": "", "look": "given", "numbers": [("mask", 0.0)]}
+    tokens: list[JsonDict] = [{"text": visible_token(t), "turn": "", "look": "given",
+                               "numbers": [("mask", 0.0)]}
               for t in as_list(row.get("prompt_tokens"))]
     for i, text in enumerate(as_list(row.get("tokens"))):
         numbers = {key: finite_number(x[i]) for key in NUMBERS if i < len(x := as_list(table.get(key)))}
@@ -209,7 +210,7 @@ WORKED = {
 BY_SCORES = ("raw", "group_zscore", "group_centre", "leave_one_out", "over_mean")
 
 
-def worked_advantages(group: JsonDict, method: str, config: JsonDict, row: dict | None = None) -> dict:
+def worked_advantages(group: JsonDict, method: str, config: JsonDict, row: object = None) -> JsonDict:
     """The group's advantages once more, by the function that trained: {"function", "adv", "gap"}; or {"why"}
     where they hang on what is not logged. row: as the run keeps it."""
     import torch
@@ -217,6 +218,7 @@ def worked_advantages(group: JsonDict, method: str, config: JsonDict, row: dict 
     from postgrad import methods
     from postgrad.maths import credit
     row = row if isinstance(row, dict) else methods.describe_row(methods.get_method(method))
+    assert isinstance(row, dict)
     kept = row.get("constants", {})
     (home, _, name) = row.get("functions", {}).get("credit", "").rpartition(".")
     if row.get("kind") != "policy":

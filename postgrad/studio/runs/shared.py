@@ -19,7 +19,8 @@ def traces_of(request: Request) -> Traces:
     state = request.app.state
     if getattr(state, "traces", None) is None or state.traces.root != state.runs:
         state.traces = Traces(Path(state.runs))
-    return state.traces
+    traces: Traces = state.traces
+    return traces
 
 
 def trace_of(request: Request, name: str) -> Trace:

@@ -98,12 +98,13 @@ class LogTail:
     """
 
     def __init__(self, run: Run, log: str, at: int = 0):
-        self.run, self.log, self.at, self.file = run, log, at, None
+        self.run, self.log, self.at = run, log, at
+        self.file: int | None = None  # its inode
 
     def new(self) -> tuple[list[JsonDict], bool]:
         """The rows since the last look, and whether they stand for the whole log."""
         try:
-            file = os.stat(self.run.folder / f"{self.log}.jsonl").st_ino
+            file: int | None = os.stat(self.run.folder / f"{self.log}.jsonl").st_ino
         except FileNotFoundError:
             file = None
         again, self.file = self.file not in (None, file), file
@@ -121,7 +122,8 @@ class SampledPrompts:
     """prompt -> the steps at which a run sampled it."""
 
     def __init__(self, run: Run):
-        self.run, self.at, self.steps, self.lock = run, 0, {}, threading.Lock()
+        self.run, self.at, self.lock = run, 0, threading.Lock()
+        self.steps: dict[str, list[int]] = {}
 
     def refresh(self) -> dict[str, list[int]]:
         with self.lock:
@@ -144,7 +146,8 @@ class SampledPrompts:
 
 
 # a row of the list, all unknown
-ROW = (dict.fromkeys(("id", "recipe", "method", "model", "task", "state", "error", "created", "steps",
+ROW: JsonDict = (dict.fromkeys(("id", "recipe", "method", "model", "task", "state", "error", "created",
+                                "steps",
                       "updated", "seconds", "reward", "kl", "pass@1", "series_name"))
        | {"step": 0, "series": []})
 
@@ -157,7 +160,7 @@ class Trace:
     def __init__(self, folder: Path):
         self.run, self.lock = Run.open(folder), threading.RLock()
         self.tails = {log: LogTail(self.run, log) for log in ("metrics", "evals")}
-        self.columns: dict[str, tuple[array, array]] = {}
+        self.columns: dict[str, tuple[array[int], array[float]]] = {}
         self.evals: list[JsonDict] = []
         self.prompts = SampledPrompts(self.run)
 
@@ -244,7 +247,8 @@ class Traces:
     """The traces of the runs folder, the least used ones forgotten. Handlers call it from several threads."""
 
     def __init__(self, root: Path):
-        self.root, self.held, self.lock = root, OrderedDict(), threading.Lock()
+        self.root, self.lock = root, threading.Lock()
+        self.held: OrderedDict[str, tuple[tuple[int, int], Trace]] = OrderedDict()
 
     def get(self, name: str) -> Trace:
         """The run's trace, up to date. A folder that was made anew under an old name is another run."""
@@ -252,8 +256,8 @@ class Traces:
         seen = (folder / "run.json").stat()
         key = (seen.st_ino, seen.st_mtime_ns)
         with self.lock:
-            before, trace = self.held.pop(name, (None, None))
-            trace = trace if before == key else Trace(folder)
+            before = self.held.pop(name, None)
+            trace = before[1] if before and before[0] == key else Trace(folder)
             self.held[name] = (key, trace)
             while len(self.held) > 1 and sum(t.size for _, t in self.held.values()) > HELD:
                 self.held.popitem(last=False)

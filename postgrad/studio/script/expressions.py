@@ -72,7 +72,7 @@ class Expressions:
         found = getattr(self, f"expr_{type(node).__name__.lower()}", None)
         if found is None:
             raise self.refuse(node)
-        return found(node)
+        return str(found(node))
 
     def expr_constant(self, node: ast.Constant) -> str:
         return js_literal(node.value)
@@ -87,9 +87,9 @@ class Expressions:
 
     def lookup(self, name: str) -> str | None:
         if name in self.imports:
-            return self.script.use(self.imports[name], self.module, name)
+            return str(self.script.use(self.imports[name], self.module, name))
         if hasattr(self.module, name):
-            return self.script.name(self.module, name)
+            return str(self.script.name(self.module, name))
         return f"py.{name}" if name in BUILTINS else None
 
     def value(self, node: ast.expr) -> Any:
@@ -167,7 +167,7 @@ class Expressions:
         how = self(node.format_spec) if node.format_spec else "''"
         return f"py.{'repr' if node.conversion == ord('r') else 'format'}({self(node.value)}, {how})"
 
-    def expr_list(self, node: ast.List | ast.Tuple) -> str:
+    def expr_list(self, node: ast.List | ast.Tuple | ast.Set) -> str:
         return f"[{', '.join(self.argument(n) for n in node.elts)}]"
 
     expr_tuple = expr_list

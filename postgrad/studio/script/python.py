@@ -103,8 +103,9 @@ class Function(Expressions):
     def record(self, node: ast.ClassDef) -> str:
         """A dataclass: its fields in order, its methods and properties."""
         fields = [n for n in node.body if isinstance(n, ast.AnnAssign)]
-        names = [f.target.id for f in fields]
-        head = ", ".join(js_name(f.target.id) + (f" = {self(f.value)}" if f.value else "") for f in fields)
+        names = [ast.unparse(f.target) for f in fields]
+        head = ", ".join(js_name(name) + (f" = {self(f.value)}" if f.value else "")
+                         for name, f in zip(names, fields, strict=True))
         kept = " ".join(f"this.{name} = {js_name(name)};" for name in names)
         parts = [f"constructor({head}) {{ {kept} }}"]
         for method in (n for n in node.body if isinstance(n, ast.FunctionDef)):
@@ -148,8 +149,8 @@ class Function(Expressions):
                 return f"{self(node.value)};"
             case ast.Continue():
                 return "continue;"
-            case ast.Raise():
-                return f"throw new Error({self(node.exc.args[0])});"
+            case ast.Raise(exc=ast.Call(args=[what, *_])):
+                return f"throw new Error({self(what)});"
             case ast.FunctionDef():
                 return f"const {js_name(node.name)} = {self.define(node)};"
             case ast.ImportFrom() | ast.Import():
@@ -161,9 +162,10 @@ class Function(Expressions):
 
     def imported(self, node: ast.ImportFrom | ast.Import) -> str:
         for name in node.names:
-            home = import_module(node.module if isinstance(node, ast.ImportFrom) else name.name)
+            module = str(node.module) if isinstance(node, ast.ImportFrom) else name.name
+            home = import_module(module)
             found = home if isinstance(node, ast.Import) else getattr(home, name.name, None)
-            self.imports[name.asname or name.name] = found or import_module(f"{node.module}.{name.name}")
+            self.imports[name.asname or name.name] = found or import_module(f"{module}.{name.name}")
         return ""
 
 

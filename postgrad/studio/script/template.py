@@ -47,6 +47,7 @@ class Templates:
         if name not in self.made:
             self.made[name] = ""
             jinja = pages.jinja_environment()
+            assert jinja.loader is not None
             tree = jinja.parse(jinja.loader.get_source(jinja, file)[0])
             self.macros[file] = {m.name: m for m in tree.body if isinstance(m, nodes.Macro)}
             body = TemplateWriter(self, constants or {}).root(tree)
@@ -159,11 +160,11 @@ class TemplateWriter:
         return f"({', '.join([*head, 'caller'])}) => {{ let out = ''; {body} return new py.Markup(out); }}"
 
     def imported(self, node: nodes.FromImport) -> str:
-        file = node.template.value
-        name = self.templates.use(file)
-        for one in node.names:
+        file = self.fixed(node.template)
+        name, names = self.templates.use(file), list(map(str, node.names))
+        for one in names:
             self.signatures[one] = self.templates.macros[file][one]
-        return f"({{ {', '.join(node.names)} }} = py.macros({name}));"
+        return f"({{ {', '.join(names)} }} = py.macros({name}));"
 
     def included(self, node: nodes.Include) -> str:
         file = self.fixed(node.template)
@@ -180,8 +181,8 @@ class TemplateWriter:
                 return str(node.value)
             case nodes.Concat():
                 return "".join(self.fixed(n) for n in node.nodes)
-            case nodes.Getattr(node=nodes.Name()):
-                return getattr(self.constants[node.node.name], node.attr)
+            case nodes.Getattr(node=nodes.Name(name=name)):
+                return str(getattr(self.constants[name], node.attr))
         raise self.refuse(node)
 
     # expressions
@@ -199,11 +200,11 @@ class TemplateWriter:
     def __call__(self, node: nodes.Node) -> str:
         found = getattr(self, f"expr_{type(node).__name__.lower()}", None)
         kind = type(node).__name__
-        if kind in BINARY:
+        if isinstance(node, nodes.BinExpr) and kind in BINARY:
             return BINARY[kind].format(self(node.left), self(node.right))
         if found is None:
             raise self.refuse(node)
-        return found(node)
+        return str(found(node))
 
     def expr_const(self, node: nodes.Const) -> str:
         return js_literal(node.value)
@@ -228,12 +229,13 @@ class TemplateWriter:
         if function == "py.namespace":
             return "({" + ", ".join(f"{k}: {v}" for k, v in named.items()) + "})"
         if named or caller:
+            assert isinstance(node.node, nodes.Name)
             order = [a.name for a in self.signatures[node.node.name].args]
             args += [named.get(name, "undefined") for name in order[len(args):]]
         return f"{function}({', '.join([*args, *([caller] if caller else [])])})"
 
     def expr_filter(self, node: nodes.Filter) -> str:
-        args = [self(node.node), *(self(a) for a in node.args)]
+        args = [self(a) for a in (node.node, *node.args) if a is not None]
         if node.kwargs:
             args.append("py.named({" + ", ".join(f"{k.key}: {self(k.value)}" for k in node.kwargs) + "})")
         return f"py.filters.{node.name}({', '.join(args)})"
@@ -295,7 +297,7 @@ def names_set_in(body: list[nodes.Node]) -> set[str]:
             case nodes.Macro():
                 found.add(node.name)
             case nodes.FromImport():
-                found |= set(node.names)
+                found |= set(map(str, node.names))
             case nodes.If():
                 found |= names_set_in([*node.body, *node.elif_, *node.else_])
     return found

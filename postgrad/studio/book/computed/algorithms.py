@@ -6,10 +6,14 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from postgrad.studio.book.computed import pairwise
 from postgrad.studio.book.inline import format_value
 from postgrad.studio.json_types import JsonDict
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NAMES = ("ppo", "dpo", "grpo")
 CLIP = 0.2
@@ -69,7 +73,7 @@ def clip_values() -> JsonDict:
     }
 
 
-def number_texts(numbers, digits: int) -> list[str]:
+def number_texts(numbers: Tensor, digits: int) -> list[str]:
     return [format_value(x, str(digits)) for x in numbers.tolist()]
 
 
@@ -157,7 +161,7 @@ def memory_values() -> JsonDict:
         "simpo_models": len(held(METHODS["simpo"])),
         "dpo_reward_model": "reward" in held(METHODS["dpo"]),
         "dpo_online": samples(METHODS["dpo"]),
-        "grpo_critic": METHODS["grpo"].critic,
+        "grpo_critic": getattr(METHODS["grpo"], "critic", False),
         "adam_bytes": each_trained(Setup())[2],
         "compared": {
             "caption": "As the rows of the table have it",

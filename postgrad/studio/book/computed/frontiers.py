@@ -24,7 +24,8 @@ MANY = 16
 
 def values(repository: Path) -> JsonDict:
     def results(name: str) -> JsonDict:
-        return json.loads((repository / "docs" / "results" / f"{name}.json").read_text())
+        found: JsonDict = json.loads((repository / "docs" / "results" / f"{name}.json").read_text())
+        return found
 
     rlhf, real = results("rlhf"), results("real-models")
     return {
@@ -38,7 +39,7 @@ def values(repository: Path) -> JsonDict:
 
 def bar_text(found: JsonDict, name: str) -> str:
     """What was measured under a name that begins so."""
-    return next(row["measured"] for row in found["bars"] if row["name"].startswith(name))
+    return str(next(row["measured"] for row in found["bars"] if row["name"].startswith(name)))
 
 
 # proxies under pressure
@@ -115,7 +116,7 @@ def peak_values() -> JsonDict:
 
 # checkers with holes
 
-def hole_values(mended: JsonDict, real: JsonDict) -> dict:
+def hole_values(mended: JsonDict, real: JsonDict) -> JsonDict:
     """Scorers that pay for nothing, and what was thrown at the sandbox."""
     said = bar_text(mended, "reasoning-gym")
     paying = re.search(r"(\d+) of them as they pay for what solves nothing: (.+)$", said)
@@ -140,7 +141,9 @@ def checker_values() -> JsonDict:
         f"It is one of {', '.join(str(near + 10 * i) for i in range(-1, 4))}.",
         f"<think></think><answer>{near} or {gold}</answer>",
     )
-    rows = [[reply, "1" if gold in reply else "0", f"{task.verify(prompt, reply).score:g}"]
+    verify = task.verify
+    assert verify is not None
+    rows = [[reply, "1" if gold in reply else "0", f"{verify(prompt, reply).score:g}"]
             for reply in replies]
     return {
         "left": a, "right": b, **trick_values(),

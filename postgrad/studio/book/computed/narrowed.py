@@ -14,7 +14,7 @@ LEASH = 0.1
 FEW, MANY = 8, 16
 
 
-def values(rlhf: JsonDict, real: JsonDict) -> dict:
+def values(rlhf: JsonDict, real: JsonDict) -> JsonDict:
     """rlhf, real: the tables of docs/results."""
     return {**flat_group_values(), **variety_values(), **entropy_values(), **sharpening_values(),
             **reach_values(real), **picking_values(rlhf),
@@ -35,7 +35,7 @@ def flat_group_values() -> JsonDict:
     before, after = found["sft"], found["rl"]
 
     def flat(part: JsonDict) -> float:
-        return sum(c in (0, part["samples"]) for c in part["right"]) / part["problems"]
+        return float(sum(c in (0, part["samples"]) for c in part["right"]) / part["problems"])
 
     never = [i for i, c in enumerate(before["right"]) if c == 0]
     return {

@@ -52,7 +52,7 @@ def pass_values() -> JsonDict:
 
     def share(name: str, k: int) -> float:
         found = stages[name]
-        return sum(pass_at_k(found["samples"], c, k) for c in found["right"]) / found["problems"]
+        return float(sum(pass_at_k(found["samples"], c, k) for c in found["right"]) / found["problems"])
 
     titles = {"base": "Pretrained", "sft": "SFT", "rl": "RL"}
     rows = [[title, *(f"{100 * share(name, k):.0f} %" for k in TRIES)] for name, title in titles.items()]

@@ -75,7 +75,7 @@ def shortened_reply(reply: str) -> str:
     return reply.split("```")[1].removeprefix("python\n").strip() + " …" if reply.count("```") > 1 else reply
 
 
-def threads_table(replies: list[JsonDict], pairs: JsonDict) -> dict:
+def threads_table(replies: list[JsonDict], pairs: JsonDict) -> JsonDict:
     from postgrad.studio.book.inline import format_value
 
     by = {thread: [[row["asked"], NAMES[row["model"]], shortened_reply(row["reply"]), row["says"]]

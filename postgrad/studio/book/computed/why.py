@@ -60,6 +60,7 @@ def verdict_table() -> JsonDict:
         f"It is {a * b}.",
     ]
     rows = []
+    assert task.verify is not None
     for reply in replies:
         verdict = task.verify(prompt, reply)
         rows.append([reply, f"{verdict.score:g}", verdict.reason])
@@ -93,10 +94,9 @@ def episode_values(reply: str) -> JsonDict:
     import torch
 
     from postgrad.maths.credit import gae, group_zscore, place_reward
-    from postgrad.models import find_model
-    from postgrad.models.chat import Chat
+    from postgrad.resolve.models import load
 
-    chat = Chat.load(find_model("tiny-chat"))
+    chat = load("tiny-chat").chat
     tokens = len(chat.encode(reply)) + 1  # with the stop token
     mask = torch.ones(1, tokens, dtype=torch.bool)
     reward = place_reward(torch.ones(1), mask)

@@ -95,7 +95,7 @@ def row_table_values() -> JsonDict:
     """The rows nano and grpo side by side, as the table of methods has them."""
     from postgrad.methods import METHODS, describe_row
 
-    both = [describe_row(METHODS[name]) for name in ("nano", "grpo")]
+    both: list[JsonDict] = [describe_row(METHODS[name]) for name in ("nano", "grpo")]
     words = {"credit": "from rewards to advantages", "surrogate": "what is minimised at a token",
              "weigh": "what a token counts"}
     table = [[said, *(row["functions"][key].rpartition(".")[2] for row in both)]
@@ -105,7 +105,7 @@ def row_table_values() -> JsonDict:
         shown = [getattr(METHODS[name], key) for name in ("nano", "grpo")]
         table.append([said, *(("yes" if x else "no") if isinstance(x, bool) else f"{x:g}" for x in shown)])
     return {"beside": {"caption": "Two rows of the table", "columns": ["", "nano", "grpo"], "rows": table},
-            "grpo_kl": METHODS["grpo"].kl_in_loss}
+            "grpo_kl": both[1]["constants"]["kl_in_loss"]}
 
 
 def smollm_values(tables: JsonDict) -> JsonDict:

@@ -14,7 +14,8 @@ from postgrad.studio.cells.checks.base import Function, assert_close, invariant_
 def advantages_of_group(f: Function, *scores: float) -> Tensor:
     """The advantages of one group, a row of two sampled tokens for each score."""
     mask = torch.tensor([[False, True, True]]).expand(len(scores), 3)
-    return f(credit.place_reward(vector(*scores), mask), mask, len(scores))[:, 1]
+    found: Tensor = f(credit.place_reward(vector(*scores), mask), mask, len(scores))[:, 1]
+    return found
 
 
 @invariant_of("group-zscore")
@@ -69,7 +70,8 @@ def own_reward_stays_out_of_the_baseline(f: Function) -> None:
 def advantages_of_row(f: Function, reward: Tensor, value: Tensor | None = None,
                       **constants: float) -> Tensor:
     mask = torch.ones(1, len(reward), dtype=torch.bool)
-    return f(reward[None], mask, 1, value=None if value is None else value[None], **constants)[0]
+    found: Tensor = f(reward[None], mask, 1, value=None if value is None else value[None], **constants)[0]
+    return found
 
 
 @invariant_of("gae")

@@ -21,8 +21,10 @@ from postgrad.studio.cells.checks.base import (
 def loss_at(f: Function, ratio: float, adv: float) -> tuple[Tensor, Tensor]:
     """Loss and gradient on log pi of one token, clip 0.2."""
     one = torch.ones(1, 1, dtype=torch.bool)
-    call = lambda logp: f(logp, torch.zeros_like(logp), torch.full_like(logp, adv), one,  # noqa: E731
-                          low=0.2, high=0.2)[0]
+    def call(logp: Tensor) -> Tensor:
+        loss: Tensor = f(logp, torch.zeros_like(logp), torch.full_like(logp, adv), one, low=0.2, high=0.2)[0]
+        return loss
+
     logp = vector(math.log(ratio))[None]
     return call(logp)[0], gradient_at(call, logp)[0]
 

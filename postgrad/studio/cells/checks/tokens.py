@@ -13,7 +13,7 @@ TOKENS = torch.tensor([[0, 2, 1]])
 @invariant_of("logp")
 def read_one_place_earlier(f: Function) -> None:
     """The log-probability of token t is read at token t - 1."""
-    assert_close(f(LOGITS, TOKENS)[0], vector(0, 3 - vector(1, 2, 3).logsumexp(0), -math.log(3)))
+    assert_close(f(LOGITS, TOKENS)[0], vector(0, 3 - vector(1, 2, 3).logsumexp(0).item(), -math.log(3)))
 
 
 @invariant_of("logp")

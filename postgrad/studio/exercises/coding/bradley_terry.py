@@ -44,7 +44,7 @@ def right(pairs: list[tuple[int, int]], items: int, rate: float, steps: int) -> 
 
 def winners_rise(answer: Answer, pairs: list[tuple[int, int]], items: int, rate: float, steps: int) -> bool:
     first, second = answer([(0, 1)], 2, rate, steps)
-    return first > 0 > second
+    return bool(first > 0 > second)
 
 
 def wins_are_explained(answer: Answer, pairs: list[tuple[int, int]], items: int, rate: float,

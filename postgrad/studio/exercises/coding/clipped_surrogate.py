@@ -24,8 +24,8 @@ def right(logp: list[float], old_logp: list[float], adv: list[float], eps: float
     import torch
 
     from postgrad.maths.surrogate import clipped_ratio
-    rows = [torch.tensor([x], dtype=torch.float64) for x in (logp, old_logp, adv)]
-    loss, _ = clipped_ratio(*rows, torch.ones_like(rows[0], dtype=torch.bool), low=eps, high=eps)
+    new, old, advantage = (torch.tensor([x], dtype=torch.float64) for x in (logp, old_logp, adv))
+    loss, _ = clipped_ratio(new, old, advantage, torch.ones_like(new, dtype=torch.bool), low=eps, high=eps)
     return loss[0]
 
 

@@ -41,7 +41,7 @@ def is_the_slope(answer: Answer, chosen: float, rejected: float, ref_chosen: flo
 
 def log_two(answer: Answer, chosen: float, rejected: float, ref_chosen: float, ref_rejected: float,
             beta: float) -> bool:
-    return abs(answer(ref_chosen, ref_rejected, ref_chosen, ref_rejected, beta)[0] - log(2)) < 1e-4
+    return bool(abs(answer(ref_chosen, ref_rejected, ref_chosen, ref_rejected, beta)[0] - log(2)) < 1e-4)
 
 
 EXERCISE = Exercise(

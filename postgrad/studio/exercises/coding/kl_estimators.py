@@ -32,7 +32,7 @@ def unbiased(answer: Answer, logp: list[float], ref_logp: list[float]) -> bool:
     rows = [(log(p), log(q)) for p, q in zip(policy, reference, strict=True) for _ in range(int(4 * p))]
     exact = sum(p * log(p / q) for p, q in zip(policy, reference, strict=True))
     first, _, third = answer(*map(list, zip(*rows, strict=True)))
-    return abs(first - exact) < 1e-4 and abs(third - exact) < 1e-4
+    return bool(abs(first - exact) < 1e-4 and abs(third - exact) < 1e-4)
 
 
 def k2_k3_never_negative(answer: Answer, logp: list[float], ref_logp: list[float]) -> bool:

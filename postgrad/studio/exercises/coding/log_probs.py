@@ -11,7 +11,7 @@ from postgrad.studio.json_types import Values
 
 
 def cases(random: Random) -> Iterator[Values]:
-    def draw(length, vocabulary, size=2.0):
+    def draw(length: int, vocabulary: int, size: float = 2.0) -> tuple[list[list[float]], list[int]]:
         return ([[round(random.gauss(0, size), 2) for _ in range(vocabulary)] for _ in range(length)],
                 [random.randrange(vocabulary) for _ in range(length)])
     yield [[0.0, 0.0], [3.0, 0.0], [1.0, 2.0]], [0, 1, 0], [False, True, True]
@@ -38,7 +38,7 @@ def is_a_log(answer: Answer, logits: list[list[float]], tokens: list[int], mask:
 
 
 def nothing_first(answer: Answer, logits: list[list[float]], tokens: list[int], mask: list[int]) -> bool:
-    return answer(logits, tokens, [True] * len(tokens))[0] == 0
+    return bool(answer(logits, tokens, [True] * len(tokens))[0] == 0)
 
 
 def sums_to_one(answer: Answer, logits: list[list[float]], tokens: list[int], mask: list[int]) -> bool:

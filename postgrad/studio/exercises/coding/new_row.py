@@ -55,7 +55,7 @@ def right(rewards: list[float], lengths: list[int], group: int, moved: list[floa
         ratio = exp(moved[i])
         loss.append(-min(ratio * adv[-1], min(max(ratio, 0.8), 1.28) * adv[-1]))
 
-    def spread(numbers):
+    def spread(numbers: list[float]) -> list[list[float]]:
         return [[x if 1 <= t <= n else 0.0 for t in range(width)]
                 for x, n in zip(numbers, lengths, strict=True)]
     return {"name": "median", "advantages": spread(adv), "losses": spread(loss),

@@ -54,7 +54,7 @@ def stays(answer: Answer, reference: list[float], proxy: list[float], gold: list
           betas: list[float]) -> bool:
     ((divergence, paid, _),), _ = answer(reference, proxy, gold, [1e6])
     mean = sum(p * r for p, r in zip(reference, proxy, strict=True))
-    return abs(divergence) < 1e-4 and abs(paid - mean) < 1e-3
+    return bool(abs(divergence) < 1e-4 and abs(paid - mean) < 1e-3)
 
 
 def in_any_order(answer: Answer, reference: list[float], proxy: list[float], gold: list[float],

@@ -70,7 +70,7 @@ def right(theta: list[list[float]], sample: Sampler, reward: Callable[[list[int]
         scores = torch.tensor([reward(a) for a in answers], dtype=torch.float64)[:, None]
         adv = group_centre(scores, torch.ones_like(scores, dtype=torch.bool), group)[:, 0]
         logp = torch.log_softmax(policy, -1)
-        sums = torch.stack([sum(logp[t, word] for t, word in enumerate(a)) for a in answers])
+        sums = torch.stack([logp[range(len(a)), a].sum() for a in answers])
         (slope,) = torch.autograd.grad((adv * sums).sum() / sum(map(len, answers)), policy)
         policy = (policy + rate * slope).detach()
     return policy
