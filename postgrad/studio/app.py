@@ -63,8 +63,8 @@ def create_studio(
     (default: beside the runs). loopback: False when others can reach the port,
     and so what runs code is refused."""
     app = Studio(routes=[*all_routes(), Mount("/static", StaticAssets(directory=STATIC), name="static")],
-                 exception_handlers={HTTPException: on_http_error, ValueError: on_value_error,
-                                     Exception: on_exception})
+                 exception_handlers={HTTPException: http_error_page, ValueError: value_error_page,
+                                     Exception: exception_page})
     app.state.runs, app.state.token, app.state.hosts = Path(runs), token, tuple(hosts)
     app.state.store = Path(store) if store else Path("preferences.db")
     app.state.loopback = loopback
@@ -78,7 +78,7 @@ def error_page(request: Request, status: int, sentence: str) -> Response:
     return full_page(request, "error.html", status=status, code=status, title=title, sentence=sentence)
 
 
-def on_http_error(request: Request, error: Exception) -> Response:
+def http_error_page(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     plain = {404: f"Nothing is at {request.url.path}.",
              405: f"{request.url.path} does not take {request.method}."}
@@ -89,12 +89,12 @@ def on_http_error(request: Request, error: Exception) -> Response:
     return answer
 
 
-def on_value_error(request: Request, error: Exception) -> Response:
+def value_error_page(request: Request, error: Exception) -> Response:
     """A ValueError is a sentence for people."""
     return error_page(request, 400, str(error))
 
 
-def on_exception(request: Request, error: Exception) -> Response:
+def exception_page(request: Request, error: Exception) -> Response:
     return error_page(request, 500,
                       f"The studio failed with {type(error).__name__}; the terminal in which it runs "
                       "has the details. Nothing that was saved is lost.")

@@ -65,7 +65,7 @@ def method_facts(name: str) -> JsonDict:
     }
 
 
-def method_memory(name: str, size: str, rank: int, bits: int, tokens: int, recompute: bool) -> JsonDict:
+def memory_parts(name: str, size: str, rank: int, bits: int, tokens: int, recompute: bool) -> JsonDict:
     """The bytes of a method's parts and of each model's weights; of the cache, those of every reply that is
     written at once, and those that are there anyway."""
     from postgrad.methods import METHODS
@@ -105,7 +105,7 @@ def phase_parts(made: JsonDict, share: dict[str, float]) -> dict[str, list[tuple
 
 
 def method_numbers(name: str, state: State, rank: int, count: JsonDict) -> JsonDict:
-    made = method_memory(name, state.size, rank, state.bits, state.tokens, state.recompute)
+    made = memory_parts(name, state.size, rank, state.bits, state.tokens, state.recompute)
     made = made | {"cache": made["anyway"] + made["each"] * state.samples}
     trained = {role: count["trained"] + (role == "critic") * count["width"]
                for role in made["models"] if role in ("policy", "critic")}

@@ -105,7 +105,7 @@ def trainings_fragment(request: Request, labels: str) -> Response:
                     found=trainings.found.get(labels), busy=bool(labels) and trainings.busy == labels)
 
 
-def start_training(request: Request, fields: ImmutableMultiDict[str, str]) -> Response:
+def start_dpo(request: Request, fields: ImmutableMultiDict[str, str]) -> Response:
     labels = settle(State(labels=fields.get("labels", ""))).labels
     if len(labelled_pairs(labels)) < ENOUGH:
         raise ValueError(f"DPO is trained on {ENOUGH} labels that prefer one answer; these are "
@@ -119,7 +119,7 @@ def training_status(request: Request) -> Response:
 
 
 routes = [
-    Route("/instruments/preference-labeller/dpo", form_handler(start_training), methods=["POST"]),
+    Route("/instruments/preference-labeller/dpo", form_handler(start_dpo), methods=["POST"]),
     Route("/instruments/preference-labeller/dpo", training_status),
 ]
 

@@ -71,8 +71,8 @@ def six_digits(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
-def curve_points(name: str, trace: Trace, most: int = POINTS, between: tuple[float, float]
-                 | None = None) -> JsonDict:
+def trace_curve(name: str, trace: Trace, most: int = POINTS, between: tuple[float, float]
+                | None = None) -> JsonDict:
     """One run's curve: steps, values, and the intervals of examinations."""
     steps, values = trace.column(name)
     if between:
@@ -98,7 +98,7 @@ def chart_curves(traces: dict[str, Trace], names: list[str], later: Sequence[str
     later: metrics whose points the page fetches when somebody opens their drawer.
     """
     drawn = {name: metric_description(name)
-             | {"series": [{"run": run, **curve_points(name, trace)} for run, trace in traces.items()]}
+             | {"series": [{"run": run, **trace_curve(name, trace)} for run, trace in traces.items()]}
              for name in names}
     empty = [{"run": run, "steps": [], "values": [], "late": True} for run in traces]
     return drawn | {name: metric_description(name) | {"series": empty} for name in later}

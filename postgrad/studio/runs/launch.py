@@ -88,7 +88,7 @@ def plan_fragment(request: Request) -> Response:
     return fragment(request, "runs/plan.html", plan=made)
 
 
-async def start_run(request: Request) -> Response:
+async def start_request(request: Request) -> Response:
     require_own_machine(request, RUNS_CODE)
     given, root = await form_fields(request), request.app.state.runs
     return await run_in_threadpool(start_response, request, root, given)
@@ -115,7 +115,7 @@ def redirect_to(address: str) -> Response:
     return Response(status_code=200, headers={"HX-Redirect": address, "Location": address})
 
 
-async def stop_run(request: Request) -> Response:
+async def stop_request(request: Request) -> Response:
     """SIGTERM: the run saves and leaves within a step."""
     name, root = (await form_fields(request)).get("run", ""), request.app.state.runs
     folder = run_folder(root, name)
@@ -127,7 +127,7 @@ async def stop_run(request: Request) -> Response:
                     sentence=f"Process {pid} was asked to save and leave; it does so within a step.")
 
 
-async def resume_run(request: Request) -> Response:
+async def resume_request(request: Request) -> Response:
     require_own_machine(request, RUNS_CODE)
     name, root = (await form_fields(request)).get("run", ""), request.app.state.runs
     await run_in_threadpool(resume_in_process, root, name)
@@ -149,7 +149,7 @@ def resume_in_process(root: Path, name: str) -> None:
     processes.start_process(root, target, ["resume", shell_path(root / target)], anew=False, patience=20.0)
 
 
-async def forget_run(request: Request) -> Response:
+async def forget_request(request: Request) -> Response:
     """Clears away what a process said that left no run."""
     name, root = (await form_fields(request)).get("run", ""), request.app.state.runs
     if (run_folder(root, name) / "run.json").exists():
@@ -161,8 +161,8 @@ async def forget_run(request: Request) -> Response:
 routes = [
     Route("/runs/new", new_run_page, name="new"),
     Route("/runs/-/plan", plan_fragment),
-    Route("/runs/-/start", start_run, methods=["POST"]),
-    Route("/runs/-/stop", stop_run, methods=["POST"]),
-    Route("/runs/-/resume", resume_run, methods=["POST"]),
-    Route("/runs/-/forget", forget_run, methods=["POST"]),
+    Route("/runs/-/start", start_request, methods=["POST"]),
+    Route("/runs/-/stop", stop_request, methods=["POST"]),
+    Route("/runs/-/resume", resume_request, methods=["POST"]),
+    Route("/runs/-/forget", forget_request, methods=["POST"]),
 ]

@@ -137,7 +137,7 @@ def part_curves(request: Request) -> Response:
     if "from" in request.query_params:
         between = (query_number(request, "from", 0), query_number(request, "to", 2**53))
         wanted = request.query_params.get("name", "")
-        return json_response({wanted: curves.curve_points(wanted, trace, between=between)})
+        return json_response({wanted: curves.trace_curve(wanted, trace, between=between)})
     return json_response(curves.chart_curves({name: trace}, sum(curves.chosen_metrics([trace]), [])))
 
 

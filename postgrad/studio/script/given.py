@@ -37,7 +37,7 @@ def call_tables(instrument: Instrument) -> dict[Any, list[Values]]:
     return {
         algorithms.method_facts: [(name,) for name in algorithms.NAMES],
         algorithms.parameter_counts: list(product(sizes, ranks, bits)),
-        algorithms.method_memory: list(product(algorithms.NAMES, sizes, ranks, bits, tokens, (True, False))),
+        algorithms.memory_parts: list(product(algorithms.NAMES, sizes, ranks, bits, tokens, (True, False))),
         grpo.recorded_verdicts: [(size,) for size in grpo.SIZES],
         language_mixing.language_runs: [()],
         ledger.ledger_books: [()],
