@@ -43,7 +43,7 @@ from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import tool_schema
 from postgrad.models.load import EMBEDDED, EMBEDDING
 from postgrad.recipes import pretrain
-from postgrad.recipes.own_rows import RowSettings
+from postgrad.recipes.row_reader import RowSettings
 from postgrad.recipes.running import start_run
 from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Conversation

@@ -26,13 +26,13 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[s
 
 def settings_page() -> str:
     """docs/settings.md: a table a recipe, and one for the constants of rows."""
-    from postgrad.recipes.explained import (
+    from postgrad.recipes.registry import PIPELINES, RECIPES
+    from postgrad.recipes.settings_rows import (
         default_method_name,
         methods_of_recipe,
         preview_config,
         setting_rows,
     )
-    from postgrad.recipes.registry import PIPELINES, RECIPES
     lines = ["# Settings", "", MADE, "",
              "`postgrad train grpo:words optim.lr=1e-4 group_size=4` sets two of them: KEY=VALUE, without "
              "its group where only one group has it. `postgrad train grpo --show` prints those of a run, "
@@ -51,7 +51,7 @@ def settings_page() -> str:
 
 
 def constants_part() -> list[str]:
-    from postgrad.recipes.explained import settings_index
+    from postgrad.recipes.settings_rows import settings_index
     rows = [row for row in settings_index() if row["setting"].startswith("method.")]
 
     def defaults(row: Mapping[str, Any]) -> str:
@@ -125,5 +125,5 @@ def pages() -> dict[str, str]:
 
 
 def index_text() -> str:
-    from postgrad.recipes.explained import as_json, settings_index
+    from postgrad.recipes.settings_rows import as_json, settings_index
     return as_json(settings_index())

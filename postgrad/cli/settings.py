@@ -50,7 +50,7 @@ def stage_settings(pipeline: Pipeline, texts: Sequence[str]) -> dict[str, object
 def print_settings(spec: str, texts: Sequence[str], task: str | None, as_json: bool) -> int:
     """The settings of a run that is not started: a table, or a list of objects."""
     from postgrad.recipes.defaults import try_fill_defaults
-    from postgrad.recipes.explained import preview_config, setting_rows
+    from postgrad.recipes.settings_rows import preview_config, setting_rows
     _, config = preview_config(spec, settings_from_text(spec, texts), task)
     rows, chosen = setting_rows(config), try_fill_defaults(config)[1]
     if as_json:
@@ -69,7 +69,7 @@ def format_setting(row: Mapping[str, Any]) -> str:
 
 
 def known_settings() -> list[dict[str, Any]]:
-    """Every setting of every recipe: recipes.explained.index(), as it was written down."""
+    """Every setting of every recipe: settings_index() of recipes, as it was written down."""
     rows: list[dict[str, Any]] = json.loads(INDEX.read_text(encoding="utf-8"))
     return rows
 
@@ -93,7 +93,7 @@ def setting_for_flag(flags: Sequence[str], argv: Sequence[str]) -> str:
     """What to write for flags that `train` does not have, as settings are KEY=VALUE; "" where none is one."""
     if not flags:
         return ""
-    from postgrad.recipes.other_names import OTHER_NAMES
+    from postgrad.recipes.foreign_settings import OTHER_NAMES
     names = {row["setting"] for row in known_settings()}
     short = {name.rpartition(".")[2] for name in names}
     for flag in (word for word in flags if word.startswith("--")):

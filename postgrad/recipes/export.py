@@ -15,7 +15,7 @@ import torch
 from postgrad.models import load_model, load_scalar, save_model
 from postgrad.models.load import is_scalar_model, model_files
 from postgrad.models.peft import copy_adapter, is_adapter
-from postgrad.recipes.card import model_card
+from postgrad.recipes.model_card import model_card
 from postgrad.resolve.models import open_chat, open_folder
 from postgrad.runs.disk import refuse_if_unwritable
 from postgrad.system.files import atomic_folder

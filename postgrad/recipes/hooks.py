@@ -8,7 +8,7 @@ from functools import partial
 from postgrad.models import is_adapted
 from postgrad.models.checkpoint import checkpoint_bytes, copy_state, send_shards, state_writer
 from postgrad.recipes.base import TrainingSetup
-from postgrad.recipes.logged import sample_rows
+from postgrad.recipes.sample_rows import sample_rows
 from postgrad.records import Scored
 from postgrad.resolve.models import base_name
 from postgrad.runs import SampleLog, Saves

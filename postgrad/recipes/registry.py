@@ -14,7 +14,7 @@ from types import ModuleType
 
 from postgrad import methods
 from postgrad.data.tasks import is_task_name
-from postgrad.recipes.other_names import OTHER_NAMES
+from postgrad.recipes.foreign_settings import OTHER_NAMES
 from postgrad.system.renamed import renamed_setting
 from postgrad.system.settings import Settings, replace_settings, suggest
 

@@ -31,10 +31,10 @@ from postgrad.recipes.base import (
     TrainingSetup,
     check_one_source,
 )
-from postgrad.recipes.counts import data_counts
+from postgrad.recipes.data_counts import data_counts
 from postgrad.recipes.defaults import with_defaults
-from postgrad.recipes.own_rows import RowReader
 from postgrad.recipes.preference import Pairs, data_notes, evaluate_pairs, read_pair_sets
+from postgrad.recipes.row_reader import RowReader
 from postgrad.resolve.models import ModelSource, new_adapter, open_body, open_reward
 from postgrad.system.settings import Settings, setting
 from postgrad.training import objectives

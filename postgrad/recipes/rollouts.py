@@ -29,7 +29,7 @@ from postgrad.recipes.base import (
     policy_evaluator,
     prompts_that_fit,
 )
-from postgrad.recipes.counts import data_counts
+from postgrad.recipes.data_counts import data_counts
 from postgrad.recipes.defaults import with_defaults
 from postgrad.recipes.difficulty import Difficulty
 from postgrad.recipes.samplers import RemoteSettings, open_sampler

@@ -19,9 +19,9 @@ from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.hooks import evaluate_policy, evaluate_sharded, follower_hooks, writer_hooks
 from postgrad.recipes.inputs import check_inputs, input_hashes
 from postgrad.recipes.metric_alerts import MetricAlerts, metric_limits
+from postgrad.recipes.oom_advice import memory_advice
 from postgrad.recipes.registry import RECIPES, config_class, recipe_module
 from postgrad.recipes.rollouts import RolloutConfig
-from postgrad.recipes.short_of_memory import memory_advice
 from postgrad.resolve.models import ModelSource, fingerprint, open_folder
 from postgrad.runs import Follower, Run, RunGone, SampleLog, Saves, check_name
 from postgrad.runs.disk import refuse_if_taken, refuse_if_unwritable

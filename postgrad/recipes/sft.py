@@ -32,9 +32,9 @@ from postgrad.recipes.base import (
     check_task,
     policy_evaluator,
 )
-from postgrad.recipes.counts import data_counts
+from postgrad.recipes.data_counts import data_counts
 from postgrad.recipes.defaults import with_defaults
-from postgrad.recipes.own_rows import RowReader, RowSettings, evaluate_objective
+from postgrad.recipes.row_reader import RowReader, RowSettings, evaluate_objective
 from postgrad.records import Batch, Conversation
 from postgrad.resolve.models import ModelSource, open_policy
 from postgrad.resolve.sources import DataSource, source_shares, sources_of

@@ -9,15 +9,15 @@ import pytest
 from postgrad import methods
 from postgrad.cli import main, reference
 from postgrad.cli.settings import INDEX, config_from_text
-from postgrad.recipes.explained import (
+from postgrad.recipes.pipelines.demo import DemoConfig
+from postgrad.recipes.registry import CONFIGS, PIPELINES, RECIPES, config_class
+from postgrad.recipes.settings_rows import (
     TO_BE_NAMED,
     default_method_name,
     preview_config,
     setting_rows,
     settings_index,
 )
-from postgrad.recipes.pipelines.demo import DemoConfig
-from postgrad.recipes.registry import CONFIGS, PIPELINES, RECIPES, config_class
 from postgrad.system.settings import Settings, describe_settings, flat_settings, is_group
 from postgrad.system.user_code import load_file
 

@@ -11,7 +11,7 @@ from postgrad.cli import main
 from postgrad.data.preferences import read_pairs, read_singles
 from postgrad.data.rows import read_conversations
 from postgrad.data.tasks import load_task
-from postgrad.recipes.own_rows import RowReader, RowSettings
+from postgrad.recipes.row_reader import RowReader, RowSettings
 from postgrad.records import Conversation, Pair, Prompt
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling

@@ -5,8 +5,8 @@ from settings_text import override
 
 from postgrad import methods
 from postgrad.cli.settings import config_from_text
-from postgrad.recipes.explained import default_method_name, preview_config
 from postgrad.recipes.registry import PIPELINES, RECIPES
+from postgrad.recipes.settings_rows import default_method_name, preview_config
 from postgrad.system.settings import describe_settings, flat_settings
 
 FREE = {"seed", "evaluation.seed"}  # any whole number

@@ -9,7 +9,7 @@ from paths import ROOT
 
 import postgrad as pg
 from postgrad.models import load_model, load_scalar
-from postgrad.recipes.other_names import OTHER_NAMES
+from postgrad.recipes.foreign_settings import OTHER_NAMES
 
 HOME = ROOT
 SCRIPTS, PAGE = HOME / "examples" / "trl", HOME / "docs" / "coming-from-trl.md"

@@ -29,7 +29,6 @@ from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.difficulty import Difficulty
-from postgrad.recipes.own_rows import RowSettings
 from postgrad.recipes.pick import write_jsonl
 from postgrad.recipes.pipelines.stages import (
     CONVERSATIONS,
@@ -44,6 +43,7 @@ from postgrad.recipes.pipelines.stages import (
     run_minutes,
 )
 from postgrad.recipes.rollouts import KL, RolloutConfig
+from postgrad.recipes.row_reader import RowSettings
 from postgrad.recipes.sft import SFTConfig
 from postgrad.resolve.tasks import open_task
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, Settings, setting

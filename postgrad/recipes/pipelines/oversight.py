@@ -33,10 +33,10 @@ from postgrad.maths.noise import seed_of
 from postgrad.models import Decoder, load_scalar, save_model
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.defaults import reply_tokens_for
-from postgrad.recipes.own_rows import RowSettings
 from postgrad.recipes.pipelines import judging
 from postgrad.recipes.pipelines.stages import CONVERSATIONS, Data, Done, Measurement, Pipeline, Stage, keep
 from postgrad.recipes.process import ProcessConfig, Replies
+from postgrad.recipes.row_reader import RowSettings
 from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Prompt
 from postgrad.resolve.models import open_folder, open_model

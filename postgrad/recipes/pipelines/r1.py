@@ -22,7 +22,6 @@ from postgrad.data.tasks.base import conversation, think
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED
-from postgrad.recipes.own_rows import RowSettings
 from postgrad.recipes.pipelines import parts
 from postgrad.recipes.pipelines.r1_zero import MODEL, TASK, reasoning
 from postgrad.recipes.pipelines.stages import (
@@ -38,6 +37,7 @@ from postgrad.recipes.pipelines.stages import (
 )
 from postgrad.recipes.preference import Pairs
 from postgrad.recipes.reward import RewardConfig
+from postgrad.recipes.row_reader import RowSettings
 from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Prompt
 from postgrad.resolve.tasks import open_task

@@ -12,7 +12,7 @@ from postgrad.data.tasks import load_task
 from postgrad.maths import surrogate
 from postgrad.methods import METHODS, describe_row, method
 from postgrad.recipes.base import Evaluation
-from postgrad.recipes.counts import data_counts
+from postgrad.recipes.data_counts import data_counts
 from postgrad.recipes.launch import start_training
 from postgrad.resolve.models import open_model
 from postgrad.runs import Run

@@ -17,7 +17,7 @@ from postgrad.data.tasks import load_task
 from postgrad.evaluation.progress import track_replies
 from postgrad.methods import METHODS
 from postgrad.models import Models
-from postgrad.recipes.own_rows import RowSettings, evaluate_objective
+from postgrad.recipes.row_reader import RowSettings, evaluate_objective
 from postgrad.runs import Run
 from postgrad.runs.display import progress
 from postgrad.sampling import LocalSampler, Sampling

@@ -10,7 +10,7 @@ from postgrad.cli.settings import config_from_text
 from postgrad.models.hf_model import HFSizes
 from postgrad.recipes.defaults import memory_needs
 from postgrad.recipes.launch import start_training
-from postgrad.recipes.short_of_memory import advice
+from postgrad.recipes.oom_advice import advice
 from postgrad.records import Prompt
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
@@ -31,7 +31,7 @@ def runs_out(*args, **options):
     ("postgrad.training.batches.rollouts.credit_columns", "scoring")])
 def test_a_run_says_where_and_what_to_lower(tmp_path, monkeypatch, place, said):
     monkeypatch.setattr(place, runs_out)
-    monkeypatch.setattr("postgrad.recipes.short_of_memory.available", lambda device: 10 * GB)
+    monkeypatch.setattr("postgrad.recipes.oom_advice.available", lambda device: 10 * GB)
     recipe, config = config_from_text("grpo", QUICK)
     with pytest.raises(ValueError, match=f"ran out of memory in {said}.* set (optim|rollouts)[.]") as told:
         start_training(recipe, config, tmp_path / "run")
