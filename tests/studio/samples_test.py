@@ -112,7 +112,7 @@ def test_what_ranks_gathered_meets_what_the_device_has(monkeypatch):
     batch = SimpleNamespace(mask=torch.ones(1, 3, device=device),
                             scored=[Scored(rollout=rollout, verdict=Verdict(score=1.0))])
     monkeypatch.setattr(samples_of, "logp_after", lambda *_: [torch.zeros(3, device=device)])
-    monkeypatch.setattr(samples_of, "fetched", here.append)
+    monkeypatch.setattr(samples_of, "fetch_async", here.append)
     columns = {"logp": torch.zeros(1, 3), "adv": torch.ones(1, 3)}
     samples_of.sample_rows(SimpleNamespace(batch=batch, stats=Stats(columns=columns)), None)
     assert [(x.device, x.shape) for x in here] == [(device, (8,))]  # logp, adv, mask, moved
