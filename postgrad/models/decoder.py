@@ -256,6 +256,8 @@ class Decoder(nn.Module):
     `logp` is in float32 at least, whatever the weights are in.
     """
 
+    active_adapter: Any  # an Adapter or None, on a body that adapters share (lora.py)
+
     def __init__(self, config: Config):
         super().__init__()
         self.config = config

@@ -1,17 +1,18 @@
-"""The families of decoders and their config.json: what each adds to plain Llama, read,
-refused and written back.
+"""The families of decoders and their config.json: what each adds to Llama, reading, refusing and writing it.
 
 Llama 2 and 3 (SmolLM2 is one), Mistral, Qwen2 and 2.5, Qwen3 (dense), OLMo 2. A family is a row of FAMILIES;
-layer.py makes a layer's description of it, and everything else follows from that. A setting that would change
-the result and is not built in is refused, never ignored. Left out on purpose: yarn and longrope, biases in
+layer.py derives a layer's description from it, and everything else follows from that. A key that would change
+the result and is not supported is refused, never ignored. Left out on purpose: yarn and longrope, biases in
 the MLP, experts, quantised weights.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from postgrad.system.files import error_text, load_json
 from postgrad.system.plugins import load_plugins
@@ -35,8 +36,8 @@ class Family:
     """
 
     classes: str
-    config_defaults: dict
-    norms: dict = field(default_factory=lambda: BEFORE)
+    config_defaults: Mapping[str, Any]
+    norms: Mapping[str, str] = field(default_factory=lambda: BEFORE)
     norm: str = "rms"
     norm_weight: bool = True
     norm_bias: bool = False
@@ -45,10 +46,10 @@ class Family:
     activation: str = "silu"  # hidden_act
     bias_on_qkv: bool = False
     bias_by_config: bool = False  # attention_bias, on all four projections
-    fixed: dict = field(default_factory=dict)
+    fixed: Mapping[str, Any] = field(default_factory=dict)
     gguf: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for value, choices in ((self.norm, ("rms", "layer")), (self.qk_norm, ("", "head", "projection")),
                                (self.activation, ACTIVATIONS), (self.gguf, ("", "halves", "neighbours"))):
             if value not in choices:
@@ -94,7 +95,7 @@ SCALINGS = {"linear": ("factor",), "dynamic": ("factor",),
             "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")}
 KINDS = {"sliding_attention", "full_attention"}
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
-# the most of each size: far beyond any model that there is, and little enough to be laid out at once
+# upper limits of sizes: far beyond any model, and small enough to allocate
 MOST = {"vocab_size": 10**8, "hidden_size": 10**6, "intermediate_size": 10**7, "num_hidden_layers": 2000,
         "num_attention_heads": 10**5, "num_key_value_heads": 10**5, "head_dim": 10**5,
         "max_position_embeddings": 10**9}
@@ -103,7 +104,7 @@ REPEATED = ("layers", "n_layer", "experts", "blocks", "depth")  # in the keys of
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """The family of a decoder, and what its config.json adds to the sizes."""
+    """The family of a decoder, and the options in its config.json beside the sizes."""
 
     model_type: str = "llama"
     qkv_bias: bool = False
@@ -118,8 +119,8 @@ class Architecture:
     def family(self) -> Family:
         return FAMILIES[self.model_type]
 
-    def written(self, layers: int) -> dict:
-        """The keys of config.json that say this."""
+    def to_hf(self, layers: int) -> dict[str, Any]:
+        """The keys of config.json for it."""
         family, plain = self.family, "full_attention"
         out = {"model_type": self.model_type, "hidden_act": family.activation, **family.fixed,
                **dict(self.tokens)}
@@ -138,8 +139,7 @@ class Architecture:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The sizes of a decoder, by the names of Hugging Face's config.json,
-    and the parts that its family adds."""
+    """The sizes of a decoder, by the names of Hugging Face's config.json, and its architecture."""
 
     vocab_size: int
     hidden_size: int
@@ -154,7 +154,7 @@ class Config:
     tie_word_embeddings: bool = False
     architecture: Architecture = Architecture()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in MOST:
             check_size(name, getattr(self, name))
         for name in ("rms_norm_eps", "rope_theta"):
@@ -171,19 +171,18 @@ class Config:
 
     @classmethod
     def read(cls, path: Path) -> Config:
-        """From a config.json. A setting that would change the result and is not built in is refused,
-        not ignored."""
+        """From a config.json. A key that would change the result and is not supported is refused."""
         raw = read_config_json(path)
         if (family := find_family(kind := raw.get("model_type"))) is None:
             raise ValueError(f"{path}: model_type is {kind!r:.60}; the decoder reads {', '.join(FAMILIES)}, "
                              "and only for those are there figures of memory.")
         try:
-            return cls._of(family.config_defaults | raw)
+            return cls._of({**family.config_defaults, **raw})
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
     @classmethod
-    def _of(cls, raw: dict) -> Config:
+    def _of(cls, raw: dict[str, Any]) -> Config:
         family, rope = FAMILIES[raw["model_type"]], raw.get("rope_parameters")
         known = raw | (rope if isinstance(rope, dict) else {})
         for key, plain in {"mlp_bias": False, "hidden_act": family.activation, "quantization_config": None,
@@ -212,21 +211,21 @@ class Config:
                  "head_dim": raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]}
         return cls(**{f.name: sizes[f.name] for f in fields(cls) if f.name in sizes})
 
-    def written(self) -> dict:
+    def to_hf(self) -> dict[str, Any]:
         """As config.json of the same model_type, readable by `transformers`."""
         names = {"rms_norm_eps": self.architecture.family.eps_key}
         sizes = {names.get(name, name): value for name, value in asdict(self).items()
                  if name != "architecture"}
         return {"architectures": [self.hf_class("CausalLM")],
-                **self.architecture.written(self.num_hidden_layers), **sizes}
+                **self.architecture.to_hf(self.num_hidden_layers), **sizes}
 
     def hf_class(self, purpose: str) -> str:
         """The class of `transformers` that reads the folder: "MistralForCausalLM"."""
         return f"{self.architecture.family.classes}For{purpose}"
 
 
-def read_config_json(path: Path) -> dict:
-    """A config.json as it stands."""
+def read_config_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a config.json, unchecked."""
     try:
         raw = load_json(path)
     except (OSError, ValueError) as error:
@@ -243,7 +242,7 @@ def check_size(name: str, value: object) -> None:
 
 
 def largest_allowed(key: str) -> int:
-    """The most that any key of a config.json may say: fewer where something is built as often."""
+    """The limit of an integer in a config.json: lower for keys that count what is built."""
     return MOST["num_hidden_layers"] if any(word in key for word in REPEATED) else max(MOST.values())
 
 
@@ -257,11 +256,8 @@ def check_positions(positions: int, most: int) -> None:
                          "or max_new_tokens.")
 
 
-def _rotary(raw: dict) -> tuple[float, tuple]:
-    """theta and the scaling.
-
-    'dynamic' changes nothing up to max_position_embeddings, and no longer text is let in.
-    """
+def _rotary(raw: dict[str, Any]) -> tuple[float, tuple[tuple[str, object], ...]]:
+    """theta and the scaling. 'dynamic' changes nothing up to max_position_embeddings, the longest text."""
     both = [raw.get(key) or {} for key in ("rope_scaling", "rope_parameters")]
     if not all(isinstance(said, dict) for said in both):
         raise ValueError(f"rope_scaling is {raw.get('rope_scaling')!r:.60}; it must be an object, or null.")
@@ -285,11 +281,8 @@ def _rotary(raw: dict) -> tuple[float, tuple]:
     return theta, (("rope_type", kind), *((key, rope[key]) for key in SCALINGS[kind]))
 
 
-def _window(raw: dict) -> tuple[int | None, tuple[int, ...]]:
-    """The sliding window and its layers.
-
-    Mistral: every layer; Qwen: layer_types, or those from max_window_layers on.
-    """
+def _window(raw: dict[str, Any]) -> tuple[int | None, tuple[int, ...]]:
+    """The sliding window and its layers. Mistral: all; Qwen: layer_types, or from max_window_layers on."""
     config_defaults, layers = FAMILIES[raw["model_type"]].config_defaults, range(raw["num_hidden_layers"])
     by_layer = "max_window_layers" in config_defaults
     window = (raw["sliding_window"] if "sliding_window" in config_defaults

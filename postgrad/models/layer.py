@@ -123,8 +123,9 @@ class LayerSpec:
         {"qkv": ("self_attn.q_proj.weight", ...), "qkv_bias": ..., "o": ("self_attn.o_proj.weight",), ...}."""
         out = {}
         for half in self.halves:
-            groups = {half.fused: half.inputs, half.output.short: (half.output,)}
-            groups |= {norm.short: (norm,) for norm in half.norms}
+            groups: dict[str, tuple[MatrixSpec | NormSpec, ...]] = {
+                half.fused: half.inputs, half.output.short: (half.output,),
+                **{norm.short: (norm,) for norm in half.norms}}
             for short, group in groups.items():
                 parts = {tuple(weight.shapes()) for weight in group}
                 assert len(parts) == 1, f"{short}: all fused matrices have a bias, or none"

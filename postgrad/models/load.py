@@ -1,13 +1,11 @@
-"""Model folders in Hugging Face's layout: reading and writing.
-
-safetensors only; nothing in a folder is ever executed.
-"""
+"""Model folders in Hugging Face's layout: reading and writing. safetensors only; no code of a folder runs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,16 +40,13 @@ FILES = ("config.json", ADAPTER_CONFIG, "*.safetensors", INDEX, "tokenizer.json"
          "special_tokens_map.json", "chat_template.jinja", "generation_config.json")
 SCORE = "score.weight"  # the head of a reward model, by Hugging Face's name
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
-Divide = Callable[[Decoder], None]
+ShardDecoder = Callable[[Decoder], None]
 DERIVED = "rotary_emb.inv_freq"  # older folders store it; it follows from config.json
 
 
 def find_model(name: str | Path, files: Sequence[str] = FILES) -> Path:
-    """The folder of a model: an embedded model's name, a path, or a hub id;
-    an adapter in peft's layout is a model too.
-
-    files: those that are fetched of a hub id.
-    """
+    """The folder of a model: an embedded model's name, a path, or a hub id; an adapter in peft's layout is a
+    model too. files: what is fetched of a hub id."""
     folder = EMBEDDED.get(str(name), Path(name))
     choices = f"{', '.join(EMBEDDED)}, a run, or a folder with config.json and "
     if folder.suffix == ".gguf":
@@ -66,16 +61,14 @@ def find_model(name: str | Path, files: Sequence[str] = FILES) -> Path:
 
 
 def on_hub(name: str | Path) -> bool:
-    """Whether a name can only mean the hub: nothing on this machine has it,
-    and it does not lie in a folder of runs."""
-    here = Path(name)
-    return (isinstance(name, str) and hub.is_id(name) and not here.exists()
-            and not any(here.parent.glob("*/run.json")))
+    """Whether a name can only be a hub id: no such path exists, and it is not in a folder of runs."""
+    path = Path(name)
+    return (isinstance(name, str) and hub.is_id(name) and not path.exists()
+            and not any(path.parent.glob("*/run.json")))
 
 
 def model_chain(folder: Path, files: Sequence[str] = FILES) -> Iterator[Path]:
-    """A model's folders from the top down: its own and, of an adapter, that of the model under it,
-    which may be one too."""
+    """A model's folder and, for an adapter, that of its base model, which may be an adapter too."""
     seen = {folder.resolve()}
     yield folder
     while is_adapter(folder):
@@ -88,7 +81,7 @@ def model_chain(folder: Path, files: Sequence[str] = FILES) -> Iterator[Path]:
 
 
 def folder_with_file(folder: Path, file: str, files: Sequence[str] = FILES) -> Path:
-    """The first of a model's folders that has a file; the last where none has. files: see `find_model`."""
+    """The first folder of `model_chain` with such a file; the last where none has it."""
     for place in model_chain(folder, files):
         if (place / file).is_file():
             break
@@ -96,7 +89,7 @@ def folder_with_file(folder: Path, file: str, files: Sequence[str] = FILES) -> P
 
 
 def model_files(folder: Path) -> list[Path]:
-    """The files that decide what a model says; of an adapter, also those of the model under it."""
+    """The files of a model's weights; for an adapter, those of its base model too."""
     return [path for place in model_chain(folder)
             for path in ((place / ADAPTER, place / ADAPTER_CONFIG) if is_adapter(place)
                          else weight_files(place))]
@@ -108,10 +101,9 @@ def is_scalar_model(folder: Path) -> bool:
 
 
 def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = torch.float32,
-               divide: Divide | None = None) -> Decoder:
-    """load_model("tiny"): the decoder with its weights, in float32 unless told otherwise; None:
-    as they are stored. divide: what divides it among ranks (`sharded.divide`), so that each reads its part
-    alone; adapters and architectures that run through transformers are read whole."""
+               divide: ShardDecoder | None = None) -> Decoder | HFModel:
+    """load_model("tiny"): the decoder with its weights. dtype None: as stored. divide: shards it over the
+    ranks (`shard_decoder`), so that each reads its part; adapters and HFModels are read in full."""
     body, head, _ = _opened(find_model(name), device, dtype, divide)
     if head is not None:
         raise ValueError(f"{name} is a reward model, which scores text and writes none: name a "
@@ -120,9 +112,9 @@ def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | No
 
 
 def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = torch.float32,
-                heads: int = 1, divide: Divide | None = None) -> ScalarModel:
-    """A reward, outcome or process model with its heads (config.json says which); from a language model, a
-    new reward model with as many heads as asked for. divide: as in `load_model`."""
+                heads: int = 1, divide: ShardDecoder | None = None) -> ScalarModel:
+    """A reward, outcome or process model with its heads; from a language model, a new reward model with so
+    many heads. divide: as in `load_model`."""
     body, head, path = _opened(find_model(name), device, dtype, divide)
     model = ScalarModel(body, heads if head is None else head.shape[0])
     if head is not None:
@@ -137,13 +129,13 @@ def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | N
 
 
 def _opened(folder: Path, device: str, dtype: torch.dtype | None,
-            divide: Divide | None) -> tuple[Decoder, Tensor | None, Path | None]:
-    """A model's body, and the head of a reward model with the file it lies in."""
+            divide: ShardDecoder | None) -> tuple[Decoder | HFModel, Tensor | None, Path]:
+    """A model's body, and the head of a reward model with its file."""
     *adapters, whole = model_chain(folder)
     listed = list_weights(whole)
     head = listed.pop(SCORE, None)
     body = _filled(whole, listed, device, dtype, None if adapters else divide)
-    found, path = (None, None) if head is None else (read_weights({SCORE: head})[SCORE], head.path)
+    found, path = (None, whole) if head is None else (read_weights({SCORE: head})[SCORE], head.path)
     for place in reversed(adapters):
         if found is not None:
             raise ValueError(f"{path.parent} is a reward model, which scores text and writes none: name a "
@@ -153,8 +145,8 @@ def _opened(folder: Path, device: str, dtype: torch.dtype | None,
 
 
 def _filled(folder: Path, listed: dict[str, StoredTensor], device: str, dtype: torch.dtype | None,
-            divide: Divide | None) -> Decoder:
-    """The decoder that config.json describes, with the weights of these files; what does not fit is named."""
+            divide: ShardDecoder | None) -> Decoder | HFModel:
+    """The network that config.json describes, with the weights of these files; a misfit is named."""
     raw = read_config_json(folder / "config.json")
     if find_family(raw.get("model_type")) is None:
         return load_hf_model(folder, raw, device, dtype, beside=(SCORE,))
@@ -184,16 +176,15 @@ def _filled(folder: Path, listed: dict[str, StoredTensor], device: str, dtype: t
 
 
 def _same_head(listed: dict[str, StoredTensor]) -> None:
-    """Some folders store a tied head a second time; a copy that differs is a contradiction."""
+    """Refuses a tied head that is stored again with other values."""
     pair = read_weights({k: listed[k] for k in (HEAD, EMBEDDING) if k in listed})
     if EMBEDDING in pair and not torch.equal(pair[HEAD], pair[EMBEDDING]):
         raise ValueError(f"{listed[HEAD].path}: {HEAD} differs from {EMBEDDING}, but config.json ties them: "
                          "set tie_word_embeddings to false.")
 
 
-def model_weights(model: Decoder | Adapted | ScalarModel) -> Mapping[str, Tensor]:
-    """What a model's folder holds of it, by name: an adapter merged into its body, the head of a reward
-    model."""
+def model_weights(model: Decoder | HFModel | Adapted | ScalarModel) -> Mapping[str, Tensor]:
+    """The tensors of a model's folder: an adapter merged into its body, with the head of a reward model."""
     if not isinstance(model, ScalarModel):
         return model.merged()
     body, head = model.body.merged(), {SCORE: model.score_head.weight.detach()}
@@ -203,23 +194,25 @@ def model_weights(model: Decoder | Adapted | ScalarModel) -> Mapping[str, Tensor
     return body
 
 
-def save_model(model: Decoder | Adapted | ScalarModel, folder: Path, dtype: torch.dtype | None = None,
-               largest: int = LARGEST, weights: Mapping[str, Tensor] | None = None) -> None:
-    """config.json and model.safetensors (several, above `largest` bytes); `transformers` reads the result, a
-    reward model as a sequence classifier. An adapter is written merged into its body, so that the folder is a
-    model like any other.
+def save_model(model: Decoder | HFModel | Adapted | ScalarModel, folder: Path,
+               dtype: torch.dtype | None = None, largest: int = LARGEST,
+               weights: Mapping[str, Tensor] | None = None) -> None:
+    """Writes config.json and model.safetensors (several, above `largest` bytes) for `transformers`, a reward
+    model as a sequence classifier. An adapter is merged into its body.
 
-    weights: those of another moment (`weights_of`), in place of the present ones.
+    weights: an earlier snapshot (`model_weights`) to write instead.
     """
-    scalar = isinstance(model, ScalarModel)
-    body = model.body if scalar else model
-    tensors, network = weights or model_weights(model), body.body if isinstance(body, Adapted) else body
-    named = network if isinstance(network, HFModel) else body.config
-    facts = {"architectures": [named.hf_class("SequenceClassification")], "num_labels": model.heads,
-             "postgrad": {"head": model.head}} if scalar else {}
+    body = model.body if isinstance(model, ScalarModel) else model
+    tensors = weights or model_weights(model)
+    network: Decoder | HFModel = body.body if isinstance(body, Adapted) else body
+    named = network if isinstance(network, HFModel) else network.config
+    facts: dict[str, Any] = {}
+    if isinstance(model, ScalarModel):
+        facts = {"architectures": [named.hf_class("SequenceClassification")], "num_labels": model.heads,
+                 "postgrad": {"head": model.head}}
     if isinstance(network, HFModel):
         return network.save(tensors, folder, dtype, largest, facts)
     write_weights(tensors, folder, dtype, largest)
-    written = (body.config.written()
+    written = (network.config.to_hf()
                | {"torch_dtype": str(dtype or next(iter(tensors.values())).dtype).removeprefix("torch.")})
     (folder / "config.json").write_text(json.dumps(written | facts, indent=1))

@@ -1,14 +1,14 @@
 """Low-rank adapters: W x + (alpha / rank) B A x with W frozen (Hu et al. 2021, arXiv:2106.09685).
 
-One body can have several adapters, one active at a time or none: policy, critic and reward model are three of
-them, and the reference is the body alone. So four models cost one set of weights and a few thin matrices
-each. Our own and not peft's, because of that, because the sampler wants the merged weights after every step,
-and because it is fewer lines than the dependency would need; peft.py reads and writes peft's files.
+Several adapters share one body, at most one of them active: policy, critic and reward model are adapters, and
+the reference is the body alone. So four models cost one set of weights and a few thin matrices each. Not
+peft's classes, because of that, and because the sampler needs the merged weights after every step; peft.py
+reads and writes peft's files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from postgrad.maths.packing import Packed
 from postgrad.models.choices import Choices
 from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Engine, Merged
+from postgrad.models.families import Config
+from postgrad.models.hf_engine import HFEngine
+from postgrad.models.hf_model import HFModel, HFSizes
 from postgrad.models.nf4 import linear_layers
 from postgrad.models.recompute import adapter_active
 from postgrad.system.settings import Settings, setting
@@ -26,7 +30,7 @@ from postgrad.system.settings import Settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class Adapters(Settings):
-    """Low-rank adapters: thin matrices are trained, and the model under them stands still."""
+    """Low-rank adapters: thin matrices are trained, and the model under them is frozen."""
 
     lora: int | None = setting(None, "the rank of low-rank adapters; 0 trains all weights; none: by the "
                                "model's size", "16 or 32 where all weights do not fit the GPU (`postgrad "
@@ -41,7 +45,7 @@ class Adapters(Settings):
                         "4 where the frozen model itself does not fit the GPU; slower, and slightly less "
                         "exact")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.lora is not None and self.lora < 0:
             raise ValueError(f"optim.adapter.lora is {self.lora}: it is the rank of the adapters, 1 or more, "
@@ -66,10 +70,8 @@ class Adapters(Settings):
 
 
 class Adapter(nn.Module):
-    """A and B for each linear layer of a body whose name is in targets.
-
-    B starts at zero, so at first nothing is changed.
-    """
+    """A and B for each linear layer of a body whose name is in targets. B starts at zero, so that at first
+    nothing changes."""
 
     def __init__(self, body: nn.Module, *, rank: int, generator: torch.Generator, alpha: float | None = None,
                  targets: Iterable[str] = ("all",)):
@@ -100,7 +102,7 @@ class Adapter(nn.Module):
         return self.alpha / self.rank
 
     def update(self, path: str) -> Tensor | None:
-        """(alpha / rank) B A: what merging adds to the layer's weight; None of a layer that has none."""
+        """(alpha / rank) B A, the change of a layer's weight; None for a layer without an adapter."""
         key = parameter_key(path)
         return self.scale * (self.B[key] @ self.A[key]) if key in self.A else None
 
@@ -110,21 +112,18 @@ class Adapter(nn.Module):
 
 
 def parameter_key(path: str) -> str:
-    """A layer's path as the name of a parameter, which may hold no dot."""
+    """A layer's path as a parameter name, without dots."""
     return path.replace(".", "/")
 
 
 class Adapted(nn.Module):
-    """A decoder seen through an adapter, or through none.
+    """A body with one adapter active, or none. Its state is the adapter's alone: the body is shared."""
 
-    Its state is the adapter's alone: the body is everybody's.
-    """
-
-    def __init__(self, body: Decoder, adapter: Adapter | None):
+    def __init__(self, body: Decoder | HFModel, adapter: Adapter | None):
         super().__init__()
         # in a tuple: not a part of this module
         self.adapter, self._shared = adapter, (body.requires_grad_(False),)
-        self.copy: Any = None  # as a decoder has it
+        self.copy: Any = None  # as in Decoder
         if not hasattr(body, "active_adapter"):
             body.active_adapter = None
             for path, layer in body.named_modules():
@@ -132,11 +131,11 @@ class Adapted(nn.Module):
                     layer.register_forward_hook(_added(body, parameter_key(path)))
 
     @property
-    def body(self) -> Decoder:
+    def body(self) -> Decoder | HFModel:
         return self._shared[0]
 
     @property
-    def config(self):
+    def config(self) -> Config | HFSizes:
         return self.body.config
 
     @property
@@ -144,52 +143,63 @@ class Adapted(nn.Module):
         return self.body.head
 
     def angles(self, positions: int) -> tuple[Tensor, Tensor]:
+        assert isinstance(self.body, Decoder)
         return self.body.angles(positions)
 
-    def engine(self, **sizes) -> Engine:
-        return self.copy.engine(**sizes) if self.copy else self.body.engine_for(self, **sizes)
+    def engine(self, **sizes: Any) -> Engine | HFEngine:
+        made: Engine | HFEngine = (self.copy.engine(**sizes) if self.copy
+                                   else self.body.engine_for(self, **sizes))
+        return made
 
     @contextmanager
-    def active(self):
-        """For as long as the block lasts this adapter is the body's active one."""
+    def active(self) -> Iterator[Any]:
+        """Within the block this adapter is the body's active one."""
         with adapter_active(self.body, self.adapter):
             yield self.body
 
-    def states(self, *args, **options) -> Tensor:
+    def states(self, tokens: Tensor, packed: Packed, *keep: Any) -> Tensor:
         with self.active() as body:
-            return body.states(*args, **options)
+            states: Tensor = body.states(tokens, packed, *keep)
+            return states
 
-    def hidden(self, *args, **options) -> Tensor:
+    def hidden(self, tokens: Tensor, packed: Packed | None = None) -> Tensor:
         with self.active() as body:
-            return body.hidden(*args, **options)
+            states: Tensor = body.hidden(tokens, packed)
+            return states
 
     def logits(self, tokens: Tensor) -> Tensor:
         with self.active() as body:
-            return body.logits(tokens)
+            logits: Tensor = body.logits(tokens)
+            return logits
 
-    def logp(self, *args, **options) -> tuple[Tensor, Tensor]:
+    def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0,
+             packed: Packed | None = None) -> tuple[Tensor, Tensor]:
         with self.active() as body:
-            return body.logp(*args, **options)
+            logp, entropy = body.logp(tokens, mask, temperature, packed)
+            return logp, entropy
 
-    def choices(self, *args, **options) -> Choices:
+    def choices(self, tokens: Tensor, mask: Tensor, packed: Packed | None = None) -> Choices:
         with self.active() as body:
-            return body.choices(*args, **options)
+            choices: Choices = body.choices(tokens, mask, packed)
+            return choices
 
     def merged(self) -> Merged:
-        """The weights of a plain decoder that says the same."""
+        """The weights of a decoder without an adapter that computes the same."""
         return Merged(self.body, self.adapter)
 
 
-def _added(body: Decoder, name: str):
-    def hook(layer, inputs, output):
+def _added(body: Decoder | HFModel, name: str) -> Callable[..., Tensor]:
+    def hook(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         adapter = body.active_adapter
         if adapter is None or name not in adapter.A:
             return output
         x = inputs[0]
-        return output + (x @ adapter.A[name].T.to(x.dtype) @ adapter.B[name].T.to(x.dtype)) * adapter.scale
+        change: Tensor = x @ adapter.A[name].T.to(x.dtype) @ adapter.B[name].T.to(x.dtype)
+        scale: float = adapter.scale
+        return output + change * scale
     return hook
 
 
-def is_adapted(model) -> bool:
+def is_adapted(model: object) -> bool:
     """Whether a model, or the body of a scalar model, is an adapter on a body that it shares."""
     return isinstance(model, Adapted) or isinstance(getattr(model, "body", None), Adapted)

@@ -64,8 +64,7 @@ class Linear4(nn.Linear):
 
     @property
     def nbytes(self) -> int:
-        """Codes, and the constants of the blocks; the tables of the two number formats are
-        shared by all layers."""
+        """Codes and the constants of the blocks; the tables of number formats are shared by all layers."""
         c = self.constants
         return sum(x.nbytes for x in (self.codes, c.absmax, c.state2.absmax, c.offset))
 
@@ -74,7 +73,7 @@ class Linear4(nn.Linear):
 
 
 class Linear4Function(torch.autograd.Function):
-    """W x + b with W unpacked twice, so that no whole W waits for the backward pass."""
+    """W x + b with W unpacked in both passes, so that no unpacked W is kept between them."""
 
     @staticmethod
     def forward(ctx, x: Tensor, layer: Linear4, ops: ModuleType) -> Tensor:
@@ -87,8 +86,8 @@ class Linear4Function(torch.autograd.Function):
 
 
 def quantise(body: nn.Module, device: torch.device | str = "cpu") -> nn.Module:
-    """The matrices of a model's layers packed one by one, and all of it on the device,
-    where the whole model need not fit."""
+    """Packs the matrices of a model's layers one by one and moves it to the device, where the unpacked model
+    need not fit."""
     if not hasattr(body, "ops"):
         raise ValueError(f"bits=4 is for the families that have a decoder here; {body.config.model_type} "
                          "runs through transformers: leave bits out.")

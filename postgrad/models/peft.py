@@ -1,16 +1,16 @@
-"""Adapters in peft's layout, adapter_config.json and adapter_model.safetensors,
-read and written without peft.
+"""Adapters in peft's layout, adapter_config.json and adapter_model.safetensors, without peft.
 
-A folder with these two files is a model: the one that base_model_name_or_path names, with the adapter merged
-in. What peft can do and this can't (DoRA, other kinds of adapters,
-trained embeddings ...) is refused by name.
+A folder with these two files is a model: base_model_name_or_path with the adapter merged in. What is not
+supported (DoRA, other kinds of adapters, trained embeddings ...) is refused by name.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from safetensors.torch import save_file
@@ -33,15 +33,14 @@ PLAIN_STARTS = (True, False, "gaussian", "eva")  # the others begin by changing 
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter alone, and no weights of a whole model."""
+    """Whether a folder holds an adapter and no weights of a full model."""
     return (folder / CONFIG).is_file() and not any(path.is_file() for path in weight_files(folder))
 
 
 def adapter_tensors(model: Adapted | ScalarModel) -> dict[str, Tensor]:
     """The adapter's tensors by peft's names, and the head of a reward model with them."""
-    scalar = isinstance(model, ScalarModel)
-    adapter: Adapter = (model.body if scalar else model).adapter
-    tensors = {HEAD: model.score_head.weight} if scalar else {}
+    adapter = _adapter(model)
+    tensors: dict[str, Tensor] = {HEAD: model.score_head.weight} if isinstance(model, ScalarModel) else {}
     paths = [path.removeprefix(INSIDE) for path in adapter.paths]
     for path, a, b in zip(paths, adapter.A.values(), adapter.B.values(), strict=True):
         tensors |= {f"{AHEAD}{path}.lora_A.weight": a, f"{AHEAD}{path}.lora_B.weight": b}
@@ -49,12 +48,12 @@ def adapter_tensors(model: Adapted | ScalarModel) -> dict[str, Tensor]:
 
 
 def write_adapter(model: Adapted | ScalarModel, folder: Path, base: str,
-                  tensors: dict[str, Tensor] | None = None) -> None:
+                  tensors: Mapping[str, Tensor] | None = None) -> None:
     """The adapter alone, and the head of a reward model with it. base: the name or folder of the model under
     it. One that was trained on a body in 4 bits fits the whole model nearly, not exactly; the merged folder
     holds what was trained. tensors: those of another moment (`adapter_of`), in place of the present ones."""
     scalar = isinstance(model, ScalarModel)
-    adapter: Adapter = (model.body if scalar else model).adapter
+    adapter = _adapter(model)
     _save(tensors or adapter_tensors(model), {
         "peft_type": "LORA", "task_type": "SEQ_CLS" if scalar else "CAUSAL_LM",
         "base_model_name_or_path": base, "r": adapter.rank,
@@ -63,13 +62,19 @@ def write_adapter(model: Adapted | ScalarModel, folder: Path, base: str,
         "bias": "none", "modules_to_save": ["score"] if scalar else None, "inference_mode": True}, folder)
 
 
+def _adapter(model: Adapted | ScalarModel) -> Adapter:
+    adapted = model.body if isinstance(model, ScalarModel) else model
+    assert isinstance(adapted, Adapted) and adapted.adapter is not None
+    return adapted.adapter
+
+
 def base_model_name(folder: Path) -> str:
     """The name or folder of the model under an adapter."""
-    return _config(folder)["base_model_name_or_path"]
+    return str(_config(folder)["base_model_name_or_path"])
 
 
 def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
-    """Adds scale x B A to a model's weights; -> the head of a reward model that was trained with it, or None.
+    """Adds scale * B A to a model's weights; -> the head of a reward model that comes with it, or None.
 
     scale: alpha / rank, or alpha / sqrt(rank) where use_rslora says so
     (Kalajdzievski 2023, arXiv:2312.03732).
@@ -102,23 +107,23 @@ def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
 
 
 def is_reward_adapter(folder: Path) -> bool:
-    """Whether an adapter was trained together with the head of a reward model."""
+    """Whether an adapter comes with the head of a reward model."""
     return "score" in (_config(folder).get("modules_to_save") or [])
 
 
 def copy_adapter(folder: Path, out: Path, dtype: torch.dtype | None = None) -> None:
-    """An adapter's two files once more, in another type of number if asked."""
+    """Copies an adapter's two files, in another dtype if given."""
     said, tensors = _config(folder), _tensors(folder)
     _save({k: v.to(dtype or v.dtype) for k, v in tensors.items()}, said, out)
 
 
-def _save(tensors: dict[str, Tensor], said: dict, folder: Path) -> None:
+def _save(tensors: Mapping[str, Tensor], config: dict[str, Any], folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     with outside_capture():
         fetched = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
     save_file(fetched, folder / WEIGHTS, metadata={"format": "pt"})
     (folder / WEIGHTS).chmod(0o644)  # safetensors makes it private
-    (folder / CONFIG).write_text(json.dumps(said, indent=1))
+    (folder / CONFIG).write_text(json.dumps(config, indent=1))
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
@@ -128,11 +133,11 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
     return read_tensors(folder / WEIGHTS)
 
 
-def _config(folder: Path) -> dict:
-    """adapter_config.json, if all that it asks for can be done here."""
+def _config(folder: Path) -> dict[str, Any]:
+    """adapter_config.json, where all it asks for is supported."""
     path = folder / CONFIG
     try:
-        said = load_json(path)
+        said = cast(dict[str, Any], load_json(path))
         kind, base = said["peft_type"], said["base_model_name_or_path"]
         sound = (isinstance(base, str) and 0 < len(base) < 4096 and "\0" not in base
                  and (kind != "LORA" or 0 < said["lora_alpha"] < 1e30))
@@ -155,6 +160,6 @@ def _config(folder: Path) -> dict:
     return said
 
 
-def _more(said: dict) -> list[str]:
-    """Layers that were trained whole, but for a reward model's head."""
+def _more(said: dict[str, Any]) -> list[str]:
+    """Layers trained in full, a reward model's head apart."""
     return sorted({*(said.get("modules_to_save") or [])} - {"score", "classifier"})

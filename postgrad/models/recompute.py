@@ -1,8 +1,8 @@
-"""Activations that are computed again in the backward pass instead of being kept: of a layer only its input
-is (Chen et al. 2016, arXiv:1604.06174).
+"""Activation checkpointing: a layer keeps its input alone, and the backward pass computes the rest again
+(Chen et al. 2016, arXiv:1604.06174).
 
-It saves most of a pass's memory and costs a second forward pass; the gradient is the same, to the bit. A pass
-without gradients, in sampling say, is not touched by it.
+It saves most of a pass's memory and costs a second forward pass; the gradient is bit for bit the same. A
+no-grad forward is not affected.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
-def run_checkpointed(body: Any, function: Callable, *args, **options) -> Any:
-    """function(*args): where the body says so, what it needs in its backward pass is computed again there,
-    with the adapter that is active here."""
+def run_checkpointed(body: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """function(*args), checkpointed where body.recompute is set, with the same adapter active in both
+    passes."""
     if not body.recompute or not torch.is_grad_enabled():
         return function(*args, **options)
     again = partial(adapter_active, body, body.active_adapter) if hasattr(body,
@@ -30,7 +30,7 @@ def run_checkpointed(body: Any, function: Callable, *args, **options) -> Any:
 
 @contextmanager
 def adapter_active(body: Any, adapter: Any) -> Iterator[None]:
-    """For as long as the block lasts an adapter, or none, is the body's active one."""
+    """Within the block the adapter, or none, is the body's active one."""
     before, body.active_adapter = body.active_adapter, adapter
     try:
         yield
@@ -39,8 +39,8 @@ def adapter_active(body: Any, adapter: Any) -> Iterator[None]:
 
 
 def set_recompute(body: Any, on: bool) -> None:
-    """Of a decoder, or of a network of `transformers`, whose own way to do so needs training mode, in which
-    some networks drop activations."""
+    """Switches activation checkpointing of a decoder or an HFModel. Not by transformers' own switch, which
+    needs training mode, where some networks have dropout."""
     if on and hasattr(body, "network"):
         for layer in checkpointing_layers(body.network):
             if not isinstance(layer.forward, partial):

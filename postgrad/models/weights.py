@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,6 +15,9 @@ from torch import Tensor
 
 from postgrad.models.graph_capture import outside_capture
 from postgrad.system.files import error_text, load_json
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
@@ -27,7 +31,7 @@ MOST_TENSORS = 2**16  # in a file
 
 @dataclass(frozen=True, kw_only=True)
 class StoredTensor:
-    """A tensor that lies in a file: read from the file's header alone."""
+    """A tensor in a file, as its header describes it."""
 
     path: Path
     shape: tuple[int, ...]
@@ -42,17 +46,14 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold the weights; the single file first, as `transformers` has it."""
+    """The files of the weights; the single file wins, as in `transformers`."""
     if (folder / SINGLE).is_file() or not (folder / INDEX).is_file():
         return [folder / SINGLE]
     return [folder / name for name in sorted(set(_index(folder).values()))]
 
 
 def list_weights(folder: Path) -> dict[str, StoredTensor]:
-    """Every tensor of a folder by its name.
-
-    Files, index and dtypes are checked here, before anything large is read.
-    """
+    """Every tensor of a folder by name. Files, index and dtypes are checked before anything large is read."""
     if not (folder / SINGLE).is_file() and not (folder / INDEX).is_file():
         pickles = sorted(folder.glob("pytorch_model*.bin"))
         raise ValueError(f"{folder} has its weights in {pickles[0].name}, a pickle, which is never opened "
@@ -84,29 +85,29 @@ def read_weights(listed: dict[str, StoredTensor], device: str = "cpu",
 
 
 @torch.no_grad()
-def read_parts(listed: dict[str, StoredTensor], divided: Mapping[str, Tensor]) -> None:
-    """Fills tensors that are divided among ranks; of each this rank reads its own rows and no others."""
+def read_parts(listed: dict[str, StoredTensor], sharded: Mapping[str, Tensor]) -> None:
+    """Fills sharded tensors: this rank reads its own rows of each."""
     for path in {stored.path: None for stored in listed.values()}:
         with safe_open(path, framework="pt") as file:
             for name in (n for n, stored in listed.items() if stored.path == path):
-                part, rows = local_rows(divided[name])
+                part, rows = local_rows(sharded[name])
                 if len(part):
                     part.copy_(file.get_slice(name)[rows])
 
 
 def tensor_templates(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of each tensor one of its shape and type, without making it; those of wider numbers first, as
-    safetensors wants them in a file."""
+    """A tensor of the same shape and dtype for each, without computing it; wider dtypes first, as safetensors
+    orders a file."""
     like = getattr(tensors, "like", tensors.__getitem__)
     return dict(sorted(((name, like(name)) for name in tensors), key=lambda pair: -pair[1].itemsize))
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, names: Iterable[str] | None = None,
                   dtype: torch.dtype | None = None) -> None:
-    """A safetensors file, tensor after tensor, those that are divided among ranks brought together one at a
-    time (`give_tensors` by the other ranks)."""
+    """Writes a safetensors file, one tensor at a time; sharded tensors are gathered one at a time, for which
+    the other ranks call `send_tensor_shards`."""
     like, end = tensor_templates(tensors), 0
-    header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, dict[str, Any]] = {"__metadata__": {"format": "pt"}}
     like = {name: like[name] for name in names or like}
     for name, x in like.items():
         start, end = end, end + x.numel() * (dtype or x.dtype).itemsize
@@ -124,31 +125,31 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, names: Iterable[str
 
 
 def _pieces(x: Tensor) -> Iterator[memoryview]:
-    """The bytes of a tensor. What is on a GPU comes through pinned memory: a copy to other memory takes
-    longer, and stops those who would launch kernels meanwhile."""
+    """The bytes of a tensor. From a GPU through pinned memory: a pageable copy is slower and blocks kernel
+    launches."""
     bits = x.flatten().view(torch.uint8)
     if not x.is_cuda:
         yield bits.cpu().numpy().data
         return
     buffer = torch.empty(min(PIECE, len(bits)), dtype=torch.uint8, pin_memory=True)
     for part in bits.split(PIECE):
-        here = buffer[: len(part)]
+        pinned = buffer[: len(part)]
         with outside_capture():
-            here.copy_(part, non_blocking=True)
+            pinned.copy_(part, non_blocking=True)
             torch.cuda.current_stream().synchronize()
-        yield here.numpy().data
+        yield pinned.numpy().data
 
 
 def send_tensor_shards(tensors: Mapping[str, Tensor]) -> None:
-    """What `write_tensors` in one rank asks of the others: their part of each tensor, in its order."""
+    """The other ranks' side of `write_tensors`: gathers each tensor in the same order."""
     for name in tensor_templates(tensors):
         full_tensor(tensors[name].detach())
 
 
 def write_weights(tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtype | None = None,
                   largest: int = LARGEST) -> None:
-    """One file, or as many as it takes for none to be larger than `largest`; files of an earlier save are
-    replaced. No more than one tensor is held of those that are made when they are asked for."""
+    """Writes one file, or several of at most `largest` bytes; files of an earlier save are removed. Tensors
+    that are computed on access are held one at a time."""
     parts: list[list[str]] = [[]]
     size = total = 0
     for name, tensor in tensor_templates(tensors).items():
@@ -173,10 +174,10 @@ def write_weights(tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtyp
 
 
 def _index(folder: Path) -> dict[str, str]:
-    """Tensor to file. A file is named by its bare name: an index cannot reach out of its folder."""
+    """Tensor -> file. Only bare file names: an index cannot reach out of its folder."""
     path = folder / INDEX
     try:
-        placed = load_json(path)["weight_map"]
+        placed = cast(dict[str, dict[str, str]], load_json(path))["weight_map"]
         sound = all(isinstance(name, str) and isinstance(file, str) for name, file in placed.items())
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} cannot be read as an index of weights ({error_text(error)}): get the file "
@@ -210,17 +211,18 @@ def _header(path: Path) -> dict[str, StoredTensor]:
                          "again.") from error
 
 
-def is_sharded(x: Tensor) -> bool:
+def is_sharded(x: Tensor) -> TypeGuard[DTensor]:
+    """Whether a tensor is split over the ranks by its rows (FSDP2)."""
     return hasattr(x, "full_tensor")
 
 
 def full_tensor(x: Tensor) -> Tensor:
-    """All of a tensor that is divided, which every rank has to ask for; another as it is."""
-    return x.full_tensor() if is_sharded(x) else x  # type: ignore[attr-defined]
+    """A sharded tensor gathered, a collective operation; any other tensor as it is."""
+    return x.full_tensor() if is_sharded(x) else x
 
 
 def shard_like(x: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor, divided as another one is."""
+    """A full tensor, sharded like another one."""
     if not is_sharded(like) or x.shape != like.shape:
         return x
     from torch.distributed.tensor import distribute_tensor
@@ -228,8 +230,8 @@ def shard_like(x: Tensor, like: Tensor) -> Tensor:
 
 
 def local_rows(x: Tensor) -> tuple[Tensor, slice]:
-    """This rank's part of a divided tensor, and which rows of the whole it is: 5 rows among 2 ranks are 3
-    and 2."""
-    part, mesh = x.to_local(), x.device_mesh  # type: ignore[attr-defined]
+    """This rank's shard of a tensor, and its rows in the full one: 5 rows on 2 ranks are 3 and 2."""
+    assert is_sharded(x)
+    part, mesh = x.to_local(), x.device_mesh
     first = min(mesh.get_local_rank() * -(-len(x) // mesh.size()), len(x))
     return part, slice(first, first + len(part))

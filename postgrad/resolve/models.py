@@ -35,7 +35,7 @@ from postgrad.models import (
 from postgrad.models.chat import Chat
 from postgrad.models.checkpoint import read_state
 from postgrad.models.load import EMBEDDED as EMBEDDED
-from postgrad.models.load import Divide
+from postgrad.models.load import ShardDecoder
 from postgrad.records import Prompt, Rollout
 from postgrad.runs import Run, number
 from postgrad.sampling import LocalSampler, Sampling
@@ -161,7 +161,7 @@ def open_chat(folder: Path) -> Chat:
 
 
 def open_model(name: str | Path, device: str = "cpu", bits: int = 16,
-               divide: Divide | None = None) -> tuple[Decoder, Chat]:
+               divide: ShardDecoder | None = None) -> tuple[Decoder, Chat]:
     """bits 4: its matrices in NF4, packed one by one on their way to the device; before, it stands in this
     machine's memory. divide: as in `load_model`."""
     check_device(device)
@@ -179,7 +179,7 @@ def open_writer(name: str | Path, device: str = "cpu") -> tuple[Decoder, Chat]:
 
 
 def open_reward(name: str | Path, device: str = "cpu", heads: int = 1,
-                divide: Divide | None = None) -> tuple[ScalarModel, Chat]:
+                divide: ShardDecoder | None = None) -> tuple[ScalarModel, Chat]:
     """A reward model; of a language model, a new one with as many heads. divide: as in `load_model`."""
     check_device(device)
     return with_chat(open_folder(name), partial(load_scalar, device=device, heads=heads, divide=divide))
@@ -219,7 +219,7 @@ class ModelOptim(Protocol):
     @property
     def divides(self) -> bool: ...
 
-    def dividing(self, device: str) -> Divide | None: ...
+    def dividing(self, device: str) -> ShardDecoder | None: ...
 
 
 class ModelSettings(Protocol):

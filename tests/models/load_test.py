@@ -13,7 +13,7 @@ from postgrad.models import Config, load_model, save_model
 
 def written(tmp_path, **changes):
     """A config.json with these keys changed, or left out where the value is None."""
-    raw = config_of("grouped").written() | changes
+    raw = config_of("grouped").to_hf() | changes
     path = tmp_path / "config.json"
     path.write_text(json.dumps({k: v for k, v in raw.items() if v is not None}))
     return path

@@ -1,8 +1,7 @@
-"""Messages to tokens and back: the only place that knows templates, special tokens and stop tokens.
+"""Messages to tokens and back: the one place that knows templates, special tokens and stop tokens.
 
-A `Chat` is a tokenizer with its chat template, read from the usual files (`tokenizer.json`,
-`tokenizer_config.json`, `chat_template.jinja`, `generation_config.json`), all of which come from somebody
-else's folder.
+A `Chat` is a tokenizer with its chat template, read from `tokenizer.json`, `tokenizer_config.json`,
+`chat_template.jinja` and `generation_config.json`, all of them untrusted.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from postgrad.models.chat.template import compile_template
 from postgrad.models.chat.tokenizer_files import read_json_object, read_template, read_tokenizer, token_text
 from postgrad.system.files import error_text
 
-MANY = 16  # replies that are worth a table or starting threads for
+MANY = 16  # replies from which on a byte table or threads pay
 
 
 class Chat:
@@ -72,16 +71,14 @@ class Chat:
                    pad=names.get("pad_token"), ends=ends)
 
     def save(self, folder: Path | str) -> None:
-        """The files that `load` reads; in generation_config.json others who sample look for the
-        tokens that end a turn."""
+        """Writes the files that `load` reads; generation_config.json gets the stop tokens."""
         folder = Path(folder)
         self.tokenizer.save(str(folder / "tokenizer.json"))
         (folder / "tokenizer_config.json").write_text(json.dumps({
             "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": self.bos, "eos_token": self.eos,
             "pad_token": self.pad, "clean_up_tokenization_spaces": False, "chat_template": self.template},
                                                                  indent=1))
-        ids = {"bos_token_id": self.bos, "pad_token_id": self.pad}
-        ids = {key: i for key, name in ids.items()
+        ids = {key: i for key, name in {"bos_token_id": self.bos, "pad_token_id": self.pad}.items()
                if name and (i := self.tokenizer.token_to_id(name)) is not None}
         path = folder / "generation_config.json"
         path.write_text(json.dumps(read_json_object(path) | {"eos_token_id": list(self.stop), **ids},
@@ -89,12 +86,12 @@ class Chat:
 
     @cached_property
     def stop(self) -> tuple[int, ...]:
-        """The tokens that end an assistant's turn, eos first."""
+        """Stop tokens of an assistant's turn, eos first."""
         return tuple(dict.fromkeys((self.id(self.eos), *self.ends)))
 
     @cached_property
     def vocab_size(self) -> int:
-        """One more than the highest token."""
+        """One more than the highest token id."""
         return 1 + max(self.tokenizer.get_vocab().values(), default=-1)
 
     def id(self, token: str) -> int:
@@ -104,11 +101,8 @@ class Chat:
         return found
 
     def text_of(self, messages: Sequence[Mapping[str, str]], *, reply: bool,
-                tools: Sequence[dict] = ()) -> str:
-        """The template's text; with `reply`, up to where the assistant begins to write.
-
-        tools: functions that may be called, as JSON schemas.
-        """
+                tools: Sequence[Mapping[str, object]] = ()) -> str:
+        """The rendered template; reply: with the generation prompt. tools: JSON schemas (`tool_schema`)."""
         named = {"bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad}
         return self._render(messages=[dict(m) for m in messages], add_generation_prompt=reply, documents=None,
                             tools=[dict(tool) for tool in tools] or None,
@@ -118,13 +112,12 @@ class Chat:
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of a reply: control tokens such as the end of turn are left out;
-        <think> and <answer> are text."""
+        """The text of a reply without special tokens; <think> and <answer> are text."""
         return self.tokenizer.decode(list(tokens), skip_special_tokens=True)
 
     def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The texts of replies; of many at once by a table where the tokenizer has one, else by as many
-        threads as the processor has cores."""
+        """The texts of replies; many at once by a byte table where the tokenizer allows one, else in
+        threads."""
         if len(rows) < MANY:
             return [self.decode(row) for row in rows]
         if self._spelling:
@@ -132,7 +125,7 @@ class Chat:
         return self.tokenizer.decode_batch([list(row) for row in rows], skip_special_tokens=True)
 
     def spell(self, rows: Sequence[Sequence[int]]) -> list[bytes] | None:
-        """The bytes of replies that are not ended yet, by the table; None where the tokenizer has none."""
+        """The bytes of unfinished replies, by the byte table; None where the tokenizer has none."""
         return self._spelling.spelled(rows) if self._spelling else None
 
     @cached_property
@@ -140,37 +133,36 @@ class Chat:
         return ByteTable.of(self.tokenizer)
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """Each token's own text, control tokens by name, for the token strip."""
+        """Each token's text by itself, special tokens by name."""
         for token in set(tokens).difference(self._pieces):
             self._pieces[token] = self.tokenizer.decode([token], skip_special_tokens=False)
         return [self._pieces[token] for token in tokens]
 
     def places(self, tokens: Sequence[int], ends: Sequence[int]) -> list[int]:
-        """For each end in the text of a reply, the last of its tokens that belongs to the text so far.
+        """The index of the last token of a reply's text up to each character offset.
 
         "2+3=5" and a stop token: places(tokens, [3, 5]) -> [2, 5], as the stop token adds no text. A token
-        that goes on past an end belongs to it whole. The tokens are taken as they are,
-        never made anew from the text.
+        that spans an end belongs to it. Nothing is tokenised again.
         """
         written = list(accumulate((len(self.decode(tokens[: i + 1])) for i in range(len(tokens))), max))
         return [bisect_right(written, written[bisect_left(written, end)]) - 1 for end in ends]
 
-    def render(self, messages: Sequence[Mapping[str, str]], tools: Sequence[dict] = ()) -> list[int]:
-        """The tokens of a prompt, up to where the assistant begins to write."""
+    def render(self, messages: Sequence[Mapping[str, str]],
+               tools: Sequence[Mapping[str, object]] = ()) -> list[int]:
+        """The tokens of a prompt, generation prompt included."""
         return self.encode(self.text_of(messages, reply=True, tools=tools))
 
     def extend(self, tokens: Sequence[int], messages: Sequence[Mapping[str, str]],
-               tools: Sequence[dict] = ()) -> list[int] | None:
-        """The tokens of a conversation so far, as they are, and those of what was said since, up to where the
-        assistant writes again.
+               tools: Sequence[Mapping[str, object]] = ()) -> list[int] | None:
+        """The tokens so far, unchanged, plus those of the messages since, generation prompt included.
 
-        messages: the whole conversation, what the assistant sampled as `spoken` gives it. None where the
-        template writes what came before otherwise than it stands in the tokens where more follows (older
-        thoughts left out, say); blank space does not count.
+        messages: the whole conversation, sampled turns as `spoken` returns them. None where the template
+        renders earlier turns differently from the tokens (older thoughts left out, say); white space does
+        not count.
         """
         whole, ended = self.text_of(messages, reply=True, tools=tools), tokens[-1] in self.stop
         end = next((i for i, text in zip(self.stop, self.stop_texts, strict=True) if text in whole), None)
-        # a turn may have ended with another of the tokens that end one than the template writes
+        # a turn may have ended with another stop token than the template's
         so_far = [end if end is not None and token in self.stop else token for token in tokens]
         at = prefix_end(self.tokenizer.decode(so_far[:-1] if ended else so_far, skip_special_tokens=False),
                         whole)
@@ -181,14 +173,13 @@ class Chat:
         return [*tokens, *coded[1 if ended else 0:]]
 
     def spoken(self, tokens: Sequence[int]) -> str:
-        """A sampled turn as it stands in a conversation: control tokens by name, without the one that
-        ended it."""
+        """A sampled turn as message content: special tokens by name, without the final stop token."""
         ended = bool(tokens) and tokens[-1] in self.stop
         return self.tokenizer.decode(list(tokens[:-1] if ended else tokens), skip_special_tokens=False)
 
     def escaped(self, text: str) -> str:
-        """What somebody else wrote, with a blank inside each name of a control token, so that no turn ends or
-        begins in it."""
+        """Untrusted text with a space inside each special token's name, so that it cannot end or begin a
+        turn."""
         while found := [name for name in self.controls if name in text]:
             for name in found:
                 text = text.replace(name, f"{name[:1]} {name[1:]}" if len(name) > 1 else " ")
@@ -199,7 +190,7 @@ class Chat:
 
     @cached_property
     def controls(self) -> dict[str, int]:
-        """The control tokens: name -> id."""
+        """Special tokens: name -> id."""
         special = {token.content: i for i, token in self.tokenizer.get_added_tokens_decoder().items()
                    if token.special}
         return special | {text: i for text, i in zip(self.stop_texts, self.stop, strict=True)}
@@ -209,12 +200,10 @@ class Chat:
         return tuple(str(self.tokenizer.id_to_token(i)) for i in self.stop)
 
     def conversation(self, messages: Sequence[Mapping[str, str]], *, last: bool = False,
-                     tools: Sequence[dict] = ()) -> tuple[list[int], list[bool]]:
-        """Tokens and mask: True on what an assistant wrote (with `last`:
-        in its last turn), its end-of-turn token included.
+                     tools: Sequence[Mapping[str, object]] = ()) -> tuple[list[int], list[bool]]:
+        """Tokens and mask: True on assistant turns (with `last`: the last one), stop token included.
 
-        The text is tokenised once, as a whole; an assistant's turn is the span that its
-        message adds to the text.
+        The text is tokenised once; an assistant's turn is the span that its message adds to the text.
         """
         whole, stops = self.text_of(messages, reply=False, tools=tools), self.stop_texts
         spans = []
@@ -239,15 +228,15 @@ class Chat:
         return coded.ids, mask
 
     def document(self, text: str) -> tuple[list[int], list[bool]]:
-        """A plain text from its first token to the end token, all of it trained but the first."""
+        """A text with bos and eos; the mask is True on all tokens but the first."""
         tokens = self.encode(f"{self.bos or ''}{text}{self.eos}")
         return tokens, [i > 0 for i in range(len(tokens))]
 
     def answer(self, messages: Sequence[Mapping[str, str]], reply: str) -> tuple[list[int], list[bool]]:
-        """A prompt with one reply: True on the reply alone, whatever an assistant said before.
+        """A prompt with one reply; the mask is True on that reply alone.
 
-        It ends where a sampled one does, with the end of the turn: what a template writes after that is left
-        out, so that a scalar head reads labelled answers and samples at the same token.
+        It ends with the stop token, as a sampled reply does, so that a scalar head reads labelled answers and
+        samples at the same token.
         """
         tokens, mask = self.conversation([*messages, {"role": "assistant", "content": reply}], last=True)
         end = len(mask) - mask[::-1].index(True) if any(mask) else len(mask)
@@ -255,7 +244,7 @@ class Chat:
 
 
 def prefix_end(before: str, whole: str) -> int | None:
-    """Where a text goes on after this beginning, blank space left aside; None where it begins otherwise."""
+    """Where this prefix ends in a text, white space ignored; None where the text does not start with it."""
     if whole.startswith(before):
         return len(before)
     at = 0

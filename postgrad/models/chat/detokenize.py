@@ -1,5 +1,5 @@
-"""Tokens to text by a table, for tokenizers that spell in bytes (GPT-2's way, which Llama 3, Qwen and SmolLM
-have too): a step's replies come at once, and then their text is what the GPU waits for."""
+"""Detokenisation by a byte table, for byte-level tokenizers (GPT-2, Llama 3, Qwen, SmolLM). A step's replies
+end together, and the GPU waits for their text."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-# the byte that each character stands for: itself where it can be seen, the others from U+0100 on
+# GPT-2: printable bytes stand for themselves, the others from U+0100 on
 SEEN = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
 HIDDEN = [byte for byte in range(256) if byte not in SEEN]
 BYTES = {byte: byte for byte in SEEN} | {256 + i: byte for i, byte in enumerate(HIDDEN)}
 
 
 class ByteTable:
-    """The bytes of all tokens end to end, how many each has, and where they begin; of control tokens, and of
-    numbers that are no token, none."""
+    """The bytes of all tokens end to end, with length and offset of each; special tokens and unknown ids have
+    none."""
 
     def __init__(self, tokenizer: Tokenizer):
         names = tokenizer.get_vocab()
@@ -35,17 +35,17 @@ class ByteTable:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> ByteTable | None:
-        """None where the tokenizer makes text in another way."""
+        """None for a tokenizer that is not byte-level."""
         decoder = json.loads(tokenizer.to_str()).get("decoder") or {}
         return cls(tokenizer) if decoder.get("type") == "ByteLevel" else None
 
     def texts(self, rows: Sequence[Any]) -> list[str]:
-        """As the tokenizer decodes them; what is no text in UTF-8 becomes U+FFFD. Of rows that are begun
-        (sampler/numbers.py) only the rest is spelled."""
+        """As the tokenizer decodes them; invalid UTF-8 becomes U+FFFD. A row with `begun` (tokens, bytes) has
+        that prefix decoded already (sampling)."""
         begun = [getattr(row, "begun", (0, b"")) for row in rows]
         rest = [row.array[n:] if n else row for row, (n, _) in zip(rows, begun, strict=True)]
-        return [(said + more).decode("utf-8", "replace")
-                for (_, said), more in zip(begun, self.spelled(rest), strict=True)]
+        return [(first + more).decode("utf-8", "replace")
+                for (_, first), more in zip(begun, self.spelled(rest), strict=True)]
 
     def spelled(self, rows: Sequence[Sequence[int]]) -> list[bytes]:
         from postgrad.maths.packing import concat_rows  # here: it loads torch
@@ -58,6 +58,6 @@ class ByteTable:
 
 
 def token_bytes(name: str) -> bytes:
-    """A token that was added may have characters that stand for no byte: it is what it says."""
+    """The bytes of a vocabulary entry; an added token with other characters is UTF-8."""
     known = all(ord(character) in BYTES for character in name)
     return name.translate(BYTES).encode("latin-1") if known else name.encode()

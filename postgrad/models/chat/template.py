@@ -1,9 +1,8 @@
-"""Chat templates, rendered in a sandbox and within limits: they come from somebody else's folder.
+"""Chat templates, which are untrusted, rendered in a sandbox with limits.
 
-What a template may do is what `transformers` offers there. Each step of it is measured: its operands and its
-result may be so large and no larger, what it makes in all is counted, and so is its processor time. So a
-loop without an end, a text multiplied by a billion or a list that doubles ends with a sentence.
-Left out on purpose: what is rendered (`chat`).
+A template may use what `transformers` offers. Every operation is measured: the size of operands and result,
+the total of what is made, and processor time. So an endless loop, a text multiplied by a billion or a list
+that doubles ends with an error.
 """
 
 from __future__ import annotations
@@ -13,16 +12,20 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from datetime import datetime
 from functools import wraps
+from typing import Any, TypeVar
 
 from jinja2 import TemplateError, nodes
-from jinja2.compiler import CodeGenerator
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
+T = TypeVar("T")
 SOURCE = 50_000           # characters of a template
 LARGEST = 10**7           # of a value: characters, and SLOT for each place in a list
 SLOT = 64
@@ -35,24 +38,21 @@ GROWS = {"*", "%", "center", "ljust", "rjust", "zfill", "expandtabs", "to_bytes"
 
 
 class TemplateLimit(TemplateError):
-    """The template asks for more than any conversation needs."""
+    """The template exceeds a limit."""
 
     def __init__(self, what: str):
         super().__init__(f"it asks for {what}, more than any conversation needs")
 
 
-# how large a value is
-
 def value_size(value: object) -> int:
-    """The characters in a value and SLOT for each place in its lists, all the way down; counting ends soon
-    after LARGEST."""
+    """The characters in a value, plus SLOT for each list element, recursively; stops soon after LARGEST."""
     total, inside = 0, [value]
     while inside and total <= LARGEST:
         x = inside.pop()
         if isinstance(x, str | bytes):
             total += len(x)
         elif isinstance(x, Mapping | Namespace):
-            held = x._Namespace__attrs if isinstance(x, Namespace) else x  # type: ignore[attr-defined]
+            held = x._Namespace__attrs if isinstance(x, Namespace) else x
             total += 2 * SLOT * len(held)
             inside += [*held.keys(), *held.values()]
         elif isinstance(x, list | tuple | set | frozenset):
@@ -64,18 +64,18 @@ def value_size(value: object) -> int:
 
 
 def growth_factor(x: object) -> int:
-    """What a value counts for where it says how much is made: a number as it is, anything else by its
-    weight."""
+    """By how much an operand multiplies the result: a number by itself, anything else by its size."""
     return abs(x) if isinstance(x, int) else value_size(x)
 
 
-def _measured(kind: str) -> Callable:
-    """How jinja writes a kind of expression, with its value measured."""
+def _measured(kind: str) -> Callable[..., None]:
+    """Jinja's code for a kind of expression, with its value measured."""
     plain = getattr(CodeGenerator, f"visit_{kind}")
 
-    def visit(self, node, frame, **options) -> None:
+    def visit(self: CodeGenerator, node: nodes.Node, frame: Frame, **options: Any) -> None:
         if getattr(node, "ctx", "load") != "load":  # a place to put something
-            return plain(self, node, frame, **options)
+            plain(self, node, frame, **options)
+            return
         self.write("environment.measured(")
         plain(self, node, frame, **options)
         self.write(")")
@@ -83,19 +83,19 @@ def _measured(kind: str) -> Callable:
 
 
 class MeasuredCode(CodeGenerator):
-    """Python code of a template that has each value measured where it comes about."""
+    """Generates Python code that measures each value."""
 
     visit_Compare, visit_Getitem = _measured("Compare"), _measured("Getitem")
     visit_List, visit_Tuple, visit_Dict = _measured("List"), _measured("Tuple"), _measured("Dict")
 
-    def visit_Concat(self, node: nodes.Concat, frame, **options) -> None:
+    def visit_Concat(self, node: nodes.Concat, frame: Frame, **options: Any) -> None:
         self.write("environment.joined((")
         for part in node.nodes:
             self.visit(part, frame)
             self.write(", ")
         self.write("))")
 
-    def visit_For(self, node: nodes.For, frame, **options) -> None:
+    def visit_For(self, node: nodes.For, frame: Frame, **options: Any) -> None:
         each = nodes.EnvironmentAttribute("each")
         node.iter = nodes.Call(each, [node.iter], [], None, None, lineno=node.lineno,
                                environment=self.environment)
@@ -103,47 +103,49 @@ class MeasuredCode(CodeGenerator):
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
-    """A sandbox with limits, each thread's rendering by itself."""
+    """A sandbox with limits per rendering and thread."""
 
     code_generator_class = MeasuredCode
     intercepted_binops = frozenset(("+", "*", "**", "%"))
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, optimized=False, finalize=self.measured,
                          extensions=[GenerationTag, "jinja2.ext.loopcontrols"])
         self.spent = threading.local()
         del self.globals["lipsum"]
         self.globals |= {"raise_exception": _refuse,
-                         "strftime_now": lambda form: datetime.now().strftime(form)}
+                         "strftime_now": lambda form: datetime.now().strftime(str(form))}
         self.filters |= {"tojson": _json}
         self.filters = {name: self.watched(name, plain) for name, plain in self.filters.items()}
 
     def begin(self) -> None:
         self.spent.end, self.spent.made = time.thread_time() + SECONDS, 0
 
-    def measured(self, value):
-        """The value, if it is not too large and neither time nor room is used up."""
+    def measured(self, value: T) -> T:
+        """The value; TemplateLimit where it is too large, or time or the total is used up."""
         if value_size(value) > LARGEST:
             raise TemplateLimit(f"a value of over {LARGEST:,} characters")
-        places = {str: 1, list: 8, tuple: 8}.get(type(value), 0)
-        self.spent.made = getattr(self.spent, "made", 0) + (places * len(value) if places else 1)
+        size = 1
+        if type(value) in (str, list, tuple) and isinstance(value, Sized):
+            size = len(value) * (1 if isinstance(value, str) else 8)
+        self.spent.made = getattr(self.spent, "made", 0) + size
         if self.spent.made > IN_ALL:
             raise TemplateLimit(f"over {IN_ALL:,} characters")
         if time.thread_time() > getattr(self.spent, "end", math.inf):
             raise TemplateLimit(f"over {SECONDS} s of processor time")
         return value
 
-    def each(self, values: Iterable) -> Iterator:
+    def each(self, values: Iterable[T]) -> Iterator[T]:
         for value in values:
             yield self.measured(value)
 
-    def joined(self, parts: Sequence) -> str:
+    def joined(self, parts: Sequence[object]) -> str:
         if sum(map(value_size, parts)) > LARGEST:
             raise TemplateLimit(f"a text of over {LARGEST:,} characters")
         return self.measured("".join(map(str, parts)))
 
-    def foresee(self, name: str, first: object, rest: Sequence) -> None:
-        """Before a step: what it is given is not too large, and neither is what it will make of it."""
+    def foresee(self, name: str, first: object, rest: Sequence[object]) -> None:
+        """Checks the operands of an operation, and the size of its result, before it runs."""
         if any(value_size(x) > LARGEST for x in (first, *rest)):
             raise TemplateLimit(f"a value of over {LARGEST:,} characters")
         numbers = all(isinstance(x, int | float) for x in (first, *rest))
@@ -158,23 +160,24 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         if max(1, growth_factor(first)) * max(map(growth_factor, within), default=1) > AT_ONCE:
             raise TemplateLimit(f"over {AT_ONCE:,} characters at once")
 
-    def call_binop(self, context, operator, left, right):
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         self.foresee(operator, left, [right])
         return self.measured(super().call_binop(context, operator, left, right))
 
-    def call(__self, __context, __obj, *args, **named):  # noqa: B902 (its parent's names: any other may be given)
+    def call(__self, __context: Context, __obj: Any, *args: Any,  # noqa: B902 (its parent's names:
+             **named: Any) -> Any:                                # any other may be a template's)
         plain = getattr(__obj, "__wrapped__", __obj)  # str.format is wrapped by the sandbox
         held = getattr(plain, "__self__", None)
         if isinstance(held, str | bytes | int):
             __self.foresee(plain.__name__, held, [*args, *named.values()])
         return __self.measured(super().call(__context, __obj, *args, **named))
 
-    def watched(self, name: str, plain: Callable) -> Callable:
-        """A filter that is measured; where it is handed the context, that comes before the value."""
+    def watched(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """A measured filter; one that takes the context has it before the value."""
         ahead = 1 if hasattr(plain, "jinja_pass_arg") else 0
 
         @wraps(plain)
-        def measured(*args, **named):
+        def measured(*args: Any, **named: Any) -> Any:
             if len(args) > ahead:
                 self.foresee(name, args[ahead], [*args[ahead + 1:], *named.values()])
             return self.measured(plain(*args, **named))
@@ -182,37 +185,35 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
 
 class GenerationTag(Extension):
-    """{% generation %}: the mark that some templates put around an assistant's words.
-
-    What is inside stands as it is.
-    """
+    """{% generation %}: marks an assistant's turn in some templates; its content is rendered unchanged."""
 
     tags = {"generation"}
 
-    def parse(self, parser):
+    def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.CallBlock(self.call_method("_through"), [], [], body).set_lineno(line)
 
-    def _through(self, caller):
+    def _through(self, caller: Callable[[], str]) -> str:
         return caller()
 
 
 class TemplateRefused(ValueError):
-    """What a template itself says of messages that it does not take."""
+    """The template itself rejects the messages (raise_exception)."""
 
 
-def _refuse(message):
+def _refuse(message: object) -> None:
     raise TemplateRefused(f"the chat template says: {str(message)[:500]}")
 
 
-def _json(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    """`tojson` as templates expect it: jinja's own escapes <, > and & for HTML."""
+def _json(x: object, ensure_ascii: bool = False, indent: int | None = None,
+          separators: tuple[str, str] | None = None, sort_keys: bool = False) -> str:
+    """`tojson` without jinja's HTML escapes."""
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def compile_template(source: str) -> Callable[..., str]:
-    """A function of the names that a template uses; every fault of it is a ValueError."""
+    """A function that renders a template with the given variables; every fault is a ValueError."""
     if len(source) > SOURCE:
         raise ValueError(f"the chat template has {len(source):,} characters, and {SOURCE:,} are read.")
     environment = TemplateEnvironment()
@@ -221,7 +222,7 @@ def compile_template(source: str) -> Callable[..., str]:
     except (TemplateError, SyntaxError, RecursionError, MemoryError, ValueError) as error:
         raise ValueError(f"the chat template does not parse: {_line(error)}") from error
 
-    def render(**named) -> str:
+    def render(**named: object) -> str:
         environment.begin()
         try:
             return environment.measured(template.render(**named))

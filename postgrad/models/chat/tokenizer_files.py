@@ -1,10 +1,12 @@
-"""The files of a tokenizer, which come from somebody else's folder: read within limits, each fault said."""
+"""Reads a tokenizer's files, which are untrusted: size limits, and an error for each fault."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -14,8 +16,8 @@ LARGEST = 2**28  # bytes of a tokenizer.json
 GROWTH = 64      # times that a text may become longer on its way to tokens or back
 
 
-def read_json_object(path: Path) -> dict:
-    """A JSON object from a file; nothing where there is no file."""
+def read_json_object(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; {} where there is no file."""
     try:
         found = load_json(path) if path.is_file() else {}
     except (OSError, ValueError) as error:
@@ -26,8 +28,7 @@ def read_json_object(path: Path) -> dict:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """A tokenizer as its file describes it, but for padding and truncation: a text is its tokens, no more and
-    no fewer."""
+    """The tokenizer of a file, with padding and truncation off."""
     if path.stat().st_size > LARGEST:
         raise ValueError(f"{path.name} has over {LARGEST:,} bytes")
     try:
@@ -45,7 +46,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 def text_growth(part: object) -> float:
-    """How many times as long a normalizer or a decoder may make a text, by what it replaces and prepends."""
+    """By how much a normalizer or decoder may lengthen a text, from what it replaces and prepends."""
     if isinstance(part, list):
         return math.prod(map(text_growth, part))
     if not isinstance(part, dict):
@@ -60,16 +61,15 @@ def text_growth(part: object) -> float:
 
 
 def token_text(name: str, value: object) -> str:
-    """A special token: its text, or an object that has it as its content."""
+    """The text of a special token, given as a string or as an object with `content`."""
     text = value.get("content") if isinstance(value, dict) else value
     if not isinstance(text, str):
         raise ValueError(f"{name} is {value!r:.60}, and must be a text")
     return text
 
 
-def read_template(folder: Path, raw: dict) -> str:
-    """The chat template: of its own file, or of tokenizer_config.json,
-    where several may stand under names."""
+def read_template(folder: Path, raw: Mapping[str, Any]) -> str:
+    """The chat template: chat_template.jinja, or tokenizer_config.json's, the default of several."""
     file = folder / "chat_template.jinja"
     template = read_text(file) if file.is_file() else raw.get("chat_template")
     if isinstance(template, list):

@@ -1,10 +1,12 @@
-"""Tools are plain Python functions: the schema of one from its signature and docstring, and the calls that a
-reply holds.
+"""Tools are Python functions: JSON schemas from signature and docstring, and the tool calls in a reply.
 
-A call is written in one of two forms:
-    <tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>    as Qwen and Hermes write it
+A call has one of two forms:
+    <tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>    Qwen's and Hermes's
     <tool>calc 12*34</tool>                                                  a name and its one argument
-What cannot be read is data: it is listed in `malformed`, a sentence each, for the environment to show.
+A malformed call is data: `malformed` lists it in a sentence, for the environment to answer.
+
+Not transformers.utils.get_json_schema: that needs transformers, and refuses a tool without a docstring, a
+type hint or an `Args:` line for each argument.
 """
 
 from __future__ import annotations
@@ -17,22 +19,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-KINDS = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", tuple: "array",
-         dict: "object", type(None): "null"}
+KINDS: dict[object, str] = {
+    str: "string", int: "integer", float: "number", bool: "boolean", list: "array", tuple: "array",
+    dict: "object", type(None): "null"}
 WRITTEN = re.compile(r"<(tool|tool_call)>(.*?)(</\1>|\Z)", re.DOTALL)
 LONGEST = 4000  # characters of a tool's result that are shown
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall:
-    """A call that a reply holds, its arguments fitting the tool: call.run() gives the result as a text."""
+    """A tool call with arguments that fit the tool; call.run() returns the result as text."""
 
     name: str
     arguments: Mapping[str, Any]
-    function: Callable = field(repr=False, compare=False)
+    function: Callable[..., object] = field(repr=False, compare=False)
 
     def run(self) -> str:
-        """The tool's result; where the tool raises, what it raised: that too is for the model to read."""
+        """The tool's result; where it raises, the error, for the model to read."""
         try:
             result = self.function(**self.arguments)
         except Exception as error:  # noqa: BLE001 - whatever a tool raises
@@ -40,14 +43,14 @@ class ToolCall:
         text = result if isinstance(result, str) else json.dumps(result, default=str)
         return text if len(text) <= LONGEST else f"{text[:LONGEST]} (cut)"
 
-    def message(self) -> dict:
+    def message(self) -> dict[str, str]:
         return {"role": "tool", "content": self.run()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelReply:
-    """What the model wrote in one turn: its text, the calls of tools in it, and what was meant as a call and
-    cannot be read, a sentence each; its tokens with their log-probs, where a model wrote it."""
+    """One turn of the model: text, tool calls, malformed calls (a sentence each), and tokens with their
+    log-probs where it was sampled."""
 
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
@@ -56,8 +59,9 @@ class ModelReply:
     logp: tuple[float, ...] = field(default=(), repr=False)
 
 
-def append_messages(messages: Sequence[Mapping], added: Sequence[Mapping]) -> list[dict]:
-    """A conversation with what an environment adds; {"joins": True}: the words continue the message before.
+def append_messages(messages: Sequence[Mapping[str, Any]],
+                    added: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A conversation with an environment's messages; {"joins": True}: appended to the message before.
 
     added_to([{"role": "user", "content": "Go. "}], [{"role": "user", "content": "A 5.", "joins": True}])
       -> [{"role": "user", "content": "Go. A 5."}]
@@ -71,11 +75,11 @@ def append_messages(messages: Sequence[Mapping], added: Sequence[Mapping]) -> li
     return out
 
 
-def tool_schema(function: Callable) -> dict:
-    """A function as templates and endpoints take it, {"type": "function", "function": {"name", "description",
-    "parameters"}}: types from the signature, words from the docstring and its `Args:`."""
+def tool_schema(function: Callable[..., object]) -> dict[str, Any]:
+    """{"type": "function", "function": {"name", "description", "parameters"}}: types from the signature,
+    descriptions from the docstring and its `Args:`."""
     hints, parameters = get_type_hints(function), inspect.signature(function).parameters
-    told, by_name = parse_docstring(function)
+    description, by_name = parse_docstring(function)
     for name, p in parameters.items():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             raise ValueError(f"tool {function.__name__}: *{name} has no schema: name each argument.")
@@ -83,21 +87,21 @@ def tool_schema(function: Callable) -> dict:
                   | ({"description": by_name[name]} if name in by_name else {}) for name in parameters}
     required = [name for name, p in parameters.items() if p.default is p.empty]
     return {"type": "function", "function": {
-        "name": function.__name__, "description": told,
+        "name": function.__name__, "description": description,
         "parameters": {"type": "object", "properties": properties, "required": required}}}
 
 
-def parse_docstring(function: Callable) -> tuple[str, dict[str, str]]:
-    """The first paragraph of a docstring, and what its `Args:` say of each argument."""
-    told, _, args = (inspect.getdoc(function) or "").partition("Args:")
+def parse_docstring(function: Callable[..., object]) -> tuple[str, dict[str, str]]:
+    """The first paragraph of a docstring, and the description of each argument in its `Args:`."""
+    text, _, args = (inspect.getdoc(function) or "").partition("Args:")
     lines = [line.strip() for line in args.split("\n\n")[0].splitlines() if ":" in line]
-    named = {name.split("(")[0].strip(): said.strip()
-             for name, _, said in (line.partition(":") for line in lines)}
-    return " ".join(told.split("\n\n")[0].split()), named
+    named = {name.split("(")[0].strip(): about.strip()
+             for name, _, about in (line.partition(":") for line in lines)}
+    return " ".join(text.split("\n\n")[0].split()), named
 
 
-def json_type(hint: Any) -> dict:
-    """A type as JSON schema has it."""
+def json_type(hint: object) -> dict[str, Any]:
+    """A type hint as JSON schema."""
     origin, inside = get_origin(hint), get_args(hint)
     if origin is Literal:
         return {"type": KINDS.get(type(inside[0]), "string"), "enum": list(inside)}
@@ -108,8 +112,8 @@ def json_type(hint: Any) -> dict:
     return kind | {"items": json_type(inside[0])} if kind["type"] == "array" and inside else kind
 
 
-def read_reply(text: str, tools: Sequence[Callable]) -> ModelReply:
-    """A reply's text with the calls in it; without tools nothing is looked for."""
+def read_reply(text: str, tools: Sequence[Callable[..., object]]) -> ModelReply:
+    """A reply's text and tool calls; without tools, text alone."""
     if not tools:
         return ModelReply(text=text)
     named = {tool.__name__: tool for tool in tools}
@@ -126,7 +130,7 @@ def read_reply(text: str, tools: Sequence[Callable]) -> ModelReply:
     return ModelReply(text=text, tool_calls=tuple(calls), malformed=tuple(malformed))
 
 
-def _json_call(inside: str) -> tuple[str, dict]:
+def _json_call(inside: str) -> tuple[str, dict[str, Any]]:
     try:
         call = json.loads(inside)
     except (ValueError, RecursionError):
@@ -137,7 +141,7 @@ def _json_call(inside: str) -> tuple[str, dict]:
     return call["name"], arguments
 
 
-def _short_call(inside: str, named: Mapping[str, Callable]) -> tuple[str, dict]:
+def _short_call(inside: str, named: Mapping[str, Callable[..., object]]) -> tuple[str, dict[str, Any]]:
     name, _, rest = inside.strip().partition(" ")
     parameters = list(inspect.signature(named[name]).parameters) if name in named else [""]
     if not parameters:
@@ -147,9 +151,9 @@ def _short_call(inside: str, named: Mapping[str, Callable]) -> tuple[str, dict]:
     return name, {parameters[0]: rest.strip()}
 
 
-def bind_arguments(named: Mapping[str, Callable], name: str, given: Mapping) -> dict:
-    """The arguments as the tool takes them: numbers that came as texts are read; ValueError where they don't
-    fit."""
+def bind_arguments(named: Mapping[str, Callable[..., object]], name: str,
+                   given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments bound to the tool's parameters, numeric strings parsed; ValueError on a misfit."""
     if name not in named:
         raise ValueError(f"there is no tool {name[:20]!r}, there is {', '.join(named)}")
     try:
@@ -164,6 +168,6 @@ def bind_arguments(named: Mapping[str, Callable], name: str, given: Mapping) -> 
                 bound[key] = wanted(value)
             except ValueError:
                 raise ValueError(f"{name}: {key} is no {KINDS[wanted]}") from None
-        elif wanted in KINDS and not isinstance(value, wanted):
+        elif isinstance(wanted, type) and wanted in KINDS and not isinstance(value, wanted):
             raise ValueError(f"{name}: {key} is no {KINDS[wanted]}")
     return dict(bound)
