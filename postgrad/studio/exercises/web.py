@@ -38,7 +38,7 @@ def exercise_of(request: Request) -> Exercise:
     return EXERCISES[name]
 
 
-def question_of(request: Request) -> Question:
+def asked_question(request: Request) -> Question:
     name = request.path_params["name"]
     if name not in QUESTIONS:
         raise HTTPException(404, f"There is no question {name!r}; there are {', '.join(QUESTIONS)}.")
@@ -95,7 +95,7 @@ def questions_page(request: Request) -> Response:
 
 def write_answer(request: Request, fields: ImmutableMultiDict[str, str]) -> Response:
     """The reader's own answer is kept; then the model answer is shown."""
-    question, text = question_of(request), fields.get("answer", "").replace("\r\n", "\n").strip()
+    question, text = asked_question(request), fields.get("answer", "").replace("\r\n", "\n").strip()
     refused = "" if len(text) >= SHORTEST else "Write an answer of your own first, in a sentence or two."
     with _WRITING:
         kept = progress.load_progress()

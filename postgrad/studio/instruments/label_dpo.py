@@ -44,9 +44,9 @@ def labelled_pairs(labels: str) -> list[JsonDict]:
 def measure_replies(model: str) -> JsonDict:
     """The model on the questions of the unseen pairs: its mean true quality, its plain answers to a few."""
     from postgrad.data.tasks import load_task
-    from postgrad.resolve.models import load
+    from postgrad.resolve.models import open_named_model
     asked = {item["question"] for item in recording("pairs")["unseen"]}
-    task, opened = load_task("questions"), load(model)
+    task, opened = load_task("questions"), open_named_model(model)
     verify = task.verify
     assert verify is not None
     prompts = [p for split in ("validation", "test") for p in task.prompts(split, 100, 0)

@@ -27,7 +27,7 @@ class State:
 
 
 @cache
-def read_ledger(path: Path, changed: int) -> JsonDict | None:
+def run_ledger(path: Path, changed: int) -> JsonDict | None:
     """A run's ledger with two entries or more; None where it cannot be read."""
     from postgrad.runs import ledger
     try:
@@ -42,7 +42,7 @@ def ledger_books() -> dict[str, JsonDict]:
     found = {"zero": {"ledger": kept["ledger"], "command": kept["command"], "base": kept["base"]}}
     root = RUNS.get()
     for path in sorted(root.glob("*/ledger.json")) if root else ():
-        if book := read_ledger(path.parent, path.stat().st_mtime_ns):
+        if book := run_ledger(path.parent, path.stat().st_mtime_ns):
             found[f"run/{path.parent.name}"] = {"ledger": book, "command": "", "base": ""}
     return found
 

@@ -42,8 +42,8 @@ def trained_by_rl(runs: Path) -> Path | None:
 
 @lru_cache(maxsize=4)
 def opened_model(model: str, changed: int) -> Model:
-    from postgrad.resolve.models import load
-    return load(model)
+    from postgrad.resolve.models import open_named_model
+    return open_named_model(model)
 
 
 def greedy_reply(model: str, question: str, changed: int = 0) -> JsonDict:

@@ -28,8 +28,8 @@ class FeatureReader:
     """What the embedded model makes of an answer. It stands still, so an answer is read once."""
 
     def __init__(self, model: str = MODEL):
-        from postgrad.resolve.models import load
-        opened = load(model)
+        from postgrad.resolve.models import open_named_model
+        opened = open_named_model(model)
         self.model, self.chat = opened.net, opened.chat
 
     @torch.no_grad()

@@ -94,9 +94,9 @@ def episode_values(reply: str) -> JsonDict:
     import torch
 
     from postgrad.maths.credit import gae, group_zscore, place_reward
-    from postgrad.resolve.models import load
+    from postgrad.resolve.models import open_named_model
 
-    chat = load("tiny-chat").chat
+    chat = open_named_model("tiny-chat").chat
     tokens = len(chat.encode(reply)) + 1  # with the stop token
     mask = torch.ones(1, tokens, dtype=torch.bool)
     reward = place_reward(torch.ones(1), mask)
