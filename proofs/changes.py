@@ -1,17 +1,16 @@
-"""Four changes as a stranger would make them, on a scratch copy:
-how many files and lines each takes, and that it is enough.
+"""Six changes as CONTRIBUTING describes them, each on a scratch copy with the documented files alone.
 
-    python proofs/changes.py [NAME ...] [--out FILE.json]
+    python proofs/changes.py [NAME ...] [--suite] [--out FILE.json]
 
-    row      a policy method with a surrogate of its own        one file in methods/
-    loss     a preference method with a loss of its own         one file in methods/
-    task     a task inside the package                          one file in tasks/, which declares its NAMES
-                                                                of tasks
-    family   a family of decoders whose norms stand after       a row in models/families.py
+    row       a policy row with a surrogate and a credit of its own   one file in methods/ and its test
+    loss      a preference loss that needs another column             one file in methods/ and its test
+    task      a task inside the package                               one file in data/tasks/
+    family    decoders whose norms subtract the mean                  one description in models/families.py
+    tracker   a tracker, from Python and from the command line        one file: examples/own_tracker.py
+    sampler   a sampler, from Python and from the command line        one file, as in docs/your-own-sampler.md
 
-After each the whole of it must follow by itself: it is listed, trained from the command line, shown in the
-studio's form and in the generated pages, and the tests that run over every row, task or family take it in and
-pass. No other file is touched.
+After each, generated pages are made (`make docs`) and the checks run: it is listed, trained, shown in the
+studio's form, and the tests over every row, task or family take it in. --suite: the whole suite as well.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,11 +28,11 @@ from typing import NamedTuple
 
 from mutations import HOME, copy_of
 
-ROW = '''"""SAPO-like: the ratio through a soft gate instead of a clip."""
+ROW = '''"""A soft gate on the ratio, and credit by the best of the group."""
 
 import torch
 
-from postgrad.maths import credit, weights
+from postgrad.maths import weights
 from postgrad.methods.row import Policy
 
 
@@ -43,46 +43,58 @@ def gated_ratio(logp, old_logp, adv, mask, *, tau=1.0):
     return torch.where(mask, -gate * adv, 0.0), torch.zeros_like(mask)
 
 
-GATED = Policy(name="gated", credit=credit.group_zscore, surrogate=gated_ratio, weigh=weights.sequence_mean,
+def below_best(reward, mask, group_size):
+    """A = r - the best reward of the other samples of the group."""
+    score = reward.sum(1).view(-1, group_size)
+    others = score[:, None, :].expand(-1, group_size, -1).clone()
+    others.diagonal(dim1=1, dim2=2).fill_(float("-inf"))
+    return (score - others.amax(2)).reshape(-1, 1) * mask
+
+
+GATED = Policy(name="gated", credit=below_best, surrogate=gated_ratio, weigh=weights.sequence_mean,
                paper="a stranger's own", about="a soft gate where PPO has a clip")
 '''
 ROW_TEST = '''import torch
 
-from postgrad.methods.gated import gated_ratio
+from postgrad.methods.gated import below_best, gated_ratio
 
 
 def test_by_hand():
     one, mask = torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool)
     loss, clipped = gated_ratio(one, one, torch.full((1, 1), 2.0), mask)
     assert loss.item() == -4.0 and not clipped.any()  # 4 sigmoid(0) = 2, times an advantage of 2
+    adv = below_best(torch.tensor([[1.0], [0.0], [0.5]]), torch.ones(3, 1, dtype=torch.bool), 3)
+    assert adv.squeeze(1).tolist() == [0.5, -1.0, -0.5]
 '''
-LOSS = '''"""A hinge on the gap of log-ratios (SLiC-HF's calibration loss)."""
+LOSS = '''"""DPO with log-ratios per token: scores over the lengths of the replies."""
 
-from functools import partial
-
-import torch
+import torch.nn.functional as F
 
 from postgrad.maths import preference
 from postgrad.methods.row import Preference
 
 
-def hinge(chosen, rejected, margin, *, beta):
-    """max(0, 1 - beta gap + margin)."""
-    return torch.clamp(1.0 - beta * (chosen - rejected) + margin, min=0.0)
+def length_normalised(chosen, rejected, margin, *, chosen_length, rejected_length, beta=2.0):
+    """-log sigmoid(beta (chosen / |chosen| - rejected / |rejected|) - margin)."""
+    gap = chosen / chosen_length - rejected / rejected_length
+    return -F.logsigmoid(beta * gap - margin)
 
 
-HINGE = Preference(name="hinge", source="pairs", score=preference.sum_logp, reference=True,
-                   loss=partial(hinge, beta=0.1), paper="Zhao et al. 2023, arXiv:2305.10425",
-                   about="a hinge on the gap of log-ratios")
+PER_TOKEN = Preference(name="per_token_dpo", source="pairs", score=preference.sum_logp, reference=True,
+                       loss=length_normalised, paper="a stranger's own", about="DPO per token")
 '''
-LOSS_TEST = '''import torch
+LOSS_TEST = '''import math
 
-from postgrad.methods.hinge import hinge
+import torch
+
+from postgrad.methods.per_token import length_normalised
 
 
 def test_by_hand():
-    loss = hinge(torch.tensor([4.0, 20.0]), torch.zeros(2), torch.zeros(2), beta=0.1)
-    assert loss.tolist() == [0.6000000238418579, 0.0]
+    chosen, rejected, none = torch.tensor([4.0]), torch.tensor([1.0]), torch.zeros(1)
+    loss = length_normalised(chosen, rejected, none, chosen_length=torch.tensor([4]),
+                             rejected_length=torch.tensor([2]), beta=2.0)
+    assert math.isclose(loss.item(), math.log(1 + math.exp(-1.0)), rel_tol=1e-6)  # 2 (1 - 0.5) = 1
 '''
 TASK = '''"""Which of two numbers is larger."""
 
@@ -172,7 +184,29 @@ def postgrad(*words: str) -> list[str]:
 
 
 EVERY_ROW = ("tests/training/learning_test.py", "tests/training/batches/microbatch_test.py",
-             "tests/methods/row_test.py")
+             "tests/methods")
+TRACKED = """
+import sys; sys.path.insert(0, "examples")
+import postgrad as pg
+from own_tracker import BestSoFar
+pg.fit("tiny-chat", "grpo", task="words", run="runs/python", trackers=[BestSoFar()], display=False, steps=1,
+       prompts_per_step=2, group_size=2, evaluation={"every": 1, "problems": 2, "samples": 2})
+"""
+SAMPLED = """
+import postgrad as pg
+from mine import Mine
+model = pg.load_model("tiny-chat")
+pg.fit(model, "grpo", task="words", sampler=Mine(model.net, model.chat), run="runs/python", display=False,
+       steps=1, prompts_per_step=2, group_size=2, rollouts={"max_new_tokens": 8}, evaluation={"every": 0})
+"""
+
+
+def example(page: str, name: str) -> str:
+    """The file of that name that a page of docs/ shows."""
+    text = (HOME / "docs" / page).read_text()
+    return re.search(rf"<!-- file: {name} -->\n```python\n(.*?)```", text, flags=re.S)[1]
+
+
 CHANGES = (
     Change("row", {"postgrad/methods/gated.py": ROW}, {"postgrad/methods/gated_test.py": ROW_TEST}, (), (
         postgrad("methods", "gated"),
@@ -180,24 +214,32 @@ CHANGES = (
         python(SHOWN.format(name="gated", constant="tau", setting="words")),
         pytest("postgrad/methods/gated_test.py", *EVERY_ROW, "tests/training/oracle_test.py", "-k",
                "gated or by_hand"))),
-    Change("loss", {"postgrad/methods/hinge.py": LOSS}, {"postgrad/methods/hinge_test.py": LOSS_TEST}, (), (
-        postgrad("methods", "hinge"),
-        postgrad("train", "hinge:questions", "beta=0.2", "steps=2", "pairs.drawn=16", "pairs.held_out=8",
-                 "pairs.per_step=4", "evaluation.every=0", "--run", "runs/hinge"),
-        python(SHOWN.format(name="hinge", constant="beta", setting="questions")),
-        pytest("postgrad/methods/hinge_test.py", *EVERY_ROW, "-k", "hinge or by_hand"))),
+    Change("loss", {"postgrad/methods/per_token.py": LOSS},
+           {"postgrad/methods/per_token_test.py": LOSS_TEST}, (), (
+        postgrad("methods", "per_token_dpo"),
+        postgrad("train", "per_token_dpo:questions", "beta=1.5", "steps=2", "pairs.drawn=16",
+                 "pairs.held_out=8", "pairs.per_step=4", "evaluation.every=0", "--run", "runs/per-token"),
+        python(SHOWN.format(name="per_token_dpo", constant="beta", setting="questions")),
+        pytest("postgrad/methods/per_token_test.py", *EVERY_ROW, "-k", "per_token or by_hand"))),
     Change("task", {"postgrad/data/tasks/larger.py": TASK}, {}, (), (
-           postgrad("eval", "tiny-chat", "--task", "larger", "--problems", "4", "--samples", "2"),
-           postgrad("train", "grpo", "--task", "larger", *SMALL, "--run", "runs/larger"),
-           pytest("tests/data/tasks/every_task_test.py"))),
-    Change("family", {}, {}, (
-        ("postgrad/models/families.py", '    "olmo2": Family(', FAMILY),), (
+        postgrad("eval", "tiny-chat", "--task", "larger", "--problems", "4", "--samples", "2"),
+        postgrad("train", "grpo", "--task", "larger", *SMALL, "--run", "runs/larger"),
+        pytest("tests/data/tasks/every_task_test.py"))),
+    Change("family", {}, {}, (("postgrad/models/families.py", '    "olmo2": Family(', FAMILY),), (
         python(FAMILY_CHECK), pytest("tests/models/layer_test.py", "tests/training/memory/memory_test.py"))),
+    Change("tracker", {"examples/own_tracker.py": (HOME / "examples/own_tracker.py").read_text()}, {}, (), (
+        postgrad("train", "grpo:words", *SMALL[:-1], "evaluation.every=1", "evaluation.problems=2",
+                 "--track", "examples/own_tracker.py", "--run", "runs/tracked"),
+        python(TRACKED))),
+    Change("sampler", {"mine.py": example("your-own-sampler.md", "mine.py")}, {}, (), (
+        postgrad("train", "grpo:words", *SMALL, "sampler=mine.py", "rollouts.max_new_tokens=8", "--run",
+                 "runs/sampled"),
+        python(SAMPLED))),
 )
 
 
-def made(change: Change, place: Path) -> dict:
-    """The change in the copy, everything that must follow from it, and the copy as it was."""
+def made(change: Change, place: Path, suite: bool) -> dict:
+    """Applies the change to the copy, runs its checks, and takes the change back."""
     before = {name: (place / name).read_text() for name, _, _ in change.lines}
     for name, text in {**change.files, **change.tests}.items():
         (place / name).write_text(text)
@@ -207,27 +249,30 @@ def made(change: Change, place: Path) -> dict:
     began, failed = time.perf_counter(), []
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (place, place / "tests/support"))),
                                 "OMP_NUM_THREADS": "1"}
-    for command in change.checks:
+    checks = [[sys.executable, "tools/docs.py"], *change.checks]
+    checks += [[sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal"]] if suite else []
+    for command in checks:
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False,
                               env=environment)
         if done.returncode:
             failed.append({"command": " ".join(command[2:])[:200],
                            "said": (done.stdout + done.stderr)[-1500:]})
+    copy_of(HOME, place)
     for name in (*change.files, *change.tests):
-        (place / name).unlink()
-    for name, text in before.items():
-        (place / name).write_text(text)
+        if not (HOME / name).exists():
+            (place / name).unlink()
     code = (sum(text.count("\n") for text in change.files.values())
             + sum(text.count("\n") for *_, text in change.lines))
     return {"name": change.name, "files of code": len(change.files) + len(change.lines),
             "lines of code": code, "files": [*change.files, *(name for name, *_ in change.lines)],
-            "tests": len(change.tests), "checks": len(change.checks), "failed": failed,
+            "tests": len(change.tests), "checks": len(checks), "failed": failed,
             "seconds": round(time.perf_counter() - began, 1)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="only these changes")
+    parser.add_argument("--suite", action="store_true", help="the whole suite after each change")
     parser.add_argument("--out", metavar="FILE.json")
     args = parser.parse_args()
     rows = []
@@ -235,7 +280,7 @@ def main() -> int:
         copy_of(HOME, Path(folder))
         for change in CHANGES:
             if not args.names or change.name in args.names:
-                rows.append(made(change, Path(folder)))
+                rows.append(made(change, Path(folder), args.suite))
                 print(json.dumps(rows[-1]), flush=True)
     if args.out:
         Path(args.out).write_text(json.dumps(rows, indent=1) + "\n")
