@@ -73,7 +73,7 @@ def test_a_resume_that_fails_while_building_leaves_the_run_as_it_is(here, capsys
     def fails(*_, **__):
         raise ValueError("no memory left")
 
-    monkeypatch.setattr("postgrad.recipes.running.restore", fails)
+    monkeypatch.setattr("postgrad.recipes.running.restore_state", fails)
     assert main(["resume", "run", "steps=8"]) == 2
     assert "no memory left" in capsys.readouterr().err
     assert files(run) == before and run.state()["state"] == state and not run.alive()
