@@ -220,7 +220,8 @@ def test_a_hub_id_is_a_model(folder, tmp_path, capsys, hub):
     whole = max((options["allow_patterns"] for _, options in hub), key=len)
     assert {name.split(".")[-1] for name in whole} == {"json", "safetensors", "jinja"}
     assert main(["memory", "some/model", "--json"]) == 0 and hub[-1] == (
-        "some/model", {"repo_type": "model", "allow_patterns": ["config.json", "adapter_config.json"]})
+        "some/model", {"repo_type": "model", "allow_patterns": ["config.json", "adapter_config.json"],
+                       "revision": None})
 
 
 def test_weights_that_are_gone_when_a_run_goes_on(folder, tmp_path, capsys):
