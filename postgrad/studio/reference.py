@@ -187,7 +187,8 @@ def reference_entry(name: str) -> Entry:
         return Entry(**about, kind="class", doc=ast.get_docstring(node) or "", fields=fields, methods=methods,
                      signature=signature_text(made, name).partition(" -> ")[0] if made else "")
     kind = f"{name}: {ast.unparse(node.annotation)}" if isinstance(node, ast.AnnAssign) else name
-    return Entry(**about, kind="table", signature=kind, doc=ast.get_docstring(parse_module(module)[1]) or "")
+    return Entry(**about, kind="table", signature=kind,
+                 doc=ast.get_docstring(parse_module(f"postgrad.{home}")[1]) or "")
 
 
 @cache

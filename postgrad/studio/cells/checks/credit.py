@@ -70,7 +70,8 @@ def own_reward_stays_out_of_the_baseline(f: Function) -> None:
 def advantages_of_row(f: Function, reward: Tensor, value: Tensor | None = None,
                       **constants: float) -> Tensor:
     mask = torch.ones(1, len(reward), dtype=torch.bool)
-    found: Tensor = f(reward[None], mask, 1, value=None if value is None else value[None], **constants)[0]
+    value = torch.zeros_like(reward) if value is None else value
+    found: Tensor = f(reward[None], mask, 1, value=value[None], **constants)[0]
     return found
 
 
@@ -98,4 +99,5 @@ def lambda_one_is_return_less_value(f: Function) -> None:
 def nothing_outside_the_mask(f: Function) -> None:
     """Tokens that were not sampled get 0, and are stepped over."""
     mask = torch.tensor([[True, False, True]])
-    assert_close(f(vector(0, 0, 1)[None], mask, 1, value=None, gamma=0.5, lam=1.0)[0], vector(0.5, 0, 1))
+    reward = vector(0, 0, 1)[None]
+    assert_close(f(reward, mask, 1, value=torch.zeros_like(reward), gamma=0.5, lam=1.0)[0], vector(0.5, 0, 1))
