@@ -37,9 +37,9 @@ class Adapters(Settings):
                                "memory`); give it about ten times the rate")
     alpha: float | None = setting(None, "what they add is scaled by alpha / rank; none: twice the rank",
                                   "to match an adapter made elsewhere; else change the rate instead")
-    targets: str = setting("all", "the layers that get one, by name: q_proj,v_proj; all: every linear layer "
-                           "of the body", "fewer layers save memory and learn less; the names are those of "
-                           "the model's own layers")
+    targets: str | list[str] = setting("all", "the layers that get one, by name: q_proj,v_proj; all: every "
+                                       "linear layer of the body", "fewer layers save memory and learn less; "
+                                       "the names are those of the model's own layers")
     bits: int = setting(16,
                         "4: the matrices of the frozen model in NF4 (QLoRA; pip install 'postgrad[qlora]')",
                         "4 where the frozen model itself does not fit the GPU; slower, and slightly less "
@@ -47,6 +47,7 @@ class Adapters(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "targets", ",".join(self.names))
         if self.lora is not None and self.lora < 0:
             raise ValueError(f"optim.adapter.lora is {self.lora}: it is the rank of the adapters, 1 or more, "
                              "or 0 for none.")
@@ -66,7 +67,8 @@ class Adapters(Settings):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.targets.split(",") if name.strip())
+        names = self.targets.split(",") if isinstance(self.targets, str) else self.targets
+        return tuple(name.strip() for name in names if name.strip())
 
 
 class Adapter(nn.Module):

@@ -78,16 +78,16 @@ def test_a_teacher_that_is_tilted_by_the_reward_teaches_what_the_reward_does(flo
                                     "kl_in_reward=0.1"])
 def test_what_only_changes_the_reward_is_refused_where_none_is_looked_at(name, change):
     setting = change.partition("=")[0]
-    said = f"row {name}: its credit passes the reward over.*no say: leave it out .{setting}"
+    said = f"row {name}: its credit passes the reward over.*no effect: leave it out .{setting}"
     with pytest.raises(ValueError, match=said):
         config_from_text(f"{name}:words", [f"method.{change}"])
     config_from_text(f"{name}:words", ["method.kl_in_loss=0.1", "method.mask_truncated=true"])
 
 
 def test_what_is_shown_is_shown_to_a_teacher_who_speaks_of_the_sampled_tokens():
-    with pytest.raises(ValueError, match="for the surrogate of a row whose teacher is shown nothing"):
+    with pytest.raises(ValueError, match="for a row whose teacher is shown nothing"):
         replace(OPD, shown=True)
-    with pytest.raises(ValueError, match="what is shown is shown to a teacher, and it wants none"):
+    with pytest.raises(ValueError, match="what is shown is shown to a teacher, and it has none"):
         replace(METHODS["grpo"], shown=True)
 
 

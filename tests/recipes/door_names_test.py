@@ -56,6 +56,22 @@ def test_the_loop_by_itself():
     assert [step for step, _ in rows] == [1, 2, 3] and rows[0][1] > rows[1][1] > rows[2][1]
 
 
+def test_what_is_registered_is_found(monkeypatch):
+    from postgrad.models import families
+    from postgrad.resolve.samplers import SAMPLERS, is_sampler_name
+    monkeypatch.setattr(families, "FAMILIES", dict(families.FAMILIES))
+    own = pg.register_family("mine", families.Family(classes="Llama"))
+    assert families.find_family("mine") is own
+
+    class Mine(pg.Sampler):
+        def sample(self, prompts, n, sampling: pg.Sampling, seed):
+            return []
+
+    assert pg.register_sampler("mine", lambda policy, chat: Mine()) and is_sampler_name("mine")
+    monkeypatch.delitem(SAMPLERS.entries, "mine")
+    assert not is_sampler_name("mine")
+
+
 def test_every_public_name_is_used_here():
     text = "".join(path.read_text() for path in TESTS.rglob("*_test.py"))
     assert not [name for name in pg.__all__ if not re.search(rf"\b(pg|postgrad)\.{name}\b", text)]

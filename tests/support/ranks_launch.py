@@ -16,6 +16,7 @@ from pathlib import Path
 from postgrad.cli.settings import config_from_text
 from postgrad.recipes.launch import resume_training, start_training
 from postgrad.runs import Follower
+from postgrad.runs.tracker import CallbackTracker
 from postgrad.system import processes
 from postgrad.system.signals import Stopped
 
@@ -37,9 +38,9 @@ def carry_out(job):
     try:
         if "train" in job:
             recipe, config = config_from_text(job["train"], job["changes"])
-            start_training(recipe, config, folder, command="a test", callback=stop)
+            start_training(recipe, config, folder, command="a test", trackers=[CallbackTracker(stop)])
         else:
-            resume_training(folder, callback=stop)
+            resume_training(folder, trackers=[CallbackTracker(stop)])
     except Stopped:
         assert "until" in job
     except processes.Lost:

@@ -27,7 +27,7 @@ def test_a_run_that_is_there_is_refused_before_anything_is_read(here, capsys, mo
     def touched(*_, **__):
         raise AssertionError("read before the folder was looked at")
 
-    for home, name in ((models, "open_folder"), (running, "open_folder"), (defaults, "size_of"),
+    for home, name in ((models, "open_folder"), (running, "open_folder"), (defaults, "model_size"),
                        (sft, "read_conversations"), (running, "seed_everything")):
         monkeypatch.setattr(home, name, touched)
     assert main(["train", "sft", "data=missing.jsonl", "model=nowhere", "--run", "run"]) == 2
@@ -51,8 +51,10 @@ def test_an_error_comes_alone(here, capsys, words):
 
 def test_settings_are_said_once_all_is_checked(here, capsys):
     assert main(["train", "sft:words", *SMALL, "--run", "run"]) == 0
-    first, settings, chosen, step, *_ = capsys.readouterr().out.splitlines()
-    assert first == "sft:words -> run" and "optim.beta1=0.9" in settings and "has 2M parameters" in chosen
+    first, *settings, last, step, _ = capsys.readouterr().out.splitlines()
+    assert first == "sft:words -> run   tiny has 2M parameters" and last.lstrip().startswith("all ")
+    assert any(line.split()[:1] == ["optim.lr"] for line in settings)
+    assert not any("beta1" in line for line in settings)  # a default is left out
     assert step.startswith("sft:words: step 1/1")
 
 

@@ -92,7 +92,7 @@ def opponents(pair: Pair) -> list[Check]:
     return [(0.5, i, answer.worst) for i, answer in enumerate(pair)]
 
 
-SINGLE_RANK: dict[str, Protocol] = {"alone, any step": check_any_step,
+ALONE: dict[str, Protocol] = {"alone, any step": check_any_step,
                                     "alone, the last step": check_last_step}
 POINTED: dict[str, Protocol] = {"critic": pointed_by_critic, "lying critic": liar, "two opponents": opponents}
 
@@ -167,7 +167,7 @@ def accuracy(pairs: Sequence[Pair], protocol: Protocol) -> dict:
 
 
 def alone(pairs: Sequence[Pair]) -> list[dict]:
-    return [{"judge": name, **accuracy(pairs, protocol)} for name, protocol in SINGLE_RANK.items()]
+    return [{"judge": name, **accuracy(pairs, protocol)} for name, protocol in ALONE.items()]
 
 
 def pointed(pairs: Sequence[Pair], who: str) -> list[dict]:

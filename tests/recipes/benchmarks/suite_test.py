@@ -63,7 +63,7 @@ def test_a_suite_is_files_that_anybody_can_read(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("words", "wanted"), [
-    (["--suite", "guess"], "plays over several turns"), (["--problems", "0"], "--problems 0"),
+    (["--suite", "guess"], "plays over several turns"), (["--problems", "0"], "--problems is 0"),
     (["--suite", "nowhere"], "nowhere"),
 ])
 def test_what_is_no_benchmark_is_refused(words, wanted, tmp_path, capsys):

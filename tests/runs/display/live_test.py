@@ -245,7 +245,7 @@ def test_small_words():
 
 
 def test_importing_the_display_loads_neither_rich_nor_torch():
-    code = ("import sys, postgrad.runs.display as d; d.table([{'a': 1}]); "
+    code = ("import sys, postgrad.runs.display as d; d.print_rows([{'a': 1}]); "
             "print({'rich', 'torch'} & {*sys.modules})")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "a\n1\nset()\n"

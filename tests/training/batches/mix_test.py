@@ -9,12 +9,13 @@ from small import CHAT, begins
 import postgrad as pg
 from postgrad.methods import METHODS
 from postgrad.recipes import sft
+from postgrad.recipes.row_reader import RowSettings
 from postgrad.records import Conversation
 from postgrad.resolve.sources import sources_of
 from postgrad.training.batches import ConversationBatches
 from postgrad.training.batches.shuffled import StreamMixture
 
-ALL = sft.OwnRows(holdout=0.0)  # every row is learned from
+ALL = RowSettings(holdout=0.0)  # every row is learned from
 
 
 def talks(name, count, turns=1):
@@ -140,10 +141,10 @@ def test_what_is_left_out_or_cut_is_counted(files):
         file.write(json.dumps(long) + "\n" + '{"messages": 3}\n')
     with open(files / "b.jsonl", "a") as file:
         file.write("[]\n")
-    dropped = built("a.jsonl,b.jsonl", rows=sft.OwnRows(skip_bad=True, truncate="drop", holdout=0.0))
+    dropped = built("a.jsonl,b.jsonl", rows=RowSettings(skip_bad=True, truncate="drop", holdout=0.0))
     assert {k: dropped.data[k] for k in ("bad", "dropped", "cut")} == {"bad": 2, "dropped": 1, "cut": 0}
     assert sum("left out" in note for note in dropped.notes) == 3
-    cut = built("a.jsonl,b.jsonl", rows=sft.OwnRows(skip_bad=True, truncate="left", holdout=0.0))
+    cut = built("a.jsonl,b.jsonl", rows=RowSettings(skip_bad=True, truncate="left", holdout=0.0))
     assert {k: cut.data[k] for k in ("bad", "dropped", "cut")} == {"bad": 2, "dropped": 0, "cut": 1}
     assert any("the rows: 1 of 41 rows are cut at the start" in note for note in cut.notes)
 
