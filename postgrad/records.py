@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
+from torch import device as Device
 
 from postgrad.maths.packing import Packed, common_prompts, pack, split_passes, to_cpu, to_device
 from postgrad.maths.packing import pad_rows as pad_rows
@@ -42,7 +43,7 @@ class Prompt:
 
     @classmethod
     def ask(cls, question: str, answer: object = None, *, id: str | None = None, system: str | None = None,
-            **meta) -> Prompt:
+            **meta: object) -> Prompt:
         """One question as a prompt; without an id, the id is a hash of the text."""
         before = ({"role": "system", "content": system},) if system else ()
         messages = (*before, {"role": "user", "content": question})
@@ -66,7 +67,7 @@ class Conversation:
     id: str
     messages: tuple[Message, ...]
     label: bool | None = None
-    tools: tuple[dict, ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()
     where: str = field(default="", compare=False)  # the file and line that it comes from, for messages
 
     @property
@@ -339,7 +340,7 @@ class Batch:
     def units(self) -> int:
         return len(self) // self.rows_per_unit
 
-    def to(self, device) -> Batch:
+    def to(self, device: str | Device) -> Batch:
         moved: dict[str, Any] = {f.name: to_device(getattr(self, f.name), device) for f in fields(self)
                                  if isinstance(getattr(self, f.name), Tensor)}
         return replace(self, **moved)

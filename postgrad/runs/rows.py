@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from postgrad.system.files import error_text, load_json, open_regular
 
@@ -25,7 +25,7 @@ READ, LOG = 2**30, 2**35  # bytes of a log that are read at once, and of any log
 STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
 
-def json_value(x):
+def json_value(x: Any) -> Any:
     """x as strict JSON can hold it: nan -> "nan", tensor([1., inf]) -> [1.0, "inf"], a
     dataclass -> a dict."""
     if x is None or isinstance(x, bool | int | str):

@@ -60,7 +60,7 @@ def test_what_is_registered_is_found(monkeypatch):
     from postgrad.models import families
     from postgrad.resolve.samplers import SAMPLERS, is_sampler_name
     monkeypatch.setattr(families, "FAMILIES", dict(families.FAMILIES))
-    own = pg.register_family("mine", families.Family(classes="Llama"))
+    own = pg.register_family("mine", families.Family(classes="Llama", config_defaults={}))
     assert families.find_family("mine") is own
 
     class Mine(pg.Sampler):

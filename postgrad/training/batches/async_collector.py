@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from postgrad.records import Prompt, Scored
 from postgrad.system.processes.group import timeout
@@ -126,12 +126,12 @@ class AsyncCollector:
 
     # what decides the future
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         """All that was begun, to its end."""
         return {"number": self.number, "begun": [dump_collection(job.number,
                                                                  self.finished(job)) for job in self.begun]}
 
-    def restore(self, state: dict, prompts: dict[str, Prompt]) -> None:
+    def restore(self, state: dict[str, Any], prompts: dict[str, Prompt]) -> None:
         self.number = state["number"]
         self.begun.clear()
         for said in state["begun"]:
@@ -141,13 +141,13 @@ class AsyncCollector:
             self.begun.append(job)
 
 
-def dump_collection(number: int, made: Collection) -> dict:
+def dump_collection(number: int, made: Collection) -> dict[str, Any]:
     return {"number": number, "step": made.step, "facts": resolve_deferred(made.facts),
             "groups": [[dump_scored(s) for s in group] for group in made.groups],
             "dropped": [[dump_scored(s) for s in group] for group in made.dropped]}
 
 
-def load_collection(said: dict, prompts: dict[str, Prompt]) -> Collection:
-    def back(groups: list) -> list[list[Scored]]:
+def load_collection(said: dict[str, Any], prompts: dict[str, Prompt]) -> Collection:
+    def back(groups: list[Any]) -> list[list[Scored]]:
         return [[load_scored(s, prompts) for s in group] for group in groups]
     return Collection(back(said["groups"]), back(said["dropped"]), dict(said["facts"]), said["step"])

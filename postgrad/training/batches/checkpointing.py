@@ -27,7 +27,7 @@ def pick_rows(batch: Batch, rows: list[int]) -> Batch:
     return replace(batch, ids=tuple(batch.ids[i] for i in rows), scored=scored, **cut)
 
 
-def dump_rollout(rollout: Rollout) -> dict:
+def dump_rollout(rollout: Rollout) -> dict[str, Any]:
     """One row of an episode as plain values. The other rows stand in the batch by themselves."""
     known = {f.name: getattr(rollout, f.name) for f in fields(Rollout)
              if f.name not in ("prompt", "earlier", "verdict")}
@@ -35,7 +35,7 @@ def dump_rollout(rollout: Rollout) -> dict:
                     "turns": [asdict(turn) for turn in rollout.turns]}
 
 
-def dump_batch(batch: Batch) -> dict:
+def dump_batch(batch: Batch) -> dict[str, Any]:
     """The gold answer is left out: the verdict has been given."""
     columns = {f.name: getattr(batch, f.name) for f in fields(batch)
                if isinstance(getattr(batch, f.name), Tensor)}
@@ -47,7 +47,7 @@ def dump_batch(batch: Batch) -> dict:
             "facts": resolve_deferred(batch.facts), "scored": scored}
 
 
-def load_batch(kept: dict) -> Batch:
+def load_batch(kept: dict[str, Any]) -> Batch:
     """What `kept_batch` wrote, as a batch."""
     scored = []
     for s in kept["scored"]:
@@ -57,25 +57,25 @@ def load_batch(kept: dict) -> Batch:
                  scored=tuple(scored), **kept["columns"])
 
 
-def load_rollout(kept: dict, prompt: Prompt, **more) -> Rollout:
+def load_rollout(kept: dict[str, Any], prompt: Prompt, **more: Any) -> Rollout:
     rollout: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
     rollout["turns"] = tuple(Turn(**turn) for turn in rollout.get("turns", ()))
     return Rollout(prompt=prompt, **rollout, **more)
 
 
-def load_verdict(kept: dict) -> Verdict:
+def load_verdict(kept: dict[str, Any]) -> Verdict:
     verdict: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
     return Verdict(**verdict)
 
 
-def dump_scored(scored: Scored) -> dict:
+def dump_scored(scored: Scored) -> dict[str, Any]:
     """A judged rollout before it is made into rows: with all rows of its episode, its prompt by name."""
     last = scored.rollout
     return {"prompt": last.prompt.id, "rows": [dump_rollout(row) for row in last.rows],
             "verdict": asdict(scored.verdict), "played": last.verdict and asdict(last.verdict)}
 
 
-def load_scored(kept: dict, prompts: Mapping[str, Prompt]) -> Scored:
+def load_scored(kept: dict[str, Any], prompts: Mapping[str, Prompt]) -> Scored:
     """What `kept_scored` wrote. prompts: those of the run, by name."""
     prompt = prompts[kept["prompt"]]
     *earlier, last = kept["rows"]

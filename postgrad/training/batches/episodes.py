@@ -62,7 +62,7 @@ def episode_batch(batch: Batch) -> Batch:
 def last_rows(episode: Tensor) -> list[int]:
     """The last row of each episode."""
     _, counts = torch.unique_consecutive(episode, return_counts=True)
-    return (counts.cumsum(0) - 1).tolist()
+    return [int(end) for end in counts.cumsum(0) - 1]
 
 
 def episode_rows(batch: Batch, chosen: Sequence[int]) -> list[int]:

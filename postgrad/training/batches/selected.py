@@ -1,17 +1,17 @@
-"""Rollouts -> what was chosen among them: best against worst as pairs (online DPO),
-the good ones as texts to imitate."""
+"""Rollouts -> the best against the worst as pairs (online DPO), or the best as texts to imitate."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from postgrad.maths.select import best_and_worst
 from postgrad.methods import Preference, Supervised
-from postgrad.records import Batch, Scored
+from postgrad.records import Batch, Prompt, Scored
 from postgrad.training.batches.checkpointing import pick_rows
 from postgrad.training.batches.episodes import episode_rows, join_episodes
 from postgrad.training.batches.rollouts import MethodT, RolloutSource, scored_batch
@@ -20,10 +20,10 @@ from postgrad.training.stats import Deferred
 
 
 class SelectedBatches(RolloutSource[MethodT]):
-    """One batch from each collection. Rows that are not chosen are counted, not trained."""
+    """One batch from each collection; rows that are not selected are counted, not trained on."""
 
-    def __init__(self, prompts, **line):
-        super().__init__(prompts, **line)
+    def __init__(self, prompts: Sequence[Prompt], **common: Any):
+        super().__init__(prompts, **common)
         if self.settings.group_size < 2:
             raise ValueError(f"{self.method.name} chooses among the samples of a group: rollouts.group_size "
                              f"is {self.settings.group_size}, set it to 2 or more.")
@@ -47,8 +47,8 @@ class SelectedPairs(SelectedBatches[Preference]):
     def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
         score = torch.tensor([s.verdict.score for s in rows])
         best, worst = best_and_worst(score, self.settings.group_size)
-        scored_batch = join_episodes(batch.mask, batch.episode).any(1)  # [E]
-        sound = scored_batch.view(-1, self.settings.group_size).all(1).cpu()
+        trained = join_episodes(batch.mask, batch.episode).any(1)  # [E]
+        sound = trained.view(-1, self.settings.group_size).all(1).cpu()
         kept = [(b, w) for b, w in zip(best.tolist(), worst.tolist(), strict=True)
                 if sound[b // self.settings.group_size]]
         index = [i for pair in kept or [(0, 1)] for i in pair]
@@ -71,8 +71,8 @@ class SelectedTexts(SelectedBatches[Supervised]):
     logged beside them.
     """
 
-    def __init__(self, prompts, *, best: float | None = None, **line):
-        super().__init__(prompts, **line)
+    def __init__(self, prompts: Sequence[Prompt], *, best: float | None = None, **common: Any):
+        super().__init__(prompts, **common)
         if "best" in self.method.wanted and best is None:
             raise ValueError(f"{self.method.name} keeps replies by their share of the best score there is, "
                              "and a reward model's has no best: train best_of_n, which keeps the best of "

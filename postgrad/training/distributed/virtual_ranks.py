@@ -48,7 +48,8 @@ class VirtualRanks:
             done = [work(item) for item in items]
             after()
             return done
-        own, every = {}, list(items)
+        own: dict[int, R] = {}
+        every = list(items)
         if self.even:
             for i in range(self.rank, -(-len(every) // self.world) * self.world, self.world):
                 made = work(every[i] if i < len(every) else blank(every[0]))

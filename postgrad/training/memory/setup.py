@@ -46,7 +46,7 @@ class Setup(FootprintOptions):
     group: int = 1
     release: bool = True         # what is sampled with is given back before the update
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.lora < 0 or min(self.tokens, self.rows, self.samples) < 1:
             raise ValueError(f"lora {self.lora}, tokens {self.tokens}, rows {self.rows}, samples "
