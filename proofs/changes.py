@@ -30,13 +30,17 @@ from mutations import HOME, copy_of
 
 ROW = '''"""A soft gate on the ratio, and credit by the best of the group."""
 
+from typing import Annotated
+
 import torch
 
 from postgrad.maths import weights
 from postgrad.methods.row import Policy
+from postgrad.system.settings import POSITIVE
 
 
-def gated_ratio(logp, old_logp, adv, mask, *, tau=1.0):
+def gated_ratio(logp, old_logp, adv, mask, *,
+                tau: Annotated[float, POSITIVE, "how soon the gate closes", "lower: later"] = 1.0):
     """-(4 / tau) sigmoid(tau (rho - 1)) A: the slope is 1 at rho = 1 and falls away on both sides."""
     ratio = torch.where(mask, logp - old_logp, 0.0).exp()
     gate = 4.0 / tau * torch.sigmoid(tau * (ratio - 1.0))
@@ -68,13 +72,17 @@ def test_by_hand():
 '''
 LOSS = '''"""DPO with log-ratios per token: scores over the lengths of the replies."""
 
+from typing import Annotated
+
 import torch.nn.functional as F
 
 from postgrad.maths import preference
 from postgrad.methods.row import Preference
+from postgrad.system.settings import POSITIVE
 
 
-def length_normalised(chosen, rejected, margin, *, chosen_length, rejected_length, beta=2.0):
+def length_normalised(chosen, rejected, margin, *, chosen_length, rejected_length,
+                      beta: Annotated[float, POSITIVE, "the weight of the gap", "with the lengths"] = 2.0):
     """-log sigmoid(beta (chosen / |chosen| - rejected / |rejected|) - margin)."""
     gap = chosen / chosen_length - rejected / rejected_length
     return -F.logsigmoid(beta * gap - margin)
@@ -152,9 +160,9 @@ with tempfile.TemporaryDirectory() as folder:
     assert run.state()["state"] == "done"
 '''
 SHOWN = '''
-from postgrad.studio.runs.forms import menu, sections
-assert {name!r} in {{row["name"] for row in menu()}}
-groups = sections("{name}:{setting}", {{}})
+from postgrad.studio.runs.forms import form_sections, recipe_menu
+assert {name!r} in {{row["name"] for row in recipe_menu()}}
+groups = form_sections("{name}:{setting}", {{}})
 assert any(field["key"] == "method.{constant}" for group in groups for field in group["fields"])
 '''
 SMALL = "steps=2 rollouts.prompts_per_step=2 rollouts.group_size=2 evaluation.every=0".split()
@@ -196,7 +204,7 @@ SAMPLED = """
 import postgrad as pg
 from mine import Mine
 model = pg.load_model("tiny-chat")
-pg.fit(model, "grpo", task="words", sampler=Mine(model.net, model.chat), run="runs/python", display=False,
+pg.fit(model, "grpo", task="words", sampler=Mine(model.net, model.chat), run="runs/object", display=False,
        steps=1, prompts_per_step=2, group_size=2, rollouts={"max_new_tokens": 8}, evaluation={"every": 0})
 """
 

@@ -1,174 +1,115 @@
-"""The house with one door: what was to be shown, measured; writes docs/results/house.json and .md.
+"""The house, third edition: docs/results/house.json and its page.
 
-    python proofs/house.py [--before COMMIT] [--gpu FILE.json] [--kept FOLDER]
+    python proofs/house.py [PART ...]       counts, bits, changes, mutations, types; half an hour on two cores
+    python proofs/house.py changes suite=1  the whole suite after each of the six changes: an hour and a half
 
-About half an hour on two cores. --before: the commit that the demo's table and its CPU time are held against
-(a worktree of it is made aside). --gpu: what proofs/families_gpu.py and bench/h200.py printed on a GPU, as
-{"families": [...], "speed": [...]}.
+bits compares with proofs/recorded/bits-xeon.json, on that kind of processor. by_hand.json in the folder has
+the lines of the H200 (bench/h200.py at both commits, interleaved in one call) and the demo's table.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
-import resource
 import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
-HOME = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HOME)]
+from harness import HOME, Page, bar, environment
+from counts import PACKAGE, summary
 
-from harness import bar, write  # noqa: E402
-
-BEFORE = "2c160c9"
-LONGEST = 300
-
-
-def run(*words: str, cwd: Path = HOME, **more) -> subprocess.CompletedProcess:
-    environment = os.environ | {"PYTHONPATH": str(cwd), "OMP_NUM_THREADS": "1"} | more
-    return subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True, check=False,
-                          env=environment)
+BEFORE = "6e66ba3"
+# the left column of DESIGN.md's table, as definitions, fields or modules
+OLD_NAMES = ("Now", "Parts", "Beginning", "Foreign", "Worries", "Anew", "Lanes", "Ahead", "anchor",
+             "elsewhere",
+             "worries", "stepped", "examined", "brought_together", "garbage", "spelling", "listening",
+             "looking", "voices", "desk", "opening", "silent", "ahead", "slots", "in_all")
 
 
-def tested(name: str, target: str, *words: str) -> dict:
-    done = run("-m", "pytest", "-n", "0", *words)
-    said = next((line for line in reversed(done.stdout.splitlines()) if "passed" in line or "failed" in line),
-                "nothing ran")
-    return bar(name, target, said.strip("= "), done.returncode == 0, f"pytest {' '.join(words)}")
+def old_names() -> list[str]:
+    """Names of DESIGN.md's left column that the package still defines, the compatibility layer aside."""
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        if path.name != "renamed.py":
+            text = path.read_text()
+            found += [f"{path.relative_to(PACKAGE)}: {name}" for name in OLD_NAMES
+                      if re.search(rf"^\s*(?:class|def) {name}\b|^    {name}: .*setting\(", text, flags=re.M)]
+            found += [str(path.relative_to(PACKAGE))] if path.stem in OLD_NAMES else []
+    return sorted(found)
 
 
-def ports() -> dict:
-    """The scripts ported from TRL: lines of code, comments and blank lines left out."""
-    counts = {}
-    for path in sorted((HOME / "examples" / "trl").glob("*_postgrad.py")):
-        lines = re.sub(r'""".*?"""', "", path.read_text(), flags=re.S).splitlines()
-        counts[path.stem.removesuffix("_postgrad")] = sum(bool(x.strip()) and not x.strip().startswith("#")
-                                                          for x in lines)
-    return bar("TRL's GRPO, DPO, SFT and reward scripts, ported", "<= 12 lines each",
-               ", ".join(f"{name} {count}" for name, count in counts.items()),
-               len(counts) == 4 and max(counts.values()) <= 12, "python proofs/house.py")
+def script(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=HOME, env=environment(), capture_output=True, text=True)
 
 
-def script(name: str, folder: Path) -> list[dict]:
-    """What another proof found: kept from an earlier run (--kept), or measured now."""
-    out = folder / f"{name}.json"
-    if not out.exists():
-        run(f"proofs/{name}.py", "--out", str(out))
-    return json.loads(out.read_text()) if out.exists() else []
+def count_bars(folder: Path) -> list[dict]:
+    c, left = summary(), old_names()
+    apart = c["lines of proofs, bench, tools"]
+    return [
+        bar("rooms at the root of the package", "15", c["rooms"], c["rooms"] == 15),
+        bar("loose modules at the root", "3: __init__, __main__, records", c["loose modules"],
+            c["loose modules"] == 3),
+        bar("import arrows between rooms", "<= 75 (92 after the move, 231 before)", c["arrows"],
+            c["arrows"] <= 75),
+        bar("modules in circles, imports inside functions counted", "0", c["modules in circles"],
+            c["modules in circles"] == 0),
+        bar("public definitions that share their name, module protocols apart", "<= 450",
+            c["definitions that share a name"], c["definitions that share a name"] <= 450),
+        bar("names of the left column of DESIGN.md's table outside the compatibility layer", "0",
+            f"{len(left)}: {', '.join(left)}" if left else "0", not left),
+        bar("lines of the package without studio and exercises", "<= 41,000 (44,767 before)",
+            f"{c['lines of the package without studio']:,}",
+            c["lines of the package without studio"] <= 41_000),
+        bar("lines of proofs, bench and tools", "<= 7,000 (14,162 before)", f"{apart:,}", apart <= 7000),
+        bar("lines of tests", "<= 40,080, 3 % over 38,913", f"{c['lines of tests']:,}",
+            c["lines of tests"] <= 40_080),
+        bar("one GRPO step to read: lines of algorithm and of wiring, by a script that a test keeps honest",
+            "<= 1,000 and 400", "not built", False),
+    ]
 
 
-def changes(folder: Path) -> tuple[list[dict], list[dict]]:
-    rows = script("changes", folder)
-    targets = {"row": "1 file of code + its test", "loss": "1 file of code + its test",
-               "task": "1 file + registration", "family": "described in one place"}
-    most = {"row": 1, "loss": 1, "task": 2, "family": 1}
-    bars = [bar(f"a stranger's change: {row['name']}", targets[row["name"]],
-                f"{row['files of code']} file(s), {row['lines of code']} lines of code; {row['checks']} "
-                f"checks, {len(row['failed'])} failed",
-                not row["failed"] and row["files of code"] <= most[row["name"]],
-                f"python proofs/changes.py {row['name']}") for row in rows]
-    return bars, [{k: v for k, v in row.items() if k != "failed"} for row in rows]
+def bit_bars(folder: Path) -> list[dict]:
+    recorded = HOME / "proofs" / "recorded" / "bits-xeon.json"
+    done = script("proofs/bits.py", "compare", str(recorded))
+    last = done.stdout.strip().splitlines()[-1]
+    return [bar(f"weight bits and metrics of short runs of every row and recipe against {BEFORE}",
+                "all equal", last, done.returncode == 0)]
 
 
-def mutations(folder: Path) -> tuple[dict, list[dict]]:
-    rows = script("mutations", folder)
-    caught = sum(row["caught by"] is not None and row["seconds"] <= 180 for row in rows)
-    slowest = max((row["seconds"] for row in rows), default=0.0)
-    return bar("deliberate faults in the glue, each caught within 3 minutes", "12 or more, all",
-               f"{caught} of {len(rows)}, the slowest in {slowest:.0f} s", caught == len(rows) >= 12,
-               "python proofs/mutations.py"), rows
+def change_bars(folder: Path, suite: str = "") -> tuple[list[dict], dict]:
+    out = folder / "changes.json"
+    script("proofs/changes.py", "--out", str(out), *(["--suite"] if suite else []))
+    rows = json.loads(out.read_text())
+    bars = [bar(f"a stranger's change by the documented files alone: {row['name']}",
+                "1 file, and the whole suite green after it",
+                f"{row['files of code']} file, {row['lines of code']} lines; {row['checks']} checks, "
+                f"{len(row['failed'])} failed{'' if suite else '; the whole suite was not run'}",
+                not row["failed"] and bool(suite)) for row in rows]
+    return bars, {"Six changes": [{k: v for k, v in row.items() if k != "failed"} for row in rows]}
 
 
-def sizes() -> dict:
-    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=HOME, capture_output=True, text=True,
-                            check=True).stdout.split()
-    long = {name: n for name in listed if (n := (HOME / name).read_text().count("\n")) > LONGEST}
-    return bar("Python files over 300 lines", "0", ", ".join(f"{k} {v}" for k, v in long.items())
-               or f"0 of {len(listed)}", not long, "python proofs/house.py")
+def mutation_bars(folder: Path) -> tuple[list[dict], dict]:
+    out = folder / "mutations.json"
+    script("proofs/mutations.py", "--out", str(out))
+    rows = json.loads(out.read_text())
+    caught = sum(row["caught by"] is not None for row in rows)
+    return [bar("deliberate faults in the glue, each caught", "14 of 14", f"{caught} of {len(rows)}",
+                caught == len(rows) == 14)], {"Deliberate faults": rows}
 
 
-def started(name: str, target: float, *words: str) -> dict:
-    took = []
-    for _ in range(5):
-        began = time.perf_counter()
-        run(*words)
-        took.append(time.perf_counter() - began)
-    bare = min(took) if name.startswith("postgrad") else float(run(*words).stdout or "nan")
-    return bar(name, f"< {target} s", f"{bare:.3f} s", bare < target, f"python {' '.join(words)}")
+def type_bars(folder: Path) -> list[dict]:
+    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=HOME, capture_output=True, text=True)
+    checked = re.search(r"in (\d+) source files", done.stdout)
+    files = sum(not path.name.endswith("_test.py") and "kernels" not in path.parts
+                for path in PACKAGE.rglob("*.py"))
+    count = int(checked[1]) if checked and not done.returncode else 0
+    return [bar("mypy --strict over the package, kernels aside", f"clean, {files} files",
+                f"{count} files clean", count >= files, "make lint")]
 
 
-def demo(place: Path, folder: Path) -> tuple[dict, float]:
-    """The demo's summary in a tree, and the CPU seconds it took."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = run("-m", "postgrad", "demo", "--json", "--run", str(folder), cwd=place, OMP_NUM_THREADS="1")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return json.loads(done.stdout.splitlines()[-1]), after.ru_utime - before.ru_utime
-
-
-def unchanged(before: str, folder: Path) -> list[dict]:
-    """The demo's table here and at another commit, digit by digit, and the CPU time of both."""
-    aside = folder / "before"
-    subprocess.run(["git", "worktree", "add", "-q", "--detach", str(aside), before], cwd=HOME, check=True)
-    try:
-        old, old_seconds = demo(aside, folder / "old")
-        new, new_seconds = demo(HOME, folder / "new")
-    finally:
-        subprocess.run(["git", "worktree", "remove", "--force", str(aside)], cwd=HOME, check=True)
-    clock = ("seconds", "seconds_evaluating")
-    tables = [[{k: v for k, v in stage.items() if k not in clock} for stage in x["stages"]]
-              for x in (old, new)]
-    figures = ", ".join(f"{stage['name']} {stage['pass@1']:.4f}" for stage in new["stages"])
-    return [bar(f"the demo's table against {before}", "unchanged to the digit", figures,
-                tables[0] == tables[1], "postgrad demo"),
-            bar(f"CPU time of the demo against {before}", "within noise (0.9 to 1.1)",
-                f"{new_seconds / old_seconds:.3f}", 0.9 <= new_seconds / old_seconds <= 1.1,
-                "python proofs/house.py")]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--before", default=BEFORE)
-    parser.add_argument("--gpu", type=Path)
-    parser.add_argument("--kept", type=Path, help="a folder with changes.json or mutations.json of this tree")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        bars = [
-            tested("the four fit lines, and every kind of argument", "run", "tests/recipes/fit_test.py",
-                   "tests/recipes/door_rewards_test.py"),
-            ports(),
-            tested("the scripts, both sides, on the embedded model", "run",
-                   "tests/whole/trl_scripts_test.py"),
-            tested("gradients, and weights after two steps, on the same rollouts or rows: ours against TRL",
-                   "<= 1e-5", "tests/training/trl_parity_test.py")]
-        found, four = changes(args.kept or folder)
-        bars += found
-        bars.append(tested("a changed row is refused on resume; its constants are in the run, on the compare "
-                           "page, in the card",
-                           "tests pass", "tests/methods/row_test.py", "tests/recipes/resume_test.py"))
-        caught, faults = mutations(args.kept or folder)
-        typed = run("-m", "mypy")
-        bars += [caught, bar("types of the named modules", "clean", typed.stdout.strip().splitlines()[-1],
-                             not typed.returncode, "make lint"),
-                 tested("layers hold, import cycles 0", "0", "tests/whole/layers_test.py"), sizes(),
-                 started("import postgrad", 0.2, "-c", "import time; t = time.perf_counter(); import "
-                         "postgrad; print(time.perf_counter() - t)"),
-                 started("postgrad --help", 0.5, "-m", "postgrad", "--help"), *unchanged(args.before, folder)]
-    size = len((HOME / "README.md").read_bytes())
-    bars += [bar("README", "<= 9,000 bytes", f"{size:,} bytes", size <= 9000, "wc -c README.md"),
-             tested("commands, snippets and links of README and docs", "run by a test or marked",
-                    "tests/whole/docs_test.py")]
-    tables = {"Four changes": four, "Deliberate faults": faults}
-    if args.gpu:
-        tables |= {f"On one NVIDIA H200: {k}": v for k, v in json.loads(args.gpu.read_text()).items()}
-    print(write("house", "One door: what was to be shown, and what was measured", bars, seeds=[0],
-                tables=tables))
-
+PAGE = Page("house", "The house, third edition: what was to be shown, and what was measured",
+            {"counts": count_bars, "bits": bit_bars, "changes": change_bars, "mutations": mutation_bars,
+             "types": type_bars}, seeds=[0])
 
 if __name__ == "__main__":
-    main()
+    PAGE.main()

@@ -40,7 +40,8 @@ class Fault(NamedTuple):
 
 COLUMNS, ROLLOUTS = "training/batches/columns.py", "training/batches/rollouts.py"
 FAULTS = (
-    Fault("returns", COLUMNS, "returns = adv + value if", "returns = credit.whiten(adv, batch.mask) + value if"),
+    Fault("returns", COLUMNS, "returns = adv + value if",
+          "returns = credit.whiten(adv, batch.mask) + value if"),
     Fault("whitening", COLUMNS, "adv = credit.whiten(adv, batch.mask)",
           "adv = credit.whiten(adv, torch.ones_like(batch.mask))"),
     Fault("masks", ROLLOUTS, "mask=batch.mask & sound[:, None]", "mask=batch.mask"),
@@ -54,14 +55,14 @@ FAULTS = (
           'seed_of(seed, "minibatch", step, 0)'),
     Fault("group order", "training/batches/episodes.py", "range(at, at + group_size)",
           "range(at + group_size - 1, at - 1, -1)"),
-    Fault("stop token", COLUMNS, "[True] * len(r.tokens) for r",
-          "[True] * (len(r.tokens) - 1) + [False] for r"),
+    Fault("stop token", COLUMNS, "reply.copy()", "reply & (column < read + written - 1)"),
     Fault("value column", COLUMNS, "models.critic.value(", "models.critic.token_scores("),
     Fault("old log-probs", COLUMNS, 'old_logp=old if several or "old_logp" in early else None',
           "old_logp=ref if several else None"),
     Fault("kl coefficient", COLUMNS, "reward, old, ref, batch.mask, kl)",
           "reward, old, ref, batch.mask, method.kl_in_reward * 2)"),
-    Fault("step-wide choice", COLUMNS, "counted = counted & method.choose", "counted = counted | method.choose"),
+    Fault("step-wide choice", COLUMNS, "counted = counted & method.choose",
+          "counted = counted | method.choose"),
 )
 MORE = {"step-wide choice": ("tests/training/batches/columns_test.py",),
         "kl coefficient": ("tests/training/rlhf_test.py",)}
