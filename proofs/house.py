@@ -39,7 +39,8 @@ def old_names() -> list[str]:
 
 
 def script(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], cwd=HOME, env=environment(), capture_output=True, text=True)
+    return subprocess.run([sys.executable, *words], cwd=HOME, env=environment(), capture_output=True,
+                          text=True)
 
 
 def count_bars(folder: Path) -> list[dict]:
