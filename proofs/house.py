@@ -20,7 +20,7 @@ from counts import PACKAGE, summary
 
 BEFORE = "6e66ba3"
 # the left column of DESIGN.md's table, as definitions, fields or modules
-OLD_NAMES = ("Now", "Parts", "Beginning", "Foreign", "Worries", "Anew", "Lanes", "Ahead", "anchor",
+OLD_NAMES = ("Now", "Parts", "Beginning", "Foreign", "Worries", "Anew", "Lanes", "Ahead", 
              "elsewhere",
              "worries", "stepped", "examined", "brought_together", "garbage", "spelling", "listening",
              "looking", "voices", "desk", "opening", "silent", "ahead", "slots", "in_all")

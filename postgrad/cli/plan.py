@@ -32,7 +32,7 @@ class PlanOptions(CommandOptions):
     lengths: str = setting("geometric", "how replies differ in length", choices=("geometric", "equal"))
     lora: int = setting(0, "the rank of the adapters; 0 trains all weights", within=NOT_NEGATIVE,
                         metavar="RANK")
-    ahead: int | None = setting(None, "rollouts.async_depth; without it: 0, 1, 2 and 4 are tried",
+    async_depth: int | None = setting(None, "rollouts.async_depth; without it: 0, 1, 2 and 4 are tried",
                                 metavar="K")
 
     def __post_init__(self) -> None:
@@ -49,7 +49,7 @@ def run_plan(options: PlanOptions) -> None:
     lengths = ReplyLengths(mean=options.reply_tokens, longest=options.longest, kind=options.lengths)
     parameters, method, layouts = plan_training(options.model, options.method, options.gpus, work, lengths,
                                                 lora=options.lora)
-    layouts = [layout for layout in layouts if options.ahead in (None, layout.ahead)]
+    layouts = [layout for layout in layouts if options.async_depth in (None, layout.ahead)]
     if not layouts:
         raise ValueError(f"{options.model} with {method} does not fit {options.gpus} in any way that is "
                          "known here: more GPUs, larger ones, or --lora RANK.")

@@ -69,7 +69,7 @@ class Chart:
         """The finite values of a metric with their steps."""
         return finite(self.metrics, name)
 
-    def examined(self, name: str) -> list[Point]:
+    def evaluated(self, name: str) -> list[Point]:
         """The finite values of an examination with their steps."""
         return finite(self.evals, name)
 
@@ -89,7 +89,7 @@ class Chart:
             return key in (self.info.get("data") or {})
         if place == "samples":
             return any(key in row["columns"] for rows in self.shown.values() for row in rows)
-        return bool(self.examined(key) if place == "examination" else self.curve(key))
+        return bool(self.evaluated(key) if place == "examination" else self.curve(key))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ def entropy_collapse(chart: Chart) -> Finding | None:
 
 def evaluated_quality(chart: Chart) -> list[Point]:
     """What the run is after, by the examination: the reward of the task's own verifier, else pass@1."""
-    return chart.examined("reward") or chart.examined("pass@1")
+    return chart.evaluated("reward") or chart.evaluated("pass@1")
 
 
 def length_creep(chart: Chart) -> Finding | None:
@@ -87,7 +87,7 @@ def length_creep(chart: Chart) -> Finding | None:
 
 def chance(chart: Chart, *steps: int) -> float:
     """By how much two examinations may differ by chance: their intervals' half widths, as of a difference."""
-    name = "reward_interval" if chart.examined("reward") else "pass@1_interval"
+    name = "reward_interval" if chart.evaluated("reward") else "pass@1_interval"
     ends = [row[name] for row in chart.evals if row["step"] in steps and row.get(name)]
     return math.hypot(*((as_float(high) - as_float(low)) / 2 for low, high in ends))
 
@@ -95,8 +95,8 @@ def chance(chart: Chart, *steps: int) -> float:
 def parting(chart: Chart) -> Finding | None:
     """What is trained on rises, and what is examined falls by more than chance."""
     exam = evaluated_quality(chart)
-    proxy = chart.examined("proxy") or chart.curve("reward")
-    name = "the proxy" if chart.examined("proxy") else "the reward in training"
+    proxy = chart.evaluated("proxy") or chart.curve("reward")
+    name = "the proxy" if chart.evaluated("proxy") else "the reward in training"
     best = max(exam, key=lambda point: point[1])
     fall, rise = exam[-1][1] - best[1], proxy[-1][1] - proxy[0][1]
     if rise <= 0 or fall >= -chance(chart, best[0], exam[-1][0]):

@@ -80,7 +80,7 @@ def lower_rate(chart: Chart) -> str:
 
 def kl_explosion(chart: Chart) -> Finding | None:
     for points, limit, unit in ((chart.curve("kl"), limits.KL, "nats a token"),
-                                (chart.examined("kl_reply"), limits.KL_REPLY, "nats a reply")):
+                                (chart.evaluated("kl_reply"), limits.KL_REPLY, "nats a reply")):
         if points and last(points) > limit and last(points) > 2 * abs(first(points, 0.1)):
             return Finding(
                 evidence=f"the KL to the start is {last(points):.3g} {unit} at the end (limit {limit:g})",

@@ -98,7 +98,7 @@ def test_the_command_says_it(capsys):
     assert main([*small, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["options"][0]["times"]["step"] <= said["options"][-1]["times"]["step"]
-    assert main([*small, "--ahead", "1"]) == 0
+    assert main([*small, "--async-depth", "1"]) == 0
     out = capsys.readouterr().out
     assert "1 train, 1 sample" in out and "memory of a GPU" in out and "nothing past one GPU" in out
     for words, sentence in ((["--gpus", "8xH900"], "such as 8xH100"), (["--prompts", "0"], "at least 1"),
