@@ -31,9 +31,14 @@ def test_it_opens(old):
     assert not {"anchor", "elsewhere"} & run.config.keys() and diagnose(run).steps == 2
 
 
-def test_it_is_resumed_to_the_same_metrics(old):
-    before = [repeatable(json.loads(line)) for line in (old / "metrics.jsonl").read_text().splitlines()]
+def test_it_is_resumed_to_the_metrics_of_a_new_run(old, tmp_path):
+    """Against a new run by today's names on the same processor: the last bits differ between processors."""
+    saved = [json.loads(line) for line in (old / "metrics.jsonl").read_text().splitlines()]
     run = pg.resume(old, display=False)
-    assert run.state()["state"] == "done" and [row["step"] for row in run.metrics()] == [1, 2]
-    for now, old_row in zip(run.metrics(), before, strict=True):  # processors differ in the last bits
-        assert repeatable(now).keys() == old_row.keys() and now["lr"] == old_row["lr"]
+    new = pg.fit("tiny-chat", "grpo", task="arithmetic", run=tmp_path / "new", display=False, steps=2,
+                 save_every=2, kl={"coef": 0.07, "measure": True, "gain": 0.2},
+                 rollouts={"prompts": 8, "prompts_per_step": 2, "group_size": 2, "max_new_tokens": 8,
+                           "max_concurrent": 8}, evaluation={"every": 0})
+    assert run.state()["state"] == "done" and len(run.metrics()) == 2
+    assert [repeatable(row) for row in run.metrics()] == [repeatable(row) for row in new.metrics()]
+    assert [repeatable(row).keys() for row in run.metrics()] == [repeatable(row).keys() for row in saved]
