@@ -1,8 +1,8 @@
 """Chat templates, which are untrusted, rendered in a sandbox with limits.
 
 A template may use what `transformers` offers. Every operation is measured: the size of operands and result,
-the total of what is made, and processor time. So an endless loop, a text multiplied by a billion or a list
-that doubles ends with an error.
+the total of what is made, and the number of steps. So an endless loop, a text multiplied by a billion or a
+list that doubles ends with an error, after the same step on every processor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ LARGEST = 10**7           # of a value: characters, and SLOT for each place in a
 SLOT = 64
 AT_ONCE, IN_ALL = 10**8, 5 * 10**8  # characters that a single step may make, and all of them together
 BITS = 10_000             # of a whole number
-SECONDS = 0.5             # of processor time
+STEPS, STEP = 10**6, 300  # operations of a rendering; STEP characters of operands or result count as one more
+SECONDS = 10              # of processor time: for what a single operation does that STEPS does not see
 # what makes more than it is given
 GROWS = {"*", "%", "center", "ljust", "rjust", "zfill", "expandtabs", "to_bytes", "replace", "join", "format",
          "format_map", "translate", "indent", "wordwrap", "tojson"}
@@ -119,12 +120,11 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.filters = {name: self.watched(name, plain) for name, plain in self.filters.items()}
 
     def begin(self) -> None:
-        self.spent.end, self.spent.made = time.thread_time() + SECONDS, 0
+        self.spent.end, self.spent.made, self.spent.steps = time.thread_time() + SECONDS, 0, 0
 
     def measured(self, value: T) -> T:
-        """The value; TemplateLimit where it is too large, or time or the total is used up."""
-        if value_size(value) > LARGEST:
-            raise TemplateLimit(f"a value of over {LARGEST:,} characters")
+        """The value; TemplateLimit where it is too large, or steps or the total are used up."""
+        self.spend(value)
         size = 1
         if type(value) in (str, list, tuple) and isinstance(value, Sized):
             size = len(value) * (1 if isinstance(value, str) else 8)
@@ -134,6 +134,15 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         if time.thread_time() > getattr(self.spent, "end", math.inf):
             raise TemplateLimit(f"over {SECONDS} s of processor time")
         return value
+
+    def spend(self, *values: object) -> None:
+        """Counts an operation on these values; TemplateLimit where one is too large or the steps are used up."""
+        sizes = [value_size(value) for value in values]
+        if max(sizes) > LARGEST:
+            raise TemplateLimit(f"a value of over {LARGEST:,} characters")
+        self.spent.steps = getattr(self.spent, "steps", 0) + 1 + sum(sizes) // STEP
+        if self.spent.steps > STEPS:
+            raise TemplateLimit(f"over {STEPS:,} steps")
 
     def each(self, values: Iterable[T]) -> Iterator[T]:
         for value in values:
@@ -146,8 +155,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def foresee(self, name: str, first: object, rest: Sequence[object]) -> None:
         """Checks the operands of an operation, and the size of its result, before it runs."""
-        if any(value_size(x) > LARGEST for x in (first, *rest)):
-            raise TemplateLimit(f"a value of over {LARGEST:,} characters")
+        self.spend(first, *rest)
         numbers = all(isinstance(x, int | float) for x in (first, *rest))
         if name == "**" and numbers and any(growth_factor(x) * growth_factor(first).bit_length() > BITS
                                             for x in rest):
