@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from postgrad.runs.rows import dumps, unreadable
+from postgrad.runs.rows import JsonMapping, dumps, unreadable
 from postgrad.system.files import disk_full_error, file_hash, is_full, open_regular, read_bytes
 
 UNREADABLE = {errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO,
@@ -202,7 +202,7 @@ def build_run_folder(folder: Path, texts: Mapping[str, str], logs: Iterable[str]
 
 def checkpoint_folders(home: Path) -> dict[int, Path]:
     """step -> checkpoint folder, oldest first, verified or not."""
-    found = {}
+    found: dict[int, Path] = {}
     # '.old-000020' comes after '000020'
     for path in sorted(home.iterdir(), reverse=True) if home.is_dir() else ():
         name = path.name.removeprefix(".old-")
@@ -211,7 +211,7 @@ def checkpoint_folders(home: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def manifest(body: dict) -> bytes:
+def manifest(body: JsonMapping) -> bytes:
     """The one way to write a manifest: any other byte in it is damage."""
     return json.dumps({**body, "sha256": hashlib.sha256(dumps(body, sort_keys=True).encode()).hexdigest()},
                       sort_keys=True, indent=1).encode() + b"\n"
@@ -236,7 +236,7 @@ def seal(folder: Path, step: int) -> None:
 
 def check_checkpoint(folder: Path, step: int) -> None:
     """Compare a checkpoint with its manifest; the first difference raises, with the file's name."""
-    def damaged(name, what):
+    def damaged(name: str, what: str) -> DamagedCheckpoint:
         return DamagedCheckpoint(f"checkpoint of step {step} is damaged: {folder / name} {what}")
 
     try:

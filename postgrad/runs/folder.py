@@ -18,8 +18,9 @@ from typing import Self
 
 from postgrad.runs import disk
 from postgrad.runs.disk import DamagedCheckpoint
-from postgrad.runs.rows import LOGS, cut_log, dumps
+from postgrad.runs.rows import LOGS, JsonDict, cut_log, dumps
 from postgrad.runs.writer import Writer
+from postgrad.system.files import is_full
 
 
 class Run(Writer):
@@ -36,8 +37,8 @@ class Run(Writer):
         self.passed_over: dict[int, str] = {}  # damaged checkpoints that `latest` met, and what is wrong
 
     @classmethod
-    def create(cls, folder: str | Path, *, recipe: str, config: Mapping, steps: int,
-               bring: Mapping[str, Path] | None = None, **facts) -> Run:
+    def create(cls, folder: str | Path, *, recipe: str, config: Mapping[str, object], steps: int,
+               bring: Mapping[str, Path] | None = None, **facts: object) -> Run:
         """A new run. It is built beside the folder and renamed into place,
         so that no half-written run can exist.
 
@@ -90,11 +91,11 @@ class Run(Writer):
         except BaseException as error:
             self._own()
             last = max((disk.folder_bytes(path) for path in before.values()),
-                       default=0) if disk.is_full(error) else 0
+                       default=0) if is_full(error) else 0
             needed = size or max(last, disk.folder_bytes(temp))
             shutil.rmtree(temp, ignore_errors=True)
             disk.put_back(home)
-            if not disk.is_full(error):
+            if not is_full(error):
                 raise
             disk.raise_disk_error(self.folder, error, f"checkpoints/{target.name}", needed)
         older, stay = [s for s in before if s < step], set(keep_steps)
@@ -180,7 +181,7 @@ class Run(Writer):
         return lost
 
 
-def list_runs(folder: str | Path) -> list[dict]:
+def list_runs(folder: str | Path) -> list[JsonDict]:
     """Summaries of the runs in a folder, newest first.
 
     A run that can't be read is listed as "broken" with the reason.

@@ -20,11 +20,11 @@ class Follower:
     def locked(self) -> Iterator[Self]:
         yield self
 
-    def log(self, step: int, row: Mapping) -> None:
+    def log(self, step: int, row: Mapping[str, object]) -> None:
         assert step == self.next_step, f"step {step} came where step {self.next_step} was next"
         self.next_step = step + 1
 
-    def event(self, kind: str, text: str, step: int | None = None, **data) -> None:
+    def event(self, kind: str, text: str, step: int | None = None, **data: object) -> None:
         """Told by the process that writes."""
 
     def status(self, state: str, *, step: int | None = None, error: str | None = None) -> None:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterable, Mapping
 from threading import Thread
+from types import TracebackType
 
 from postgrad.runs.folder import Run
 from postgrad.runs.follower import Follower
 
 AT_MOST = 2  # steps whose rows wait; past them a step waits for the thread
 
-Rows = Callable[[], Iterable[Mapping]]
+Rows = Callable[[], Iterable[Mapping[str, object]]]
 
 
 class SampleLog:
@@ -38,7 +39,8 @@ class SampleLog:
     def __enter__(self) -> SampleLog:
         return self
 
-    def __exit__(self, kind, error, trace) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         try:
             self.ask()
         except Exception as fault:  # noqa: BLE001 - raised below, or told with the error that ends the block

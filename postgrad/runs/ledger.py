@@ -16,11 +16,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from postgrad.maths.intervals import gain_interval, mean_interval
+from postgrad.runs.rows import JsonDict, JsonMapping
 from postgrad.system.files import load_json, write_text
 
 FILE = "ledger.json"
@@ -45,7 +46,7 @@ class Line(NamedTuple):
 
 # the file
 
-def read_ledger(folder: str | Path) -> dict | None:
+def read_ledger(folder: str | Path) -> JsonDict | None:
     """The ledger in a folder, looked through: it may have come from somewhere else. None: there is none."""
     path = Path(folder) / FILE
     if not path.is_file():
@@ -86,11 +87,11 @@ def is_values(measure: str, found: object) -> bool:
             and all(x is None or isinstance(x, int | float) and low <= x <= high for x in found))
 
 
-def write_ledger(folder: str | Path, ledger: Mapping) -> None:
+def write_ledger(folder: str | Path, ledger: JsonMapping) -> None:
     write_text(Path(folder) / FILE, json.dumps(ledger, indent=None, allow_nan=False))
 
 
-def add_entry(folder: str | Path, header: Mapping, entry: Mapping) -> None:
+def add_entry(folder: str | Path, header: JsonMapping, entry: JsonMapping) -> None:
     """Puts an entry down while a run is trained: what was measured at later steps, before the run went back,
     goes."""
     known = read_ledger(folder)
@@ -99,14 +100,14 @@ def add_entry(folder: str | Path, header: Mapping, entry: Mapping) -> None:
                                                 dict(entry)]})
 
 
-def same_panel(ledger: Mapping, header: Mapping) -> bool:
+def same_panel(ledger: JsonMapping, header: JsonMapping) -> bool:
     """Whether a ledger was measured as the header says."""
     return all(ledger[key] == header[key] for key in HEADER)
 
 
 # gains and losses
 
-def compare_entries(first: Mapping, last: Mapping) -> list[Line]:
+def compare_entries(first: JsonMapping, last: JsonMapping) -> list[Line]:
     """Every measure that both entries have, task by task."""
     return [compare_measure(task, measure, values, last["figures"][task][measure])
             for task, figures in first["figures"].items() if task in last["figures"]

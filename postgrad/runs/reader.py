@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from postgrad.runs import disk
-from postgrad.runs.rows import LOGS, number, read_json, read_log, read_step
+from postgrad.runs.rows import LOGS, JsonDict, number, read_json, read_log, read_step
 from postgrad.system.renamed import translate_config
 
 
@@ -22,19 +22,19 @@ class Reader:
 
     def __init__(self, folder: str | Path):
         self.folder = Path(os.path.abspath(folder))
-        self.info: dict = read_json(self.folder / "run.json")
-        self.config: dict = translate_config(read_json(self.folder / "config.json"))  # of version 0.1 too
+        self.info: JsonDict = read_json(self.folder / "run.json")
+        self.config: JsonDict = translate_config(read_json(self.folder / "config.json"))  # of version 0.1 too
 
     def started(self) -> tuple[str, int]:
         """The recipe and the number of steps that the run was started with; what is neither raises."""
         recipe, steps = self.info.get("recipe"), self.info.get("steps")
-        for key, value, kind in (("recipe", recipe, str), ("steps", steps, int)):
-            if not isinstance(value, kind):
-                raise ValueError(f"{self.folder / 'run.json'}: {key} is {value!r:.60}: the run is broken; "
-                                 "restore the file from a copy")
-        return recipe, steps
+        if isinstance(recipe, str) and isinstance(steps, int):
+            return recipe, steps
+        key, value = ("steps", steps) if isinstance(recipe, str) else ("recipe", recipe)
+        raise ValueError(f"{self.folder / 'run.json'}: {key} is {value!r:.60}: the run is broken; restore "
+                         "the file from a copy")
 
-    def rows(self, name: str, after: int = 0, most: int = -1) -> tuple[list[dict], int]:
+    def rows(self, name: str, after: int = 0, most: int = -1) -> tuple[list[JsonDict], int]:
         """The whole rows behind byte `after`, and the cursor for the next call.
 
         most: bytes to read at most (-1: all).
@@ -46,7 +46,7 @@ class Reader:
         rows, cursor = read_log(self.folder / f"{name}.jsonl", after, most)
         return [row for row in rows if row["step"] is not None or name == "events"], cursor
 
-    def at(self, name: str, step: int) -> tuple[list[dict], int | None, int | None]:
+    def at(self, name: str, step: int) -> tuple[list[JsonDict], int | None, int | None]:
         """The rows of the newest logged step up to `step`, and the logged steps before and after it;
         a long log is not read."""
         assert name in LOGS, name
@@ -79,20 +79,20 @@ class Reader:
         """Is a process training here now? Asked of the lock, so a reused process id can't deceive."""
         return disk.is_held(self.folder / "lock")
 
-    def _status(self) -> dict:
+    def _status(self) -> JsonDict:
         try:
             return read_json(self.folder / "status.json")
         except ValueError:
             return {"state": "unknown", "pid": None, "step": 0, "steps": self.info.get("steps"),
                     "updated": None, "error": None}
 
-    def state(self) -> dict:
+    def state(self) -> JsonDict:
         """status.json as it is true now: "running" with nobody behind it reads "interrupted"."""
         status = self._status()
         return ({**status, "state": "interrupted"} if status.get("state") == "running" and not self.alive()
                 else status)
 
-    def summary(self, points: int = 32) -> dict:
+    def summary(self, points: int = 32) -> JsonDict:
         """One row of the list of runs; `series` is the reward (or accuracy,
         or loss) at up to `points` steps."""
         status, (rows, _), (evals, _) = self.state(), self.rows("metrics"), self.rows("evals")

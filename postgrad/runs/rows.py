@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, SupportsFloat
 
 from postgrad.system.files import error_text, load_json, open_regular
 
@@ -22,6 +22,9 @@ LOGS = ("metrics", "evals", "samples", "events")
 LARGEST = 2**53 - 1     # a step that a browser can count
 LONGEST = 2**24         # bytes of a row
 READ, LOG = 2**30, 2**35  # bytes of a log that are read at once, and of any log
+JsonDict = dict[str, Any]  # a JSON object: a file of a run, a row of a log
+JsonMapping = Mapping[str, Any]  # one that is only read
+
 STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
 
@@ -48,25 +51,25 @@ def json_value(x: Any) -> Any:
                      "lists and dicts")
 
 
-def is_column(x: list) -> bool:
+def is_column(x: list[Any]) -> bool:
     """Whether a list is strict JSON as it is, by one look at the types in it: the tokens of a sample, say."""
     kinds = set(map(type, x))
     return kinds <= {str, int, bool} or (kinds == {float} and all(map(math.isfinite, x)))
 
 
-def number(x) -> float:
+def number(x: object) -> float:
     """A logged value as a float: 3 -> 3.0, "nan" -> nan; what is no number -> nan."""
     try:
-        return float(x)
-    except (TypeError, ValueError, OverflowError):
+        return float(x) if isinstance(x, str | int | float | SupportsFloat) else math.nan
+    except (ValueError, OverflowError):
         return math.nan
 
 
-def dumps(x, **options) -> str:
-    return json.dumps(json_value(x), allow_nan=False, **options)
+def dumps(x: object, *, indent: int | None = None, sort_keys: bool = False) -> str:
+    return json.dumps(json_value(x), allow_nan=False, indent=indent, sort_keys=sort_keys)
 
 
-def read_json(path: Path) -> dict:
+def read_json(path: Path) -> JsonDict:
     """The object in a file of a run or a pipeline."""
     try:
         value = load_json(path, flags=os.O_NOFOLLOW)
@@ -89,7 +92,7 @@ def unreadable(error: OSError) -> str:
 
 # lines
 
-def parse_row(line: bytes) -> dict | None:
+def parse_row(line: bytes) -> JsonDict | None:
     """A row, or None for a line that is none (a damaged disk)."""
     try:
         row = json.loads(line)
@@ -143,7 +146,7 @@ def open_to_read(path: Path, most: int = LOG) -> BinaryIO:
     return file
 
 
-def read_log(path: Path, after: int, most: int = -1) -> tuple[list[dict], int]:
+def read_log(path: Path, after: int, most: int = -1) -> tuple[list[JsonDict], int]:
     """The whole rows behind byte `after` (in the next `most` bytes), and the byte behind them; from 0 where
     `after` is no line's start."""
     try:
@@ -201,7 +204,7 @@ def last_logged_step(file: BinaryIO, before: int) -> int | None:
     return None
 
 
-def read_step(path: Path, step: int) -> tuple[list[dict], int | None, int | None]:
+def read_step(path: Path, step: int) -> tuple[list[JsonDict], int | None, int | None]:
     """The rows of the newest logged step that is not after `step` (of the first one, if all are), and the
     logged steps before and after it."""
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
+from types import TracebackType
 
 from postgrad.runs.folder import Run
 from postgrad.runs.follower import Follower
@@ -28,7 +29,8 @@ class Saves:
     def __enter__(self) -> Saves:
         return self
 
-    def __exit__(self, kind, error, trace) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
         self.wait()
         if error is None:
             self.check()

@@ -26,7 +26,9 @@ class Writer(Reader):
 
     def __init__(self, folder: str | Path, lock: int | None = None):
         super().__init__(folder)
-        self._lock, self._files, self._next = lock, {}, None
+        self._lock = lock
+        self._files: dict[str, int] = {}  # log -> descriptor
+        self._next: int | None = None
         self._id = None if lock is None else disk.file_id(lock)  # of the lock, once this process has held it
         _WRITERS.add(self)
 
@@ -101,29 +103,29 @@ class Writer(Reader):
         """The step that comes after the last one in the metrics."""
         if self._next is None:
             rows, _ = self.rows("metrics")
-            self._next = rows[-1]["step"] + 1 if rows else 1
+            self._next = int(rows[-1]["step"]) + 1 if rows else 1
         return self._next
 
-    def log(self, step: int, row: Mapping) -> None:
+    def log(self, step: int, row: Mapping[str, object]) -> None:
         """The metrics of one step; steps come in order, each once."""
         self._own()
         assert step == self.next_step, f"metrics of step {step} came where step {self.next_step} was next"
         self._append("metrics", step, row)
         self._next = step + 1
 
-    def log_eval(self, step: int, row: Mapping) -> None:
+    def log_eval(self, step: int, row: Mapping[str, object]) -> None:
         self._append("evals", step, row)
 
-    def log_samples(self, step: int, rows: Iterable[Mapping]) -> None:
+    def log_samples(self, step: int, rows: Iterable[Mapping[str, object]]) -> None:
         for row in rows:
             self._append("samples", step, row)
 
-    def event(self, kind: str, text: str, step: int | None = None, **data) -> None:
+    def event(self, kind: str, text: str, step: int | None = None, **data: object) -> None:
         """Something to tell. With a step it is undone when the run goes back before that step;
         without, it stays."""
         self._append("events", step, {"kind": kind, "text": text, "time": time.time(), "data": data})
 
-    def _append(self, name: str, step: int | None, row: Mapping) -> None:
+    def _append(self, name: str, step: int | None, row: Mapping[str, object]) -> None:
         assert row.get("step", step) == step, f"a row of step {row.get('step')} was logged as step {step}"
         self._own()
         line = dumps({"step": step, **row}).encode() + b"\n"
@@ -165,4 +167,11 @@ class Writer(Reader):
 
 # A forked child must not keep its parent's run locked after the parent's death, nor write in it.
 _WRITERS: weakref.WeakSet[Writer] = weakref.WeakSet()
-os.register_at_fork(after_in_child=lambda: [writer.close() for writer in list(_WRITERS)])
+
+
+def _close_in_child() -> None:
+    for writer in list(_WRITERS):
+        writer.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

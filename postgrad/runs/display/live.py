@@ -6,11 +6,20 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, TextIO, TypeVar, cast
 
 from postgrad.runs.display.text import clean, duration, figure, is_terminal, print_plain, sparkline
 from postgrad.runs.tracker import Tracker
 from postgrad.system.throughput import throughput_words
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+    from rich.panel import Panel
+    from rich.progress import Progress, TaskID
+
+Item = TypeVar("Item")
 
 SHOWN = {"reward": "reward", "pass@1": "pass@1", "accuracy": "accuracy",
          "held-out accuracy": "held-out accuracy", "length": "length", "kl": "KL", "entropy": "entropy",
@@ -28,21 +37,24 @@ class Display(Tracker):
     seen here, so that a resumed run begins at a later step.
     """
 
-    def __init__(self, title: str = "", steps: int = 0, console=None, *, intro: str = "",
-                 quiet: bool = False, clock: Callable[[], float] = time.monotonic):
-        self.file = getattr(console, "file", console) or sys.stdout
-        self.console = console if hasattr(console, "print") else None
+    def __init__(self, title: str = "", steps: int = 0, console: Console | TextIO | None = None, *,
+                 intro: str = "", quiet: bool = False, clock: Callable[[], float] = time.monotonic):
+        self.file: TextIO = getattr(console, "file", None) or cast("TextIO | None", console) or sys.stdout
+        self.console: Console | None = cast("Console", console) if hasattr(console, "print") else None
         self.title, self.steps, self.clock = clean(title).replace("\n", " "), steps, clock
         self.intro = intro
         self.quiet = quiet or bool(getattr(console, "quiet", False))
         self.terminal = not self.quiet and is_terminal(self.file)
         self.series: dict[str, list[float]] = {}
-        self.step, self.first, self.last_line, self.sample, self.live = 0, None, -1, None, None
+        self.step, self.last_line = 0, -1
+        self.first: int | None = None
+        self.sample: Mapping[str, object] | None = None
+        self.live: Live | None = None
         self.notice = ""
         self.unprinted_eval = False
         self.began = self.last = clock()
 
-    def on_start(self, config: Mapping) -> None:
+    def on_start(self, config: Mapping[str, object]) -> None:
         self.began = self.last = self.clock()
         if self.terminal:
             from rich.console import Console
@@ -64,16 +76,16 @@ class Display(Tracker):
             self.last_line, self.unprinted_eval = step, False
             print_plain(self.file, self.line())
 
-    def on_samples(self, step: int, rows: Sequence[Mapping]) -> None:
+    def on_samples(self, step: int, rows: Sequence[Mapping[str, object]]) -> None:
         """One of them is shown until the next step."""
         self.sample = rows[len(rows) // 2]
 
-    def on_eval(self, step: int, figures: Mapping) -> None:
+    def on_eval(self, step: int, figures: Mapping[str, object]) -> None:
         found = {label: figures[name] for name, label in HELD_OUT.items() if name in figures}
         self._note(found)
         self.unprinted_eval = self.unprinted_eval or bool(found)
 
-    def on_event(self, kind: str, text: str, step: int | None, data: Mapping) -> None:
+    def on_event(self, kind: str, text: str, step: int | None, data: Mapping[str, object]) -> None:
         if kind in PRINTED and not self.quiet:
             print(text, file=sys.stderr)
 
@@ -98,7 +110,7 @@ class Display(Tracker):
             except (OSError, ValueError):  # a stream without a descriptor, as in a notebook
                 print_plain(sys.stderr, STOPPING)
 
-    def _note(self, values: Mapping) -> None:
+    def _note(self, values: Mapping[str, object]) -> None:
         for name, value in values.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 self.series.setdefault(name, []).append(float(value))
@@ -125,7 +137,7 @@ class Display(Tracker):
         """Tokens a second, the parts of the time, the memory."""
         return throughput_words(lambda name: self.series.get(name, ()))
 
-    def panel(self):
+    def panel(self) -> Panel:
         """The live picture, drawn anew a few times a second."""
         from rich.console import Group
         from rich.panel import Panel
@@ -151,7 +163,7 @@ class Display(Tracker):
         return Panel(Group(*rows), title=Text(self.title), title_align="left", border_style="dim",
                      padding=(0, 1))
 
-    def _sample(self) -> list:
+    def _sample(self) -> list[RenderableType]:
         from rich.text import Text
 
         if not self.sample:
@@ -168,19 +180,19 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def progress(items: Iterable, label: str, total: int | None = None, *, file=None, after: float = 2.0,
-             clock: Callable[[], float] = time.monotonic) -> Iterator:
+def progress(items: Iterable[Item], label: str, total: int | None = None, *, file: TextIO | None = None,
+             after: float = 2.0, clock: Callable[[], float] = time.monotonic) -> Iterator[Item]:
     """The items, with a bar on a terminal (plain lines when piped) once they have taken `after`
     seconds; before, nothing."""
     file = file or sys.stderr
-    total = total if total is not None else len(items) if hasattr(items, "__len__") else None
-    began, bar, task, tenth = clock(), None, None, 0
+    total = total if total is not None else len(items) if isinstance(items, Sized) else None
+    began, tenth = clock(), 0
+    bar: tuple[Progress, TaskID] | None = None
     try:
         for done, item in enumerate(items):
             if clock() - began >= after and is_terminal(file):
-                if bar is None:
-                    bar, task = _bar(file, label, total)
-                bar.update(task, completed=done)
+                bar = bar or _bar(file, label, total)
+                bar[0].update(bar[1], completed=done)
             elif clock() - began >= after and total and 10 * done // total > tenth:
                 tenth = 10 * done // total
                 gone = clock() - began
@@ -188,13 +200,13 @@ def progress(items: Iterable, label: str, total: int | None = None, *, file=None
                             f"{duration(gone / done * (total - done))} left")
             yield item
         if bar:
-            bar.update(task, completed=total)
+            bar[0].update(bar[1], completed=total)
     finally:
         if bar:
-            bar.stop()
+            bar[0].stop()
 
 
-def _bar(file, label: str, total: int | None):
+def _bar(file: TextIO, label: str, total: int | None) -> tuple[Progress, TaskID]:
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from typing import TextIO
 
 from postgrad.runs.display.text import clean, figure, is_terminal, print_plain
 
 NUMBER = re.compile(r"[-\u2212+]?[\d.,]+(e[-+]?\d+)?\s?%?|nan|-?inf|")
 
 
-def print_rows(rows: Sequence[Mapping], columns: Sequence[str | tuple[str, str]] | None = None, *,
-               title: str = "",
-          whole: Collection[str] = (), file=None) -> None:
+def print_rows(rows: Sequence[Mapping[str, object]],
+               columns: Sequence[str | tuple[str, str]] | None = None, *, title: str = "",
+               whole: Collection[str] = (), file: TextIO | None = None) -> None:
     """A table of rows: columns are keys, or (key, heading); without them, every key that occurs.
 
     whole: columns that a narrow terminal does not cut. Piped: plain aligned text.

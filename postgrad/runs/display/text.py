@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
+from typing import TextIO
 
 BARS = "▁▂▃▄▅▆▇█"
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -64,13 +65,13 @@ def time_ago(moment: float | None, now: float | None = None) -> str:
     return f"{then.tm_mday} {time.strftime('%b', then)}" + (f" {then[0]}" if then[0] != today[0] else "")
 
 
-def is_terminal(file) -> bool:
+def is_terminal(file: object) -> bool:
     """A terminal that understands cursor movement; settings that force colour don't make a pipe one."""
     return (bool(getattr(file, "isatty", lambda: False)())
             and os.environ.get("TERM") not in ("dumb", "unknown"))
 
 
-def print_plain(file, text: str) -> None:
+def print_plain(file: TextIO, text: str) -> None:
     """One plain line, whatever the encoding of the file; gone readers (a closed pipe) are no
     fault of the training."""
     coding = getattr(file, "encoding", None) or "utf-8"

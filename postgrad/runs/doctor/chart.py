@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
+from typing import Any
+
+from postgrad.runs.reader import Reader
+from postgrad.runs.rows import JsonMapping, number
 
 Point = tuple[int, float]  # step, value
 
@@ -19,22 +23,22 @@ class Chart:
     info, config: run.json and config.json; the others are the logs of the same name.
     """
 
-    info: Mapping = field(default_factory=dict)
-    config: Mapping = field(default_factory=dict)
-    metrics: Sequence[Mapping] = ()
-    evals: Sequence[Mapping] = ()
-    samples: Sequence[Mapping] = ()
-    status: Mapping = field(default_factory=dict)
+    info: JsonMapping = field(default_factory=dict)
+    config: JsonMapping = field(default_factory=dict)
+    metrics: Sequence[JsonMapping] = ()
+    evals: Sequence[JsonMapping] = ()
+    samples: Sequence[JsonMapping] = ()
+    status: JsonMapping = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run) -> Chart:
+    def of(cls, run: Reader) -> Chart:
         """The chart of a run that is open to be read."""
         logs = {name: run.rows(name)[0] for name in ("metrics", "evals", "samples")}
         return cls(info=run.info, config=run.config, status=run.state(), **logs)
 
     # settings
 
-    def setting(self, name: str, default=None):
+    def setting(self, name: str, default: Any = None) -> Any:
         """A setting by its dotted name, or the default where the run has none."""
         here: object = self.config
         for part in name.split("."):
@@ -42,7 +46,7 @@ class Chart:
         return default if here is None else here
 
     @property
-    def row(self) -> Mapping:
+    def row(self) -> JsonMapping:
         """The row of the table that is trained, as the run has kept it."""
         return self.info.get("row") or {}
 
@@ -52,7 +56,7 @@ class Chart:
         return "teacher_logp" in self.row.get("wants", ())
 
     def constant(self, name: str, default: float = 0.0) -> float:
-        return self.row.get("constants", {}).get(name, default)
+        return float(self.row.get("constants", {}).get(name, default))
 
     @property
     def updates(self) -> float:
@@ -74,9 +78,9 @@ class Chart:
         return finite(self.evals, name)
 
     @cached_property
-    def shown(self) -> dict[int, list[Mapping]]:
+    def shown(self) -> dict[int, list[JsonMapping]]:
         """The logged samples by step, those alone of which the trained tokens are known."""
-        by_step: dict[int, list[Mapping]] = {}
+        by_step: dict[int, list[JsonMapping]] = {}
         for row in self.samples:
             if isinstance(row.get("columns"), Mapping) and "mask" in row["columns"]:
                 by_step.setdefault(int(row["step"]), []).append(row)
@@ -128,17 +132,9 @@ class Symptom:
         return f"too early: {chart.steps} of {self.after} steps" if chart.steps < self.after else ""
 
 
-def finite(rows: Iterable[Mapping], name: str) -> list[Point]:
-    points = ((int(row["step"]), as_float(row[name])) for row in rows if name in row)
+def finite(rows: Iterable[JsonMapping], name: str) -> list[Point]:
+    points = ((int(row["step"]), number(row[name])) for row in rows if name in row)
     return [(step, value) for step, value in points if math.isfinite(value)]
-
-
-def as_float(value: object) -> float:
-    """A logged value: "nan" and "inf" are floats again, what is no number is nan."""
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def values(points: Iterable[Point]) -> list[float]:

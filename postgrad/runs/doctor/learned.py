@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from postgrad.runs.doctor import limits
-from postgrad.runs.doctor.chart import Chart, Finding, Point, as_float, first, last, span
+from postgrad.runs.doctor.chart import Chart, Finding, Point, first, last, span
 from postgrad.runs.doctor.update import spread_at_start, tighter_leash
+from postgrad.runs.rows import number
 
 FORMS = ("format", "think", "boxed")  # parts of a verdict that judge the form alone
 
@@ -89,7 +90,7 @@ def chance(chart: Chart, *steps: int) -> float:
     """By how much two examinations may differ by chance: their intervals' half widths, as of a difference."""
     name = "reward_interval" if chart.evaluated("reward") else "pass@1_interval"
     ends = [row[name] for row in chart.evals if row["step"] in steps and row.get(name)]
-    return math.hypot(*((as_float(high) - as_float(low)) / 2 for low, high in ends))
+    return math.hypot(*((number(high) - number(low)) / 2 for low, high in ends))
 
 
 def parting(chart: Chart) -> Finding | None:

@@ -6,7 +6,8 @@ import math
 from statistics import fmean, median
 
 from postgrad.runs.doctor import limits
-from postgrad.runs.doctor.chart import Chart, Finding, as_float, correlation, span, values
+from postgrad.runs.doctor.chart import Chart, Finding, correlation, span, values
+from postgrad.runs.rows import JsonMapping, number
 
 
 def leaked(chart: Chart) -> Finding | None:
@@ -83,16 +84,16 @@ def directions(chart: Chart) -> list[tuple[int, float]]:
     return found
 
 
-def advantage_and_change(row) -> tuple[float, float] | None:
+def advantage_and_change(row: JsonMapping) -> tuple[float, float] | None:
     columns = row["columns"]
     moved = trained(columns, "moved")
-    adv = as_float(row.get("adv"))
+    adv = number(row.get("adv"))
     return (adv, fmean(moved)) if moved and math.isfinite(adv) and all(map(math.isfinite, moved)) else None
 
 
-def trained(columns, name: str) -> list[float]:
+def trained(columns: JsonMapping, name: str) -> list[float]:
     """A column's values at the trained tokens."""
-    return [as_float(x) for x, kept in zip(columns.get(name, ()), columns["mask"], strict=False) if kept]
+    return [number(x) for x, kept in zip(columns.get(name, ()), columns["mask"], strict=False) if kept]
 
 
 def wrong_sign(chart: Chart) -> Finding | None:

@@ -6,13 +6,14 @@ import math
 from statistics import fmean, median
 
 from postgrad.runs.doctor import limits
-from postgrad.runs.doctor.chart import Chart, Finding, Point, as_float, first, last, span, values
+from postgrad.runs.doctor.chart import Chart, Finding, Point, first, last, span, values
 from postgrad.runs.doctor.trust import trained
+from postgrad.runs.rows import number
 
 
 def skipped_steps(chart: Chart) -> Finding | None:
     bad = [int(row["step"]) for row in chart.metrics
-           if not all(math.isfinite(as_float(row.get(name, 0.0))) for name in ("loss", "grad_norm"))]
+           if not all(math.isfinite(number(row.get(name, 0.0))) for name in ("loss", "grad_norm"))]
     if len(bad) < limits.SKIPPED:
         return None
     return Finding(

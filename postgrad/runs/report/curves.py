@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from postgrad.runs.report.figures import RATES, show, tick
+from postgrad.runs.rows import JsonDict, JsonMapping
 
 SMALL = ("clip_fraction", "grad_norm", "flat_groups", "lr", "ratio_max", "truncated")
 SAYS = {
@@ -57,7 +58,7 @@ def thin(points: list[tuple[float, float]], most: int = 600) -> list[tuple[float
     return [points[i] for i in extremes([value for _, value in points], most)]
 
 
-def draw_curve(curve: Mapping, lead: bool = False) -> dict | None:
+def draw_curve(curve: JsonMapping, lead: bool = False) -> JsonDict | None:
     """The geometry of one curve in its own units: path, ticks, whiskers, labels.
 
     None when there is nothing finite to draw.
@@ -83,10 +84,10 @@ def draw_curve(curve: Mapping, lead: bool = False) -> dict | None:
     xs = [t for t in ticks(begin, max(last, begin + 1), 4)
           if begin <= t <= max(last, begin + 1) and t == int(t)]
 
-    def x(step):
+    def x(step: float) -> float:
         return round(left + (width - left - right) * (step - begin) / max(last - begin, 1), 1)
 
-    def y(value):
+    def y(value: float) -> float:
         return round(top + (height - top - bottom) * (ys[-1] - value) / (ys[-1] - ys[0]), 1)
 
     path, pen = [], "M"

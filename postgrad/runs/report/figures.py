@@ -6,7 +6,7 @@ import re
 RATES = re.compile(r"pass@\d+|greedy|format|accuracy|flat_groups|clip_fraction|truncated|finished|repetition")
 
 
-def show(value, name: str = "", digits: int = 3) -> str:
+def show(value: object, name: str = "", digits: int = 3) -> str:
     """A number for a reader: 0.2412 as a rate is 24 %, 34.52 is 34.5, -0.5 has a true minus; what is no
     number is a dash."""
     if not isinstance(value, int | float) or not math.isfinite(value):
@@ -27,7 +27,7 @@ def tick(value: float, name: str) -> str:
     return show(value, name) if RATES.fullmatch(name) else f"{value:g}".replace("-", "\u2212")
 
 
-def seconds(value) -> str:
+def seconds(value: object) -> str:
     """7.24 -> "7.2 s", 200 -> "3 min 20 s"."""
     if not isinstance(value, int | float) or not math.isfinite(value):
         return "–"

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from postgrad.runs.report.curves import ticks
 from postgrad.runs.report.figures import show
+from postgrad.runs.rows import JsonDict, JsonMapping
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 330, 68, 14, 14, 54
 
 
-def height_of(low: float, high: float):
+def height_of(low: float, high: float) -> Callable[[float], float]:
     """Values to heights in the figure."""
     return lambda value: round(TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / (high - low), 1)
 
 
-def over_samples(rows: Sequence[Mapping], names: Mapping[str, str]) -> dict:
+def over_samples(rows: Sequence[JsonMapping], names: Mapping[str, str]) -> JsonDict:
     """Lines over the numbers of samples spent, `k` of each row, a doubling as far as the next.
 
     names: key of a figure -> its label; bands are the key's intervals.
@@ -46,7 +47,7 @@ def over_samples(rows: Sequence[Mapping], names: Mapping[str, str]) -> dict:
                               for key, label in names.items())}
 
 
-def by_problem(gains: Sequence[float]) -> dict:
+def by_problem(gains: Sequence[float]) -> JsonDict:
     """A bar for every problem, from the most won to the most lost."""
     ranked = sorted(gains, reverse=True)
     y, wide = height_of(-1.0, 1.0), (WIDTH - LEFT - RIGHT) / len(ranked)

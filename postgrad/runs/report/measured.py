@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from postgrad.runs.report.figures import seconds, show
 from postgrad.runs.report.lines import by_problem, over_samples
 from postgrad.runs.report.templates import write_page
+from postgrad.runs.rows import JsonDict, JsonMapping
 
 WAYS = {"pass@k": "Any of them right (pass@k)", "maj@k": "The most frequent answer (maj@k)"}
 VARIETY = (  # key, label, what it is
@@ -21,13 +22,13 @@ SHARES = {"distinct-1", "distinct-2", "different_replies", "repetition"}
 MOST = 20  # problems shown at either end of the table of what was won and lost
 
 
-def ways(row: Mapping) -> dict[str, str]:
+def ways(row: JsonMapping) -> dict[str, str]:
     """The figures of a row of a curve, with their labels."""
     keys = [key for key in row if key != "k" and not key.endswith("_interval")]
     return {key: WAYS.get(key) or f"The best by {key.partition('/')[2]} (best@k)" for key in keys}
 
 
-def write_evaluation(path: str | Path, row: Mapping) -> Path:
+def write_evaluation(path: str | Path, row: JsonMapping) -> Path:
     """The page of what `postgrad.evaluate` gives."""
     curve, names = row["curve"], ways(row["curve"][0])
     return write_page(
@@ -39,7 +40,7 @@ def write_evaluation(path: str | Path, row: Mapping) -> Path:
                  for key, label, about in VARIETY if key in row], facts=evaluation_facts(row))
 
 
-def evaluation_text(row: Mapping) -> list[str]:
+def evaluation_text(row: JsonMapping) -> list[str]:
     """The figures in sentences."""
     first, last = row["curve"][0], row["curve"][-1]
     lines = [f"Right at the first try: {percent(first, 'pass@k')}."]
@@ -54,18 +55,18 @@ def evaluation_text(row: Mapping) -> list[str]:
     return lines
 
 
-def percent(row: Mapping, key: str) -> str:
+def percent(row: JsonMapping, key: str) -> str:
     low, high = row[f"{key}_interval"]
     return f"{show(row[key], 'pass@1')} ({show(low, 'pass@1')} to {show(high, 'pass@1')})"
 
 
-def cell(row: Mapping, key: str, kind: str = "pass@1") -> dict:
+def cell(row: JsonMapping, key: str, kind: str = "pass@1") -> JsonDict:
     low, high = row.get(f"{key}_interval") or (None, None)
     return {"text": show(row[key], kind, 3),
             "interval": f"{show(low, kind, 3)} to {show(high, kind, 3)}" if low is not None else ""}
 
 
-def evaluation_facts(row: Mapping) -> list[tuple[str, str]]:
+def evaluation_facts(row: JsonMapping) -> list[tuple[str, str]]:
     named = [("Model", row["model"]), ("Task", f"{row['task']}, {row['split']} part"),
              ("Problems", row["problems"]), ("Samples of each", row["samples"]), ("Seed", row["seed"]),
              ("In form", show(row["format"], "format") if "format" in row else None),
@@ -75,7 +76,7 @@ def evaluation_facts(row: Mapping) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in named if value is not None]
 
 
-def write_comparison(path: str | Path, rows: Sequence[Mapping]) -> Path:
+def write_comparison(path: str | Path, rows: Sequence[JsonMapping]) -> Path:
     """The page of what `postgrad.compare` gives: every model against the first."""
     first, *others = rows
     return write_page(
@@ -87,7 +88,7 @@ def write_comparison(path: str | Path, rows: Sequence[Mapping]) -> Path:
         facts=[("Models", ", ".join(row["model"] for row in rows)), *evaluation_facts(first)[1:]])
 
 
-def side_by_side(first: Mapping, row: Mapping) -> list[dict]:
+def side_by_side(first: JsonMapping, row: JsonMapping) -> list[JsonDict]:
     """Figures of the two, and what the second has more."""
     lines = [{"label": "Right at the first try (pass@1)",
               "cells": [cell(first, "pass@1"), cell(row, "pass@1"), points_text(row, "pass@1_gain")]}]
@@ -97,7 +98,7 @@ def side_by_side(first: Mapping, row: Mapping) -> list[dict]:
     return lines
 
 
-def points_text(row: Mapping, key: str) -> dict:
+def points_text(row: JsonMapping, key: str) -> JsonDict:
     """A difference of shares in points."""
     def text(x: float) -> str:
         return f"{100 * x:+.1f}".replace("-", "\u2212")
@@ -105,7 +106,7 @@ def points_text(row: Mapping, key: str) -> dict:
     return {"text": text(row[key]), "interval": f"{text(low)} to {text(high)}"}
 
 
-def comparison_ends(problems: Sequence[Mapping]) -> list[dict]:
+def comparison_ends(problems: Sequence[JsonMapping]) -> list[JsonDict]:
     """The problems that were most won, then those most lost; where nothing changed is not shown."""
     ranked = sorted(problems, key=lambda p: -p["gain"])
     won, lost = [p for p in ranked if p["gain"] > 0][:MOST], [p for p in ranked if p["gain"] < 0][-MOST:]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from postgrad.runs.report.curves import draw_curve
 from postgrad.runs.report.figures import seconds, show
 from postgrad.runs.report.templates import write_page
+from postgrad.runs.rows import JsonDict, JsonMapping, number
 
 LONGEST = 1500  # characters of a completion that are shown
 STAGES = {
@@ -37,8 +38,8 @@ VERBS = {
 
 
 def write_report(
-    path: str | Path, *, title: str, summary: Mapping, curves: Sequence[Mapping] = (),
-    answers: Sequence[Mapping] = (), over_time: Sequence[Mapping] = (), commands: Iterable[str] = (),
+    path: str | Path, *, title: str, summary: JsonMapping, curves: Sequence[JsonMapping] = (),
+    answers: Sequence[JsonMapping] = (), over_time: Sequence[JsonMapping] = (), commands: Iterable[str] = (),
 ) -> Path:
     """Write the page at one stroke and return its path.
 
@@ -70,24 +71,23 @@ def write_report(
         facts=report_facts(summary), commands=[_command(c) for c in commands])
 
 
-def _stage(stage: Mapping) -> dict:
+def _stage(stage: JsonMapping) -> JsonDict:
     label, about = STAGES.get(stage["name"], (stage["name"], ""))
     return {**stage, "label": label, "about": about, "interval": _interval(stage, "pass@1")}
 
 
-def _interval(stage: Mapping, name: str) -> tuple[float, float] | None:
+def _interval(stage: JsonMapping, name: str) -> tuple[float, float] | None:
     """That of a share, where the stage has it."""
-    low, high = stage.get(f"{name}_interval") or (None, None)
-    known = all(isinstance(x, int | float) and math.isfinite(x) for x in (low, high))
-    return (max(low, 0.0), min(high, 1.0)) if known else None
+    low, high = map(number, stage.get(f"{name}_interval") or (None, None))
+    return (max(low, 0.0), min(high, 1.0)) if math.isfinite(low) and math.isfinite(high) else None
 
 
-def _range(interval) -> str:
+def _range(interval: tuple[float, float]) -> str:
     """(0.201, 0.28) -> 20-28 %"""
     return f"{show(interval[0], 'pass@1')[:-2]}–{show(interval[1], 'pass@1')}"
 
 
-def headline(stages: list[dict], summary: Mapping) -> list[str]:
+def headline(stages: list[JsonDict], summary: JsonMapping) -> list[str]:
     """The measured change in one sentence, then what it is and whether it can be trusted."""
     measured = [s for s in stages if isinstance(s.get("pass@1"), int | float)]
     if len(measured) < 2:
@@ -111,7 +111,7 @@ def headline(stages: list[dict], summary: Mapping) -> list[str]:
     return [*lines, detail + (f". Training and measuring took {seconds(total)} in all." if total else ".")]
 
 
-def stage_table(stages: list[dict]) -> list[dict]:
+def stage_table(stages: list[JsonDict]) -> list[JsonDict]:
     """One row a figure, one column a stage, each with its interval where it has one; a figure that no stage
     has is left out."""
     ks = sorted({int(key[5:]) for s in stages for key in s if re.fullmatch(r"pass@\d+", key)} - {1})
@@ -129,7 +129,7 @@ def stage_table(stages: list[dict]) -> list[dict]:
     return rows
 
 
-def stage_notes(stages: list[dict]) -> list[str]:
+def stage_notes(stages: list[JsonDict]) -> list[str]:
     """What the last stage did, where the table says it."""
     if len(stages) < 2:
         return []
@@ -147,31 +147,31 @@ def stage_notes(stages: list[dict]) -> list[str]:
     return out
 
 
-def report_facts(summary: Mapping) -> list[tuple[str, str]]:
+def report_facts(summary: JsonMapping) -> list[tuple[str, str]]:
     total = seconds(summary["seconds_total"]) if "seconds_total" in summary else None
     named = [("Task", summary.get("task")), ("Problems", summary.get("problems")),
              ("Samples for each", summary.get("samples")), ("Seed", summary.get("seed")),
              ("Time in all", total)]
     machine = summary.get("machine") or {}
-    named += [("Machine", ", ".join(f"{k} {v}" for k, v in machine.items()) if isinstance(machine, Mapping)
+    named += [("Machine", ", ".join(f"{k} {v}" for k, v in machine.items()) if isinstance(machine, dict)
                else machine)]
     return [(k, str(v)) for k, v in [*named, ("Command", summary.get("command"))] if v not in (None, "")]
 
 
-def _command(command: str) -> dict:
+def _command(command: str) -> JsonDict:
     name, verb, what = [*command.split(), "", "", ""][:3]
     method, _, task = what.partition(":")
     about = VERBS.get(verb, "") if name == "postgrad" and (task or verb != "train") else ""
     return {"command": command, "about": about.format(method=method, task=task)}
 
 
-def _reply(row: Mapping) -> dict:
+def _reply(row: JsonMapping) -> JsonDict:
     """A completion as it may be shown: control characters made visible, a very long one cut."""
     text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", "\ufffd", str(row["text"]))
     more = len(text) - LONGEST
     return {"text": text[:LONGEST], "more": more if more > 0 else 0, "correct": bool(row["correct"])}
 
 
-def _answer(answer: Mapping) -> dict:
+def _answer(answer: JsonMapping) -> JsonDict:
     replies = [{"label": STAGES.get(s["name"], (s["name"],))[0], **_reply(s)} for s in answer["stages"]]
     return {"question": answer["question"], "gold": answer["gold"], "replies": replies}

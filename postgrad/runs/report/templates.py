@@ -8,7 +8,7 @@ from pathlib import Path
 from postgrad.system.files import write_text
 
 
-def write_page(path: str | Path, template: str, **values) -> Path:
+def write_page(path: str | Path, template: str, **values: object) -> Path:
     """Writes the page at one stroke and returns its path. Values are untrusted text and stay text."""
     import jinja2  # here, so that reading a run's figures needs nothing beyond the standard library
 
