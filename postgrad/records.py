@@ -265,6 +265,7 @@ class Reward(Protocol):
     def prefetch(self, rollout: Rollout) -> None:
         """Called when a rollout ends while others are still sampled: a reward that waits for other processes
         may start on it."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from postgrad.records import Prompt, Reward, Rollout, Scored, Verdict, require_v
 from postgrad.rewards.limit import SECONDS, TimeLimit, shared_timer, within_limit
 
 Verify = Callable[[Prompt, str], Verdict]
+JudgeText = Callable[[str], Verdict]  # of a reply alone
 TASK = "task"  # where the prompt of a mixture names its task
 GARBAGE = ("", " ", "?", "\x00\ufffd", "lorem ipsum dolor", "<think></think>", "<answer></answer>")
 
@@ -119,7 +120,7 @@ def guarded(verify: Verify, describe: Callable[[BaseException], str] = describe_
     """
     if getattr(verify, "is_guarded", False):
         return verify
-    limit = seconds or getattr(verify, "seconds", SECONDS)
+    limit = seconds if seconds else float(getattr(verify, "seconds", SECONDS))
 
     def judge(prompt: Prompt, text: str) -> Verdict:
         try:

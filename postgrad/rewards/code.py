@@ -48,12 +48,16 @@ def extract_code(text: str) -> str:
 
 def mbpp(row: Mapping[str, object]) -> Suite:
     """A row of mbpp.jsonl or of sanitized-mbpp.json -> its suite. Its names are those of the reference."""
-    setup = "\n".join([*row.get("test_imports", ()), str(row.get("test_setup_code", ""))]).strip()
-    tests = "\n".join([*row["test_list"], *row.get("challenge_test_list", ())])
-    return suite_from_tests(tests, setup, reference=row.get("code"))
+    setup = "\n".join([*_lines(row.get("test_imports")), str(row.get("test_setup_code", ""))]).strip()
+    tests = "\n".join([*_lines(row["test_list"]), *_lines(row.get("challenge_test_list"))])
+    return suite_from_tests(tests, setup, reference=str(row["code"]) if row.get("code") else None)
 
 
-def humaneval(row: Mapping[str, object]) -> Suite:
+def _lines(value: object) -> list[str]:
+    return [*map(str, value)] if isinstance(value, list | tuple) else []
+
+
+def humaneval(row: Mapping[str, str]) -> Suite:
     """A row of HumanEval.jsonl -> its suite.
 
     The prompt is executed on the tests' side too: it holds helpers that they call.
@@ -67,7 +71,7 @@ def humaneval(row: Mapping[str, object]) -> Suite:
     return Suite(tests=tests, names=names, setup=row["prompt"], unsupported=cannot)
 
 
-def whole_program(row: Mapping[str, object], completion: str) -> str:
+def whole_program(row: Mapping[str, str], completion: str) -> str:
     """HumanEval asks for the rest of a function: the prompt and the completion,
     or a completion that defines it anew.
 
@@ -151,10 +155,9 @@ def _truths(tests: str, names: set[str]) -> tuple[str, dict[str, str]]:
     """
     tree, truths = ast.parse(tests), {}
     for node in tree.body:
-        call = getattr(node, "test", None)
+        call = node.test if isinstance(node, ast.Assert) else None
         call = call.operand if isinstance(call, ast.UnaryOp) and isinstance(call.op, ast.Not) else call
-        if (isinstance(node, ast.Assert) and isinstance(call, ast.Call)
-                and getattr(call.func, "id", None) in names):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in names:
             truths[f"{call.func.id}_is_true"] = f"bool {call.func.id}"
             call.func.id += "_is_true"
     return (ast.unparse(tree), truths) if truths else (tests, {})
@@ -172,8 +175,8 @@ def _unsupported(tests: str, names: Collection[str] = ()) -> str | None:
         if isinstance(node, ast.Try | ast.With):
             return "they expect an exception, and exceptions do not cross"
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) in names:
-            types = [arg.id for arg in node.args
-                     if isinstance(getattr(builtins, getattr(arg, "id", ""), None), type)]
+            types = [arg.id for arg in node.args if isinstance(arg, ast.Name)
+                     and isinstance(getattr(builtins, arg.id, None), type)]
             if types:
                 return f"they hand over the type {types[0]}, and types do not cross"
     return None

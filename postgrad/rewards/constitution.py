@@ -13,7 +13,7 @@ import math
 import random
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -216,20 +216,20 @@ def _is_text(x: object) -> bool:
     return isinstance(x, str) and bool(x.strip())
 
 
-def _wanted(table: dict) -> Iterator[tuple[str, bool, str]]:
+def _wanted(table: Mapping[str, object]) -> Iterator[tuple[str, bool, str]]:
     """(field, whether it is as it must be, what it must be) for each field of a rule."""
     known = [f.name for f in fields(Rule)]
     yield from ((field, field in known, f"no other fields than {', '.join(known)}") for field in table)
     yield from ((field, _is_text(table.get(field)), "a text") for field in ("name", "rule"))
     weight, check = table.get("weight", 1.0), table.get("check")
-    number = isinstance(weight, int | float) and not isinstance(weight, bool)
-    yield "weight", number and 0 < weight < math.inf, "a number above 0"
+    positive = isinstance(weight, int | float) and not isinstance(weight, bool) and 0 < weight < math.inf
+    yield "weight", positive, "a number above 0"
     if check is None:
         alone = "that it is left out, or a check beside it"
         yield from ((field, field not in table, alone) for field in ("texts", "words", "critique", "mend"))
         return
     yield "check", isinstance(check, str) and check in CHECKS, f"one of {', '.join(CHECKS)}"
-    kind = CHECKS[check]
+    kind = CHECKS[str(check)]
     yield "critique", _is_text(table.get("critique")), "a text, with {found} for what was seen"
     yield "mend", table.get("mend") in kind.mends, f"{' or '.join(kind.mends)}, which can mend {check}"
     value, other = table.get(kind.needs), {"texts": "words", "words": "texts"}[kind.needs]

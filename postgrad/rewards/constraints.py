@@ -12,12 +12,14 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from postgrad.rewards.text import function_words
 
 LONGEST = 20_000  # characters: a longer reply keeps no constraint
 SHORTEST = 4      # words: less is no reply, and keeps no constraint either
 PARTING = "******"
+V = TypeVar("V")  # what a kind of constraint asks for
 
 _WORD = re.compile(r"\w+")
 _SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++[\"')\]]*+(?=\s|$)")  # a run of dots is read once
@@ -67,18 +69,18 @@ class Draft:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class Kind(Generic[V]):
     """A kind of constraint. values: what it may ask for. wording: with {} for the value. keeps(reply, value).
 
     write(draft, value): a draft that keeps it, unless another constraint stands against it.
     """
 
-    values: tuple
+    values: tuple[V, ...]
     wording: str
-    keeps: Callable[[str, object], bool]
-    write: Callable[[Draft, object], Draft] = lambda draft, value: draft
+    keeps: Callable[[str, V], bool]
+    write: Callable[[Draft, V], Draft] = lambda draft, value: draft
 
-    def ask(self, value: object) -> str:
+    def ask(self, value: V) -> str:
         return self.wording.format(*value) if isinstance(value, tuple) else self.wording.format(value)
 
 
@@ -148,7 +150,7 @@ def _bullets(draft: Draft, count: int) -> Draft:
     return replace(made, sentences=tuple(f"* {sentence}" for sentence in made.sentences), joint="\n")
 
 
-KINDS = {  # drafts are written in this order
+KINDS: dict[str, Kind[Any]] = {  # drafts are written in this order
     "language": Kind(values=("Spanish", "French", "German"), wording="Write the whole reply in {}.",
                      keeps=lambda text, name: language_of(text) == name,
                      write=lambda draft, name: replace(draft, sentences=STOCK[name][:3], stock=STOCK[name])),

@@ -7,12 +7,17 @@ on purpose: powers, decimals, names, implicit products.
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
+from typing import Union
 
-Tree = int | tuple  # 3 or ("+", 3, ("*", 5, 8))
+# 3, ("+", 3, ("*", 5, 8)) or ("-", 3)
+Tree = Union[int, tuple[str, "Tree", "Tree"], tuple[str, "Tree"]]
+Tokens = list[int | str]
 
 # caps: characters, digits of an integer, nesting, integers in all
 LONGEST, DIGITS, DEPTH, INTEGERS = 200, 9, 20, 32
+_SIGNS = {*"+-*/()"}
 _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 
@@ -37,52 +42,43 @@ def parse_expression(text: str, *, signs: bool = False) -> Tree:
     return tree
 
 
-def _tokens(text: str) -> list[int | str]:
-    tokens, place = [], 0
-    while place < len(text):
-        char = text[place]
-        if char in "0123456789":
-            stop = place
-            while stop < len(text) and text[stop] in "0123456789":
-                stop += 1
-            if stop - place > DIGITS:
-                raise BadExpression(f"an integer of more than {DIGITS} digits")
-            tokens.append(int(text[place:stop]))
-            place = stop
-            continue
-        if char in "+-*/()":
-            tokens.append(char)
-        elif char not in " \t\n":
-            raise BadExpression(f"the character {char!a} is not one of 0-9 + - * / ( )")
-        place += 1
+def _tokens(text: str) -> Tokens:
+    tokens: Tokens = []
+    for piece in re.findall(r"[0-9]+|[^ \t\n]", text):
+        if len(piece) > DIGITS:
+            raise BadExpression(f"an integer of more than {DIGITS} digits")
+        if piece not in _SIGNS and piece[0] not in "0123456789":
+            raise BadExpression(f"the character {piece!a} is not one of 0-9 + - * / ( )")
+        tokens.append(piece if piece in _SIGNS else int(piece))
     return tokens
 
 
-def _sum(tokens: list, place: int, depth: int, signs: bool) -> tuple[Tree, int]:
+def _sum(tokens: Tokens, place: int, depth: int, signs: bool) -> tuple[Tree, int]:
     minus = signs and tokens[place: place + 1] == ["-"]
     tree, place = _product(tokens, place + minus, depth, signs)
     tree = ("-", tree) if minus else tree
-    while place < len(tokens) and tokens[place] in ("+", "-"):
-        right, after = _product(tokens, place + 1, depth, signs)
-        tree, place = (tokens[place], tree, right), after
+    while place < len(tokens) and (op := tokens[place]) in ("+", "-"):
+        right, place = _product(tokens, place + 1, depth, signs)
+        tree = (str(op), tree, right)
     return tree, place
 
 
-def _product(tokens: list, place: int, depth: int, signs: bool) -> tuple[Tree, int]:
+def _product(tokens: Tokens, place: int, depth: int, signs: bool) -> tuple[Tree, int]:
     tree, place = _atom(tokens, place, depth, signs)
-    while place < len(tokens) and tokens[place] in ("*", "/"):
-        right, after = _atom(tokens, place + 1, depth, signs)
-        tree, place = (tokens[place], tree, right), after
+    while place < len(tokens) and (op := tokens[place]) in ("*", "/"):
+        right, place = _atom(tokens, place + 1, depth, signs)
+        tree = (str(op), tree, right)
     return tree, place
 
 
-def _atom(tokens: list, place: int, depth: int, signs: bool) -> tuple[Tree, int]:
+def _atom(tokens: Tokens, place: int, depth: int, signs: bool) -> tuple[Tree, int]:
     if place == len(tokens):
         raise BadExpression("it ends where a number should stand")
-    if isinstance(tokens[place], int):
-        return tokens[place], place + 1
-    if tokens[place] != "(":
-        raise BadExpression(f"{tokens[place]!r} where a number should stand")
+    token = tokens[place]
+    if isinstance(token, int):
+        return token, place + 1
+    if token != "(":
+        raise BadExpression(f"{token!r} where a number should stand")
     if depth == DEPTH:
         raise BadExpression(f"more than {DEPTH} parentheses inside each other")
     tree, place = _sum(tokens, place + 1, depth + 1, signs)
@@ -106,13 +102,17 @@ def expression_value(tree: Tree) -> Fraction:
 
 def integers(tree: Tree) -> list[int]:
     """The integers used, left to right: integers(("+", 3, ("*", 5, 3))) -> [3, 5, 3]"""
-    return [tree] if isinstance(tree, int) else [number for part in tree[1:] for number in integers(part)]
+    if isinstance(tree, int):
+        return [tree]
+    _, *parts = tree
+    return [number for part in parts for number in integers(part)]
 
 
 def render_expression(tree: Tree) -> str:
     """The text of a tree with only the parentheses its value needs: ("*", ("+", 3, 5), 8) -> "(3+5)*8"."""
     if isinstance(tree, int):
         return str(tree)
+    assert len(tree) == 3, "only text that a model wrote has signs"
     op, left, right = tree
     binds = _BINDS[op]
     left_text, right_text = render_expression(left), render_expression(right)
@@ -131,6 +131,7 @@ def expression_steps(tree: Tree) -> tuple[int, list[str]]:
     """
     if isinstance(tree, int):
         return tree, []
+    assert len(tree) == 3, "only text that a model wrote has signs"
     op, (left, before), (right, after) = tree[0], expression_steps(tree[1]), expression_steps(tree[2])
     result = (left + right if op == "+" else left - right if op == "-" else left * right if op == "*"
               else left // right)

@@ -50,7 +50,7 @@ def own_verifier(verify: Callable[[Prompt, str], object], path: Path | None = No
     return update_wrapper(judge, verify, updated=())
 
 
-def check_signature(function: Callable) -> None:
+def check_signature(function: Callable[..., object]) -> None:
     """Of a reward function, before any training: it can be called with a prompt and a text."""
     name, signature = function_name(function).rpartition(".")[2], signature_of(function)
     if signature and "completions" in signature.parameters:
@@ -59,7 +59,7 @@ def check_signature(function: Callable) -> None:
     takes_two(function, f"reward {name}")
 
 
-def signature_of(function: Callable) -> inspect.Signature | None:
+def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
     """None of something built in, which does not say what it takes."""
     try:
         return inspect.signature(function)
@@ -67,7 +67,7 @@ def signature_of(function: Callable) -> inspect.Signature | None:
         return None
 
 
-def takes_two(function: Callable, name: str) -> None:
+def takes_two(function: Callable[..., object], name: str) -> None:
     """Whether it can be called with a prompt and a text. name: what it is called in the sentence."""
     if not (signature := signature_of(function)):
         return
@@ -88,12 +88,12 @@ class TRLReward(Reward):
     other parts of a sum then count for the whole.
     """
 
-    def __init__(self, function: Callable[..., Sequence], conversational: bool = True):
+    def __init__(self, function: Callable[..., Sequence[object]], conversational: bool = True):
         self.function = function
         self.conversational = conversational
         self.__name__ = getattr(function, "__name__", "reward")
 
-    def record(self) -> dict:
+    def record(self) -> dict[str, object]:
         return {GIVEN: "TRL reward function", "name": function_name(self.function),
                 "sha256": function_hash(self.function), "conversational": self.conversational}
 

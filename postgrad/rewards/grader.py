@@ -12,9 +12,9 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 
-from postgrad.records import Message, Prompt, Reward, Rollout, Verdict
+from postgrad.records import Message, Prompt, Reward, Rollout, Sampling, Verdict
 from postgrad.rewards.base import error_verdict, shorten
-from postgrad.rewards.judges import ask_model
+from postgrad.rewards.judges import ReplySampler, ask_model
 
 BEST = 10
 RUBRIC = "A good reply is right, answers what was asked, and is short and clear. A wrong reply gets 0."
@@ -55,10 +55,14 @@ def read_score(said: str) -> tuple[float | None, float | None]:
         "good" -> (None, None)
     Strict: nothing but the score. Lenient: the last number that is called a score, or is out of 10.
     """
-    whole, named = _STRICT.fullmatch(said.strip()), _NAMED.findall(said[-2000:])
-    readings = (whole[1] if whole else None,
-                whole[1] if whole else next((a or b for a, b in named[::-1]), None))
-    return tuple(float(x) / BEST if x is not None and float(x) <= BEST else None for x in readings)
+    if alone := _STRICT.fullmatch(said.strip()):
+        return (_share(alone[1]),) * 2
+    named = _NAMED.findall(said[-2000:])
+    return None, _share(next((a or b for a, b in named[::-1]), None))
+
+
+def _share(number: str | None) -> float | None:
+    return float(number) / BEST if number is not None and float(number) <= BEST else None
 
 
 class GraderReward(Reward):
@@ -73,7 +77,7 @@ class GraderReward(Reward):
     that too is an error of the verdict.
     """
 
-    def __init__(self, sampler, settings, *, rubric: str = RUBRIC, lenient: bool = False,
+    def __init__(self, sampler: ReplySampler, settings: Sampling, *, rubric: str = RUBRIC, lenient: bool = False,
                  fits: Callable[[Prompt], None] = lambda prompt: None):
         self.sampler = sampler
         self.settings = settings

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from postgrad.maths.noise import seed_of
-from postgrad.records import Message, Prompt, pad_rows
+from postgrad.records import Message, Prompt, Rollout, Sampling, pad_rows
 from postgrad.rewards.constitution import Constitution, Rule
 
 
@@ -101,7 +102,23 @@ REVISION_REQUEST = {"role": "user",
                     "content": "Now write that reply again so that it keeps the rule. Write the reply alone."}
 
 
-def ask_model(sampler, settings, kind: str, asks: Sequence[tuple[str, tuple[Message, ...]]],
+class ReplySampler(Protocol):
+    def sample(self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seed: int
+               ) -> Sequence[Sequence[Rollout]]: ...
+
+
+class JudgeModel(Protocol):
+    def logp(self, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+class JudgeChat(Protocol):
+    @property
+    def stop(self) -> tuple[int, ...]: ...
+
+    def answer(self, messages: Sequence[Message], text: str) -> tuple[list[int], list[bool]]: ...
+
+
+def ask_model(sampler: ReplySampler, settings: Sampling, kind: str, asks: Sequence[tuple[str, tuple[Message, ...]]],
               seed: int) -> list[str]:
     """What a model writes when it is asked: asks are a name and messages each."""
     prompts = [Prompt(id=f"{name}/{kind}", messages=messages) for name, messages in asks]
@@ -116,8 +133,8 @@ class PromptedJudge:
     so that a liking for one place cancels out (Lee et al. 2023, against position bias).
     """
 
-    def __init__(self, model, chat, sampler, constitution: Constitution, settings, *, device="cpu",
-                 max_concurrent: int = 32):
+    def __init__(self, model: JudgeModel, chat: JudgeChat, sampler: ReplySampler, constitution: Constitution,
+                 settings: Sampling, *, device: str = "cpu", max_concurrent: int = 32):
         self.model, self.chat, self.sampler, self.constitution = model, chat, sampler, constitution
         self.settings, self.device, self.max_concurrent = settings, device, max_concurrent
 

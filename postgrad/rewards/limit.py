@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TypeVar
 
 SECONDS = 60.0  # one verdict of a verifier that says nothing else
@@ -30,7 +31,7 @@ class TimerHandler:
 
     running = False
 
-    def __call__(self, number, frame):
+    def __call__(self, number: int, frame: FrameType | None) -> None:
         if self.running:
             raise TimeLimit
 

@@ -21,7 +21,7 @@ from fractions import Fraction
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import error_verdict, shorten
 from postgrad.rewards.format import find_marked, tidy
-from postgrad.rewards.jailed import Jailed
+from postgrad.rewards.sandbox import Jailed
 from postgrad.rewards.number import last_number, parse_number
 from postgrad.rewards.unequal import CLOSE, OPEN, differ, is_interval, solutions
 from postgrad.rewards.wording import split_wording, words_agree
@@ -240,9 +240,8 @@ def _told(right: bool, shown: str) -> Verdict:
 
 def _compared(wanted: str, got: str, shown: str) -> Verdict:
     """Two plain formulas without words: by their numbers, as texts, by their values, by math-verify."""
-    numbers = exact(wanted), exact(got)
-    if None not in numbers:
-        (gold_number, gold_percent), (number, percent) = numbers
+    if (gold := exact(wanted)) and (answer := exact(got)):
+        (gold_number, gold_percent), (number, percent) = gold, answer
         same = gold_number * 100**percent == number * 100**gold_percent
         return _told(same or gold_percent and number == gold_number, shown)
     if _IN_WORDS.fullmatch(wanted):

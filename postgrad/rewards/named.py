@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
+from typing import NoReturn
 
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards import maths, schema, text
@@ -120,7 +121,7 @@ def judge_correct(prompt: Prompt, completion: str, *, verify: Verify) -> Verdict
     return replace(said, score=right, parts={"lenient": right, **said.parts, "correct": right}, weights={})
 
 
-def _no_task(*given: object) -> Verdict:
+def _no_task(*_: object) -> NoReturn:
     raise ValueError("`correct` is what a task's own verifier says, and here there is none: name what judges "
                      "the answers, such as number or text.")
 
@@ -283,7 +284,7 @@ def _argument(spec: str, at: int) -> tuple[str | None, int]:
     raise ValueError(f"the verifier {spec!r} has a bracket that does not close.")
 
 
-def _term(spec: str, term: re.Match, argument: str | None) -> tuple[str, float, Verifier, Verify]:
+def _term(spec: str, term: re.Match[str], argument: str | None) -> tuple[str, float, Verifier, Verify]:
     weight, name = term.groups()
     row = NAMED.get(name) or _REGISTERED.find(name)
     if row is None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from postgrad.records import Verdict
-from postgrad.rewards.base import error_verdict, shorten
+from postgrad.rewards.base import JudgeText, error_verdict, shorten
 from postgrad.rewards.format import find_answer
-from postgrad.rewards.jailed import Jailed
+from postgrad.rewards.sandbox import Jailed
 from postgrad.system.files import error_text as one_line
 from postgrad.system.files import load_json
 
@@ -81,7 +82,7 @@ def read_schema(path: str) -> object:
     return schema
 
 
-def _refs(node: object):
+def _refs(node: object) -> Iterator[object]:
     for key, value in (node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list)
                        else ()):
         if key in ("$ref", "$dynamicRef", "$recursiveRef"):
@@ -96,7 +97,7 @@ def _unfenced(text: str) -> str:
     return rest[:-3] if first.strip() in ("```", "```json") and rest.endswith("\n```") else text
 
 
-def json_reply(schema_file: str = ""):
+def json_reply(schema_file: str = "") -> JudgeText:
     """1 where the reply (what is in <answer>, or else all of it, a ``` fence allowed) is JSON,
     and obeys the schema."""
     schema = read_schema(schema_file) if schema_file else None

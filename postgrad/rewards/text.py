@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Callable
 
 from postgrad.records import Verdict
-from postgrad.rewards.base import error_verdict, shorten
+from postgrad.rewards.base import JudgeText, error_verdict, shorten
 from postgrad.rewards.format import TAGS
-from postgrad.rewards.jailed import Jailed
+from postgrad.rewards.sandbox import Jailed
 
 READ = 100_000  # characters of a reply that a pattern may see
 
@@ -22,7 +23,7 @@ REGEX = Jailed("regex",
                instead="check the form in a .py task file")
 
 
-def regex_verifier(pattern: str):
+def regex_verifier(pattern: str) -> JudgeText:
     """1 where the pattern is found in the text. Use ^ and $ (or \\A and \\Z) to hold the whole of it.
 
     Python's re has no time limit, and a pattern that backtracks can be made to run for hours by the text that
@@ -50,10 +51,10 @@ def regex_verifier(pattern: str):
     return verify
 
 
-UNITS = {"words": lambda text: len(text.split()), "characters": len}
+UNITS: dict[str, Callable[[str], int]] = {"words": lambda text: len(text.split()), "characters": len}
 
 
-def length_verifier(low: int, high: int, unit: str = "words"):
+def length_verifier(low: int, high: int, unit: str = "words") -> JudgeText:
     """1 for a text of low to high words (or characters), without the tags of the form; else 0."""
     if unit not in UNITS or not 0 <= low <= high or high < 1:
         raise ValueError(f"length({low},{high},{unit}): expected 0 <= low <= high, and a unit of "
@@ -106,7 +107,7 @@ def function_words(text: str) -> dict[str, int]:
     return {name: sum(count for word, count in said.items() if word in own) for name, own in WORDS.items()}
 
 
-def language_verifier(wanted: str):
+def language_verifier(wanted: str) -> JudgeText:
     """The share of a text that is in a language: DeepSeek-R1's language consistency (Guo et al.
     2025, arXiv:2501.12948).
 

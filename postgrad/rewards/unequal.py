@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 # x=3: no letter on the right
 _ASSIGNED = re.compile(r"([a-zA-Z])=((?:[^a-zA-Z=,<>]|\\(?:frac|sqrt|pi|cdot|times)(?![a-z]))*)")
@@ -36,9 +37,10 @@ def list_brackets(text: str) -> str:
 
 def solutions(text: str) -> str:
     """Several values of one letter as a list: "x=1,x=2" -> "1,2"; any other plain text as it is."""
-    found = [_ASSIGNED.fullmatch(item) for item in text.split(",")]
-    if len(found) > 1 and all(found) and len({match[1] for match in found}) == 1:
-        return ",".join(match[2] for match in found)
+    items = text.split(",")
+    assigned = [match for item in items if (match := _ASSIGNED.fullmatch(item))]
+    if 1 < len(items) == len(assigned) and len({match[1] for match in assigned}) == 1:
+        return ",".join(match[2] for match in assigned)
     return text
 
 
@@ -49,6 +51,10 @@ def is_interval(text: str) -> bool:
 
 def _near(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def _values_differ(a: float | None, b: float | None) -> bool:
+    return a is not None and b is not None and not _near(a, b)
 
 
 def _has_letters(text: str) -> bool:
@@ -80,18 +86,18 @@ def differ(wanted: str, got: str) -> bool:
         return True
     if ("=" in wanted) != ("=" in got):
         wanted, got = wanted.rpartition("=")[2], got.rpartition("=")[2]
-    values = estimate_value(wanted.removesuffix("%")), estimate_value(got.removesuffix("%"))
-    if values[0] is not None and _SET.search(got):
+    value, other = estimate_value(wanted.removesuffix("%")), estimate_value(got.removesuffix("%"))
+    if value is not None and _SET.search(got):
         return True
-    if wanted.endswith("%") and None not in values:  # 50% is 50 or 0.5
-        return not _near(*values) and (got.endswith("%") or not _near(values[0] / 100, values[1]))
+    if wanted.endswith("%") and value is not None and other is not None:  # 50% is 50 or 0.5
+        return not _near(value, other) and (got.endswith("%") or not _near(value / 100, other))
     if orders[0] and not orders[1]:
-        return values[1] is not None
+        return other is not None
     if all(shapes):
         return _lists_differ(shapes[0], _items(wanted), _items(got))
     if any(shapes):
-        return any(value is not None for value in values)
-    return None not in values and not _near(*values)
+        return value is not None or other is not None
+    return _values_differ(value, other)
 
 
 def _equations_differ(wanted: str, got: str) -> bool:
@@ -106,8 +112,8 @@ def _equations_differ(wanted: str, got: str) -> bool:
     here, there = _ASSIGNED.fullmatch(wanted), _ASSIGNED.fullmatch(got)
     if not here or not there:
         return here is not None and not _has_letters(got)
-    values = estimate_value(here[2]), estimate_value(there[2])
-    return here[1].lower() != there[1].lower() or None not in values and not _near(*values)
+    return (here[1].lower() != there[1].lower()
+            or _values_differ(estimate_value(here[2]), estimate_value(there[2])))
 
 
 def _items(text: str) -> list[str]:
@@ -123,13 +129,14 @@ def _items(text: str) -> list[str]:
 
 def _lists_differ(brackets: str, wanted: list[str], got: list[str]) -> bool:
     """Lists of other values; the order counts unless they are sets, and repeats in a set do not."""
-    values = [[estimate_value(item) for item in items] for items in (wanted, got)]
-    if None in values[0] + values[1]:
+    rows = [[value for item in items if (value := estimate_value(item)) is not None]
+            for items in (wanted, got)]
+    if len(rows[0]) < len(wanted) or len(rows[1]) < len(got):
         return False
     if brackets == "{}":
-        values = [[x for i, x in enumerate(row) if i == 0 or not _near(x, row[i - 1])]
-                  for row in map(sorted, values)]
-    return len(values[0]) != len(values[1]) or not all(map(_near, *values))
+        rows = [[x for i, x in enumerate(row) if i == 0 or not _near(x, row[i - 1])]
+                for row in (sorted(row) for row in rows)]
+    return len(rows[0]) != len(rows[1]) or not all(map(_near, *rows))
 
 
 _TOKEN = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)|\\([a-zA-Z]+) ?|([a-zA-Z])|([-+*/^_!(){}|\[\]])| ")
@@ -146,7 +153,8 @@ class _NoEstimate(Exception):
 
 def estimate_value(text: str) -> float | None:
     r"""estimate(r"\frac{1}{2}+\sqrt{4}") -> 2.5; None where there is none."""
-    tokens, at = [], 0
+    tokens: list[_Token] = []
+    at = 0
     if len(text) > MOST_CHARACTERS:
         return None
     while at < len(text):
@@ -155,8 +163,8 @@ def estimate_value(text: str) -> float | None:
             return None
         number, command, letter, sign = match.groups()
         if match[0] != " ":
-            tokens.append(("number", float(number)) if number else ("letter", letter) if letter
-                          else ("sign", command or sign))
+            tokens.append(_Token("number", number, float(number)) if number
+                          else _Token("letter", letter) if letter else _Token("sign", command or sign))
         at = match.end()
     try:
         reader = _Reader(tokens)
@@ -167,18 +175,27 @@ def estimate_value(text: str) -> float | None:
         return None
 
 
+class _Token(NamedTuple):
+    kind: str  # number, letter, sign (a command too) or end
+    text: str
+    value: float = math.nan  # of a number
+
+
 class _Reader:
-    def __init__(self, tokens: list[tuple[str, object]]):
+    """A recursive-descent evaluator of tokens."""
+
+    def __init__(self, tokens: list[_Token]):
         self.tokens, self.at, self.depth = tokens, 0, 0
 
-    def next(self) -> tuple[str, object]:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ("end", "")
+    @property
+    def next(self) -> _Token:
+        return self.tokens[self.at] if self.at < len(self.tokens) else _Token("end", "")
 
     def take(self, *signs: str) -> str | None:
-        kind, what = self.next()
-        if kind == "sign" and what in signs:
+        token = self.next
+        if token.kind == "sign" and token.text in signs:
             self.at += 1
-            return what
+            return token.text
         return None
 
     def sum(self) -> float:
@@ -194,9 +211,9 @@ class _Reader:
                 value *= self.power()
             elif self.take(*_OVER):
                 value, divided = value / self.power(), True
-            elif self.next()[0] in ("number", "letter") or self.next()[1] in _BEGIN:
-                before = self.tokens[self.at - 1][0]
-                if divided or self.next()[0] == "number" or (before == "number" and self.next()[1] == "frac"):
+            elif self.next.kind in ("number", "letter") or self.next.text in _BEGIN:
+                mixed = self.tokens[self.at - 1].kind == "number" and self.next.text == "frac"
+                if divided or self.next.kind == "number" or mixed:
                     raise _NoEstimate
                 value *= self.power()
             else:
@@ -219,14 +236,14 @@ class _Reader:
         if self.take("!"):
             value = math.gamma(value + 1)
         if self.take("^"):
-            kind, what = self.next()
-            if what != "{" and not (kind == "letter" or kind == "number" and what in range(10)):
+            token = self.next
+            if token.text != "{" and token.kind != "letter" and token.value not in range(10):
                 raise _NoEstimate
             exponent = self.atom()
             if value < 0 and exponent != int(exponent):
                 raise _NoEstimate
             try:
-                base, value = value, value**exponent
+                base, value = value, float(value**exponent)
             except OverflowError:
                 # alone, it is larger than all that are floats
                 if value < 0 or begin > 0 or self.at < len(self.tokens):
@@ -237,10 +254,10 @@ class _Reader:
         return value
 
     def atom(self) -> float:
-        kind, what = self.next()
+        kind, what, value = self.next
         self.at += 1
         if kind == "number":
-            return what
+            return value
         if kind == "letter" and what not in _UNCLEAR:
             return 0.6 + ord(what) * 0.6180339887498949 % 1
         if what in ("(", "{"):
@@ -254,33 +271,34 @@ class _Reader:
             value = self.sum()
             if self.take("|"):
                 return abs(value)
-        if what in _FUNCTIONS and self.next()[1] in ("(", "{"):
+        if what in _FUNCTIONS and self.next.text in ("(", "{"):
             return _FUNCTIONS[what](self.atom())
         if what == "log" and self.take("_"):
             base = self.atom()
             return self.logarithm() / math.log(base)
         if what == "sqrt" and self.take("["):
             index = self.sum()
-            if self.take("]") and self.next()[1] == "{":
-                return self.atom() ** (1 / index)
-        if what in ("frac", "sqrt", "binom") and self.next()[1] == "{":
+            if self.take("]") and self.next.text == "{":
+                return float(self.atom() ** (1 / index))
+        if what in ("frac", "sqrt", "binom") and self.next.text == "{":
             value = self.atom()
             if what == "sqrt":
                 return math.sqrt(value)
-            if self.next()[1] == "{":
+            if self.next.text == "{":
                 other = self.atom()
                 return value / other if what == "frac" else math.comb(_small(value), _small(other))
         raise _NoEstimate
 
     def logarithm(self) -> float:
         """The natural logarithm of what stands in brackets; of 10^{999}, which is no float, 999 of 10's."""
-        kinds, row = zip(*self.tokens[self.at: self.at + 7], strict=True)
-        if row[0] in ("(", "{") and row[2:4] == ("^", "{") and row[5:] == ("}", {"(": ")", "{": "}"}[row[0]]):
-            if kinds[1] == kinds[4] == "number":
-                self.at += 7
-                return row[4] * math.log(row[1])
-        if row[0] not in ("(", "{"):
+        if self.next.text not in ("(", "{"):
             raise _NoEstimate
+        row, closes = self.tokens[self.at: self.at + 7], {"(": ")", "{": "}"}[self.next.text]
+        signs = [token.text for token in row]
+        if (signs[2:4] == ["^", "{"] and signs[5:] == ["}", closes]
+                and row[1].kind == row[4].kind == "number"):
+            self.at += 7
+            return row[4].value * math.log(row[1].value)
         return math.log(self.atom())
 
 

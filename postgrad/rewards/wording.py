@@ -52,7 +52,7 @@ def split_wording(text: str) -> tuple[str, tuple[str, ...]]:
     r"""The formula and the words of an answer: r"5\text{ am}" -> ("5", ("am",)), "no" -> ("", ("no",))"""
     words: list[str] = []
 
-    def piece(match: re.Match) -> str:
+    def piece(match: re.Match[str]) -> str:
         inside = match[1].strip()
         if re.fullmatch(r"[,;]?\s*(?:or|and)\s*", inside):
             return ", "
@@ -61,11 +61,11 @@ def split_wording(text: str) -> tuple[str, tuple[str, ...]]:
         words.append(_word(inside, match[2] or ""))
         return "@"
 
-    def base(match: re.Match) -> str:
-        words.append(f"base {match[match.lastindex]}")
+    def base(match: re.Match[str]) -> str:
+        words.append(f"base {match[match.lastindex or 0]}")
         return f"{match[1]}@"
 
-    def tail(match: re.Match) -> str:
+    def tail(match: re.Match[str]) -> str:
         words.append(_word(match[1]))
         return ""
 

@@ -41,7 +41,7 @@ MODULES = {  # below postgrad.; the longest prefix counts
     "serve.served": "serving.served_model", "serve.record": "serving.session_recorder",
     "serve.follow": "serving.weight_updates", "agents.desk": "serving.agents.episode_server",
     "agents": "serving.agents", "plan": "recipes.plan", "benchmarks": "recipes.benchmarks",
-    "rewards.process": "rewards.model", "rewards.routed": "rewards.base",
+    "rewards.jailed": "rewards.sandbox", "rewards.process": "rewards.model", "rewards.routed": "rewards.base",
     "rewards.estimate": "rewards.unequal", "evaluation.examine": "evaluation.evaluate",
     "data.bad_rows": "data.rows", "data.database": "data.store", "data.edits": "evaluation.edits",
     "evaluation.text": "evaluation.perplexity", "tasks.tries": "data.tasks.chain",

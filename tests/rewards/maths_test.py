@@ -16,10 +16,11 @@ from postgrad.data.tasks import load_task
 from postgrad.evaluation import evaluate_task
 from postgrad.recipes.base import check_task
 from postgrad.records import Prompt
-from postgrad.rewards import jailed, maths, schema, text
+from postgrad.rewards import maths, schema, text
 from postgrad.rewards.base import check_verifier
 from postgrad.rewards.format import boxed, find_boxed, find_marked
 from postgrad.rewards.named import NAMED, read_spec
+from postgrad.rewards.sandbox import judge
 from postgrad.rewards.unequal import estimate_value
 from postgrad.sampling import Sampling, ScriptedSampler
 
@@ -96,7 +97,7 @@ def test_gold_that_cannot_be_read_is_never_right(gold):
 
 def test_a_gold_that_the_jail_loses_is_an_error(monkeypatch):
     monkeypatch.setattr(maths.JAIL, "each",
-                        lambda calls: [jailed.Outcome(kind="pass", value=None)] * len(calls))
+                        lambda calls: [judge.Outcome(kind="pass", value=None)] * len(calls))
     monkeypatch.setattr(maths, "_SOUND", {"x=3"})
     maths.compare_answers.cache_clear()
     said = maths.compare_answers("x=3", "2x=6")
@@ -110,7 +111,7 @@ def test_where_the_package_or_the_jail_is_missing(monkeypatch):
         with pytest.raises(ValueError,
                            match=r"needs the package math_verify: .* 'postgrad\[math\]', or use .* number"):
             maths.check_golds(["5"])
-    monkeypatch.setattr(jailed, "missing_sandbox", lambda: "Landlock is off")
+    monkeypatch.setattr(judge, "missing_sandbox", lambda: "Landlock is off")
     with pytest.raises(ValueError, match="no.* that holds .Landlock is off.*: use Linux"):
         read_spec("regex(^a)")
     assert read_spec("number")(ASK, "72").score == 1

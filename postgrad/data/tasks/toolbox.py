@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from postgrad.data.tasks.big_numbers import calc
-from postgrad.rewards.jailed import Jailed
+from postgrad.rewards.sandbox import Jailed
 from postgrad.rewards.sandbox.selftest import missing_sandbox
 
 __all__ = ["calc", "python"]

@@ -9,7 +9,7 @@ judge    Suite, Job, Call, Outcome, CodeJudge                   selftest  attack
                                                                       where it fails
 """
 
-from postgrad.rewards.sandbox.judge import Call, CodeJob, CodeJudge, Outcome, Suite
+from postgrad.rewards.sandbox.judge import Call, CodeJob, CodeJudge, Jailed, Outcome, Suite
 from postgrad.rewards.sandbox.selftest import require, tier
 
-__all__ = ["Call", "CodeJob", "CodeJudge", "Outcome", "Suite", "require", "tier"]
+__all__ = ["Call", "CodeJob", "CodeJudge", "Jailed", "Outcome", "Suite", "require", "tier"]

@@ -26,7 +26,10 @@ import signal
 import socket
 import struct
 import sys
+import traceback
 import types
+from collections.abc import Callable
+from typing import NoReturn
 
 import codec
 import jail
@@ -68,7 +71,7 @@ class Pipe:
             rest = rest[os.write(self.sink, rest):]
 
 
-def execute_source(source: str, name: str, space: dict) -> None:
+def execute_source(source: str, name: str, space: dict[str, object]) -> None:
     exec(compile(source, f"<{name}>", "exec", dont_inherit=True), space)
 
 
@@ -109,8 +112,8 @@ def play_examiner(pipe: Pipe) -> None:
     setup, tests, names = codec.decode(body)
     heard = 0
 
-    def stub(name):
-        def call(*args, **kwargs):
+    def stub(name: str) -> Callable[..., object]:
+        def call(*args: object, **kwargs: object) -> object:
             nonlocal heard
             try:
                 body = codec.encode([name, args, kwargs])
@@ -122,7 +125,7 @@ def play_examiner(pipe: Pipe) -> None:
             return codec.decode(value)
         return call
 
-    space = {"__name__": "tests"}
+    space: dict[str, object] = {"__name__": "tests"}
     stubs = {alias: stub(name) for alias, name in names.items()}
     try:
         space.update(stubs)
@@ -132,20 +135,19 @@ def play_examiner(pipe: Pipe) -> None:
         execute_source(tests, "tests", space)
         pipe.send(b"P")
     except AssertionError as fault:
-        line = fault.__traceback__
-        while line.tb_next:
-            line = line.tb_next
-        pipe.send(b"F", f"{line.tb_lineno}".encode())
+        *_, (_, line) = traceback.walk_tb(fault.__traceback__)
+        pipe.send(b"F", str(line).encode())
     except BaseException as fault:
         pipe.send(b"F" if heard and not isinstance(fault, BadTests) else b"U", fault_bytes(fault))
 
 
-def imprison(role, source: int, sink: int, rules: int, memory: int, cpu: int, parent: int) -> None:
+def imprison(role: Callable[[Pipe], None], source: int, sink: int, rules: int, memory: int, cpu: int,
+             parent: int) -> NoReturn:
     """What a forked child does: lock itself up, then play its role. It never returns."""
     try:
         LIBC.prctl(1, signal.SIGKILL)               # it dies with the zygote,
         if os.getppid() != parent:                  # even if that has happened already
-            return
+            os._exit(0)
         os.setsid()
         nothing = os.open("/dev/null", os.O_RDWR)
         for number in (0, 1, 2):
@@ -156,8 +158,8 @@ def imprison(role, source: int, sink: int, rules: int, memory: int, cpu: int, pa
         source, sink, rules = (os.dup2(number, 3 + place)
                                for place, number in enumerate((source, sink, rules)))
         os.closerange(6, 4096)
-        sys.stdin = sys.stdout = sys.stderr = sys.__stdin__ = sys.__stdout__ = sys.__stderr__ = open(
-            1, "w", closefd=False)
+        silent = open(1, "w", closefd=False)
+        vars(sys).update({f"{pre}{name}{pre}": silent for pre in ("", "__") for name in ("stdin", "stdout", "stderr")})
         jail.enter(rules, cpu=cpu, memory=memory)
         pipe = Pipe(source, sink)
         pipe.send(b"J")  # jailed
@@ -179,7 +181,7 @@ def serve_zygote(control: socket.socket, memory: int, cpu: int, places: list[str
             for role, at in ((play_candidate, 0), (play_examiner, 2))[: len(descriptors) // 2]:
                 child = os.fork()
                 if child == 0:
-                    imprison(role, *descriptors[at: at + 2], rules, memory, cpu, me)
+                    imprison(role, descriptors[at], descriptors[at + 1], rules, memory, cpu, me)
                 children.append(child)
             for number in descriptors:
                 os.close(number)

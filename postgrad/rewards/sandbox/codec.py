@@ -35,7 +35,7 @@ def encode(value: object) -> bytes:
     return text
 
 
-def _tagged(value, depth, left):
+def _tagged(value: object, depth: int, left: list[int]) -> object:
     left[0] -= 1
     if depth == 0 or left[0] < 0:
         raise TooBig(f"a value nested over {DEPTH} deep, or of more than {NODES} parts")
@@ -74,7 +74,7 @@ def decode(data: bytes) -> object:
         raise NotPlain(f"bytes that are no value: {type(fault).__name__}") from None
 
 
-def _plain(node, depth):
+def _plain(node: object, depth: int) -> object:
     if depth == 0:
         raise TooBig(f"a value nested over {DEPTH} deep")
     if isinstance(node, list):
@@ -86,10 +86,10 @@ def _plain(node, depth):
         return int(body, 16)
     if tag == "b" and isinstance(body, str):
         return bytes.fromhex(body)
-    if tag == "c":
+    if tag == "c" and isinstance(body, list):
         real, imag = body
         return complex(real, imag)
-    if tag == "d":
+    if tag == "d" and isinstance(body, list):
         return {_plain(key, depth - 1): _plain(value, depth - 1) for key, value in body}
     if tag in _TAGS and isinstance(body, list):
         return _TAGS[tag](_plain(item, depth - 1) for item in body)

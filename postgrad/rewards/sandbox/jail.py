@@ -30,7 +30,7 @@ _libc.syscall.restype = ctypes.c_long
 
 # name: (x86_64, aarch64); None where the machine has no such call.
 # The three Landlock calls have one number everywhere.
-_CALLS = {
+_CALLS: dict[str, tuple[int, int | None]] = {
     "read": (0, 63), "write": (1, 64), "open": (2, None), "close": (3, 57), "stat": (4, None),
     "fstat": (5, 80), "lstat": (6, None), "poll": (7, None), "lseek": (8, 62), "mmap": (9, 222),
     "mprotect": (10, 226), "munmap": (11, 215), "brk": (12, 214), "rt_sigaction": (13, 134),
@@ -65,8 +65,8 @@ class NoJail(OSError):
     """This machine cannot build the jail; the message says what is missing."""
 
 
-def _syscall(name: str, number: int, *args) -> int:
-    done = _libc.syscall(ctypes.c_long(number), *args)
+def _syscall(name: str, number: int, *args: object) -> int:
+    done = int(_libc.syscall(ctypes.c_long(number), *args))
     if done < 0:
         code = ctypes.get_errno()
         raise NoJail(code, f"{name}: {os.strerror(code)}")
@@ -117,6 +117,9 @@ def _grant(rules: int, path: str, rights: int) -> None:
     os.close(place)
 
 
+_Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
+
+
 class _Op(ctypes.Structure):
     _fields_ = [("code", ctypes.c_uint16), ("jt", ctypes.c_uint8), ("jf", ctypes.c_uint8),
                 ("k", ctypes.c_uint32)]
@@ -126,27 +129,24 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_uint16), ("ops", ctypes.POINTER(_Op))]
 
 
-def _filter() -> list[tuple[int, int, int, int]]:
-    """The seccomp program: (code, jump if true, jump if false, constant).
+def _filter() -> list[_Instruction]:
+    """The seccomp program. Offsets in seccomp_data: nr 0, arch 4, arguments from 16."""
+    def load(place: int) -> _Instruction:
+        return 0x20, 0, 0, place
 
-    seccomp_data: nr 0, arch 4, arguments from 16.
-    """
-    def load(place):
-        return (0x20, 0, 0, place)
+    def answer(action: int) -> _Instruction:
+        return 0x06, 0, 0, action
 
-    def answer(what):
-        return (0x06, 0, 0, what)
-
-    def equal(value, yes, no):
-        return (0x15, yes, no, value)
+    def equal(value: int, yes: int, no: int) -> _Instruction:
+        return 0x15, yes, no, value
 
     column, arch = _machine()
     deny = answer(_ERRNO | errno.EPERM)
-    number = {name: pair[column] for name, pair in {**_CALLS, **_GUARDED}.items()}
+    number = {name: pair[column] for name, pair in _GUARDED.items()}
     ops = [load(4), equal(arch, 1, 0), answer(_KILL), load(0)]
-    for name in _CALLS:
-        if number[name] is not None:
-            ops += [equal(number[name], 0, 1), answer(_ALLOW)]
+    for pair in _CALLS.values():
+        if (allowed := pair[column]) is not None:
+            ops += [equal(allowed, 0, 1), answer(_ALLOW)]
     ops += [equal(number["clone3"], 0, 1), answer(_ERRNO | errno.ENOSYS)]
     commands = [op for command in _FCNTL for op in (equal(command, 0, 1), answer(_ALLOW))]
     ops += [equal(number["fcntl"], 0, len(commands) + 2), load(24), *commands, deny]
@@ -159,7 +159,7 @@ def _filter() -> list[tuple[int, int, int, int]]:
 @functools.cache
 def _program() -> _Program:
     ops = _filter()
-    return _Program(len(ops), (_Op * len(ops))(*ops))
+    return _Program(len(ops), (_Op * len(ops))(*(_Op(*op) for op in ops)))
 
 
 def enter(rules: int, *, cpu: int, memory: int) -> None:

@@ -10,6 +10,7 @@ can at most send a wrong answer.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import queue
 import threading
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from postgrad.records import Verdict
 from postgrad.rewards.base import shorten
 from postgrad.rewards.sandbox.codec import LONGEST, NotPlain, decode, encode
-from postgrad.rewards.sandbox.selftest import require
+from postgrad.rewards.sandbox.selftest import missing_sandbox, require
 from postgrad.rewards.sandbox.worker import Broken, Channel, ChildGone, JailWorker
 
 
@@ -60,7 +61,7 @@ class Call:
 
     source: str
     name: str
-    args: tuple = ()
+    args: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,12 +162,6 @@ def _result(tag: bytes, body: bytes, suite: Suite, calls: int) -> Outcome:
     return Outcome(kind="infrastructure", reason=f"the tests are broken: {shorten(text, 120)}")
 
 
-def _ended(worker: JailWorker | None) -> None:
-    """A worker in the middle of a job is of no more use: its children and channels end with it."""
-    if worker is not None:
-        worker.close()
-
-
 class CodeJudge:
     """A pool of workers, each with a zygote that is ready to fork. Close it, or use it in a with statement.
 
@@ -241,17 +236,67 @@ class CodeJudge:
         worker, start = self._idle.get(), time.monotonic()
         try:
             worker = worker or JailWorker(memory=self.memory, cpu=int(self.seconds) + 2,
-                                          packages=self.packages,
-                                          warm=self.warm)
-            play, children = (play_call, 1) if isinstance(job, Call) else (play_job, 2)
-            channels, start = worker.fork(children), time.monotonic()
-            outcome = play(*channels, job, self.seconds)
+                                          packages=self.packages, warm=self.warm)
+            candidate, *examiner = worker.fork(1 if isinstance(job, Call) else 2)
+            start = time.monotonic()
+            outcome = (play_call(candidate, job, self.seconds) if isinstance(job, Call)
+                       else play_job(candidate, examiner[0], job, self.seconds))
             worker.clear()
-        except (Broken, OSError) as fault:
-            worker, outcome = _ended(worker), Outcome(kind="infrastructure", reason=str(fault))
-        except BaseException:
-            worker = _ended(worker)
-            raise
+        except BaseException as fault:
+            if worker is not None:  # in the middle of a job: its children and channels end with it
+                worker.close()
+            worker = None
+            if not isinstance(fault, Broken | OSError):
+                raise
+            outcome = Outcome(kind="infrastructure", reason=str(fault))
         finally:
             self._idle.put(worker)
         return replace(outcome, seconds=time.monotonic() - start)
+
+
+class Jailed:
+    """Trusted functions, as source, that read a model's text in the jail within a wall limit: a grammar, a
+    regular expression or a schema can hang on it, or be made to run it.
+
+    Jailed("regex", source, instead="text")("found", "a+", "caab") -> an Outcome with the function's value
+    package, extra: an installed package that the source imports, and the extra of postgrad that brings it.
+    instead: the alternative, at the end of the sentence that refuses. warm, seconds, memory: see CodeJudge.
+    """
+
+    def __init__(self, name: str, source: str, *, instead: str, package: str | None = None, extra: str = "",
+                 warm: str = "", seconds: float = 1.0, memory: int = 512 << 20):
+        self.name, self.source, self.warm = name, source, f"{source}\n{warm}"
+        self.instead, self.package, self.extra, self.calls = instead, package, extra, 0
+        self.seconds, self.memory, self._lock = seconds, memory, threading.Lock()
+        self._judge: CodeJudge | None = None
+
+    def require(self) -> None:
+        """Raises ValueError, in one sentence, where the verifier cannot be used."""
+        if self.package and importlib.util.find_spec(self.package) is None:
+            raise ValueError(f"the verifier {self.name} needs the package {self.package}: "
+                             f"pip install 'postgrad[{self.extra}]', or {self.instead}.")
+        if why := missing_sandbox():
+            raise ValueError(f"the verifier {self.name} reads replies in a sandbox, and this machine has "
+                             f"none that holds ({why}): use Linux 5.13 or newer with Landlock and seccomp "
+                             f"on, or {self.instead}.")
+
+    @property
+    def judge(self) -> CodeJudge:
+        """One for all tasks and threads, started on first use; its workers end with this process."""
+        with self._lock:
+            if self._judge is None:
+                self.require()
+                self._judge = CodeJudge(packages=(self.package,) if self.package else (), warm=self.warm,
+                                        seconds=self.seconds, memory=self.memory)
+            return self._judge
+
+    def __call__(self, function: str, *args: object) -> Outcome:
+        return self.each([(function, *args)])[0]
+
+    def each(self, calls: Sequence[tuple[str, *tuple[object, ...]]]) -> list[Outcome]:
+        """Many calls in parallel, each a function's name and its arguments."""
+        if not calls:
+            return []
+        self.calls += len(calls)
+        return self.judge.answers([Call(source=self.source, name=name, args=tuple(args))
+                                   for name, *args in calls])

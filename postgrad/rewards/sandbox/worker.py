@@ -32,7 +32,7 @@ class ChildGone(Exception):
 class Channel:
     """Messages to and from one jailed child, over two pipes that never block for longer than the deadline."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.theirs_in, self._out = os.pipe2(os.O_CLOEXEC)
         self._in, self.theirs_out = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._out, False)
@@ -130,13 +130,14 @@ class JailWorker:
         with theirs:
             child = str(Path(__file__).parent / "child.py")
             command = [_python(), "-s", "-S", "-B", child, str(memory), str(cpu)]
-            self._process = subprocess.Popen(
+            self._process: subprocess.Popen[bytes] = subprocess.Popen(
                 [*command, " ".join(packages), warm, *folders, *libraries()],
-                stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                 env={"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "LD_LIBRARY_PATH": ":".join(homes)}, cwd="/",
                 start_new_session=True,
             )
-        self._control, self._channels = ours, ()
+        self._control, self._stderr = ours, self._process.stderr
+        self._channels: tuple[Channel, ...] = ()
         ours.settimeout(START)
         self._hear(b"R")
 
@@ -197,7 +198,7 @@ class JailWorker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stderr.closed:
+        if self._stderr is None or self._stderr.closed:
             return ""
-        with self._process.stderr as last:
+        with self._stderr as last:
             return last.read().decode(errors="replace")

@@ -9,7 +9,7 @@ import pytest
 
 from postgrad.data.tasks import SPLITS, gym, load_task
 from postgrad.data.tasks.base import think
-from postgrad.rewards.jailed import Jailed
+from postgrad.rewards.sandbox import Jailed
 from postgrad.rewards.sandbox import tier
 
 jailed = pytest.mark.skipif(tier() is None, reason="this machine has no sandbox that holds")
