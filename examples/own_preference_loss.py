@@ -17,5 +17,5 @@ row = pg.method("dpo", name="hinge", loss=hinge, about="DPO with a hinge")
 pairs = [{"prompt": f"What is {n}+1?", "chosen": f"<think></think><answer>{n + 1}</answer>",
           "rejected": "That is hard to say."} for n in range(60)]
 run = pg.fit("tiny-chat", row, data=pairs, lr=1e-4, steps=8, pairs={"per_step": 16}, run="runs/hinge")
-for examined in run.examinations():
-    print(examined["step"], f"accuracy {examined['accuracy']:.2f}, margin {examined['margin']:.2f}")
+for evaluated in run.evaluations():
+    print(evaluated["step"], f"accuracy {evaluated['accuracy']:.2f}, margin {evaluated['margin']:.2f}")

@@ -24,5 +24,5 @@ if __name__ == "__main__":
     run = pg.fit("tiny-chat", "grpo", task=__file__, steps=5, prompts_per_step=6, group_size=4,
                  rollouts={"max_new_tokens": 24}, evaluation={"every": 5, "problems": 16},
                  run="runs/reversed")
-    for row in run.examinations():
+    for row in run.evaluations():
         print(row["step"], f"pass@1 {row['pass@1']:.2f}, reward {row['reward']:.2f}")

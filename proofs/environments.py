@@ -128,7 +128,7 @@ def game_bars(rows: list[dict]) -> Bars:
                      for key in ("minutes", "of them in the loss"))
     tokens = sum(row["observed tokens"] for row in rows)
     return [*bars,
-            bar("minutes of a game, form and examinations included", f"<= {MINUTES:g} each on two cores",
+            bar("minutes of a game, form and evaluations included", f"<= {MINUTES:g} each on two cores",
                 f"at most {longest:.1f} of processor time, one process", longest <= MINUTES),
             bar("observed tokens in the loss: mask, weight, advantage, slope by the logits that predict them",
                 "exactly 0", f"at most {most:g}, of {tokens:,} tokens between turns in a batch of each run",

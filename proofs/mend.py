@@ -244,7 +244,7 @@ def scheduled(job: tuple[str, str, str, str, str]) -> dict:
         run = train(Path(folder) / "run", f"{row}:words", f"seed={seed}", f"optim.lr={rate}",
                     f"device={device}", "optim.compile=false", "evaluation.problems=128",
                     *(("epochs=1", "minibatches=1") if schedule == "one" else ()))
-        seen = [e["pass@1"] for e in run.examinations()]
+        seen = [e["pass@1"] for e in run.evaluations()]
         curve = {name: run.curve(name)[1] for name in ("clip_fraction", "ratio_max", "approx_kl", "skipped")}
         steps = run.config["steps"]
     return {"row": row, "schedule": schedule, "rate": float(rate), "seed": int(seed), "steps": steps,

@@ -80,7 +80,7 @@ def words() -> Task:
 
 
 def leaked() -> dict:
-    """The examination asks what is trained on."""
+    """The evaluation asks what is trained on."""
     task = words()
     return {"task": replace(task, prompts=lambda split, count, seed: task.prompts("train", count, 0))}
 
@@ -200,7 +200,7 @@ PLANTED = {
                          given=lambda: {"reward": pays_length}),
     "truncation": Plan(spec=GRPO, changes=("rollouts.max_new_tokens=16",)),
     "form is paid, not content": Plan(spec=GRPO, given=lambda: {"reward": pays_form}),
-    "proxy and examination part": Plan(spec="grpo:questions", changes=("optim.lr=3e-4",),
+    "proxy and evaluation diverge": Plan(spec="grpo:questions", changes=("optim.lr=3e-4",),
                                        given=lambda: {"reward": pays_rudeness}),
     "sampler and trainer disagree": Plan(spec=GRPO, within=other_temperature),
     "stale reference": Plan(spec=GRPO, within=other_reference),

@@ -74,7 +74,7 @@ def described(found: list[list[dict]], letter: str, title: str, curve: str, key:
              "lenient": f"{row.get('reward/lenient', row['reward']):.1%}", "mean length": row["mean_length"],
              "problems": row["problems"], "minutes of training": minutes(row["run"]) if row["run"] else ""}
             for stages in found for row in stages]
-    evals = zip(*(stages[-1]["run"].examinations() for stages in found), strict=True)
+    evals = zip(*(stages[-1]["run"].evaluations() for stages in found), strict=True)
     return {f"({letter}) {title}": rows,
             f"({letter}) {curve}": [{"step": at[0]["step"], **{
                 f"seed {stages[0]['seed']}": row[key] for stages, row in zip(found, at, strict=True)}}
@@ -138,7 +138,7 @@ def dpo(folder: Path, data: str, seeds: str = "0") -> tuple[Bars, Tables]:
         start = str(folder.parent / f"gsm8k/SFT-{seed}")
         steps = [("SFT", start), ("DPO", "dpo:gsm8k", f"task={name}")]
         found.append(stages(folder, task, "gsm8k", seed, steps, outside))
-    held = [rows[-1]["run"].examinations() for rows in found]
+    held = [rows[-1]["run"].evaluations() for rows in found]
     told = "; ".join(f"{first['accuracy']:.1%} -> {percent(last['accuracy'], last['accuracy_interval'])}"
                      for first, *_, last in held)
     return [bar("(c) DPO on right and wrong answers: pairs of held-out problems told apart",

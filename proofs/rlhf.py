@@ -272,7 +272,7 @@ def checkers(folder: Path) -> tuple[str, dict[str, str], list[dict]]:
              "accuracy": f"{last['accuracy']:.1%}", "on right": f"{last['accuracy_right']:.1%}",
              "on wrong": f"{last['accuracy_wrong']:.1%}",
              "labels that say right": f"{last['right_steps']:.1%}"}
-            for name, run in runs.items() for last in [run.examinations()[-1]]
+            for name, run in runs.items() for last in [run.evaluations()[-1]]
             for low, high in [last["balanced_accuracy_interval"]]]
     return str(made.folder), {name: str(run.folder) for name, run in runs.items()}, rows
 

@@ -96,7 +96,7 @@ def one(job: tuple[str, str, int, str, str]) -> dict:
                     "evaluation.samples=8", f"evaluation.split={split}", "rollouts.resample_limit=0",
                     "method.epochs=1", f"method.minibatches={updates}", f"rollouts.collections={COLLECTIONS}",
                     f"evaluation.every={COLLECTIONS * updates}")
-        first, *_, last = run.examinations()
+        first, *_, last = run.evaluations()
         seen = {name: run.curve(name)[1] for name in ("clip_fraction", "ratio_max", "entropy")}
         config = run.config
     drawn = COLLECTIONS * config["rollouts"]["prompts_per_step"] * config["rollouts"]["group_size"]
@@ -189,7 +189,7 @@ def taught(folder: Path, name: str, row: str, device: str, *changes: str):
 
 def reached(run, level: float) -> int | None:
     """Rollouts until the first evaluation that is not below the level; None where none is."""
-    found = next((row["step"] for row in run.examinations() if row["pass@1"] >= level), None)
+    found = next((row["step"] for row in run.evaluations() if row["pass@1"] >= level), None)
     prompts, group, *_ = SIZES[run.info["method"]]
     return None if found is None else found * prompts * group
 
@@ -198,15 +198,15 @@ def opd(folder: Path, seed: int, rate: str, device: str) -> dict:
     teacher = taught(folder, f"grpo-{seed}", "grpo", device, f"seed={seed}")
     student = taught(folder, f"opd-{seed}-{rate}", "opd", device, f"seed={seed}", f"lr={rate}",
                      f"teacher={teacher.folder}")
-    last, end = teacher.examinations()[-1], student.examinations()[-1]
+    last, end = teacher.evaluations()[-1], student.evaluations()[-1]
     low, high = last["pass@1_interval"]
     by_grpo, by_opd = reached(teacher, low), reached(student, low)
-    curve = lambda run: [round(e["pass@1"], 3) for e in run.examinations()]  # noqa: E731
-    return {"seed": seed, "rate": float(rate), "start": student.examinations()[0]["pass@1"],
+    curve = lambda run: [round(e["pass@1"], 3) for e in run.evaluations()]  # noqa: E731
+    return {"seed": seed, "rate": float(rate), "start": student.evaluations()[0]["pass@1"],
             "grpo": last["pass@1"], "low": low, "high": high, "grpo rollouts": by_grpo, "opd": end["pass@1"],
             "opd rollouts": by_opd, "share": by_opd / by_grpo if by_opd is not None and by_grpo else None,
             "teacher_kl": [round(m["teacher_kl"], 3) for m in student.metrics()],
-            "opd by examination": curve(student), "grpo by examination": curve(teacher)}
+            "opd by evaluation": curve(student), "grpo by evaluation": curve(teacher)}
 
 
 def sdft(folder: Path, device: str) -> Bars:
@@ -225,7 +225,7 @@ def sdft(folder: Path, device: str) -> Bars:
                  rollouts={"prompts_per_step": 16, "group_size": 8, "max_new_tokens": 3},
                  evaluation={"every": 4, "problems": 20, "samples": 8})
     (helps,) = [event["text"] for event in run.rows("events")[0] if event["kind"] == "data"]
-    first, *_, last = run.examinations()
+    first, *_, last = run.evaluations()
     return [bar("sdft where a demonstration does not help", "refused, with both figures", refused,
                 "pass@1" in refused),
             bar("sdft where a demonstration helps", "held-out pass@1 rises above its first interval",
@@ -235,7 +235,7 @@ def sdft(folder: Path, device: str) -> Bars:
 
 def distil(folder: Path, device: str = "cpu", seeds: str = "0,1,2", choose: str = "10",
            rates: str = "1e-4,2e-4,4e-4") -> tuple[Bars, Tables]:
-    height = {rate: sum(sum(opd(folder, int(seed), rate, device)["opd by examination"])
+    height = {rate: sum(sum(opd(folder, int(seed), rate, device)["opd by evaluation"])
                         for seed in choose.split(",")) for rate in rates.split(",")}
     rows = [opd(folder, int(seed), max(height, key=height.get), device) for seed in seeds.split(",")]
     told = "; ".join(f"seed {r['seed']}: {r['opd rollouts'] or 'not reached, where GRPO took'} "

@@ -206,13 +206,13 @@ def languages(folder: Path) -> dict:
     for name, command in (("zero", ZERO), ("paid", PAID)):
         trained(folder, name, command)
     runs = sorted((p.parent for p in folder.glob("*/evals.jsonl")), key=lambda p: (p.name != "zero", p.name))
-    rows = {run.name: examinations(run) for run in runs}
+    rows = {run.name: evaluations(run) for run in runs}
     return {"runs": [{"name": run.name, "command": command_of(run), "reward": reward_of(run),
-                      "examinations": rows[run.name]}
+                      "evaluations": rows[run.name]}
                      for run in runs if any("words-es/worded" in row for row in rows[run.name])]}
 
 
-def examinations(run: Path) -> list[dict]:
+def evaluations(run: Path) -> list[dict]:
     rows = [json.loads(line) for line in (run / "evals.jsonl").read_text().splitlines()]
     return [{"step": row["step"], **{key: short(row[key]) for key in LOOKED_AT if key in row}}
             for row in rows]

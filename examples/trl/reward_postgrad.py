@@ -5,4 +5,4 @@ import postgrad as pg
 rows = [{"prompt": f"What is {n}+1?", "chosen": f"It is {n + 1}.",
          "rejected": "Who knows?"} for n in range(40)]
 run = pg.fit("tiny-chat", "reward", data=rows, lr=1e-3, pairs={"per_step": 8}, steps=3, run="runs/reward")
-print(run.examinations()[-1]["accuracy"])
+print(run.evaluations()[-1]["accuracy"])

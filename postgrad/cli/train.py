@@ -108,7 +108,7 @@ def run_train(options: TrainOptions) -> int:
     config, chosen = choose_defaults(config)
     intro = describe_run(options.recipe, folder, config, {c.setting: c.why for c in chosen.choices},
                          f"{chosen.model} has {chosen.size} parameters" if chosen.choices else "",
-                         "pipeline.json" if is_pipeline else "run.json")
+                         "pipeline.json" if is_pipeline else "config.json")
     command = shlex.join(["postgrad", "train", options.recipe, *changes,
                           *(["--task", options.task] if options.task else [])])
     if is_pipeline:

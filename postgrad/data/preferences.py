@@ -19,7 +19,7 @@ from postgrad.data.rows import BadRows, Source, gather_rows, read_messages, reco
 from postgrad.records import Conversation, Message, Pair
 
 MOST_ANSWERS = 200   # to one prompt: 19,900 pairs
-FEWEST_PROMPTS = 20  # a file with fewer has none to spare for an examination
+FEWEST_PROMPTS = 20  # a file with fewer has none to spare for an evaluation
 
 
 def read_pairs(source: Source, bad: BadRows | None = None) -> list[Pair]:

@@ -1,4 +1,4 @@
-"""What every recipe shares: the settings that all runs have, what a run is made of, and its examinations."""
+"""What every recipe shares: the settings that all runs have, what a run is made of, and its evaluations."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from postgrad.training.optim import Optim, OptimSettings
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Settings):
-    """How often a run is examined on held-out problems, and how thoroughly."""
+    """How often a run is evaluated on held-out problems, and how thoroughly."""
 
-    every: int | None = setting(0, "steps between two examinations; 0: no examination; none, of recipes that "
+    every: int | None = setting(0, "steps between two evaluations; 0: no evaluation; none, of recipes that "
                                 "sample: the updates of ten collections",
                                 "often enough to see where a curve turns; each one costs problems x samples "
                                 "replies", within=NOT_NEGATIVE)
-    problems: int = setting(64, "held-out problems of an examination", "more: a narrower interval, by the "
+    problems: int = setting(64, "held-out problems of an evaluation", "more: a narrower interval, by the "
                             "root of their number; 256 leave about 5 points either way", within=COUNT)
     samples: int = setting(4, "samples of each problem",
                            "8 or more to read pass@8; more problems narrow the interval faster", within=COUNT)
@@ -45,7 +45,7 @@ class Evaluation(Settings):
     split: str = setting("validation", "the part of the task that is asked: train, validation or test",
                          "test for the last figure alone; train to see whether a model has learned by heart")
 
-    panel: str | None = setting(None, "further tasks that every examination measures, for `postgrad ledger`: "
+    panel: str | None = setting(None, "further tasks that every evaluation measures, for `postgrad ledger`: "
                                 "standard, or names with commas between",
                                 "to see while it is trained what a run loses elsewhere; it costs problems x "
                                 "samples replies of each task")
@@ -53,7 +53,7 @@ class Evaluation(Settings):
     prefix: ClassVar[str] = "evaluation."
 
     def asked(self, task: Task, seed: int) -> list[Prompt]:
-        """The problems of a run's examinations, the same at each."""
+        """The problems of a run's evaluations, the same at each."""
         return task.prompts(self.split, self.problems, seed_of(seed, "evaluation") % 2**31)
 
 
@@ -225,14 +225,14 @@ def prompts_that_fit(sampler: LocalSampler, prompts: list[Prompt], settings: Sam
     return kept or prompts
 
 
-FOLLOWED = 4  # held-out problems whose replies are logged at every examination
+FOLLOWED = 4  # held-out problems whose replies are logged at every evaluation
 
 
 def policy_evaluator(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int,
                      max_new_tokens: int = 64,
              reward: Reward | None = None, truncate: str = "refuse", turns: int | None = None,
              **measures) -> Callable[[int], dict]:
-    """The same held-out problems at every examination, with samples drawn anew. judge:
+    """The same held-out problems at every evaluation, with samples drawn anew. judge:
     where the task has no verifier. truncate: as in `fitting`. turns: the most replies of an episode.
     measures: as `evaluate` takes them. The replies to the first problems are in the row."""
     prompts = evaluation.asked(task, seed)

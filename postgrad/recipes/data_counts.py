@@ -1,4 +1,4 @@
-"""What a run keeps of its data: repeats within them, and what stands on both sides of the examination."""
+"""What a run keeps of its data: repeats within them, and what stands on both sides of the evaluation."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from postgrad.records import Message
 
 
 def data_counts(learned: Iterable[Sequence[Message]],
-                examined: Iterable[Sequence[Message]] = ()) -> dict[str, int]:
-    """Prompts of training and of examinations, counted by their text: those of training, how many of them
-    repeat another, those that are examined, and how many of these are learned from too.
+                evaluated: Iterable[Sequence[Message]] = ()) -> dict[str, int]:
+    """Prompts of training and of evaluations, counted by their text: those of training, how many of them
+    repeat another, those that are evaluated, and how many of these are learned from too.
 
-    {"prompts": 2000, "repeated": 0, "examined": 64, "leaked": 0}
+    {"prompts": 2000, "repeated": 0, "evaluated": 64, "leaked": 0}
     """
-    texts, held = list(map(text_of, learned)), list(map(text_of, examined))
+    texts, held = list(map(text_of, learned)), list(map(text_of, evaluated))
     known = set(texts)
-    return {"prompts": len(texts), "repeated": len(texts) - len(known), "examined": len(held),
+    return {"prompts": len(texts), "repeated": len(texts) - len(known), "evaluated": len(held),
             "leaked": sum(text in known for text in held)}
 
 

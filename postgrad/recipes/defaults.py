@@ -20,7 +20,7 @@ replies   as long as the task says; else 64 tokens, and 256 from TALKATIVE param
           explain themselves: of an instruct model's replies to GSM8K 8 % were finished within 64 tokens, 57 %
           within 300. At most half of the model's positions, so that a prompt fits too.
 length    a row that makes several updates of a collection gets as many more steps, so that all rows draw the
-          same samples; examinations and checkpoints come every ten collections.
+          same samples; evaluations and checkpoints come every ten collections.
 pass      8,192 tokens on a GPU, halved until the estimate of memory/ leaves a tenth of the GPU free.
 """
 
@@ -55,7 +55,7 @@ RANKS = {"sft": 32, "reward": 32}
 RANK = 16
 WHOLE = ("process",)  # recipes that train all weights, always
 PASSES = (8192, 4096, 2048, 1024)  # tokens, on a GPU
-TEN = 10  # collections between two examinations, and two checkpoints
+TEN = 10  # collections between two evaluations, and two checkpoints
 FREE = 0.1  # of the GPU, for what the estimate does not count
 TO_BE_NAMED = "to be named"  # stands where a task has to be said before a run can start
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")

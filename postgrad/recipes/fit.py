@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from postgrad import methods
 from postgrad.data.tasks import Task
@@ -22,7 +23,7 @@ from postgrad.runs.display import Display
 from postgrad.runs.tracker import CallbackTracker, Tracker, open_tracker
 from postgrad.sampling import Sampler
 from postgrad.system import processes
-from postgrad.system.renamed import renamed_argument
+from postgrad.system.renamed import renamed_argument, renamed_attribute
 
 Callback = Callable[[int, dict], None]
 
@@ -33,12 +34,15 @@ class Run(Folder):
     Run.open("runs/words").metrics()[-1]["reward"]
     """
 
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attribute
+
     def metrics(self) -> list[dict]:
         """A row for every step."""
         return self.rows("metrics")[0]
 
-    def examinations(self) -> list[dict]:
-        """A row for every examination on held-out problems, the first at step 0."""
+    def evaluations(self) -> list[dict]:
+        """A row for every evaluation on held-out problems, the first at step 0."""
         return self.rows("evals")[0]
 
     def samples(self) -> list[dict]:

@@ -32,11 +32,11 @@ def facts_of(run: Run, step: int) -> dict:
     return {"base_model": model if on_hub(str(model)) else last_part(model), "tags": ["postgrad", method],
             "method": method, "constants": row.get("constants", {}), "task": last_part(asked),
             "reward": kept_name(run.config.get("reward")), "steps": step, "seed": info.get("seed"),
-            "examination": figures_of(said[-1]) if said else None}
+            "evaluation": figures_of(said[-1]) if said else None}
 
 
 def figures_of(row: dict) -> dict:
-    """An examination without its replies, and without how long it took."""
+    """An evaluation without its replies, and without how long it took."""
     return {k: v for k, v in row.items() if k not in ("seconds", "answers")}
 
 
@@ -57,9 +57,9 @@ def card_text(run: Run, facts: dict) -> str:
              f"{facts['task']}, trained with postgrad {run.info.get('version', '')}.".replace(" .", ".")]
     if facts["constants"]:
         lines += ["", "Constants: " + ", ".join(f"{k} {v}" for k, v in facts["constants"].items()) + "."]
-    figures = (facts["examination"] or {}).items()
+    figures = (facts["evaluation"] or {}).items()
     measured = {k: v for k, v in figures if isinstance(v, int | float) and k != "step"}
     if measured:
-        lines += ["", f"| held-out problems, step {facts['examination']['step']} | |", "|---|---|",
+        lines += ["", f"| held-out problems, step {facts['evaluation']['step']} | |", "|---|---|",
                   *(f"| {k} | {v:.4g} |" for k, v in measured.items())]
     return "\n".join(lines) + "\n"

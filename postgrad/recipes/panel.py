@@ -84,13 +84,13 @@ class Panel:
 # while a run is trained
 
 def panel_recorder(config, setup: TrainingSetup) -> Callable[[Path, int], None] | None:
-    """What puts an entry down at each examination; None where the config names no panel."""
+    """What puts an entry down at each evaluation; None where the config names no panel."""
     if not isinstance(config, RunConfig) or (panel := config.evaluation.panel) is None:
         return None
     if config.recipe in SCORERS:
         raise ValueError("a reward or process model writes no text, so it has no ledger: leave panel out.")
     if not setup.evaluate or not setup.evaluate_every:
-        raise ValueError("panel measures at each examination, and evaluation.every=0 makes none: set it, or "
+        raise ValueError("panel measures at each evaluation, and evaluation.every=0 makes none: set it, or "
                          "measure afterwards with `postgrad ledger RUN`.")
     asked = panel_header(panel, config.evaluation.problems, config.evaluation.samples, config.seed)
     opened = Panel(asked, config.device)

@@ -58,7 +58,7 @@ class Pairs(RowSettings):
     drawn: int = setting(2000, "pairs drawn from a task to learn from",
                          "more where the held-out accuracy is far below that of the step; a file gives all "
                          "it has")
-    held_out: int = setting(400, "pairs drawn from a task to examine",
+    held_out: int = setting(400, "pairs drawn from a task to evaluate",
                             "more: a narrower interval; 400 leave about 5 points of accuracy either way")
     per_step: int = setting(32, "pairs (kto: answers) in a step", "more: a steadier gradient; kto wants 16 "
                             "or more, for its baseline is the batch's")

@@ -140,16 +140,16 @@ def build(config: ProcessConfig, begins: ModelSource) -> TrainingSetup:
     drawn = generator.replies(task, "train", config.replies.problems, config.replies.samples)
     marked = label_replies(config.by_step, task, drawn, chat)
     batches = StepBatches(marked, per_step=config.replies.per_step, steps=config.steps, **line)
-    examine = None
+    evaluate = None
     if look.every:
         held = label_replies(config.by_step, task,
                         generator.replies(task, look.split, look.problems, look.samples), chat)
-        examine = lambda step: evaluate_labels(policy,  # noqa: E731
+        evaluate = lambda step: evaluate_labels(policy,  # noqa: E731
                                      StepBatches(held, per_step=len(held), steps=1, **line), config)
     models = Models(policy=policy)
     return TrainingSetup(models=models, chat=chat, batches=batches,
                          objective=objectives.build_objective(method),
-                 optim=Optim(models, config.optim, config.steps), evaluate=examine, evaluate_every=look.every,
+                 optim=Optim(models, config.optim, config.steps), evaluate=evaluate, evaluate_every=look.every,
                  notes=unlabelled_note(len(drawn), len(marked)))
 
 

@@ -140,7 +140,7 @@ def build(config: RewardConfig, begins: ModelSource) -> TrainingSetup:
                    virtual_ranks=current_virtual_ranks(config.optim.virtual_ranks, config.optim.divides))
     objective = objectives.build_objective(method)
 
-    def examine(step: int) -> dict:
+    def evaluate(step: int) -> dict:
         found = evaluate_pairs(objective, models, line(held, per_step=len(held), steps=1), config)
         return found | evaluate_calibration(model, line(held, per_step=len(held), steps=1), config)
 
@@ -148,7 +148,7 @@ def build(config: RewardConfig, begins: ModelSource) -> TrainingSetup:
                  notes=reading.notes(batches.limit) + data_notes(config, train + held),
                  data=reading.counts(batches.limit)
                       | data_counts(map(prompt_messages, train), map(prompt_messages, held)),
-                 optim=Optim(models, config.optim, config.steps), evaluate=examine if held else None,
+                 optim=Optim(models, config.optim, config.steps), evaluate=evaluate if held else None,
                  evaluate_every=config.evaluation.every if held else 0)
 
 

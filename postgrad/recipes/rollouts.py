@@ -255,7 +255,7 @@ def pretraining_mix(config: RolloutConfig, chat: Chat, max_tokens: int) -> PtxMi
 
 def reply_kl(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list[float]:
     """log pi(reply) - log ref(reply) of each rollout, sampled from pi: its mean is the KL to the start, in
-    nats. Both at temperature 1, at which examinations sample."""
+    nats. Both at temperature 1, at which evaluations sample."""
     batch = rollout_batch(rollouts).to(config.device)
     ref, _ = model_logp(reference, batch, config.optim.at_once)
     said = join_episodes(ref, batch.episode).sum(1).tolist()
@@ -353,9 +353,9 @@ def build(config: RolloutConfig, begins: ModelSource) -> TrainingSetup:
     if again and not begins.checkpoint:
         with unshard(models):
             helped = (prove_help(config, task, LocalSampler(policy, chat), again, reward),)
-    examined = config.evaluation.asked(task, config.seed) if config.evaluation.every else []
+    evaluated = config.evaluation.asked(task, config.seed) if config.evaluation.every else []
     return TrainingSetup(models=models, chat=chat, batches=batches,
-                 data=data_counts((p.messages for p in prompts), (p.messages for p in examined)),
+                 data=data_counts((p.messages for p in prompts), (p.messages for p in evaluated)),
                  objective=objectives.build_objective(method, temperature=config.rollouts.temperature),
                  optim=optim, evaluate_every=config.evaluation.every,
                  evaluate=rollout_evaluator(config, models, chat, task, reward),

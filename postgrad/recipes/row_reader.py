@@ -30,7 +30,7 @@ class RowSettings(Settings):
     truncate: str = setting("refuse", "rows of more tokens than the model takes: refuse, drop (leave out), "
                             "left (cut their start) or right (cut their end)",
                             "left for long conversations, whose end matters; right for long texts")
-    holdout: float = setting(0.1, "the share of the prompts in `data` that is held out and examined, by a "
+    holdout: float = setting(0.1, "the share of the prompts in `data` that is held out and evaluated, by a "
                              "hash of their text, where there are 20 or more",
                              "0 where every row has to be learned from; more for a narrower interval")
 

@@ -46,7 +46,7 @@ from postgrad.training.batches.offline import TokenLimit
 from postgrad.training.optim import Optim, OptimSettings
 
 TURNS = ("all", "last")
-MOST_HELD_OUT = 500  # conversations: an examination is to cost little beside the steps
+MOST_HELD_OUT = 500  # conversations: an evaluation is to cost little beside the steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,11 +194,11 @@ def read_conversation_sets(config: SFTConfig, chat: Chat, most: int) -> Conversa
 def build(config: SFTConfig, begins: ModelSource) -> TrainingSetup:
     model, chat = open_policy(config, begins)
     task = open_task(config.task) if config.task is not None else None
-    examine, every, examined = None, config.evaluation.every, []
+    evaluate, every, evaluated = None, config.evaluation.every, []
     if task and every:
         check_task(task)
-        examined = config.evaluation.asked(task, config.seed)
-        examine = policy_evaluator(model, chat, task, config.evaluation, config.seed)
+        evaluated = config.evaluation.asked(task, config.seed)
+        evaluate = policy_evaluator(model, chat, task, config.evaluation, config.seed)
     most = model.config.max_position_embeddings
     imitated = read_conversation_sets(config, chat, most)
     line = partial(ConversationBatches, chat=chat, method=config.method, seed=config.seed,
@@ -210,15 +210,15 @@ def build(config: SFTConfig, begins: ModelSource) -> TrainingSetup:
     models, objective = Models(policy=model), objectives.build_objective(config.method)
     if imitated.held:
         (kept,) = line(imitated.held, per_step=len(imitated.held), steps=1)
-        examine, every = partial(held_out_loss, objective, models, kept,
+        evaluate, every = partial(held_out_loss, objective, models, kept,
                                  config), every or -(-config.steps // 10)
     return TrainingSetup(models=models, chat=chat, batches=batches, objective=objective,
-                 optim=Optim(models, config.optim, config.steps, batches.tokens), evaluate=examine,
+                 optim=Optim(models, config.optim, config.steps, batches.tokens), evaluate=evaluate,
                  evaluate_every=every,
                  notes=imitated.notes(batches.limit),
                  data=imitated.counts(batches.limit) | data_counts(
                      (c.messages[:-1] for c in train),
-                     [*(p.messages for p in examined), *(c.messages[:-1] for c in imitated.held)]))
+                     [*(p.messages for p in evaluated), *(c.messages[:-1] for c in imitated.held)]))
 
 
 def held_out_loss(objective, models: Models, held: Batch, config: SFTConfig, step: int) -> dict:

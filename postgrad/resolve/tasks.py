@@ -19,7 +19,7 @@ DEFAULT_VERIFIER = "number(lenient)"
 
 def open_task(task: Task | str | Path | Iterable, reward: object = None, *, judged: bool = True) -> Task:
     """Rows are prompts: texts, Prompt records, dicts or a `datasets` table; those with answers are judged by
-    the number, unless the run has a reward of its own, which then judges examinations too. judged False:
+    the number, unless the run has a reward of its own, which then judges evaluations too. judged False:
     prompts alone will do, from rows or from a .jsonl file, and the task has no verifier then.
 
     open_task("words"); open_task("mytask.py"); open_task([{"question": "2+3?", "answer": "5"}])

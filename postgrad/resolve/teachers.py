@@ -82,7 +82,7 @@ def contents_of(messages: Sequence) -> tuple[str, ...]:
 
 def prove_help(config, task: Task, sampler: LocalSampler, again: Again, reward: Reward) -> str:
     """A sentence on what demonstrations do for the model that a run starts from, on the problems of its
-    examinations, each asked with and without; refused where they do not help for certain, for then it has
+    evaluations, each asked with and without; refused where they do not help for certain, for then it has
     nothing to teach itself."""
     if not task.judged and config.reward is None:
         raise ValueError(f"{config.method.name} has to see that demonstrations help, and nobody judges the "

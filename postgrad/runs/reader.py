@@ -11,7 +11,7 @@ from pathlib import Path
 
 from postgrad.runs import disk
 from postgrad.runs.rows import LOGS, JsonDict, number, read_json, read_log, read_step
-from postgrad.system.renamed import translate_config
+from postgrad.system.renamed import translate_config, translate_info
 
 
 class Reader:
@@ -22,8 +22,8 @@ class Reader:
 
     def __init__(self, folder: str | Path):
         self.folder = Path(os.path.abspath(folder))
-        self.info: JsonDict = read_json(self.folder / "run.json")
-        self.config: JsonDict = translate_config(read_json(self.folder / "config.json"))  # of version 0.1 too
+        self.info: JsonDict = translate_info(read_json(self.folder / "run.json"))
+        self.config: JsonDict = translate_config(read_json(self.folder / "config.json"))
 
     def started(self) -> tuple[str, int]:
         """The recipe and the number of steps that the run was started with; what is neither raises."""

@@ -64,6 +64,8 @@ FUNCTIONS = {  # of a row of the table, as a run keeps them
     "postgrad.maths.preference.labelled": "postgrad.maths.preference.label_loss",
     "postgrad.maths.select.best_of": "postgrad.maths.select.best_of_group",
 }
+DATA_COUNTS = {"examined": "evaluated"}  # of `data` in run.json
+ATTRIBUTES = {"examinations": "evaluations"}  # of postgrad.Run
 ARGUMENTS = {  # of functions -> what to write now
     "watch": "display=False prints nothing, and trackers=[...] adds what has the hooks of postgrad.Tracker",
 }
@@ -79,6 +81,12 @@ def renamed_argument(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             return function(*args, **kwargs)
         return checked
     return decorate
+
+
+def renamed_attribute(owner: object, name: str) -> object:
+    """`__getattr__` of a class that had other attributes in version 0.1."""
+    hint = f": it is called {ATTRIBUTES[name]} now" if name in ATTRIBUTES else ""
+    raise AttributeError(f"{type(owner).__name__} has no attribute {name!r}{hint}.")
 
 
 def renamed_module(name: str) -> str:
@@ -138,6 +146,13 @@ def _find(config: dict[str, object], path: list[str]) -> tuple[dict[str, object]
             return None, None
         config = inner
     return (config, config[path[-1]]) if path[-1] in config else (None, None)
+
+
+def translate_info(info: Mapping[str, object]) -> dict[str, object]:
+    """The run.json of version 0.1 under today's names; any other as it is."""
+    data = info.get("data")
+    return {**info, "data": {DATA_COUNTS.get(key, key): count for key, count in data.items()}} if isinstance(
+        data, Mapping) else dict(info)
 
 
 def renamed_field(name: str) -> str:

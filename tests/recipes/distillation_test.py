@@ -223,7 +223,7 @@ def test_a_teacher_from_python_is_known_by_its_weights(tmp_path):
     rows = [f"Say {n}." for n in range(12)]
     run = pg.fit("tiny", "opd", task=rows, teacher=teacher, run=tmp_path / "run", steps=1, display=False,
                  rollouts={"prompts_per_step": 2, "group_size": 1, "max_new_tokens": 4})
-    assert run.config["teacher"]["name"] == "mine" and not run.examinations()  # prompts alone: nobody judges
+    assert run.config["teacher"]["name"] == "mine" and not run.evaluations()  # prompts alone: nobody judges
     assert {row["reason"] for row in run.samples()} == {"nobody judges"}
     with pytest.raises(ValueError, match="the teacher that was handed in is not the one this run began with"):
         pg.resume(run, steps=2, display=False, task=rows, teacher=replace(teacher, net=small_model(5)))
@@ -287,7 +287,7 @@ def test_a_model_that_is_shown_a_demonstration_teaches_itself(tmp_path):
     (event,) = [e for e in run.rows("events")[0] if e["kind"] == "data"]
     shown, plain = map(float, re.findall(r"([\d.]+)%", event["text"])[:2])
     assert shown > 90 > 40 > plain
-    before, after = run.examinations()
+    before, after = run.evaluations()
     assert before["pass@1"] < 0.4 and max(0.9, before["pass@1_interval"][1]) < after["pass@1"]
     far = [row["teacher_kl"] for row in run.metrics()]
     assert far[0] > 2 and far[-1] < 0.2 * far[0]

@@ -43,8 +43,8 @@ def check(run, steps=2):
 def test_the_lines_of_the_door(tmp_path, monkeypatch):
     """Names; own prompts and an own function; objects; and what a run gives back."""
     monkeypatch.chdir(tmp_path)
-    examined = {"evaluation": {"every": 2, "problems": 2, "samples": 2}}
-    named = pg.fit("tiny-chat", "grpo", task="words", run="runs/words", lr=3e-4, **SMALL | examined)
+    evaluated = {"evaluation": {"every": 2, "problems": 2, "samples": 2}}
+    named = pg.fit("tiny-chat", "grpo", task="words", run="runs/words", lr=3e-4, **SMALL | evaluated)
     mine = pg.fit("tiny-chat", "grpo", task=QUESTIONS, reward=letters, run="runs/mine", **SMALL)
     model, task = pg.load_model("tiny-chat"), pg.make_task(QUESTIONS, letters)
     objects = pg.fit(model, pg.method("dapo", high=0.3), task=task, run="runs/variant", **SMALL)
@@ -52,7 +52,7 @@ def test_the_lines_of_the_door(tmp_path, monkeypatch):
     for run in (named, mine, objects, pairs):
         check(run)
     assert isinstance(pairs, pg.Run) and pairs.folder.name == "dpo-1"
-    assert [e["step"] for e in named.examinations()] == [0, 2] and 0 <= named.examinations()[1]["pass@1"] <= 1
+    assert [e["step"] for e in named.evaluations()] == [0, 2] and 0 <= named.evaluations()[1]["pass@1"] <= 1
     assert {s["step"] for s in named.samples()} == {1, 2} and all(0 < s["score"] < 1 for s in mine.samples())
     assert isinstance(named.model(), pg.Model)
     assert named.chat("What is 2+3?") == named.model().reply("What is 2+3?")

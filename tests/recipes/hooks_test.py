@@ -18,8 +18,8 @@ MINE = {"task": QUESTIONS, "reward": letters}
 
 def test_silent_without_a_watch(tmp_path, capfd):
     """Nothing on either stream, whatever there is to say of the data: that is in the run's events."""
-    examined = {"evaluation": {"every": 2, "problems": 2, "samples": 2}}
-    run = fit(tmp_path, "grpo", **MINE | examined)
+    evaluated = {"evaluation": {"every": 2, "problems": 2, "samples": 2}}
+    run = fit(tmp_path, "grpo", **MINE | evaluated)
     pg.evaluate(run, QUESTIONS, reward=letters, problems=2, samples=1, max_new_tokens=4)
     twice = fit(tmp_path, "dpo", "twice", data=[*PAIRS, PAIRS[0]], pairs={"per_step": 4})
     assert capfd.readouterr() == ("", "")

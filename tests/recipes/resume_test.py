@@ -123,8 +123,8 @@ def test_the_constants_of_a_changed_row(tmp_path, capsys):
     from starlette.testclient import TestClient
 
     from postgrad.studio.app import create_studio
-    examined = {"evaluation": {"every": 2, "problems": 2, "samples": 2}}
-    fit(tmp_path, pg.method("dapo", high=0.31), "wide", task="arithmetic", **examined)
+    evaluated = {"evaluation": {"every": 2, "problems": 2, "samples": 2}}
+    fit(tmp_path, pg.method("dapo", high=0.31), "wide", task="arithmetic", **evaluated)
     fit(tmp_path, "dapo", "plain", task="arithmetic", kl={"coef": 0.07})
     constants = {name: pg.Run.open(tmp_path / name).info["row"]["constants"] for name in ("wide", "plain")}
     assert (constants["wide"]["high"], constants["plain"]["high"]) == (0.31, 0.28)
@@ -136,7 +136,7 @@ def test_the_constants_of_a_changed_row(tmp_path, capsys):
     card = front_matter((tmp_path / "out" / "README.md").read_text())
     assert (card["base_model"], card["tags"], card["method"]) == ("tiny-chat", ["postgrad", "dapo"], "dapo")
     assert card["constants"]["high"] == 0.31 and card["steps"] == 2 and card["task"] == "arithmetic"
-    assert card["examination"]["pass@1"] == pg.Run.open(tmp_path / "wide").examinations()[-1]["pass@1"]
+    assert card["evaluation"]["pass@1"] == pg.Run.open(tmp_path / "wide").evaluations()[-1]["pass@1"]
     assert main(["export", str(tmp_path / "wide@0"), "--out", str(tmp_path / "start")]) == 0
     assert not (tmp_path / "start" / "README.md").exists()  # what the run began with is not the run's work
     capsys.readouterr()

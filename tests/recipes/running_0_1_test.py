@@ -29,6 +29,9 @@ def test_it_opens(old):
     assert run.config["remote"]["weight_sync"] == "folder" and run.config["optim"]["virtual_ranks"] == 1
     assert (run.config["rollouts"]["async_depth"], run.config["rollouts"]["max_concurrent"]) == (0, 8)
     assert not {"anchor", "elsewhere"} & run.config.keys() and diagnose(run).steps == 2
+    assert run.info["data"] == {"prompts": 8, "repeated": 0, "evaluated": 0, "leaked": 0}
+    with pytest.raises(AttributeError, match="it is called evaluations now"):
+        run.examinations()
 
 
 def test_it_is_resumed_to_the_metrics_of_a_new_run(old, tmp_path):

@@ -38,7 +38,7 @@ def test_an_answer_ends_as_a_sampled_one_does(chat):
     assert mask == [False] * len(chat.render(ASKED)) + [True] * (len(tokens) - len(chat.render(ASKED)))
 
 
-def test_training_examination_audit_and_judge_read_the_same_token(chat):
+def test_training_evaluation_audit_and_judge_read_the_same_token(chat):
     model = ScalarModel(small_model(3))
     model.score_head.weight.data.copy_(torch.randn(1, 16, generator=torch.Generator().manual_seed(0)))
     models = Models(policy=model)

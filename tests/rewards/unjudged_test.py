@@ -44,7 +44,7 @@ def fails(tmp_path):
     ["grpo:questions", "reward=judge:tiny-chat", "evaluation.every=1"],
     ["dapo:questions", "reward=judge:tiny-chat", "evaluation.every=0"],
     ["best_of_n:questions", "reward=judge:tiny-chat", "evaluation.every=0"],
-], ids=["in a collection", "in an examination", "resampled", "chosen"])
+], ids=["in a collection", "in an evaluation", "resampled", "chosen"])
 def test_a_run_that_no_judge_can_judge_has_failed(words, tmp_path, capsys):
     assert main(["train", *words, *SMALL, "--run", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err

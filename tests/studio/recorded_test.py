@@ -136,8 +136,8 @@ def test_sentences_of_pass_at_k_hold_everywhere():
 
 # 13: languages
 
-def test_sentences_of_languages_are_the_examinations_everywhere():
-    runs = {run["name"]: run["examinations"] for run in recording("languages")["runs"]}
+def test_sentences_of_languages_are_the_evaluations_everywhere():
+    runs = {run["name"]: run["evaluations"] for run in recording("languages")["runs"]}
     for state, numbers, said in said_everywhere("language-mixing"):
         rows = runs[state.source]
         row = next(r for r in rows if r["step"] == numbers["step"])
@@ -160,7 +160,7 @@ def test_where_the_language_is_paid_for_it_is_kept():
 
 
 def test_a_run_of_one_s_own_can_be_shown(tmp_path):
-    rows = recording("languages")["runs"][0]["examinations"]
+    rows = recording("languages")["runs"][0]["evaluations"]
     mine = "\n".join(map(json.dumps, rows))
     for name, text in (("mine/rl", mine), ("other", '{"step": 0}'), ("torn", "{")):
         (tmp_path / name).mkdir(parents=True)
@@ -284,7 +284,7 @@ def test_each_stands_in_its_chapter():
 # the tool that records
 
 def test_a_longer_run_is_recorded_by_the_same_tool(tmp_path):
-    """What a run's own examinations say, whichever run lies in the folder; others are left out."""
+    """What a run's own evaluations say, whichever run lies in the folder; others are left out."""
     row = {"step": 4, "pass@1": 0.5, "pass@1_interval": [0.4, 0.6], "words-es/worded": 1 / 3, "seconds": 9.0}
     for name, rows in (("zero", [row, row]), ("paid", [row]), ("outcome", [{"step": 0, "accuracy": 0.7}])):
         (tmp_path / name).mkdir()
@@ -294,6 +294,6 @@ def test_a_longer_run_is_recorded_by_the_same_tool(tmp_path):
     found = record_reasoning.languages(tmp_path)["runs"]
     assert [(run["name"], run["command"]) for run in found] == [
         ("zero", "postgrad train zero"), ("paid", "postgrad train paid")]
-    assert found[0]["examinations"][0] == {"step": 4, "pass@1": 0.5, "pass@1_interval": [0.4, 0.6],
+    assert found[0]["evaluations"][0] == {"step": 4, "pass@1": 0.5, "pass@1_interval": [0.4, 0.6],
                                            "words-es/worded": 0.33333}
     assert record_reasoning.numbered([7, None, 3, 7]) == [0, -1, 1, 0]

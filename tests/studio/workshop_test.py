@@ -19,8 +19,8 @@ expect = pytest.importorskip("playwright.sync_api").expect
 TALK = {"prompt": "What is 2+2?", "gold": "4"}
 
 
-def examined(folder, rates, *, done=True, **facts):
-    """A run with an examination every five steps, whose replies are right from 0.5 on."""
+def evaluated(folder, rates, *, done=True, **facts):
+    """A run with an evaluation every five steps, whose replies are right from 0.5 on."""
     run = Run.create(folder, recipe="nano", config={}, steps=5 * (len(rates) - 1), **facts)
     for k, rate in enumerate(rates):
         for step in range(5 * k - 4, 5 * k + 1) if k else ():
@@ -70,8 +70,8 @@ def test_without_a_run_the_recorded_one_is_shown_and_said(tmp_path, name):
 
 def test_a_run_of_one_s_own_stands_in_its_place_and_stays(tmp_path):
     """The newest of its variant, with what was predicted beside what came."""
-    examined(tmp_path / "workshop-nano-9", [0.3, 0.4])
-    examined(tmp_path / "workshop-nano-10", [0.3, 0.4, 0.6])
+    evaluated(tmp_path / "workshop-nano-9", [0.3, 0.4])
+    evaluated(tmp_path / "workshop-nano-10", [0.3, 0.4, 0.6])
     make(tmp_path / "workshop-nano-x", 1)
     noted(tmp_path, "workshop-nano-10", predicted=80.0)
     page = client(tmp_path).get("/book/-/workshop/first").text
@@ -137,7 +137,7 @@ def test_predict_start_and_watch(studio, tab, tmp_path, monkeypatch, width, dark
 
     def start(root, name, words, *, anew, note):
         noted(root, name, **note)
-        made.append(examined(root / name, [0.33, 0.5], done=False))
+        made.append(evaluated(root / name, [0.33, 0.5], done=False))
 
     monkeypatch.setattr(processes, "start_process", start)
     page = tab(studio(runs=tmp_path), width=width, dark=dark)

@@ -59,7 +59,7 @@ def timeless(value, root):
 
 
 def left_in(folder):
-    """Whatever a pipeline left that has to be the same: metrics, examinations, samples, weights, figures."""
+    """Whatever a pipeline left that has to be the same: metrics, evaluations, samples, weights, figures."""
     out = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in ("status.json",
                                                                                       "events.jsonl")):

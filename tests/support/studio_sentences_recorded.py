@@ -74,7 +74,7 @@ HACKING = [(WHERE + pattern, lambda s, low, high, nearest, *said, true=true:
     (rf"[Ss]ince step {N} true quality has gone from {N}, its highest, to {N}, while the proxy went from {N} "
      rf"to {N}(?:: the policy pleases (the .*) by its mistakes)?\.", since_peak),
     (rf"[Tt]rue quality is {N}, below its highest of {N} at step {N}; but in the mean of neighbouring "
-     rf"examinations {N} % of what was gained are lost by the end, less than the 15 % that count as turning "
+     rf"evaluations {N} % of what was gained are lost by the end, less than the 15 % that count as turning "
      r"over\.",
      lambda s, now, top, step, fall: (
          shows(now, standing(s)[0]["true"]) and shows(top, standing(s)[2]["true"])

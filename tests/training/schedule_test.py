@@ -178,9 +178,9 @@ def test_rejection_by_a_reward_model_names_what_does_that(tmp_path):
         rollouts.build(config, begins("tiny-chat"))
 
 
-# the KL of an examination
+# the KL of an evaluation
 
-def test_an_examination_of_the_start_finds_no_distance(tmp_path):
+def test_an_evaluation_of_the_start_finds_no_distance(tmp_path):
     _, config = config_from_text("grpo:words", [*SHAPE, "steps=1", "rollouts.temperature=0.7"])
     config = override(config, ["evaluation.every=1", "evaluation.problems=4", "evaluation.samples=2"])
     start_run(config, tmp_path / "run")

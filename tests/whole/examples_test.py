@@ -50,7 +50,7 @@ def check_own_method(runs):
 
 
 def check_own_preference_loss(runs):
-    first, *_, last = runs["hinge"].examinations()
+    first, *_, last = runs["hinge"].evaluations()
     assert first["margin"] == pytest.approx(0, abs=1e-5) and last["margin"] > 1
 
 

@@ -1,7 +1,7 @@
 """Several tasks as one: words+words-es+countdown. Prompts come in turn, each judged by its own task.
 
 Every part counts the same: a verdict's score is the share of what its task pays at best. `correct` of each
-part is kept under its name as well (words/correct), so that examinations show the parts beside the whole.
+part is kept under its name as well (words/correct), so that evaluations show the parts beside the whole.
 """
 
 from __future__ import annotations

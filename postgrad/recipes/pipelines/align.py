@@ -79,19 +79,19 @@ def pair_settings(config: AlignConfig) -> preference.Pairs:
 
 def policy_stage(config: AlignConfig, name: str) -> Stage:
     """From pairs, or against the reward model; what differs is the recipe's own."""
-    examined = min(32, config.problems)
+    evaluated = min(32, config.problems)
     method = change(get_method(name), beta=config.beta) if name == "dpo" else get_method(name)
     shared = {"model": config.model, "task": config.task, "method": method, "seed": config.seed,
               "device": config.device, "optim": config.optim}
     if recipe_for(method) == "preference":
         made = preference.PreferenceConfig(**shared, pairs=pair_settings(config),
                                            steps=2 * config.collections,
-                                           evaluation=Evaluation(every=config.collections, problems=examined,
+                                           evaluation=Evaluation(every=config.collections, problems=evaluated,
                                                                  samples=4))
     else:
         made = replace(rollouts.rollouts_on_questions(), **shared, reward="{reward}",
                        rollouts=Rollouts(collections=config.collections),
-                       evaluation=Evaluation(every=None, problems=examined, samples=4))
+                       evaluation=Evaluation(every=None, problems=evaluated, samples=4))
     return Stage(name=name, config=made)
 
 

@@ -46,7 +46,7 @@ class DemoConfig(Settings):
     problems: int = setting(200, "held-out problems that every stage is measured on",
                             "more: narrower intervals")
     samples: int = setting(8, "samples of each problem", "the k of pass@k")
-    evaluate_every: int = setting(4, "steps between two examinations of the second stage",
+    evaluate_every: int = setting(4, "steps between two evaluations of the second stage",
                                   "more often: a finer curve")
 
 
@@ -63,9 +63,9 @@ def training_stages(config: DemoConfig) -> list[Stage]:
     """The two training stages."""
     first = replace(sft.sft_on_words(), steps=config.sft_steps, save_every=config.sft_steps,
                     examples=config.sft_examples, seed=config.seed)
-    examination = Evaluation(every=config.evaluate_every, problems=min(64, config.problems))
+    evaluation = Evaluation(every=config.evaluate_every, problems=min(64, config.problems))
     second = replace(rollouts.rollouts_on_words(), model="{sft}", steps=config.rl_steps,
-                     save_every=config.rl_steps, evaluation=examination, seed=config.seed)
+                     save_every=config.rl_steps, evaluation=evaluation, seed=config.seed)
     return [Stage(name="sft", config=first, about="SFT: imitate an average writer"),
             Stage(name="rl", config=second, about="GRPO: keep what earns reward")]
 

@@ -151,7 +151,7 @@ def base_sft(config: ExpertIterationConfig, steps: int, **source: str) -> SFTCon
 
 def grpo_config(config: ExpertIterationConfig, model: str, collections: int, optim: OptimSettings,
            difficulty: Difficulty) -> RolloutConfig:
-    """GRPO without a KL, by the task's verifier; saved at half its way, examined in thirds."""
+    """GRPO without a KL, by the task's verifier; saved at half its way, evaluated in thirds."""
     return RolloutConfig(
         task=config.task, model=model, kl=KL(coef=0.0), optim=optim, difficulty=difficulty,
         seed=config.seed, device=config.device, save_every=-(-collections // 2),

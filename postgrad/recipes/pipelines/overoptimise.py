@@ -113,7 +113,7 @@ def overoptimise_quick() -> OveroptimiseConfig:
 
 
 SETTINGS = {"questions": overoptimise_questions, "quick": overoptimise_quick}
-SPAN = 20  # steps on either side over which a curve is read: the luck of one examination is no peak
+SPAN = 20  # steps on either side over which a curve is read: the luck of one evaluation is no peak
 
 
 def proxies(config: OveroptimiseConfig) -> list[Stage]:
@@ -144,7 +144,7 @@ def policies(config: OveroptimiseConfig) -> list[Stage]:
 
 
 def policy_curve(run: Run) -> list[dict]:
-    """A policy's curve: at each examination its distance from the start, and both rewards,
+    """A policy's curve: at each evaluation its distance from the start, and both rewards,
     on held-out prompts."""
     rows, _ = run.rows("evals")
     return [{"step": r["step"], "kl": r["kl_reply"], "distance": math.sqrt(max(r["kl_reply"], 0.0)),

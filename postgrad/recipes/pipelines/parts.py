@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from postgrad.evaluation.progress import Progress
-from postgrad.recipes.pipelines.stages import examine_model
+from postgrad.recipes.pipelines.stages import evaluate_named_model
 from postgrad.resolve.tasks import open_task
 
 SHOWN = ("pass@1", "pass@1_interval", "format", "mean_length", "turn_back", "restart", "recheck", "worded",
          "wrong_language")
 
 
-class MixtureExam(Protocol):
+class MixtureEvaluation(Protocol):
     """What the config of a pipeline says of it."""
 
     task: str
@@ -29,11 +29,11 @@ def mixture_parts(task: str) -> tuple[str, ...]:
     return tuple(open_task(task).meta.get("parts", (task,)))
 
 
-def figures_by_part(exam: MixtureExam, model: str, track: Progress) -> dict[str, dict]:
-    """The figures of `examined` by part, as many problems of each."""
-    return {part: examine_model(part, model, track, problems=exam.problems, samples=exam.samples,
-                                seed=exam.seed,
-                           device=exam.device) for part in mixture_parts(exam.task)}
+def figures_by_part(evaluation: MixtureEvaluation, model: str, track: Progress) -> dict[str, dict]:
+    """The figures of `evaluate_named_model` by part, as many problems of each."""
+    return {part: evaluate_named_model(part, model, track, problems=evaluation.problems, samples=evaluation.samples,
+                                       seed=evaluation.seed, device=evaluation.device)
+            for part in mixture_parts(evaluation.task)}
 
 
 def part_rows(found: Mapping[str, dict], more: tuple[str, ...] = ()) -> list[dict]:

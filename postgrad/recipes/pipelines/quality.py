@@ -17,7 +17,7 @@ from postgrad.sampling import LocalSampler, Sampling
 PARTS = ("correct", "greets", "closes", "filler", "rude")  # of the quality, shown at the end
 
 
-class QualityExam(Protocol):
+class QualityEvaluation(Protocol):
     """What the config of a pipeline says of it."""
 
     task: str
@@ -28,17 +28,17 @@ class QualityExam(Protocol):
     device: str
 
 
-def true_quality(exam: QualityExam, model: str, track: Progress) -> dict:
-    task, size = load_task(exam.task), model_size(exam.model)
+def true_quality(evaluation: QualityEvaluation, model: str, track: Progress) -> dict:
+    task, size = load_task(evaluation.task), model_size(evaluation.model)
     settings = Sampling(max_new_tokens=reply_tokens(task.tokens, size.parameters, size.positions))
-    prompts = [p for split in ("validation", "test") for p in task.prompts(split, exam.problems, exam.seed)]
-    policy, chat = open_model(model, exam.device)
-    return evaluate_task(task, LocalSampler(policy, chat), prompts[: exam.problems], samples=exam.samples,
-                    greedy=False, settings=settings, seed=seed_of(exam.seed, "align"), track=track)
+    prompts = [p for split in ("validation", "test") for p in task.prompts(split, evaluation.problems, evaluation.seed)]
+    policy, chat = open_model(model, evaluation.device)
+    return evaluate_task(task, LocalSampler(policy, chat), prompts[: evaluation.problems], samples=evaluation.samples,
+                    greedy=False, settings=settings, seed=seed_of(evaluation.seed, "align"), track=track)
 
 
-def quality_measurement(exam: QualityExam, name: str, model: str) -> Measurement:
-    return Measurement(name=name, model=model, figures=partial(true_quality, exam))
+def quality_measurement(evaluation: QualityEvaluation, name: str, model: str) -> Measurement:
+    return Measurement(name=name, model=model, figures=partial(true_quality, evaluation))
 
 
 def judged_by(done: Done) -> dict:
@@ -48,7 +48,7 @@ def judged_by(done: Done) -> dict:
             "minutes": run_minutes(done.runs["reward"])}
 
 
-def quality_summary(exam: QualityExam, done: Done) -> dict:
+def quality_summary(evaluation: QualityEvaluation, done: Done) -> dict:
     """The reward model and every policy, as figures and as tables."""
     judge, first = judged_by(done), next(iter(done.measured.values()))
     rows = [{"name": name, "true": found["reward"], "interval": found["reward_interval"],
@@ -61,7 +61,7 @@ def quality_summary(exam: QualityExam, done: Done) -> dict:
     compared = [{"policy": row["name"], "true quality": row["true"], "95 % interval": row["interval"],
                  **{k: v for k, v in row["parts"].items() if k in PARTS}, "length": row["length"],
                  "minutes": row["minutes"]} for row in rows]
-    return {"task": exam.task, "seed": exam.seed, "prompts": first["problems"], "samples": exam.samples,
+    return {"task": evaluation.task, "seed": evaluation.seed, "prompts": first["problems"], "samples": evaluation.samples,
             "reward_model": judge, "policies": rows,
             "tables": {"Reward model": [about],
                        f"True quality on {first['problems']} held-out prompts": compared}}

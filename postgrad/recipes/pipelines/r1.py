@@ -31,7 +31,7 @@ from postgrad.recipes.pipelines.stages import (
     Measurement,
     Pipeline,
     Stage,
-    examine_model,
+    evaluate_named_model,
     keep,
     run_minutes,
 )
@@ -164,7 +164,7 @@ def r1_measurement(name: str, model: str, config: R1Config) -> Measurement:
 
 def r1_figures(config: R1Config, model: str, track: Progress) -> dict:
     """A model on held-out problems of each part, and its true quality on general prompts."""
-    general = examine_model(config.general, model, track, problems=config.problems, samples=config.samples,
+    general = evaluate_named_model(config.general, model, track, problems=config.problems, samples=config.samples,
                        seed=config.seed, device=config.device)
     return {"reasoning": parts.figures_by_part(config, model, track), "general": general}
 

@@ -54,7 +54,7 @@ SETTINGS = {"full": r1_zero_full, "quick": r1_zero_quick}
 
 
 def reasoning(config, model: str, collections: int, reward: str, task: str = "") -> RolloutConfig:
-    """GRPO from a model, by a reward, examined as it goes by the task's own verifier."""
+    """GRPO from a model, by a reward, evaluated as it goes by the task's own verifier."""
     return RolloutConfig(model=model, task=task or config.task, reward=reward, seed=config.seed,
                          device=config.device, rollouts=Rollouts(collections=collections),
                          evaluation=Evaluation(every=None, problems=min(32, config.problems), samples=4))

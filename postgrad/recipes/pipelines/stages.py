@@ -377,10 +377,10 @@ def write_picked(config: PickConfig, out: Path, track: Progress) -> dict:
 
 def measure(name: str, model: str, task, **settings) -> Measurement:
     """measure("rl", "{rl}", "words", problems=100): the model on a task's held-out problems."""
-    return Measurement(name=name, model=model, figures=partial(examine_model, task, **settings))
+    return Measurement(name=name, model=model, figures=partial(evaluate_named_model, task, **settings))
 
 
-def examine_model(task, model: str, track: Progress, *, problems: int = 100, samples: int = 8,
+def evaluate_named_model(task, model: str, track: Progress, *, problems: int = 100, samples: int = 8,
                   split: str = "test",
              seed: int = 0, greedy: bool = False, max_new_tokens: int | None = None,
              device: str = "cpu") -> dict:

@@ -2,7 +2,7 @@
 
 See each file's own words.
 
-jail     Landlock, seccomp, no capabilities, rlimits        child   the zygote, the candidate and the examiner
+jail     Landlock, seccomp, no capabilities, rlimits        child   the zygote, the candidate and the tester
 codec    plain values as bytes                              worker  a zygote and its channels, seen from our
                                                                     side
 judge    Suite, Job, Call, Outcome, CodeJudge                   selftest  attacks at start-up, and the refusal

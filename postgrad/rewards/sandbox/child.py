@@ -1,17 +1,17 @@
-"""The program on the far side: a zygote that forks a candidate and, where asked, an examiner,
+"""The program on the far side: a zygote that forks a candidate and, where asked, a tester,
 each locked up before it reads.
 
     zygote      holds no secret and no job; learns nothing but their descriptors, and kills and reaps what it
                 forked
     candidate   executes the code under test, then answers calls: name and arguments in, a plain value out
-    examiner    executes the tests (never the candidate's code); calls go out as messages, plain values come
+    tester    executes the tests (never the candidate's code); calls go out as messages, plain values come
                 back
 
 Run as a script with an empty environment, stdlib alone; this is the one place of the package that
 executes source text.
 A message is four bytes of length, one of tag, and the body. Tags to a child:
 S source or tests, C call, V value. From a
-candidate: L loaded, V value, N not a plain value, E raised. From an examiner:
+candidate: L loaded, V value, N not a plain value, E raised. From a tester:
 C call, P passed, F failed, U broken tests.
 """
 
@@ -103,7 +103,7 @@ def play_candidate(pipe: Pipe) -> None:
             pipe.send(b"E", fault_bytes(fault))
 
 
-def play_examiner(pipe: Pipe) -> None:
+def play_tester(pipe: Pipe) -> None:
     """Execute setup and tests; every name of the candidate's is a call over the pipe.
 
     Says P, F or U, and ends.
@@ -178,7 +178,7 @@ def serve_zygote(control: socket.socket, memory: int, cpu: int, places: list[str
     while True:
         order, descriptors, _, _ = socket.recv_fds(control, 1, 4)
         if order == b"F":
-            for role, at in ((play_candidate, 0), (play_examiner, 2))[: len(descriptors) // 2]:
+            for role, at in ((play_candidate, 0), (play_tester, 2))[: len(descriptors) // 2]:
                 child = os.fork()
                 if child == 0:
                     imprison(role, descriptors[at], descriptors[at + 1], rules, memory, cpu, me)

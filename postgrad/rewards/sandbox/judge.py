@@ -2,8 +2,8 @@
 plain values over a pipe between them.
 
 The candidate's process holds its own source and the arguments of the calls, never an expected value. The
-examiner's process holds the tests, and of the candidate only the plain values it answered. The judge stands
-between: it relays bytes that it never parses, keeps the time, and believes the examiner alone. So what a
+tester's process holds the tests, and of the candidate only the plain values it answered. The judge stands
+between: it relays bytes that it never parses, keeps the time, and believes the tester alone. So what a
 candidate does to its own process (builtins, exit codes, sentinels, the pipe, objects that lie about equality)
 can at most send a wrong answer.
 """
@@ -86,7 +86,7 @@ class Outcome:
                        reason=f"{self.kind}: {self.reason}".removesuffix(": "), error=error)
 
 
-def play_job(candidate: Channel, examiner: Channel, job: CodeJob, seconds: float) -> Outcome:
+def play_job(candidate: Channel, tester: Channel, job: CodeJob, seconds: float) -> Outcome:
     """Play one job between two fresh children.
 
     The tests run first, up to their first call: until then the candidate has not been read, so what goes
@@ -94,13 +94,13 @@ def play_job(candidate: Channel, examiner: Channel, job: CodeJob, seconds: float
     """
     suite, deadline = job.suite, time.monotonic() + seconds
     try:
-        examiner.send(b"S", encode([suite.setup, suite.tests, dict(suite.names)]), deadline)
-        tag, body = examiner.receive(deadline)
+        tester.send(b"S", encode([suite.setup, suite.tests, dict(suite.names)]), deadline)
+        tag, body = tester.receive(deadline)
     except TimeoutError:
         slow = "the tests take longer than the limit before they call the candidate"
         return Outcome(kind="infrastructure", reason=slow)
     except (ChildGone, NotPlain) as fault:
-        return Outcome(kind="infrastructure", reason=f"the examiner: {fault}")
+        return Outcome(kind="infrastructure", reason=f"the tester: {fault}")
     if tag != b"C":
         return _result(tag, body, suite, 0)
     calls, deadline = 0, time.monotonic() + seconds
@@ -110,15 +110,15 @@ def play_job(candidate: Channel, examiner: Channel, job: CodeJob, seconds: float
             calls += 1
             failed = _answer(candidate, tag, body, deadline)
             if not isinstance(failed, Outcome):
-                examiner.send(b"V", failed, deadline)
-                tag, body = examiner.receive(deadline)
+                tester.send(b"V", failed, deadline)
+                tag, body = tester.receive(deadline)
                 if tag != b"C":
                     return _result(tag, body, suite, calls)
         return failed
     except TimeoutError:
         return Outcome(kind="timeout", reason="over the time limit")
     except ChildGone as fault:
-        return Outcome(kind="fail", reason=f"the examiner: {fault}")
+        return Outcome(kind="fail", reason=f"the tester: {fault}")
 
 
 def play_call(candidate: Channel, call: Call, seconds: float) -> Outcome:

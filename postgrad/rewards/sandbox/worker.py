@@ -115,7 +115,7 @@ def _python() -> str:
 
 
 class JailWorker:
-    """One zygote process. `fork` makes a candidate, and an examiner where there are tests,
+    """One zygote process. `fork` makes a candidate, and a tester where there are tests,
     in their jails; `clear` ends them.
 
     packages: installed packages that the zygote imports before it forks;
@@ -153,7 +153,7 @@ class JailWorker:
             raise Broken(f"the zygote ended: {told[-1] if told else 'it gave no reason'}")
 
     def fork(self, count: int) -> tuple[Channel, ...]:
-        """Channels to a candidate and, of two, to an examiner:
+        """Channels to a candidate and, of two, to a tester:
         fresh children that have said that they are locked up."""
         self._channels = channels = tuple(Channel() for _ in range(count))
         ends = [end for channel in channels for end in (channel.theirs_in, channel.theirs_out)]

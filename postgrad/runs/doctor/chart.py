@@ -74,7 +74,7 @@ class Chart:
         return finite(self.metrics, name)
 
     def evaluated(self, name: str) -> list[Point]:
-        """The finite values of an examination with their steps."""
+        """The finite values of an evaluation with their steps."""
         return finite(self.evals, name)
 
     @cached_property
@@ -87,13 +87,13 @@ class Chart:
         return by_step
 
     def has(self, name: str) -> bool:
-        """Whether a figure was logged: "kl", "examination pass@1", "samples moved", "data leaked"."""
+        """Whether a figure was logged: "kl", "evaluation pass@1", "samples moved", "data leaked"."""
         place, _, key = name.rpartition(" ")
         if place == "data":
             return key in (self.info.get("data") or {})
         if place == "samples":
             return any(key in row["columns"] for rows in self.shown.values() for row in rows)
-        return bool(self.evaluated(key) if place == "examination" else self.curve(key))
+        return bool(self.evaluated(key) if place == "evaluation" else self.curve(key))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class Finding:
 class Symptom:
     """One thing that can be wrong, and the pure function of a chart that finds it.
 
-    needs: figures without which it cannot be looked for; "kl|examination kl_reply" is one of the two.
+    needs: figures without which it cannot be looked for; "kl|evaluation kl_reply" is one of the two.
     after: steps without which it is too early to say.
     """
 

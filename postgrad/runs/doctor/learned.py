@@ -66,18 +66,18 @@ def entropy_collapse(chart: Chart) -> Finding | None:
 
 
 def evaluated_quality(chart: Chart) -> list[Point]:
-    """What the run is after, by the examination: the reward of the task's own verifier, else pass@1."""
+    """What the run is after, by the evaluation: the reward of the task's own verifier, else pass@1."""
     return chart.evaluated("reward") or chart.evaluated("pass@1")
 
 
 def length_creep(chart: Chart) -> Finding | None:
-    points, exam = chart.curve("length"), evaluated_quality(chart)
+    points, held_out = chart.curve("length"), evaluated_quality(chart)
     began, ended = first(points, 0.1), last(points)
-    apart = len(exam) > 1 and chart.has("examination proxy")  # who pays is not who examines
-    better = exam[-1][1] - exam[0][1] if apart else gain(chart.curve("reward"))
+    apart = len(held_out) > 1 and chart.has("evaluation proxy")  # who pays is not who evaluates
+    better = held_out[-1][1] - held_out[0][1] if apart else gain(chart.curve("reward"))
     if ended <= limits.LONGER * began or better > (0 if apart else limits.STILL * spread_at_start(chart)):
         return None
-    measure = "the examined quality" if apart else "the reward"
+    measure = "the held-out quality" if apart else "the reward"
     return Finding(
         evidence=f"replies grew from {began:.3g} to {ended:.3g} tokens, {measure} changed by {better:+.2g}",
         consequence="length itself is paid, or costs nothing: time and memory go into padding",
@@ -87,27 +87,27 @@ def length_creep(chart: Chart) -> Finding | None:
 
 
 def chance(chart: Chart, *steps: int) -> float:
-    """By how much two examinations may differ by chance: their intervals' half widths, as of a difference."""
+    """By how much two evaluations may differ by chance: their intervals' half widths, as of a difference."""
     name = "reward_interval" if chart.evaluated("reward") else "pass@1_interval"
     ends = [row[name] for row in chart.evals if row["step"] in steps and row.get(name)]
     return math.hypot(*((number(high) - number(low)) / 2 for low, high in ends))
 
 
 def parting(chart: Chart) -> Finding | None:
-    """What is trained on rises, and what is examined falls by more than chance."""
-    exam = evaluated_quality(chart)
+    """What is trained on rises, and what is evaluated falls by more than chance."""
+    held_out = evaluated_quality(chart)
     proxy = chart.evaluated("proxy") or chart.curve("reward")
     name = "the proxy" if chart.evaluated("proxy") else "the reward in training"
-    best = max(exam, key=lambda point: point[1])
-    fall, rise = exam[-1][1] - best[1], proxy[-1][1] - proxy[0][1]
-    if rise <= 0 or fall >= -chance(chart, best[0], exam[-1][0]):
+    best = max(held_out, key=lambda point: point[1])
+    fall, rise = held_out[-1][1] - best[1], proxy[-1][1] - proxy[0][1]
+    if rise <= 0 or fall >= -chance(chart, best[0], held_out[-1][0]):
         return None
     return Finding(
-        evidence=f"{name} rose from {proxy[0][1]:.3g} to {proxy[-1][1]:.3g}, while the examined quality fell "
-                 f"from {best[1]:.3g} at step {best[0]} to {exam[-1][1]:.3g}",
+        evidence=f"{name} rose from {proxy[0][1]:.3g} to {proxy[-1][1]:.3g}, while the held-out quality fell "
+                 f"from {best[1]:.3g} at step {best[0]} to {held_out[-1][1]:.3g}",
         consequence="the policy games what it is paid by: the longer it is trained, the worse it becomes",
         remedy=f"take the checkpoint of step {best[0]}; {tighter_leash(chart)}; mend the reward",
-        figures={"proxy": rise, "quality": fall}, steps=(best[0], exam[-1][0]))
+        figures={"proxy": rise, "quality": fall}, steps=(best[0], held_out[-1][0]))
 
 
 def form_paid(chart: Chart) -> Finding | None:

@@ -8,7 +8,7 @@ ENOUGH = 8  # steps before a trend is read: thirds of fewer are two noisy points
 SHOWN = 4   # steps with samples that vary, before the direction of the updates is judged
 
 # data
-LEAKED = 0.02      # of the examined problems: one may be a chance of the generator, two in a hundred are not
+LEAKED = 0.02      # of the evaluated problems: one may be a chance of the generator, two in a hundred are not
 REPEATED = 0.1     # of the training prompts; generators repeat a few of their smallest problems
 ERRORS = 0.01      # of the verdicts: one in a hundred is a fault that comes back, not a hiccup of the machine
 
@@ -25,7 +25,7 @@ STEP_SIZE = 0.45   # nats a token by which an update moves the samples it was ma
 LOST = 0.5         # of the groups' spread at the start, by which the reward is lower at the end
 LOSS_RISE = 2.0    # times a supervised or preference loss at the start; data that it knew: up to 1.7
 KL = 0.5           # nats a token from the reference at the end; healthy 0.02 to 0.2
-KL_REPLY = 30.0    # nats a reply, the same of an examination; healthy 1 to 10
+KL_REPLY = 30.0    # nats a reply, the same of an evaluation; healthy 1 to 10
 USED = 1e-6        # an approx_kl above it: the samples were used before, and the policy has moved since
 CLIPPED = 0.2      # of the tokens; a clip cuts one side alone, so that half is all. Healthy: up to 0.12
 CLIPPED_WHOLE = 0.9  # the same of a row that clips whole replies, which papers report far above tokens'

@@ -8,7 +8,7 @@ from postgrad.runs.doctor.limits import ENOUGH
 
 SYMPTOMS = (
     # what makes the figures worthless
-    Symptom(name="splits share prompts", about="examined problems are trained on", find=trust.leaked,
+    Symptom(name="splits share prompts", about="evaluated problems are trained on", find=trust.leaked,
             needs=("data leaked",)),
     Symptom(name="sampler and trainer disagree", about="their log-probabilities of one token differ",
             find=trust.mismatch, needs=("mismatch",)),
@@ -30,12 +30,12 @@ SYMPTOMS = (
             find=learned.form_paid, needs=("|".join(f"reward/{form}" for form in learned.FORMS),
                                            "reward/correct", "reward"), after=ENOUGH),
     Symptom(name="KL explosion", about="the policy has left the model it began as",
-            find=update.kl_explosion, needs=("kl|examination kl_reply",), after=ENOUGH),
+            find=update.kl_explosion, needs=("kl|evaluation kl_reply",), after=ENOUGH),
     Symptom(name="length creep", about="replies grow and do not become better", find=learned.length_creep,
             needs=("length", "reward"), after=ENOUGH),
-    Symptom(name="proxy and examination part", about="what is paid rises, what is examined falls",
-            find=learned.parting, needs=("examination reward|examination pass@1",
-                                         "examination proxy|reward"), after=ENOUGH),
+    Symptom(name="proxy and evaluation diverge", about="what is paid rises, what is evaluated falls",
+            find=learned.parting, needs=("evaluation reward|evaluation pass@1",
+                                         "evaluation proxy|reward"), after=ENOUGH),
     Symptom(name="entropy collapse", about="samples become alike before anything is learned",
             find=learned.entropy_collapse, needs=("entropy", "reward", "flat_groups"), after=ENOUGH),
     Symptom(name="truncation", about="replies are cut at the limit", find=learned.truncation,

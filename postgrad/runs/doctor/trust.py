@@ -12,15 +12,15 @@ from postgrad.runs.rows import JsonMapping, number
 
 def leaked(chart: Chart) -> Finding | None:
     data = chart.info["data"]
-    if not data["examined"] or data["leaked"] / data["examined"] <= limits.LEAKED:
+    if not data["evaluated"] or data["leaked"] / data["evaluated"] <= limits.LEAKED:
         return None
     split = chart.setting("evaluation.split", "validation")
     other = "set evaluation.split=validation" if split == "train" else (
         "let the task's splits be disjoint, by a hash of the question's text, say")
     return Finding(
-        evidence=f"{data['leaked']} of the {data['examined']} examined problems are training prompts too",
-        consequence="pass@1 and every other examined figure measure memory, and are too high",
-        remedy=other, figures={"leaked": data["leaked"], "examined": data["examined"]})
+        evidence=f"{data['leaked']} of the {data['evaluated']} evaluated problems are training prompts too",
+        consequence="pass@1 and every other evaluated figure measure memory, and are too high",
+        remedy=other, figures={"leaked": data["leaked"], "evaluated": data["evaluated"]})
 
 
 def repeated(chart: Chart) -> Finding | None:

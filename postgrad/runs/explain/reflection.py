@@ -1,4 +1,4 @@
-"""What examinations say of how replies think: looking back, languages, what follows the answer."""
+"""What evaluations say of how replies think: looking back, languages, what follows the answer."""
 
 from postgrad.runs.explain.metric import EVAL, Metric
 

@@ -61,7 +61,7 @@ USUAL = (
         healthy="As for length: growth should come with better answers.",
         formula="mean over samples of tokens", source=EVAL),
     Metric(
-        name="answers", meaning="The replies to the first held-out problems, the same at each examination.",
+        name="answers", meaning="The replies to the first held-out problems, the same at each evaluation.",
         healthy="Right, and for the right reasons. Read them: a reward that is met in another way than meant "
                 "shows here first.",
         formula="no number: prompts, replies and scores", source=EVAL),

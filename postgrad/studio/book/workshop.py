@@ -32,7 +32,7 @@ WAYS = ("policy", "reward")  # the colours of an experiment's own runs
 
 
 def followed_run(run: Run) -> JsonDict:
-    """What the workshop shows of a run: its examinations, its rewards, and its replies to a few problems."""
+    """What the workshop shows of a run: its evaluations, its rewards, and its replies to a few problems."""
     evals, _ = run.rows("evals")
     rows, _ = run.rows("metrics")
     steps = [[e["step"], e["pass@1"], *e["pass@1_interval"], e["mean_length"]]
@@ -45,7 +45,7 @@ def followed_run(run: Run) -> JsonDict:
 
 
 def replies_through(evals: list[JsonDict], k: int) -> JsonDict:
-    """The k-th held-out problem, and what was replied at each examination."""
+    """The k-th held-out problem, and what was replied at each evaluation."""
     asked = [(e["step"], e["answers"][k]) for e in evals if len(as_list(e.get("answers"))) > k]
     first = asked[0][1]
     return {"prompt": safe_text(first["prompt"]), "gold": safe_text(first["gold"]),
@@ -66,7 +66,7 @@ def own_run(root: Path, variant: Variant) -> str | None:
 
 
 def variant_line(request: Request, variant: Variant) -> JsonDict:
-    """A run as it is drawn: the reader's own where there is one with an examination, else the recorded."""
+    """A run as it is drawn: the reader's own where there is one with an evaluation, else the recorded."""
     root, name = request.app.state.runs, own_run(request.app.state.runs, variant)
     shown: JsonDict = {"variant": variant, "name": name, "address": run_address(name) if name else "",
              "state": "recorded",

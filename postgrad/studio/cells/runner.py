@@ -53,7 +53,7 @@ class CellResult:
 
 
 class Runner:
-    """`check` examines an edited cell, `drive` computes an instrument's numbers with it, `grade` judges an
+    """`check` tests an edited cell, `drive` computes an instrument's numbers with it, `grade` judges an
     answer to an exercise.
 
     One run at a time.
@@ -253,7 +253,7 @@ def parse_result(answers: bytes, output: str, why: str, status: int, seconds: fl
                 result.verdict = AnswerVerdict(**row["verdict"])
             result.fault = result.fault or str(row.get("fault", ""))
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
-        result.fault = f"the cell wrote among the answers of its own examination ({type(fault).__name__})"
+        result.fault = f"the cell wrote among the answers of its own check ({type(fault).__name__})"
     if not done and not result.fault:
         result.fault = exit_text(status)
     return result

@@ -1,4 +1,4 @@
-"""Instrument 13, language mixing: the examinations of an R1-Zero, from the package or of a run of one's own.
+"""Instrument 13, language mixing: the evaluations of an R1-Zero, from the package or of a run of one's own.
 
 Nobody pays for a language there, and the replies think in whichever they like. In a second recording the
 rules pay for the language of the problem too; a third has R1's cold start before it.
@@ -17,7 +17,7 @@ from postgrad.studio.recordings import recording
 
 LANGUAGES = {"words": "English", "words-es": "Spanish"}  # the parts of the task that are asked in words
 RECORDED = {  # the package's, and what is said of each
-    "zero": ("R1-Zero", "the RL stage of R1-Zero with fewer collections and more examinations"),
+    "zero": ("R1-Zero", "the RL stage of R1-Zero with fewer collections and more evaluations"),
     "paid": ("language paid for", "the same, with a fifth of an answer's pay for the problem's language"),
     "r1": ("R1, stage 2", "the second stage, after a cold start on chains in the language of the problem"),
 }
@@ -32,8 +32,8 @@ class State:
 
 
 @cache
-def read_examinations(path: Path, changed: int) -> list[JsonDict]:
-    """The examinations of a run that was asked in two languages; of any other, none."""
+def read_evaluations(path: Path, changed: int) -> list[JsonDict]:
+    """The evaluations of a run that was asked in two languages; of any other, none."""
     try:
         rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     except ValueError:
@@ -44,15 +44,15 @@ def read_examinations(path: Path, changed: int) -> list[JsonDict]:
 
 
 def language_runs() -> dict[str, JsonDict]:
-    """The package's recordings, then the runs that were examined in both languages: stages too."""
+    """The package's recordings, then the runs that were evaluated in both languages: stages too."""
     found = {run["name"]: run for run in recording("languages")["runs"]}
     root = RUNS.get()
     if root is None:
         return found
     for path in sorted([*root.glob("*/evals.jsonl"), *root.glob("*/rl/evals.jsonl")]):
-        if rows := read_examinations(path, path.stat().st_mtime_ns):
+        if rows := read_evaluations(path, path.stat().st_mtime_ns):
             name = path.parent.relative_to(root).as_posix()
-            found[f"run/{name}"] = {"name": name, "command": "", "reward": "", "examinations": rows}
+            found[f"run/{name}"] = {"name": name, "command": "", "reward": "", "evaluations": rows}
     return found
 
 
@@ -73,13 +73,13 @@ def settle(state: State) -> State:
 
 
 def language_shares(row: JsonDict, part: str) -> dict[str, float]:
-    """What the replies to one part do, as the examination has it; of languages, among those with words."""
+    """What the replies to one part do, as the evaluation has it; of languages, among those with words."""
     return {name: row[f"{part}/{name}"] for name in MEASURES if f"{part}/{name}" in row}
 
 
 def compute(state: State) -> JsonDict:
     run = language_runs()[state.source]
-    rows = run["examinations"]
+    rows = run["evaluations"]
     at = min(range(len(rows)), key=lambda i: abs(rows[i]["step"] - state.progress / 100 * rows[-1]["step"]))
     found = [language_shares(row, state.part) for row in rows]
     here = rows[at]
@@ -92,7 +92,7 @@ def compute(state: State) -> JsonDict:
         "bounds": [(row["step"], *row["pass@1_interval"]) for row in rows if row["pass@1_interval"]],
         "command": run["command"], "reward": run["reward"], "about": RECORDED.get(state.source, ("", ""))[1],
         "problems": here["problems"],
-        "samples": here["samples"], "examinations": len(rows),
+        "samples": here["samples"], "evaluations": len(rows),
     }
 
 

@@ -201,7 +201,7 @@ insight = first_true(
     Remark(lambda n: n["here"]["true"] < n["peak"]["true"] and not n["turn"]["turned"],
            lambda n: sourced(n, f"True quality is {num(n['here']['true'], 2)}, below its highest of "
                                 f"{num(n['peak']['true'], 2)} at step {n['peak']['step']}; but in the mean "
-                                f"of neighbouring examinations {100 * n['turn']['fall']:.1f} % of what was "
+                                f"of neighbouring evaluations {100 * n['turn']['fall']:.1f} % of what was "
                                 f"gained are lost by the end, less than the {100 * WORTH_SAYING:.0f} % that "
                                 "count as turning over.")),
     Remark(lambda n: True,

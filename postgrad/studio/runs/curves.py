@@ -73,7 +73,7 @@ def six_digits(value: float) -> float | None:
 
 def trace_curve(name: str, trace: Trace, most: int = POINTS, between: tuple[float, float]
                 | None = None) -> JsonDict:
-    """One run's curve: steps, values, and the intervals of examinations."""
+    """One run's curve: steps, values, and the intervals of evaluations."""
     steps, values = trace.column(name)
     if between:
         start, end = bisect_left(steps, between[0]), bisect_right(steps, between[1])

@@ -153,8 +153,8 @@ ROW: JsonDict = (dict.fromkeys(("id", "recipe", "method", "model", "task", "stat
 
 
 class Trace:
-    """The numbers of one run. `columns`: metric -> (steps, values); `evals`: the rows of the examinations,
-    whose numbers go by the names evals/pass@1 and so on: a training step and an examination may
+    """The numbers of one run. `columns`: metric -> (steps, values); `evals`: the rows of the evaluations,
+    whose numbers go by the names evals/pass@1 and so on: a training step and an evaluation may
     both have a reward."""
 
     def __init__(self, folder: Path):
@@ -212,10 +212,10 @@ class Trace:
         return values[-1] if values else None
 
     def names(self) -> list[str]:
-        """Every metric that was logged as a number, those of the examinations last."""
-        examined = [EVALS + k for row in self.evals[-1:] for k, v in row.items()
+        """Every metric that was logged as a number, those of the evaluations last."""
+        evaluated = [EVALS + k for row in self.evals[-1:] for k, v in row.items()
                     if k != "step" and not isinstance(v, list)]
-        return [*self.columns, *examined]
+        return [*self.columns, *evaluated]
 
     @property
     def step(self) -> int:

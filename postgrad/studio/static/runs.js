@@ -101,7 +101,7 @@ class LiveChart extends HTMLElement {
     return [low < 0 ? low - 0.06 * (high - low) : 0, high + 0.06 * (high - low)];
   }
 
-  /** Intervals of examinations, the letters of runs at their ends, and the step whose samples are shown. */
+  /** Intervals of evaluations, the letters of runs at their ends, and the step whose samples are shown. */
   marks(u) {
     const { ctx } = u, dot = devicePixelRatio;
     ctx.save();

@@ -119,11 +119,11 @@ def test_correct_needs_a_task(tmp_path):
         load_task(f"correct:{path}")
 
 
-def test_an_examination_shows_the_parts_and_how_replies_look_back(tmp_path):
+def test_an_evaluation_shows_the_parts_and_how_replies_look_back(tmp_path):
     run = fit("tiny-chat", "grpo", task=THREE, reward="correct+0.2*think", run=tmp_path / "run",
               display=False, steps=1, kl=0, rollouts={"prompts": 6, "prompts_per_step": 3, "group_size": 2},
               evaluation={"every": 1, "problems": 12, "samples": 2})
-    row = run.examinations()[-1]
+    row = run.evaluations()[-1]
     rates = [row[f"reward/{name}/correct"] for name in NAMES]
     assert sum(rates) / 3 == pytest.approx(row["pass@1"])
     for name in ("turn_back", "restart", "recheck", "after_right"):

@@ -126,16 +126,16 @@ class Scripted:
         raise TimeoutError
 
 
-@pytest.mark.parametrize(("candidate", "examiner", "kind"), [
+@pytest.mark.parametrize(("candidate", "tester", "kind"), [
     ((), ((b"C", b"1"),), "timeout"),                                 # it loads until the limit
     (((b"L", b""),), ((b"C", b"1"),), "timeout"),                     # or answers too late
     (((b"L", b""), (b"V", b"4")), ((b"C", b"1"),), "timeout"),        # or leaves the tests no time
     ((), (), "infrastructure"), (((b"L", b""),), (), "infrastructure")])  # tests that never come to call it
-def test_loading_until_the_limit_is_the_candidates_fault(candidate, examiner, kind):
+def test_loading_until_the_limit_is_the_candidates_fault(candidate, tester, kind):
     notes, suite = [], Suite(tests="assert f(2) == 4", names={"f": "f"})
-    channels = Scripted("candidate", notes, *candidate), Scripted("examiner", notes, *examiner)
+    channels = Scripted("candidate", notes, *candidate), Scripted("tester", notes, *tester)
     assert play_job(*channels, CodeJob(source="", suite=suite), 1.0).kind == kind
-    assert notes[0] == "examiner" and ("candidate" in notes) == (kind == "timeout")
+    assert notes[0] == "tester" and ("candidate" in notes) == (kind == "timeout")
 
 
 @jailed

@@ -21,7 +21,7 @@ ROW = {"name": "grpo", "kind": "policy", "source": "rollouts", "compares": True,
 CONFIG = {"rollouts": {"group_size": 8, "prompts_per_step": 16, "max_new_tokens": 64}, "device": "cpu",
           "optim": {"lr": 3e-4, "max_grad_norm": 1.0, "precision": "auto"},
           "evaluation": {"split": "validation"}}
-INFO = {"row": ROW, "data": {"prompts": 2000, "repeated": 12, "examined": 64, "leaked": 0}}
+INFO = {"row": ROW, "data": {"prompts": 2000, "repeated": 12, "evaluated": 64, "leaked": 0}}
 
 
 def line(begin, end):
@@ -97,7 +97,7 @@ SICK = {
     "length creep": chart({"length": line(18, 40)},
                           evals=evals((0.5, 0.5, 0.48), proxy=(0.5, 0.6, 0.7))),
     "form is paid, not content": chart({"reward/format": line(0.3, 0.95), "reward/correct": line(0.3, 0.28)}),
-    "proxy and examination part": chart({"length": line(18, 20)},
+    "proxy and evaluation diverge": chart({"length": line(18, 20)},
                                         evals=evals((0.6, 0.5, 0.4), proxy=(0.1, 0.4, 0.9))),
     "entropy collapse": chart({"entropy": falling(0.3), "reward": line(0.3, 0.32)}),
     "truncation": chart({"truncated": line(0.4, 0.3)}),
@@ -142,7 +142,7 @@ def test_a_symptom_is_named_first(name):
            metrics=[{"step": 1, "chosen": -3.0}]), "stale reference"),
     (Chart(info=info({"kind": "supervised"}), config=CONFIG, metrics=metrics(reward=None, loss=line(1, 3))),
      "rate too high"),
-    (chart(evals=evals((0.6, 0.5, 0.4))), "proxy and examination part"),
+    (chart(evals=evals((0.6, 0.5, 0.4))), "proxy and evaluation diverge"),
     (chart(metrics=[row | {"step": 5 * row["step"], "explained_variance": 0.01} for row in metrics()]),
      "critic explains nothing"),
     (chart({"length": line(18, 40), "reward": line(0.5, 0.5)}), "length creep"),

@@ -40,7 +40,7 @@ def test_a_short_run_in_which_nothing_is_wrong(tmp_path):
     found = diagnose(Run.open(run.folder))
     assert not found.findings and "stale reference" in found.clear
     assert dict(found.not_looked)["truncation"] == "too early: 5 of 8 steps"
-    assert run.info["data"] == {"prompts": 40, "repeated": 0, "examined": 4, "leaked": 0}
+    assert run.info["data"] == {"prompts": 40, "repeated": 0, "evaluated": 4, "leaked": 0}
     assert run.info["row"]["compares"] is True
 
 
@@ -75,12 +75,12 @@ def test_prompts_are_counted_by_their_text():
         return [({"role": "user", "content": text},) for text in texts]
 
     assert data_counts(ask("a b", "a  b ", "c"), ask("c", "d")) == {
-        "prompts": 3, "repeated": 1, "examined": 2, "leaked": 1}
+        "prompts": 3, "repeated": 1, "evaluated": 2, "leaked": 1}
     other = [({"role": "system", "content": "x"}, {"role": "user", "content": "c"})]
     assert data_counts(ask("c"), other)["leaked"] == 0
 
 
-def test_examinations_ask_what_was_counted():
+def test_evaluations_ask_what_was_counted():
     task = load_task("words")
     asked = Evaluation(problems=5).asked(task, 3)
     assert [p.id for p in asked] == [p.id for p in Evaluation(problems=5).asked(task, 3)]

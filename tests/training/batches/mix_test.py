@@ -121,7 +121,7 @@ def test_a_task_s_demonstrations_are_a_source(files):
 def test_a_prompt_that_is_held_out_is_held_out_of_every_source(files):
     (files / "b.jsonl").write_text((files / "a.jsonl").read_text())
     parts = built("a.jsonl:0.5,b.jsonl:0.5", steps=1)
-    assert parts.data["examined"] == 6 and parts.data["leaked"] == 0  # three prompts, in both files
+    assert parts.data["evaluated"] == 6 and parts.data["leaked"] == 0  # three prompts, in both files
 
 
 @pytest.mark.parametrize("turns", ["all", "last"])

@@ -83,7 +83,7 @@ def recording_values() -> JsonDict:
     """What the figures of the chapter were recorded from: a short R1-Zero, tries, samples to choose from."""
     from postgrad.studio.recordings import recording
 
-    zero, paid, r1 = (run["examinations"] for run in recording("languages")["runs"])
+    zero, paid, r1 = (run["evaluations"] for run in recording("languages")["runs"])
     first, last = zero[0], zero[-1]
     return {"wrong_paid": paid[-1]["words-es/wrong_language"], "wrong_r1": r1[-1]["words-es/wrong_language"],
             "zero_steps": last["step"], "worded_before": first["words-es/worded"],

@@ -1,4 +1,4 @@
-"""Figures of an examination and their intervals: what is printed, kept, shown and exported."""
+"""Figures of an evaluation and their intervals: what is printed, kept, shown and exported."""
 
 from types import SimpleNamespace
 
@@ -23,7 +23,7 @@ from postgrad.training.batches import PairBatches, SingleBatches
 
 def asked(replies, verify=lambda prompt, text: Verdict(score=float(text == "yes")), best=1.0, samples=2,
           **more):
-    """An examination of problems whose samples are scripted."""
+    """An evaluation of problems whose samples are scripted."""
     prompts = [Prompt.ask(f"q{i}") for i in range(len(replies))]
     task = Task(name="scripted", about="", prompts=lambda *_: prompts, verify=verify, best=best)
     script = {p.question: said for p, said in zip(prompts, replies, strict=True)}
@@ -91,7 +91,7 @@ def test_gains_are_taken_problem_by_problem():
 
 
 def held_out(prompts, method):
-    """What the examination of a preference run says of pairs that all have the same two answers."""
+    """What the evaluation of a preference run says of pairs that all have the same two answers."""
     model = small_model()
     models = Models(policy=ScalarModel(model) if method == "reward" else model, reference=model)
     pairs = [Pair(id=str(i), messages=({"role": "user", "content": f"question {name}"},), chosen="yes",
