@@ -149,8 +149,8 @@ def build(config: ProcessConfig, begins: ModelSource) -> TrainingSetup:
     models = Models(policy=policy)
     return TrainingSetup(models=models, chat=chat, batches=batches,
                          objective=objectives.build_objective(method),
-                 optim=Optim(models, config.optim, config.steps), evaluate=evaluate, evaluate_every=look.every,
-                 notes=unlabelled_note(len(drawn), len(marked)))
+                         optim=Optim(models, config.optim, config.steps), evaluate=evaluate,
+                         evaluate_every=look.every, notes=unlabelled_note(len(drawn), len(marked)))
 
 
 class ReplyGenerator:

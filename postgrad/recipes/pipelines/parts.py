@@ -29,11 +29,11 @@ def mixture_parts(task: str) -> tuple[str, ...]:
     return tuple(open_task(task).meta.get("parts", (task,)))
 
 
-def figures_by_part(evaluation: MixtureEvaluation, model: str, track: Progress) -> dict[str, dict]:
+def figures_by_part(config: MixtureEvaluation, model: str, track: Progress) -> dict[str, dict]:
     """The figures of `evaluate_named_model` by part, as many problems of each."""
-    return {part: evaluate_named_model(part, model, track, problems=evaluation.problems, samples=evaluation.samples,
-                                       seed=evaluation.seed, device=evaluation.device)
-            for part in mixture_parts(evaluation.task)}
+    return {part: evaluate_named_model(part, model, track, problems=config.problems, samples=config.samples,
+                                       seed=config.seed, device=config.device)
+            for part in mixture_parts(config.task)}
 
 
 def part_rows(found: Mapping[str, dict], more: tuple[str, ...] = ()) -> list[dict]:

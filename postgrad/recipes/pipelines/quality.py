@@ -28,17 +28,18 @@ class QualityEvaluation(Protocol):
     device: str
 
 
-def true_quality(evaluation: QualityEvaluation, model: str, track: Progress) -> dict:
-    task, size = load_task(evaluation.task), model_size(evaluation.model)
+def true_quality(config: QualityEvaluation, model: str, track: Progress) -> dict:
+    task, size = load_task(config.task), model_size(config.model)
     settings = Sampling(max_new_tokens=reply_tokens(task.tokens, size.parameters, size.positions))
-    prompts = [p for split in ("validation", "test") for p in task.prompts(split, evaluation.problems, evaluation.seed)]
-    policy, chat = open_model(model, evaluation.device)
-    return evaluate_task(task, LocalSampler(policy, chat), prompts[: evaluation.problems], samples=evaluation.samples,
-                    greedy=False, settings=settings, seed=seed_of(evaluation.seed, "align"), track=track)
+    prompts = [prompt for split in ("validation", "test")
+               for prompt in task.prompts(split, config.problems, config.seed)]
+    policy, chat = open_model(model, config.device)
+    return evaluate_task(task, LocalSampler(policy, chat), prompts[: config.problems], samples=config.samples,
+                    greedy=False, settings=settings, seed=seed_of(config.seed, "align"), track=track)
 
 
-def quality_measurement(evaluation: QualityEvaluation, name: str, model: str) -> Measurement:
-    return Measurement(name=name, model=model, figures=partial(true_quality, evaluation))
+def quality_measurement(config: QualityEvaluation, name: str, model: str) -> Measurement:
+    return Measurement(name=name, model=model, figures=partial(true_quality, config))
 
 
 def judged_by(done: Done) -> dict:
@@ -48,7 +49,7 @@ def judged_by(done: Done) -> dict:
             "minutes": run_minutes(done.runs["reward"])}
 
 
-def quality_summary(evaluation: QualityEvaluation, done: Done) -> dict:
+def quality_summary(config: QualityEvaluation, done: Done) -> dict:
     """The reward model and every policy, as figures and as tables."""
     judge, first = judged_by(done), next(iter(done.measured.values()))
     rows = [{"name": name, "true": found["reward"], "interval": found["reward_interval"],
@@ -61,7 +62,7 @@ def quality_summary(evaluation: QualityEvaluation, done: Done) -> dict:
     compared = [{"policy": row["name"], "true quality": row["true"], "95 % interval": row["interval"],
                  **{k: v for k, v in row["parts"].items() if k in PARTS}, "length": row["length"],
                  "minutes": row["minutes"]} for row in rows]
-    return {"task": evaluation.task, "seed": evaluation.seed, "prompts": first["problems"], "samples": evaluation.samples,
+    return {"task": config.task, "seed": config.seed, "prompts": first["problems"], "samples": config.samples,
             "reward_model": judge, "policies": rows,
             "tables": {"Reward model": [about],
                        f"True quality on {first['problems']} held-out prompts": compared}}

@@ -164,8 +164,8 @@ def r1_measurement(name: str, model: str, config: R1Config) -> Measurement:
 
 def r1_figures(config: R1Config, model: str, track: Progress) -> dict:
     """A model on held-out problems of each part, and its true quality on general prompts."""
-    general = evaluate_named_model(config.general, model, track, problems=config.problems, samples=config.samples,
-                       seed=config.seed, device=config.device)
+    general = evaluate_named_model(config.general, model, track, problems=config.problems,
+                                   samples=config.samples, seed=config.seed, device=config.device)
     return {"reasoning": parts.figures_by_part(config, model, track), "general": general}
 
 
