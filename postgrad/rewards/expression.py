@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import Union
+from typing import TypeAlias
 
 # 3, ("+", 3, ("*", 5, 8)) or ("-", 3)
-Tree = Union[int, tuple[str, "Tree", "Tree"], tuple[str, "Tree"]]
+Tree: TypeAlias = "int | tuple[str, Tree, Tree] | tuple[str, Tree]"
 Tokens = list[int | str]
 
 # caps: characters, digits of an integer, nesting, integers in all

@@ -77,8 +77,8 @@ class GraderReward(Reward):
     that too is an error of the verdict.
     """
 
-    def __init__(self, sampler: ReplySampler, settings: Sampling, *, rubric: str = RUBRIC, lenient: bool = False,
-                 fits: Callable[[Prompt], None] = lambda prompt: None):
+    def __init__(self, sampler: ReplySampler, settings: Sampling, *, rubric: str = RUBRIC,
+                 lenient: bool = False, fits: Callable[[Prompt], None] = lambda prompt: None):
         self.sampler = sampler
         self.settings = settings
         self.rubric = rubric

@@ -118,10 +118,13 @@ class JudgeChat(Protocol):
     def answer(self, messages: Sequence[Message], text: str) -> tuple[list[int], list[bool]]: ...
 
 
-def ask_model(sampler: ReplySampler, settings: Sampling, kind: str, asks: Sequence[tuple[str, tuple[Message, ...]]],
+Request = tuple[str, tuple[Message, ...]]  # a name and messages
+
+
+def ask_model(sampler: ReplySampler, settings: Sampling, kind: str, requests: Sequence[Request],
               seed: int) -> list[str]:
-    """What a model writes when it is asked: asks are a name and messages each."""
-    prompts = [Prompt(id=f"{name}/{kind}", messages=messages) for name, messages in asks]
+    """A model's reply to each request."""
+    prompts = [Prompt(id=f"{name}/{kind}", messages=messages) for name, messages in requests]
     return [group[0].text.strip() for group in sampler.sample(prompts, 1, settings, seed)]
 
 
@@ -163,8 +166,8 @@ class PromptedJudge:
     def _drawn(self, seed: int, prompt: Prompt, *texts: str) -> Rule:
         return random.Random(seed_of(seed, prompt.id, *texts)).choice(self.constitution.rules)
 
-    def _write(self, kind: str, asks: Sequence[tuple[str, tuple[Message, ...]]], seed: int) -> list[str]:
-        return ask_model(self.sampler, self.settings, kind, asks, seed)
+    def _write(self, kind: str, requests: Sequence[Request], seed: int) -> list[str]:
+        return ask_model(self.sampler, self.settings, kind, requests, seed)
 
     @torch.no_grad()
     def _logp(self, asks: Sequence[tuple[tuple[Message, ...], str]]) -> list[float]:

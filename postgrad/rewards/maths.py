@@ -21,8 +21,8 @@ from fractions import Fraction
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import error_verdict, shorten
 from postgrad.rewards.format import find_marked, tidy
-from postgrad.rewards.sandbox import Jailed
 from postgrad.rewards.number import last_number, parse_number
+from postgrad.rewards.sandbox import Jailed
 from postgrad.rewards.unequal import CLOSE, OPEN, differ, is_interval, solutions
 from postgrad.rewards.wording import split_wording, words_agree
 

@@ -36,8 +36,8 @@ from postgrad.data.tasks.base import Task, check_split, generator, in_form, thin
 from postgrad.data.tasks.countdown import judge_expression
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import GARBAGE, error_verdict, shorten
-from postgrad.rewards.sandbox import Jailed
 from postgrad.rewards.number import parse_number
+from postgrad.rewards.sandbox import Jailed
 
 NAMES = ("gym:GENERATOR",)
 

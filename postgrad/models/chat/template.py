@@ -136,7 +136,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return value
 
     def spend(self, *values: object) -> None:
-        """Counts an operation on these values; TemplateLimit where one is too large or the steps are used up."""
+        """Counts an operation on these values; TemplateLimit where one is too large or no steps are left."""
         sizes = [value_size(value) for value in values]
         if max(sizes) > LARGEST:
             raise TemplateLimit(f"a value of over {LARGEST:,} characters")

@@ -159,7 +159,8 @@ def imprison(role: Callable[[Pipe], None], source: int, sink: int, rules: int, m
                                for place, number in enumerate((source, sink, rules)))
         os.closerange(6, 4096)
         silent = open(1, "w", closefd=False)
-        vars(sys).update({f"{pre}{name}{pre}": silent for pre in ("", "__") for name in ("stdin", "stdout", "stderr")})
+        for name in ("stdin", "stdout", "stderr"):
+            vars(sys).update({name: silent, f"__{name}__": silent})
         jail.enter(rules, cpu=cpu, memory=memory)
         pipe = Pipe(source, sink)
         pipe.send(b"J")  # jailed

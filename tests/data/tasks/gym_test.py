@@ -9,8 +9,7 @@ import pytest
 
 from postgrad.data.tasks import SPLITS, gym, load_task
 from postgrad.data.tasks.base import think
-from postgrad.rewards.sandbox import Jailed
-from postgrad.rewards.sandbox import tier
+from postgrad.rewards.sandbox import Jailed, tier
 
 jailed = pytest.mark.skipif(tier() is None, reason="this machine has no sandbox that holds")
 
