@@ -6,31 +6,36 @@ import json
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from postgrad.data.items import Item, Label, check_labeller
 from postgrad.data.preferences import answers_of, drop_nulls, preference_report, read_pair_row
-from postgrad.data.rows import gather_rows
+from postgrad.data.rows import DataRow, gather_rows
 from postgrad.data.store import Store
 from postgrad.maths.noise import seed_of
-from postgrad.records import Message, Pair, Prompt
+from postgrad.records import Message, Pair, Prompt, Sampling
 from postgrad.system.files import write_text
+
+if TYPE_CHECKING:
+    from postgrad.sampling.sampler import Sampler
 
 FORMATS = ("pairs", "singles")
 BLOCK = 32   # prompts that are sampled together
 ROUNDS = 4   # how often two answers are drawn before a prompt is given up
 
 
-def read_items(path: Path, labeller: str | None = None) -> tuple[list[Item], list[Label], dict]:
+def read_items(path: Path, labeller: str | None = None) -> tuple[list[Item], list[Label], dict[str, Any]]:
     """What a file holds for the store: items, labels, and a report of the labelled lines.
 
     Lines as in `read_pairs`, labelled by their "labeller", or else by the one given; or {"prompt", "answers":
     [...]}, to be labelled. The store keeps who won, not by how much: margins stay behind, and are counted; so
     are rankings, whose pairs go in as items of their own, each to weigh as any other.
     """
-    path, items, labels, pairs = Path(path), [], [], []
+    path, pairs = Path(path), list[Pair]()
+    items, labels = list[Item](), list[Label]()
     seen = {"rows": 0, "rankings": 0, "margins": 0}
 
-    def read(number: str, where: str, row: dict) -> list[str]:
+    def read(number: str, where: str, row: DataRow) -> list[str]:
         row = drop_nulls(row)
         seen["rows"] += 1
         if "answers" in row and not {"ranking", "ranks"} & row.keys():
@@ -61,7 +66,7 @@ def judgement(pair: Pair, origin: str = "") -> tuple[Item, str]:
 
 
 def export_store(store: Store, path: Path, *, form: str = "pairs", labeller: str | None = None,
-                 how: str = "majority") -> dict:
+                 how: str = "majority") -> dict[str, int]:
     """Writes the store's judgements as lines that `read_pairs` or `read_singles` takes;
     says what was written and left out."""
     if form not in FORMATS:
@@ -76,7 +81,7 @@ def export_store(store: Store, path: Path, *, form: str = "pairs", labeller: str
     return {"rows": len(rows), "judgements": len(judged), "ties": ties, "unjudged": left}
 
 
-def pair_rows(item: Item, choice: str, labeller: str | None) -> list[dict]:
+def pair_rows(item: Item, choice: str, labeller: str | None) -> list[DataRow]:
     """{"id", "prompt", "chosen", "rejected"}, with "tie" and "labeller" where there is one."""
     won, lost = (item.b, item.a) if choice == "b" else (item.a, item.b)
     prompt, chosen, rejected = as_plain(item.messages, won, lost)
@@ -84,7 +89,7 @@ def pair_rows(item: Item, choice: str, labeller: str | None) -> list[dict]:
             | ({"tie": True} if choice == "tie" else {}) | ({"labeller": labeller} if labeller else {})]
 
 
-def single_rows(item: Item, choice: str, labeller: str | None) -> list[dict]:
+def single_rows(item: Item, choice: str, labeller: str | None) -> list[DataRow]:
     """{"id", "prompt", "completion", "label"}: the winner wanted, the loser not;
     a tie says of neither which it is."""
     if choice == "tie":
@@ -95,7 +100,7 @@ def single_rows(item: Item, choice: str, labeller: str | None) -> list[dict]:
             for side, text in zip("ab", two, strict=True)]
 
 
-def as_plain(messages: Sequence[Message], *answers: str) -> tuple:
+def as_plain(messages: Sequence[Message], *answers: str) -> tuple[Any, ...]:
     """Prompt and answers as texts where the prompt is one question; else all as messages.
 
     Other libraries read both.
@@ -105,7 +110,7 @@ def as_plain(messages: Sequence[Message], *answers: str) -> tuple:
     return list(messages), *([{"role": "assistant", "content": text}] for text in answers)
 
 
-def write_jsonl(path: Path, rows: Sequence[dict], not_over: Path) -> None:
+def write_jsonl(path: Path, rows: Sequence[DataRow], not_over: Path) -> None:
     """A JSONL file, whole or not at all."""
     path = Path(path)
     if path.resolve() == Path(not_over).resolve():
@@ -119,7 +124,7 @@ def write_jsonl(path: Path, rows: Sequence[dict], not_over: Path) -> None:
                          "you can write to.") from error
 
 
-def draw_items(sampler, prompts: Sequence[Prompt], settings, seed: int,
+def draw_items(sampler: Sampler, prompts: Sequence[Prompt], settings: Sampling, seed: int,
                origin: str) -> tuple[list[Item], int]:
     """Two different answers of a model to each prompt, and how many prompts were given up.
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from postgrad.maths.agreement import cohen_kappa
 
@@ -68,7 +68,7 @@ class Label:
     labeller: str
     choice: str
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_labeller(self.labeller)
         if self.choice not in CHOICES:
             raise ValueError(f"there is no choice {self.choice!r}: it is one of {', '.join(CHOICES)}.")
@@ -102,7 +102,7 @@ def majority(choices: Collection[str]) -> str | None:
     return choice if 2 * count > len(judged) else "tie"
 
 
-def label_counts(items: Sequence[tuple[object, Mapping[str, str]]]) -> dict:
+def label_counts(items: Sequence[tuple[object, Mapping[str, str]]]) -> dict[str, Any]:
     """Items, those judged by somebody, those judged both ways; labels, by choice and by labeller."""
     labels = [(who, choice) for _, said in items for who, choice in said.items()]
     total, by = Counter(choice for _, choice in labels), Counter(labels)
@@ -113,7 +113,7 @@ def label_counts(items: Sequence[tuple[object, Mapping[str, str]]]) -> dict:
                           for who in sorted({who for who, _ in labels})}}
 
 
-def labeller_agreement(items: Sequence[tuple[object, Mapping[str, str]]]) -> list[dict]:
+def labeller_agreement(items: Sequence[tuple[object, Mapping[str, str]]]) -> list[dict[str, Any]]:
     """Cohen's kappa of each two labellers, on the items that both judged;
     "tie" is a third answer, a skip is no judgement.
 

@@ -14,10 +14,20 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import Any, TypeVar
 
-from postgrad.data.rows import BadRows, Source, gather_rows, read_messages, records_of_kind, source_name
+from postgrad.data.rows import (
+    BadRows,
+    DataRow,
+    Source,
+    gather_rows,
+    read_messages,
+    records_of_kind,
+    source_name,
+)
 from postgrad.records import Conversation, Message, Pair
 
+RowT = TypeVar("RowT", Pair, Conversation)
 MOST_ANSWERS = 200   # to one prompt: 19,900 pairs
 FEWEST_PROMPTS = 20  # a file with fewer has none to spare for an evaluation
 
@@ -30,19 +40,19 @@ def read_pairs(source: Source, bad: BadRows | None = None) -> list[Pair]:
     Or a ranking, {"prompt", "answers": [...], "ranking": [2, 0, 1]} (best first), or "ranks": [1, 2, 2] (1
     best; equal: a tie).
     """
-    def read(number: str, where: str, row: dict) -> list[Pair]:
+    def read(number: str, where: str, row: DataRow) -> list[Pair]:
         row = drop_nulls(row)
         return [replace(pair, where=where) for pair in read_pair_row(row, str(row.get("id", number)), where)]
 
     return records_of_kind(source, Pair) or gather_rows(source, read, bad)
 
 
-def drop_nulls(row: dict) -> dict:
+def drop_nulls(row: DataRow) -> DataRow:
     """A null is as good as a key left out."""
     return {key: value for key, value in row.items() if value is not None}
 
 
-def read_pair_row(row: dict, name: str, where: str) -> list[Pair]:
+def read_pair_row(row: DataRow, name: str, where: str) -> list[Pair]:
     """The pairs of one line: one, two halves of a tie, or all those of a ranking."""
     if "answers" in row:
         return ranking_pairs(row, name, where)
@@ -73,7 +83,7 @@ def split_tie(pair: Pair) -> list[Pair]:
             replace(half, id=f"{pair.id}=swapped", chosen=pair.rejected, rejected=pair.chosen)]
 
 
-def ranking_pairs(row: dict, name: str, where: str) -> list[Pair]:
+def ranking_pairs(row: DataRow, name: str, where: str) -> list[Pair]:
     """A ranking of k answers as all its k(k-1)/2 pairs, best against worst first, each of weight 1/(k-1).
 
     All pairs, as InstructGPT takes them (Ouyang et al. 2022, 2203.02155, 3.5). They also found that pairs
@@ -96,7 +106,7 @@ def ranking_pairs(row: dict, name: str, where: str) -> list[Pair]:
     return out
 
 
-def answers_of(row: dict, where: str) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+def answers_of(row: DataRow, where: str) -> tuple[tuple[Message, ...], tuple[str, ...]]:
     """The prompt and the answers of a line with "answers": two or more, all different."""
     given = row["answers"]
     if not isinstance(given, list) or len(given) < 2:
@@ -113,7 +123,7 @@ def answers_of(row: dict, where: str) -> tuple[tuple[Message, ...], tuple[str, .
     return messages, answers
 
 
-def ranks_of(row: dict, k: int, where: str) -> list[float]:
+def ranks_of(row: DataRow, k: int, where: str) -> list[float]:
     """The rank of each answer, the best lowest, from "ranking" (answers by number, best first) or "ranks"
     (one per answer)."""
     if ("ranking" in row) == ("ranks" in row):
@@ -132,7 +142,7 @@ def ranks_of(row: dict, k: int, where: str) -> list[float]:
     return [given.index(i) for i in range(k)]
 
 
-def is_json_number(x) -> bool:
+def is_json_number(x: object) -> bool:
     """A finite number, as JSON may hold it: neither true, nor NaN, nor one beyond a float."""
     return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) <= sys.float_info.max
 
@@ -147,7 +157,7 @@ def read_singles(source: Source, bad: BadRows | None = None) -> list[Conversatio
     return out
 
 
-def _single(number: str, where: str, row: dict) -> list[Conversation]:
+def _single(number: str, where: str, row: DataRow) -> list[Conversation]:
     row = drop_nulls(row)
     if "label" not in row:
         raise ValueError(f"{where}: the label is missing: true for a wanted answer, false for "
@@ -166,7 +176,7 @@ def _single(number: str, where: str, row: dict) -> list[Conversation]:
                          where=where)]
 
 
-def read_answers(prompt, answers: Mapping[str, object],
+def read_answers(prompt: object, answers: Mapping[str, object],
                  where: str) -> tuple[tuple[Message, ...], tuple[str, ...]]:
     """The prompt's messages and the answers' texts.
 
@@ -174,9 +184,8 @@ def read_answers(prompt, answers: Mapping[str, object],
     """
     if isinstance(prompt, str) and not prompt.strip():
         raise ValueError(f"{where}: the prompt is empty.")
-    before = ({"role": "user", "content": prompt},) if isinstance(prompt, str) else ()
-    if prompt is not None and not before:
-        before = read_messages(prompt, f"{where}, prompt")
+    before = (() if prompt is None else read_messages(prompt, f"{where}, prompt")
+              if not isinstance(prompt, str) else ({"role": "user", "content": prompt},))
     found = []
     for name, value in answers.items():
         *lead, last = ({"role": "assistant", "content": value},) if isinstance(value, str) else \
@@ -202,7 +211,8 @@ def prompt_messages(row: Pair | Conversation) -> tuple[Message, ...]:
     return row.messages if isinstance(row, Pair) else row.messages[:-1]
 
 
-def split_rows(rows: Sequence, share: float = 0.1, most: float = math.inf) -> tuple[list, list]:
+def split_rows(rows: Sequence[RowT], share: float = 0.1,
+               most: float = math.inf) -> tuple[list[RowT], list[RowT]]:
     """(to learn from, held out): that share of the prompts is held out, at most so many, the first by a hash,
     with all their pairs, singles or conversations.
 
@@ -217,7 +227,7 @@ def split_rows(rows: Sequence, share: float = 0.1, most: float = math.inf) -> tu
             [r for r in rows if ask_of(prompt_messages(r)) in held])
 
 
-def preference_report(rows: Sequence[Pair] | Sequence[Conversation], shown: int = 5) -> dict:
+def preference_report(rows: Sequence[Pair] | Sequence[Conversation], shown: int = 5) -> dict[str, Any]:
     """How often a judgement stands twice, and how often the opposite stands too;
     of each the first few, as ids (line numbers).
 
@@ -225,7 +235,7 @@ def preference_report(rows: Sequence[Pair] | Sequence[Conversation], shown: int 
     1, "repeated": 1, "repeats":
     [["1", "3"]], "contradicted": 1, "contradictions": [["1", "2"]]}: 3 says what 1 said, 2 says the opposite.
     """
-    said: dict[tuple, dict[object, list[str]]] = defaultdict(lambda: defaultdict(list))
+    said: dict[tuple[str, ...], dict[object, list[str]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if isinstance(row, Conversation):
             said[ask_of(row.messages[:-1]), row.messages[-1]["content"]][row.label].append(row.id)
@@ -241,7 +251,7 @@ def preference_report(rows: Sequence[Pair] | Sequence[Conversation], shown: int 
             "contradicted": len(both), "contradictions": both[:shown]}
 
 
-def preference_sentence(counts: Mapping) -> str:
+def preference_sentence(counts: Mapping[str, Any]) -> str:
     """A report in words: "3 judgements on 1 prompts, 1 repeated (1 and 3),
     1 labelled both ways (1 and 2)"."""
     def some(count: int, what: str, ids: Sequence[Sequence[str]]) -> str:

@@ -10,13 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from postgrad.records import Conversation
 from postgrad.system.files import error_text
 
+DataRow = dict[str, Any]  # a JSON object
 ROLES = ("system", "user", "assistant")
 LONGEST_LINE = 2**24  # bytes
+RecordT = TypeVar("RecordT")
 
 
 def parse_json_bytes(raw: bytes, *, first: bool = True) -> object:
@@ -32,7 +34,7 @@ def parse_json_bytes(raw: bytes, *, first: bool = True) -> object:
     return value
 
 
-def _once(pairs: list[tuple[str, object]]) -> dict:
+def _once(pairs: list[tuple[str, object]]) -> DataRow:
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
@@ -44,16 +46,16 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON number")
 
 
-Source = str | Path | Iterable  # a JSONL file, or rows as they are: dicts, records, a `datasets` table
+Source = str | Path | Iterable[object]  # a JSONL file, or rows: dicts, records, a `datasets` table
 
 
-def read_data_rows(source: Source) -> Iterator[tuple[str, str, dict]]:
+def read_data_rows(source: Source) -> Iterator[tuple[str, str, DataRow]]:
     """(number, place, object) of each row; the first that is no object raises."""
     for number, where, read in unread_rows(source):
         yield number, where, read()
 
 
-def unread_rows(source: Source) -> Iterator[tuple[str, str, Callable[[], dict]]]:
+def unread_rows(source: Source) -> Iterator[tuple[str, str, Callable[[], DataRow]]]:
     """(number, place, how it is read) of each row: of each line of a file that is not blank,
     or of rows that were handed in."""
     if not isinstance(source, str | Path):
@@ -72,14 +74,14 @@ def unread_rows(source: Source) -> Iterator[tuple[str, str, Callable[[], dict]]]
                 yield str(number), f"{path} line {number}", partial(_line, line, number, path)
 
 
-def _handed_in(row: object, i: int) -> dict:
+def _handed_in(row: object, i: int) -> DataRow:
     if not isinstance(row, Mapping):
         raise ValueError(f"data[{i}] is a {type(row).__name__}; each row must be a dict, e.g. "
                          "{'messages': [...]}.")
     return dict(row)
 
 
-def _line(line: bytes, number: int, path: Path) -> dict:
+def _line(line: bytes, number: int, path: Path) -> DataRow:
     try:
         row = parse_json_bytes(line, first=number == 1)
     except (ValueError, RecursionError) as error:
@@ -95,14 +97,15 @@ def source_name(source: Source) -> str:
     return str(source) if isinstance(source, str | Path) else "data"
 
 
-def records_of_kind(source: Source, kind: type) -> list | None:
+def records_of_kind(source: Source, kind: type[RecordT]) -> list[RecordT] | None:
     """The rows as they are, where they are records of that kind already; else None."""
-    rows = [] if isinstance(source, str | Path) else source
-    return (list(rows) if isinstance(rows, Sequence) and rows and all(isinstance(row, kind) for row in rows)
-            else None)
+    if isinstance(source, str | Path) or not isinstance(source, Sequence):
+        return None
+    records = [row for row in source if isinstance(row, kind)]
+    return records if records and len(records) == len(source) else None
 
 
-def read_messages(value, where: str) -> tuple[dict[str, str], ...]:
+def read_messages(value: object, where: str) -> tuple[dict[str, str], ...]:
     if not isinstance(value, list) or not value:
         raise ValueError(f"{where}: messages must be a list of {{role, content}}.")
     for message in value:
@@ -114,10 +117,7 @@ def read_messages(value, where: str) -> tuple[dict[str, str], ...]:
     return tuple({"role": m["role"], "content": m["content"]} for m in value)
 
 
-RecordT = TypeVar("RecordT")
-
-
-def gather_rows(source: Source, read: Callable[[str, str, dict], list[RecordT]],
+def gather_rows(source: Source, read: Callable[[str, str, DataRow], list[RecordT]],
                 bad: BadRows | None = None) -> list[RecordT]:
     """What read(number, place, row) makes of each row, at least one. bad: takes the faults of rows."""
     bad, out = bad or BadRows(), []
@@ -136,7 +136,7 @@ def read_conversations(source: Source, bad: BadRows | None = None) -> list[Conve
     return records_of_kind(source, Conversation) or gather_rows(source, _conversation, bad)
 
 
-def _conversation(number: str, where: str, row: dict) -> list[Conversation]:
+def _conversation(number: str, where: str, row: DataRow) -> list[Conversation]:
     if "messages" in row and (row["messages"] is not None or "prompt" not in row):
         messages = read_messages(row["messages"], where)
     elif all(isinstance(row.get(name), str | list) for name in ("prompt", "completion")):
@@ -154,7 +154,7 @@ def _conversation(number: str, where: str, row: dict) -> list[Conversation]:
                          where=where)]
 
 
-def _turns(value: str | list, role: str, where: str) -> tuple[dict[str, str], ...]:
+def _turns(value: str | list[object], role: str, where: str) -> tuple[dict[str, str], ...]:
     return ({"role": role, "content": value},) if isinstance(value, str) else read_messages(value, where)
 
 

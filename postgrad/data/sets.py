@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
-from postgrad.data.rows import BadRows, parse_json_bytes
+from postgrad.data.rows import BadRows, DataRow, parse_json_bytes
 from postgrad.system.hub import download
 
 LONGEST_LINE = 1_000_000     # bytes
@@ -24,7 +24,7 @@ LONGEST_LIST = 256_000_000   # bytes of a .json file, which is read whole
 SMALL, PACKED = 2**24, 50    # a packed file may unpack to so many bytes, and so many times its own size
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 
-Rows = list[tuple[str, dict]]  # (where it stands, the row): ("train.jsonl, line 3", {...})
+Rows = list[tuple[str, DataRow]]  # (where it stands, the row): ("train.jsonl, line 3", {...})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,13 +77,13 @@ def dataset_rows(name: str, source: str = "") -> dict[str, Rows]:
         return {"": read_rows_file(path)}
     if not path.exists():
         raise ValueError(f"there is nothing at {source}: write {published.local}.")
-    for file in published.files:
-        if (path / file).is_file():
-            return {"": read_rows_file(path / file)}
-    found = {split: split_file(path, split) for split in published.hub}
-    if missing := [split for split, file in found.items() if file is None]:
+    for named in published.files:
+        if (path / named).is_file():
+            return {"": read_rows_file(path / named)}
+    files = {split: file for split in published.hub if (file := split_file(path, split))}
+    if missing := [split for split in published.hub if split not in files]:
         raise ValueError(f"{source} has no file of the split {missing[0]!r}: write {published.local}.")
-    return {split: read_rows_file(file) for split, file in found.items()}
+    return {split: read_rows_file(file) for split, file in files.items()}
 
 
 def split_file(folder: Path, split: str) -> Path | None:
@@ -136,7 +136,7 @@ def too_large(name: str, room: int) -> ValueError:
                       "what is in it.")
 
 
-def read_lines(file: BinaryIO, name: str) -> Rows:
+def read_lines(file: IO[bytes] | gzip.GzipFile, name: str) -> Rows:
     """The rows of lines of JSON; a line that is no JSON object raises, named by its number."""
     rows, line, bad = [], 0, BadRows()
     while raw := file.readline(LONGEST_LINE + 1):
@@ -152,7 +152,7 @@ def read_lines(file: BinaryIO, name: str) -> Rows:
     return _some(rows, name, "write one JSON object a line, with a question and an answer")
 
 
-def _row(raw: bytes, where: str, first: bool) -> dict:
+def _row(raw: bytes, where: str, first: bool) -> DataRow:
     try:
         row = parse_json_bytes(raw, first=first)
     except (ValueError, RecursionError) as fault:  # not UTF-8, not JSON, a repeated key, NaN, too deep
@@ -205,7 +205,7 @@ def _some(rows: Rows, name: str, remedy: str) -> Rows:
     return rows
 
 
-def _object(row: object, where: str) -> dict:
+def _object(row: object, where: str) -> DataRow:
     if not isinstance(row, dict):
         raise ValueError(f"{where}: a {type(row).__name__} where a JSON object should stand.")
     return row

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from postgrad.data.items import (
     CHOICES,
@@ -105,7 +105,7 @@ class Database:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager
@@ -154,7 +154,7 @@ def check_store(db: sqlite3.Connection, path: Path) -> int:
         raise ValueError(f"{path} is a preference store of version {version}; this postgrad reads version "
                          f"{VERSION}: use the postgrad that made it, or export there and import here.")
     check_tables(db, path, version)
-    return version
+    return int(version)
 
 
 def check_tables(db: sqlite3.Connection, path: Path, version: int) -> None:
@@ -241,7 +241,7 @@ class Store(Database):
         row = db.execute("SELECT choice FROM labels JOIN items ON items.id = labels.item WHERE uid = ? AND "
                          "labeller = ? AND NOT undone ORDER BY labels.id DESC LIMIT 1",
                          (label.item, label.labeller)).fetchone()
-        return row and row[0]
+        return None if row is None else str(row[0])
 
     def _write(self, db: sqlite3.Connection, label: Label) -> None:
         done = db.execute("INSERT INTO labels (item, labeller, choice, made) SELECT id, ?, ?, ? FROM items "
@@ -265,7 +265,7 @@ class Store(Database):
         query = ("SELECT count(*) FROM items WHERE NOT removed AND NOT EXISTS (SELECT 1 FROM labels WHERE "
                  "item = items.id AND labeller = ? AND NOT undone)")
         with self._session() as db:
-            return db.execute(query, (labeller,)).fetchone()[0]
+            return int(db.execute(query, (labeller,)).fetchone()[0])
 
     def undo(self, labeller: str) -> AskedItem | None:
         """Takes the labeller's newest label back and gives its item, to be asked again;
@@ -280,7 +280,7 @@ class Store(Database):
             return self._asked("SELECT uid, messages, a, b, origin FROM items WHERE id = ?", row[1:],
                                labeller)
 
-    def _asked(self, query: str, values: tuple, labeller: str) -> AskedItem | None:
+    def _asked(self, query: str, values: tuple[object, ...], labeller: str) -> AskedItem | None:
         with self._session() as db:
             row = db.execute(query, values).fetchone()
         return row and AskedItem(item=item_of(row), sides=shown_sides(row[0], labeller))
@@ -314,7 +314,7 @@ class Store(Database):
     def size(self) -> int:
         """How many items there are."""
         with self._session() as db:
-            return db.execute("SELECT count(*) FROM items WHERE NOT removed").fetchone()[0]
+            return int(db.execute("SELECT count(*) FROM items WHERE NOT removed").fetchone()[0])
 
     def choices(self) -> list[dict[str, str]]:
         """{labeller: choice} of each item that has a label, without the texts:
@@ -334,17 +334,16 @@ class Store(Database):
         if how not in ("majority", "all"):
             raise ValueError(f"how is {how!r}: it is 'majority' (one judgement an item) or 'all' "
                              "(every labeller's).")
-        items, out = self.items(), []
+        items, out = self.items(), list[tuple[Item, str, str | None]]()
         known = sorted({name for _, said in items for name in said})
         if labeller is not None and labeller not in known:
             raise ValueError(f"{labeller!r} has labelled nothing in {self.path}; labellers: "
                              f"{', '.join(known) or 'none'}.")
         for item, said in items:
-            if labeller is not None:
-                said = {labeller: said.get(labeller)}
-            elif how == "majority":
-                said = {None: majority(said.values())}
-            out += [(item, choice, who) for who, choice in said.items() if choice in ("a", "b", "tie")]
+            judgements: Sequence[tuple[str | None, str | None]] = (
+                [(labeller, said.get(labeller))] if labeller is not None
+                else [(None, majority(said.values()))] if how == "majority" else [*said.items()])
+            out += [(item, choice, who) for who, choice in judgements if choice in ("a", "b", "tie")]
         return out
 
     def pairs(self, labeller: str | None = None, how: str = "majority") -> list[Pair]:
@@ -359,14 +358,14 @@ class Store(Database):
             out += split_tie(pair) if choice == "tie" else [pair]
         return out
 
-    def stats(self) -> dict:
+    def stats(self) -> dict[str, Any]:
         return label_counts(self.items())
 
-    def agreement(self) -> list[dict]:
+    def agreement(self) -> list[dict[str, Any]]:
         return labeller_agreement(self.items())
 
 
-def item_of(row: Sequence) -> Item:
+def item_of(row: Sequence[Any]) -> Item:
     """An item as it lies in the store; one that postgrad did not write raises."""
     uid, messages, a, b, origin = row
     try:

@@ -7,9 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from postgrad.data.environments.rows import EpisodeRows, ReplyRequest, TokenRow, escape_message, rollout_of
+from postgrad.data.environments.rows import (
+    EpisodeRows,
+    ReplyRequest,
+    TokenRow,
+    ToolSchema,
+    escape_message,
+    rollout_of,
+)
 from postgrad.maths.noise import seed_of
 from postgrad.models.chat.tools import ModelReply, append_messages, read_reply, tool_schema
 from postgrad.records import Message, Prompt, Rollout, Verdict
@@ -18,6 +25,9 @@ from postgrad.rewards.function import verdict_of
 from postgrad.rewards.limit import SECONDS, TimeLimit, within_limit
 from postgrad.system.user_code import error_location as place_of
 from postgrad.system.user_code import function_name
+
+if TYPE_CHECKING:
+    from postgrad.models.chat import Chat
 
 ROLES = ("system", "user", "tool")
 
@@ -34,7 +44,7 @@ class Asks:
     """
 
     messages: Sequence[Message]
-    tools: Sequence[dict] = ()
+    tools: Sequence[ToolSchema] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     answer: Callable[[ModelReply, list[int], int], Message]
 
@@ -47,11 +57,11 @@ class Episode:
     of a row before a reply; turns: the most replies.
     """
 
-    def __init__(self, prompt: Prompt, play: Play, tools: Sequence[Callable], chat, *, seed: int,
-                 env_seed: int, room: int, turns: int):
+    def __init__(self, prompt: Prompt, play: Play, tools: Sequence[Callable[..., object]], chat: Chat, *,
+                 seed: int, env_seed: int, room: int, turns: int):
         self.prompt, self.tools, self.chat, self.seed = prompt, tools, chat, seed
         self.room, self.most_turns = room, turns
-        self.schemas = [tool_schema(tool) for tool in tools]
+        self.schemas: list[ToolSchema] = [tool_schema(tool) for tool in tools]
         self.messages: list[Message] = list(prompt.messages)
         self.rows = EpisodeRows(chat, self._shown)
         self.request: ReplyRequest  # what the next reply follows
@@ -99,9 +109,9 @@ class Episode:
 
     def _file(self) -> str:
         if hasattr(self.play, "file"):
-            return self.play.file
+            return str(self.play.file)
         code = getattr(self.game, "gi_code", None) or getattr(self.play, "__code__", None)
-        return getattr(code, "co_filename", function_name(self.play))
+        return str(getattr(code, "co_filename", function_name(self.play)))
 
     def _show(self, added: Sequence[Message] | Asks) -> None:
         """What the model is asked next becomes tokens; a game that is too long ends, unpaid."""
@@ -110,7 +120,7 @@ class Episode:
         if isinstance(added, Asks):
             self.asks, self.messages, tools = added, list(added.messages), added.tools
         else:
-            self.messages, tools = append_messages(self.messages, added), self.schemas
+            self.messages, tools = [*append_messages(self.messages, added)], self.schemas
         self.request = self.rows.ask(self.messages, tools)
         if len(self.context) > self.room:
             what = "conversation" if self.replies else "prompt"

@@ -7,10 +7,16 @@ not, or the template would write what came before otherwise, it begins a new row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from postgrad.records import Message, Prompt, Rollout, Turn
+
+if TYPE_CHECKING:
+    from postgrad.models.chat import Chat
+
+ToolSchema = Mapping[str, Any]
 
 
 @dataclass(eq=False)
@@ -43,7 +49,7 @@ class GivenReply:
 
     messages: list[Message]
     shown: list[Message]
-    tools: list[dict]
+    tools: list[ToolSchema]
     row: TokenRow
     end: int
 
@@ -55,7 +61,7 @@ class ReplyRequest:
 
     messages: list[Message]
     shown: list[Message]
-    tools: list[dict]
+    tools: list[ToolSchema]
     context: list[int]
     after: GivenReply | None
     added: str
@@ -67,12 +73,12 @@ class EpisodeRows:
     shown(message): a message as the model is shown it, where it is none of the replies given here.
     """
 
-    def __init__(self, chat, shown: Callable[[Message], Message]):
+    def __init__(self, chat: Chat, shown: Callable[[Message], Message]):
         self.chat, self.shown = chat, shown
         self.rows: list[TokenRow] = []
         self.given: list[GivenReply] = []
 
-    def ask(self, messages: Sequence[Message], tools: Sequence[dict] = ()) -> ReplyRequest:
+    def ask(self, messages: Sequence[Message], tools: Sequence[ToolSchema] = ()) -> ReplyRequest:
         """What a reply to this conversation follows. Nothing is kept before it is written."""
         messages, tools, before = list(messages), list(tools), self._before(messages, list(tools))
         if before:
@@ -88,7 +94,7 @@ class EpisodeRows:
                             context=self.chat.render(shown, tools),
                             after=None, added="")
 
-    def _before(self, messages: list[Message], tools: list[dict]) -> GivenReply | None:
+    def _before(self, messages: list[Message], tools: list[ToolSchema]) -> GivenReply | None:
         """The latest of the replies that the most of this conversation goes on from."""
         fits = [g for g in self.given if g.tools == tools and len(g.messages) <= len(messages)
                 and all(map(same_message, g.messages, messages))]
@@ -118,15 +124,15 @@ def same_message(a: Message, b: Message) -> bool:
     return _said(a) == _said(b)
 
 
-def _said(message: Message) -> dict:
+def _said(message: Mapping[str, Any]) -> dict[str, Any]:
     said = {key: value for key, value in message.items() if key not in ("content", "tool_calls")}
     calls = [call["function"] for call in message.get("tool_calls") or ()]
     return said | {"content": (message.get("content") or "").strip(), "tool_calls": calls}
 
 
-def escape_message(chat, message: Message) -> Message:
+def escape_message(chat: Chat, message: Message) -> Message:
     """A message in which no name of a control token ends or begins a turn."""
-    def within(value):
+    def within(value: Any) -> Any:
         if isinstance(value, str):
             return chat.escaped(value)
         if isinstance(value, dict):

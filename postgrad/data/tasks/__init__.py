@@ -25,6 +25,7 @@ from importlib import import_module
 from pathlib import Path
 
 from postgrad.data.tasks.base import SPLITS, Task, split_of
+from postgrad.data.tasks.mixed import mix_tasks
 from postgrad.system.plugins import Registry, declared_names
 
 __all__ = ["SOURCED", "SPLITS", "TASKS", "Task", "is_task_name", "load_task", "mixture_parts",
@@ -65,12 +66,12 @@ def load_task(name: str | Path) -> Task:
     """
     text = str(name)
     if len(parts := mixture_parts(text)) > 1:
-        return import_module("postgrad.data.tasks.mixed").mix_tasks([load_task(part) for part in parts])
+        return mix_tasks([load_task(part) for part in parts])
     kind, _, source = text.partition(":")
     if kind in SOURCED:
-        return import_module(f"postgrad.data.tasks.{SOURCED[kind]}").load(kind, source)
+        return _load_from(SOURCED[kind], kind, source)
     if text in TASKS:
-        return import_module(f"postgrad.data.tasks.{TASKS[text]}").load(text)
+        return _load_from(TASKS[text], text)
     verifier, _, file = text.rpartition(":") if text.endswith(".jsonl") else ("", "", text)
     path = Path(file).expanduser()
     if path.suffix not in (".py", ".jsonl"):
@@ -85,5 +86,10 @@ def load_task(name: str | Path) -> Task:
         raise ValueError(f"there is no file {file!r}: give the path of a task file that exists, or one of "
                          f"{', '.join(TASKS)}.")
     if path.suffix == ".jsonl":
-        return import_module("postgrad.data.tasks.rows").load(path, verifier or "number(lenient)")
-    return import_module("postgrad.data.tasks.user").load(path)
+        return _load_from("rows", path, verifier or "number(lenient)")
+    return _load_from("user", path)
+
+
+def _load_from(module: str, *args: object) -> Task:
+    task: Task = import_module(f"postgrad.data.tasks.{module}").load(*args)
+    return task

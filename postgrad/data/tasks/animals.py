@@ -15,7 +15,7 @@ import random
 from collections.abc import Sequence
 
 from postgrad.data.tasks.base import Task, check_split, generator
-from postgrad.data.tasks.games import game_verdict, play_demonstrations
+from postgrad.data.tasks.games import Game, game_verdict, play_demonstrations
 from postgrad.records import Conversation, Message, Prompt
 from postgrad.rewards.base import shorten
 
@@ -37,7 +37,7 @@ def hints(animal: str) -> tuple[str, ...]:
     return f"{animal[0]}..", f"{animal[0]}..{animal[-1]}"
 
 
-def play(prompt: Prompt, rng: random.Random):
+def play(prompt: Prompt, rng: random.Random) -> Game:
     secret, guesses = rng.choice(ANIMALS), list[str]()
     fits: list[bool] = []
     reply = yield ()

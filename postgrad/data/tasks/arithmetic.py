@@ -31,7 +31,9 @@ def draw_expression(rng: random.Random) -> Tree:
     """2-4 numbers with + - and products of two digits; no partial sum is below 0."""
     uniform = rng.random
     left = 2 + int(uniform() * 3)
-    tree, value = None, 0
+    tree: Tree | None = None
+    term: Tree
+    value = 0
     while left:
         if left >= 2 and uniform() < 0.3:
             a, b = 2 + int(uniform() * 8), 2 + int(uniform() * 8)
@@ -45,6 +47,7 @@ def draw_expression(rng: random.Random) -> Tree:
             tree, value = ("-", tree, term), value - size
         else:
             tree, value = ("+", tree, term), value + size
+    assert tree is not None
     return tree
 
 
@@ -54,6 +57,7 @@ def draw_nested(rng: random.Random) -> Tree:
     a, b = 1 + int(uniform() * 30), 1 + int(uniform() * 30)
     inner, value = (("+", a, b), a + b) if uniform() < 0.5 else (("-", max(a, b), min(a, b)), abs(a - b))
     kind, c = uniform(), 2 + int(uniform() * 8)
+    tree: Tree
     if kind < 0.35:
         tree, value = ("*", inner, c), value * c
     elif kind < 0.7:
@@ -100,7 +104,7 @@ def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
 
 
 def _chain(prompt: Prompt) -> tuple[int, list[str]]:
-    return expression_steps(parse_expression(prompt.meta["expression"]))
+    return expression_steps(parse_expression(str(prompt.meta["expression"])))
 
 
 def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conversation]:

@@ -56,7 +56,7 @@ class Task:
     tokens: int | None = None
     waits: bool = False
     play: Callable[[Prompt, random.Random], Generator[Any, Any, Verdict]] | None = None
-    tools: tuple[Callable, ...] = ()
+    tools: tuple[Callable[..., object], ...] = ()
     turns: int | None = None
     meta: Mapping[str, object] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class Task:
         assert self.verify is not None, "a task without a verifier is scored by a reward"
         return VerifierReward(self.verify, self.waits)
 
-    def record(self) -> dict:
+    def record(self) -> dict[str, str]:
         """What a run keeps of a task that was handed in: its verifier's text, and what its first rows say."""
         draws = (self.prompts, self.demonstrations, self.preferences)
         rows = [rows_hash(draw("train", 64, 0)) for draw in draws if draw]
@@ -117,7 +117,8 @@ def generator(name: str, split: str, seed: int) -> random.Random:
 
 def distinct_prompts(make: Callable[[], Prompt], count: int) -> list[Prompt]:
     """Up to count prompts with different ids from a maker; gives up after 1,000 known ones in a row."""
-    found, vain = {}, 0
+    found: dict[str, Prompt] = {}
+    vain = 0
     while len(found) < count and vain < 1000:
         prompt = make()
         if prompt.id in found:

@@ -35,7 +35,7 @@ def noted_expressions(solution: str) -> list[str]:
 def vary_numbers(expression: str, rng: random.Random) -> str:
     """The expression with other numbers of as many digits and a whole result, "48/2" -> "75/5"; as it is
     where none are found."""
-    def other(number: re.Match) -> str:
+    def other(number: re.Match[str]) -> str:
         digits = len(number[0])
         return str(rng.randrange(10 ** (digits - 1), 10**digits))
 

@@ -259,7 +259,7 @@ def split_try(piece: str) -> tuple[str, str]:
     return (piece[:found.start()].strip(), found[1].rstrip(".!")) if found else (piece.strip(), "")
 
 
-def join_numbers(pool: Counter, step: str) -> str:
+def join_numbers(pool: Counter[int], step: str) -> str:
     """Takes the numbers of a step out of the pool and puts its result there; or says what is wrong with it.
 
     Of {3: 1, 5: 1, 8: 1}, "3+5=8" leaves {8: 2}.

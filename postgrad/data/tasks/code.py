@@ -13,15 +13,16 @@ be met by a table of their answers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache, partial
+from typing import cast
 
+from postgrad.data.rows import DataRow
 from postgrad.data.sets import dataset_rows
 from postgrad.data.tasks.base import SPLITS, Task, conversation, if_formed
 from postgrad.data.tasks.listed import Parts, disjoint_splits, read_each, read_prompts, sample_lists
 from postgrad.records import Conversation, Prompt, Verdict
 from postgrad.rewards.code import code_blocks, extract_code, humaneval, mbpp, whole_program
-from postgrad.rewards.sandbox import CodeJob, CodeJudge
+from postgrad.rewards.sandbox import CodeJob, CodeJudge, Suite
 
 NAMES = ("mbpp:FILE", "mbpp-sanitized:FILE", "humaneval:FILE")
 
@@ -30,7 +31,7 @@ FORM = "Answer with the code in one ```python block."
 MBPP = ("You are an expert Python programmer, and here is your task: {text} Your code should pass these "
         "tests:\n\n{tests}\n\n")
 HUMANEVAL = "Complete this Python function.\n\n```python\n{prompt}```\n\n"
-_FIELDS = {
+_FIELDS: dict[str, dict[str, type]] = {
     "mbpp": {"task_id": int, "code": str, "test_list": list},
     "humaneval": {"task_id": str, "prompt": str, "canonical_solution": str, "test": str, "entry_point": str},
 }
@@ -42,6 +43,14 @@ def code_sandbox() -> CodeJudge:
     return CodeJudge()
 
 
+def row_of(prompt: Prompt) -> DataRow:
+    return cast(DataRow, prompt.meta["row"])
+
+
+def suite_of(prompt: Prompt) -> Suite:
+    return cast(Suite, prompt.meta["suite"])
+
+
 def fenced(code: str) -> str:
     return "```python\n" + code.replace("\r\n", "\n").strip("\n") + "\n```"
 
@@ -49,19 +58,19 @@ def fenced(code: str) -> str:
 def verify(prompt: Prompt, text: str) -> Verdict:
     """The sandbox runs the code of a reply once: the strict reading is the lenient one,
     where it is in form."""
-    row, suite, code = prompt.meta["row"], prompt.meta["suite"], extract_code(text)
+    row, code = row_of(prompt), extract_code(text)
     formed = [code for word, code in code_blocks(text) if word == "python"][-1:] == [code]
     source = whole_program(row, text) if "entry_point" in row else code
-    said = code_sandbox().verdicts([CodeJob(source=source, suite=suite)])[0]
+    said = code_sandbox().verdicts([CodeJob(source=source, suite=suite_of(prompt))])[0]
     return if_formed(said, "" if formed else f"not in a ```python block; {said.reason}")
 
 
 def gold(prompt: Prompt) -> str:
-    row = prompt.meta["row"]
+    row = row_of(prompt)
     return fenced(row["prompt"] + row["canonical_solution"] if "entry_point" in row else row["code"])
 
 
-def code_prompt(name: str, row: Mapping, where: str) -> Prompt:
+def code_prompt(name: str, row: DataRow, where: str) -> Prompt:
     """A published row as a prompt; its tests as a suite stand in the meta."""
     kind = "humaneval" if name == "humaneval" else "mbpp"
     text = row.get("prompt") if "text" not in row else row["text"]
@@ -81,15 +90,15 @@ def code_prompt(name: str, row: Mapping, where: str) -> Prompt:
     return Prompt.ask(asked + FORM, id=f"{name}/{number}", suite=suite, row=row, task=text)
 
 
-def published_splits(name: str, prompts: list[Prompt]) -> Parts:
+def published_splits(name: str, prompts: list[Prompt]) -> Parts[Prompt]:
     """The published splits."""
     if name == "humaneval":
         return {"train": [], "validation": [], "test": prompts}
-    stray = [p.id for p in prompts if not 1 <= p.meta["row"]["task_id"] <= 974]
+    stray = [p.id for p in prompts if not 1 <= row_of(p)["task_id"] <= 974]
     if stray:
         raise ValueError(f"{stray[0]} is none of MBPP's tasks 1 to 974: questions of your own belong in a "
                          ".py or .jsonl file.")
-    return {split: [p for p in prompts if p.meta["row"]["task_id"] in IDS[split]] for split in SPLITS}
+    return {split: [p for p in prompts if row_of(p)["task_id"] in IDS[split]] for split in SPLITS}
 
 
 def load(name: str, source: str) -> Task:
@@ -97,9 +106,9 @@ def load(name: str, source: str) -> Task:
     code_sandbox()
     places = [where for where, _ in rows]
     prompts = read_prompts(read_each(rows, partial(code_prompt, name)), places.__getitem__)
-    judged = [p for p in prompts if not p.meta["suite"].unsupported]
+    judged = [p for p in prompts if not suite_of(p).unsupported]
     parts, meta = disjoint_splits(published_splits(name, judged),
-                                  key=lambda p: " ".join(p.meta["task"].split()).casefold())
+                                  key=lambda p: " ".join(str(p.meta["task"]).split()).casefold())
     draw = sample_lists(name, parts,
                         instead="it is published as a test set, so train on another task, such as mbpp")
 

@@ -9,7 +9,9 @@ trains and measures the form alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 from postgrad.data.tasks.base import SPLITS, Task, distinct_prompts, generator, split_of
 from postgrad.records import Prompt, Verdict
@@ -53,7 +55,7 @@ def verify(prompt: Prompt, text: str) -> Verdict:
 
     Shares: `instruction` of the constraints, strictly; `instruction_lenient`, loosely.
     """
-    rules = prompt.meta["rules"]
+    rules = cast(Sequence[Rule], prompt.meta["rules"])
     strict = [is_kept(text, rule) for rule in rules]
     loose = [now or is_kept_loosely(text, rule) for now, rule in zip(strict, rules, strict=True)]
     broken = [KINDS[kind].ask(value) for (kind, value), now in zip(rules, strict, strict=True) if not now]
@@ -65,7 +67,7 @@ def verify(prompt: Prompt, text: str) -> Verdict:
 
 
 def gold(prompt: Prompt) -> str:
-    return prompt.meta["gold"]
+    return str(prompt.meta["gold"])
 
 
 def load(name: str) -> Task:

@@ -77,7 +77,7 @@ def words_mixed(rng: random.Random) -> str:
 
 def facts_of_arithmetic(rng: random.Random) -> str:
     """Several lines: single facts like 17+25=42, and chains."""
-    lines, uniform = [], rng.random
+    lines, uniform = list[str](), rng.random
     while len(lines) < 4:
         if uniform() < 0.3:
             lines.append(", ".join(arithmetic.draw_arithmetic(rng)[2]))

@@ -22,6 +22,7 @@ from postgrad.data.tasks.base import split_of, think
 from postgrad.data.tasks.chain import MARKS, RECHECK, RESTART, TURN_BACK, undone
 from postgrad.data.tasks.corpus import Document
 from postgrad.data.tasks.countdown import NO, YES, combine_numbers, countdown_key
+from postgrad.data.tasks.questions import ChoiceT, pick_one
 from postgrad.data.tasks.word_problems import Problem, apply_operation, say_step, worked_steps
 from postgrad.records import Message
 from postgrad.rewards.expression import Tree, expression_steps, render_expression
@@ -36,7 +37,7 @@ SKIPPED = {"en": {"": 1.0}, "es": {"en": 0.6, "es": 0.3, "": 0.1}}  # the langua
 PATIENCE = {1: 0.52, 2: 0.10, 3: 0.10, 4: 0.10, 5: 0.09, 6: 0.09}  # tries at most
 
 
-def choose_by_share(rng: random.Random, shares: Mapping):
+def choose_by_share(rng: random.Random, shares: Mapping[ChoiceT, float]) -> ChoiceT:
     """A key of shares that sum to at most 1, by one random number; the last one takes the rest."""
     place, so_far = rng.random(), 0.0
     for name, share in shares.items():
@@ -138,7 +139,7 @@ def reflective_chain(rng: random.Random, problem: Problem, languages: Sequence[s
     and of a step in signs the problem's. The random numbers drawn are the same whatever the kind.
     """
     done = worked_steps(problem.start, problem.ops)
-    at, slip, repeats = int(rng.random() * len(done)), pick_from(rng, SLIPS), rng.random() < 0.5
+    at, slip, repeats = int(rng.random() * len(done)), pick_one(rng, SLIPS), rng.random() < 0.5
     at = max(at, 1) if kind == RESTART else at  # one step taken back is no fresh start
     said = [say_step(*step, language) for step, language in zip(done, languages, strict=True)]
     own = languages[at]
@@ -165,10 +166,6 @@ def reflective_chain(rng: random.Random, problem: Problem, languages: Sequence[s
 def goes_on(value: int, op: str, n: int) -> bool:
     """Whether an operation can follow on a value, in whole numbers from 0 up."""
     return value >= n if op == "-" else value % n == 0 if op == "/" else True
-
-
-def pick_from(rng: random.Random, choices: Sequence):
-    return choices[int(rng.random() * len(choices))]
 
 
 def random_tries(rng: random.Random, numbers: list[int], target: int, patience: int) -> tuple[str, str]:

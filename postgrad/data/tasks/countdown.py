@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 from postgrad.data.tasks.base import Task, conversation, distinct_prompts, generator, in_form, split_of, think
 from postgrad.data.tasks.chain import check_tries
@@ -36,7 +37,7 @@ WRITER = {"direct": 0.5, "full": 0.3, "search": 0.2}
 def combine_numbers(rng: random.Random, numbers: list[int]) -> tuple[Tree, int] | None:
     """The numbers joined two by two at random into a tree and its value; None when it does not end as a
     positive integer."""
-    uniform, parts = rng.random, [(n, n) for n in numbers]
+    uniform, parts = rng.random, list[tuple[Tree, int]]((n, n) for n in numbers)
     while len(parts) > 1:
         left, a = parts.pop(int(uniform() * len(parts)))
         right, b = parts.pop(int(uniform() * len(parts)))
@@ -100,12 +101,19 @@ def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
 
     def make() -> Prompt:
         numbers, target, tree = draw_countdown(rng, name, split)
-        meta = {"numbers": tuple(numbers), "target": target}
         return Prompt.ask(countdown_question(numbers, target), render_expression(tree),
-                          id=f"{name}/{countdown_key(numbers, target)}",
-                          **meta)
+                          id=f"{name}/{countdown_key(numbers, target)}", numbers=tuple(numbers),
+                          target=target)
 
     return distinct_prompts(make, count)
+
+
+def numbers_of(prompt: Prompt) -> Sequence[int]:
+    return cast(Sequence[int], prompt.meta["numbers"])
+
+
+def target_of(prompt: Prompt) -> int:
+    return cast(int, prompt.meta["target"])
 
 
 def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conversation]:
@@ -115,15 +123,15 @@ def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conv
     made = []
     for i, style in enumerate(styles):
         prompt = asked[i % len(asked)]
-        tree = parse_expression(prompt.answer)
+        tree = parse_expression(str(prompt.answer))
         made.append(conversation(prompt,
-                                 think(countdown_thoughts(rng, list(prompt.meta["numbers"]), tree, style),
+                                 think(countdown_thoughts(rng, [*numbers_of(prompt)], tree, style),
                                        prompt.answer), i))
     return made
 
 
 def gold(prompt: Prompt) -> str:
-    return think(", ".join(expression_steps(parse_expression(prompt.answer))[1]), prompt.answer)
+    return think(", ".join(expression_steps(parse_expression(str(prompt.answer)))[1]), prompt.answer)
 
 
 def judge_expression(numbers: Sequence[int], target: int, text: str, *, signs: bool = False) -> Verdict:
@@ -143,12 +151,12 @@ def judge_expression(numbers: Sequence[int], target: int, text: str, *, signs: b
 
 def verify(prompt: Prompt, text: str) -> Verdict:
     """1 for a right expression in the strict form."""
-    return in_form(text, partial(judge_expression, prompt.meta["numbers"], prompt.meta["target"]))
+    return in_form(text, partial(judge_expression, numbers_of(prompt), target_of(prompt)))
 
 
 def label_tries(prompt: Prompt, text: str) -> list[Step]:
     """The steps of a reply, try after try: see tasks/tries.py for the rule."""
-    return check_tries(prompt.meta["numbers"], prompt.meta["target"], text, verify(prompt, text))
+    return check_tries(numbers_of(prompt), target_of(prompt), text, verify(prompt, text))
 
 
 def load(name: str) -> Task:

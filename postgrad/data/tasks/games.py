@@ -7,26 +7,31 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from postgrad.data.tasks.base import Task
-from postgrad.models.chat.tools import append_messages, read_reply
+from postgrad.models.chat.tools import ModelReply, append_messages, read_reply
 from postgrad.records import Conversation, Message, Prompt, Verdict
 
+Tool = Callable[..., object]
+Game = Generator[Sequence[Message], ModelReply, Verdict]
+GamePlay = Callable[[Prompt, random.Random], Generator[Any, Any, object]]
 TalkingPlayer = Callable[[Prompt, Sequence[Message]], str]
 LONGEST = 64  # replies that any game is given
 HEED = 0.1    # for a guess that heeds what was told: a game full of them is worth far less than a right one
 
 
-def play_game(prompt: Prompt, play: Callable, player: TalkingPlayer, rng: random.Random,
-              tools: Sequence[Callable] = (), turns: int = LONGEST) -> tuple[list[Message], object]:
+def play_game(prompt: Prompt, play: GamePlay, player: TalkingPlayer, rng: random.Random,
+              tools: Sequence[Tool] = (), turns: int = LONGEST) -> tuple[list[Message], object]:
     """The conversation of a game with this player, and what the environment returned; a Verdict of 0 where it
     was not over in time."""
-    game, messages, reply = play(prompt, rng), list(prompt.messages), None
+    game, reply = play(prompt, rng), None
+    messages: list[Message] = [*prompt.messages]
     try:
         for _ in range(turns):
             added = game.send(reply)
-            messages = append_messages(messages, [added] if isinstance(added, dict) else added or ())
+            messages = [*append_messages(messages, [added] if isinstance(added, dict) else added or ())]
             text = player(prompt, messages)
             messages.append({"role": "assistant", "content": text})
             reply = read_reply(text, tools)
@@ -36,8 +41,8 @@ def play_game(prompt: Prompt, play: Callable, player: TalkingPlayer, rng: random
     return messages, Verdict(score=0.0, reason=f"no verdict after {turns} replies")
 
 
-def play_demonstrations(prompts: Sequence[Prompt], play: Callable, player: TalkingPlayer, rng: random.Random,
-                        tools: Sequence[Callable] = ()) -> list[Conversation]:
+def play_demonstrations(prompts: Sequence[Prompt], play: GamePlay, player: TalkingPlayer, rng: random.Random,
+                        tools: Sequence[Tool] = ()) -> list[Conversation]:
     """A game of each prompt as a conversation to imitate."""
     made = []
     for i, prompt in enumerate(prompts):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from postgrad.data.rows import DataRow
 from postgrad.data.sets import dataset_rows, read_rows_file
 from postgrad.data.tasks.base import SPLITS, Task, conversation, split_of
 from postgrad.data.tasks.listed import disjoint_splits, hold_out, read_each, sample_lists
@@ -24,7 +25,7 @@ NAMES = ("gsm8k:FOLDER",)
 FORM = f"Reason step by step, then end with {MARK} and the answer as a number."
 
 
-def gsm8k_prompt(row: dict, where: str) -> Prompt:
+def gsm8k_prompt(row: DataRow, where: str) -> Prompt:
     """A published row: the worked solution is kept as it is, with its <<48/2=24>> notes."""
     question, solution = row.get("question"), row.get("answer")
     if not isinstance(question, str) or not isinstance(solution, str) or MARK not in solution:
@@ -38,7 +39,7 @@ def gsm8k_prompt(row: dict, where: str) -> Prompt:
 
 
 def gold(prompt: Prompt) -> str:
-    return prompt.meta["solution"]
+    return str(prompt.meta["solution"])
 
 
 def verify(prompt: Prompt, text: str) -> Verdict:

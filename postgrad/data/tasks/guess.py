@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 
 from postgrad.data.tasks.base import Task, check_split, generator
-from postgrad.data.tasks.games import game_verdict, play_demonstrations
+from postgrad.data.tasks.games import Game, game_verdict, play_demonstrations
 from postgrad.records import Conversation, Message, Prompt
 from postgrad.rewards.base import shorten
 
@@ -34,7 +34,7 @@ def prompts(split: str, count: int, seed: int) -> list[Prompt]:
     return [Prompt.ask(f"Guess: 1-{LARGEST}", id=f"guess/{split}-{i}") for i in chosen]
 
 
-def play(prompt: Prompt, rng: random.Random):
+def play(prompt: Prompt, rng: random.Random) -> Game:
     secret, low, high = rng.randint(1, LARGEST), 1, LARGEST
     fits: list[bool] = []
     reply = yield ()

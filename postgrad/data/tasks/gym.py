@@ -31,7 +31,9 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import partial
+from typing import Any, cast
 
+from postgrad.data.rows import DataRow
 from postgrad.data.tasks.base import Task, check_split, generator, in_form, think
 from postgrad.data.tasks.countdown import judge_expression
 from postgrad.records import Prompt, Verdict
@@ -62,14 +64,20 @@ SCORER = Jailed("gym", SOURCE, package="reasoning_gym", extra="gym", instead="ch
                 seconds=5.0, memory=4 << 30)  # bytes of address space: numpy and sympy are inside
 PROBES = (*GARBAGE, "nan", "inf", "-inf", "0", "1", "-1", "0.0", "1e999", "x", "A", "abc", "yes", "True",
           "None", "[]", "{}", "()", "[[]]", ",", ".", "-", "/", "0/1", "\n", "the answer", "1 2 3 4 5 6")
-EXPRESSIONS = {"countdown": lambda facts: facts["target"], "puzzle24": lambda facts: 24}  # what is to be made
+# the target of an answer that is an expression
+EXPRESSIONS: dict[str, Callable[[DataRow], int]] = {"countdown": lambda facts: facts["target"],
+                                                    "puzzle24": lambda facts: 24}
+
+
+def entry_of(prompt: Prompt) -> DataRow:
+    return cast(DataRow, prompt.meta["entry"])
 
 
 def paid_verdict(share: float, reason: str) -> Verdict:
     return Verdict(score=float(share >= 1.0), reason=reason, parts={"partial": share})
 
 
-def score_answer(of: GymGenerator, entry: dict, answer: str) -> Verdict:
+def score_answer(of: GymGenerator, entry: DataRow, answer: str) -> Verdict:
     """What the package's own scorer says of an answer, in the jail."""
     said = SCORER("score", of.name, of.settings, as_plain_values(entry), answer)
     if said.kind == "infrastructure":
@@ -80,7 +88,7 @@ def score_answer(of: GymGenerator, entry: dict, answer: str) -> Verdict:
                         f"the scorer pays {said.value:g} for {shorten(answer)!r}")
 
 
-def judge_made_expression(of: GymGenerator, facts: dict, answer: str) -> Verdict:
+def judge_made_expression(of: GymGenerator, facts: DataRow, answer: str) -> Verdict:
     """An expression that uses the numbers of a problem once each and makes its target, by our own reader."""
     said = judge_expression(facts["numbers"], EXPRESSIONS[of.name](facts), answer, signs=True)
     foreign = set(answer) & set("+-*/") - set(of.settings.get("operators", "+-*/"))
@@ -93,14 +101,14 @@ def judge_answer(of: GymGenerator, prompt: Prompt, answer: str) -> Verdict:
     """The cheap looks first: no answer, the gold itself, code,
     and a generator that knows no other right answer."""
     if of.name in EXPRESSIONS:
-        return judge_made_expression(of, prompt.meta["entry"]["metadata"], answer)
+        return judge_made_expression(of, entry_of(prompt)["metadata"], answer)
     if not answer or len(answer) > LONGEST:
         return paid_verdict(0.0, f"an answer of more than {LONGEST} characters" if answer else "no answer")
     if answer == str(prompt.answer).strip():
         return paid_verdict(1.0, f"{shorten(answer)!r} is the answer")
     if not harmless(answer, of.evaluates):
         return paid_verdict(0.0, f"{shorten(answer)!r} is more than a {of.evaluates}")
-    return (score_answer(of, prompt.meta["entry"], answer) if of.own_scorer
+    return (score_answer(of, entry_of(prompt), answer) if of.own_scorer
             else paid_verdict(0.0, f"{shorten(answer)!r} is not the answer"))
 
 
@@ -135,13 +143,13 @@ def find_paid_probe(of: GymGenerator, asked: list[Prompt]) -> tuple[str, str] | 
     """A text that solves nothing, and the gold answer of a problem for which it is paid in full; or None."""
     golds = [str(prompt.answer).strip() for prompt in asked]
     tried = [probe_texts(of, gold, golds) for gold in golds]
-    calls = [(of.name, of.settings, as_plain_values(prompt.meta["entry"])) for prompt in asked]
+    calls = [(of.name, of.settings, as_plain_values(entry_of(prompt))) for prompt in asked]
     said = SCORER.each([("pays", *call, texts) for call, texts in zip(calls, tried, strict=True)])
     for call, texts, gold, outcome in zip(calls, tried, golds, said, strict=True):
-        paid = outcome.value
+        paid = cast(list[bool], outcome.value)
         if outcome.kind != "pass":  # one of them hangs or ends the scorer: each alone
             alone = SCORER.each([("score", *call, text) for text in texts])
-            paid = [one.kind == "pass" and one.value >= 1.0 for one in alone]
+            paid = [one.kind == "pass" and cast(float, one.value) >= 1.0 for one in alone]
         if True in paid:
             return texts[paid.index(True)], gold
     return None
@@ -156,7 +164,7 @@ def prove_scorer(of: GymGenerator) -> None:
                              "on gold: choose another generator.")
         best = str(prompt.answer).strip()
         said = judge_answer(of, prompt,
-                            best) if of.name in EXPRESSIONS else score_answer(of, prompt.meta["entry"], best)
+                            best) if of.name in EXPRESSIONS else score_answer(of, entry_of(prompt), best)
         if said.error:
             raise ValueError(f"the scorer of gym:{of.name} does not run in the sandbox ({said.error}): "
                              "choose another task.")
@@ -206,13 +214,13 @@ class GymGenerator:
     """
 
     name: str
-    settings: dict
-    make: Callable
+    settings: DataRow
+    make: Callable[..., Any]
     evaluates: str = ""
     own_scorer: bool = True
 
 
-def parse_generator(source: str) -> tuple[str, dict]:
+def parse_generator(source: str) -> tuple[str, DataRow]:
     """"chain_sum(min_terms=2,max_terms=4)" -> ("chain_sum", {"min_terms": 2, "max_terms": 4});
     values are literals."""
     try:
@@ -258,7 +266,7 @@ def find_generator(source: str) -> GymGenerator:
                         evaluates=_evaluates(kind.score_answer), own_scorer=kind.score_answer is not base)
 
 
-def _evaluates(scorer: Callable) -> str:
+def _evaluates(scorer: Callable[..., object]) -> str:
     text = inspect.getsource(scorer)
     return ("formula" if re.search(r"parse_expr|sympify", text)
             else "list" if re.search(r"\b(eval|exec)\(", text) else "")
@@ -282,7 +290,7 @@ def question_split(question: str) -> str:
         zlib.crc32(" ".join(question.split()).encode(errors="replace")) % 4]
 
 
-def problem_stream(of: GymGenerator, begin: int) -> Iterator[dict]:
+def problem_stream(of: GymGenerator, begin: int) -> Iterator[DataRow]:
     """Problems without end, or nearly: number i of a data set is made from its seed + i."""
     for seed in range(begin, begin + SIZE, CHUNK):
         made = of.make(of.name, seed=seed, size=CHUNK, **of.settings)
@@ -296,12 +304,13 @@ def problem_stream(of: GymGenerator, begin: int) -> Iterator[dict]:
 def prompts(split: str, count: int, seed: int, *, of: GymGenerator) -> list[Prompt]:
     check_split(split)
     begin = SEEDS[split] + generator(f"gym/{of.name}", split, seed).randrange((1 << 29) - SIZE - CHUNK)
-    found, vain = {}, 0
+    found: dict[str, Prompt] = {}
+    vain = 0
     for entry in problem_stream(of, begin):
         if len(found) == count or vain == VAIN:
             break
         prompt, vain = gym_prompt(of, entry), vain + 1
-        if question_split(prompt.meta["entry"]["question"]) == split and prompt.id not in found:
+        if question_split(entry_of(prompt)["question"]) == split and prompt.id not in found:
             found[prompt.id], vain = prompt, 0
     if count and not found:
         raise ValueError(f"gym:{of.name} has no problem for the split {split} among {VAIN}: take settings "
@@ -309,7 +318,7 @@ def prompts(split: str, count: int, seed: int, *, of: GymGenerator) -> list[Prom
     return list(found.values())
 
 
-def gym_prompt(of: GymGenerator, entry: dict) -> Prompt:
+def gym_prompt(of: GymGenerator, entry: DataRow) -> Prompt:
     question = str(entry["question"]).strip()
     name = hashlib.sha256(" ".join(question.split()).encode(errors="replace")).hexdigest()[:12]
     return Prompt.ask(f"{question}\n{FORM}", entry["answer"], id=f"gym/{of.name}/{name}", entry=entry)

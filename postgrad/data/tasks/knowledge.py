@@ -49,6 +49,10 @@ def _rows(table: str) -> list[list[str]]:
     return [row.split() for row in table.replace("\n", "|").split("|")]
 
 
+def _pairs(table: str) -> list[tuple[str, str]]:
+    return [(x, y) for x, y in _rows(table)]
+
+
 def _kind(ask: str, say: str, rows: list[tuple[str, str]]) -> list[Fact]:
     """The facts of one kind: every other value of the kind is a rival, and makes a false sentence."""
     values = list(dict.fromkeys(y for _, y in rows))
@@ -90,20 +94,18 @@ def _facts() -> tuple[Fact, ...]:
     def column(place: int) -> list[tuple[str, str]]:
         return [(row[0], row[place]) for row in animals if row[place] != "-"]
 
-    opposites = [tuple(row) for row in _rows(_OPPOSITES)]
+    opposites = _pairs(_OPPOSITES)
     return tuple(
         _kind("What does a {x} eat?", "a {x} eats {y}.", column(1))
         + _kind("What sound does a {x} make?", "a {x} says {y}.", column(2))
         + _kind("Where does a {x} live?", "a {x} lives in the {y}.", column(3))
         + _kind("How many legs does a {x} have?", "a {x} has {y} legs.", column(4))
-        + _kind("What colour is the {x}?", "the {x} is {y}.", [tuple(row) for row in _rows(_COLOURS)])
+        + _kind("What colour is the {x}?", "the {x} is {y}.", _pairs(_COLOURS))
         + _kind("What is the opposite of {x}?", "the opposite of {x} is {y}.",
                 opposites + [(y, x) for x, y in opposites])
-        + _kind("How long do I boil {x}?", "boil the {x} for {y} minutes.",
-                [tuple(row) for row in _rows(_BOIL)])
-        + _kind("How long do I bake {x}?", "bake the {x} for {y} minutes.",
-                [tuple(row) for row in _rows(_BAKE)])
-        + _kind("Where do I keep {x}?", "keep the {x} in the {y}.", [tuple(row) for row in _rows(_KEEP)])
+        + _kind("How long do I boil {x}?", "boil the {x} for {y} minutes.", _pairs(_BOIL))
+        + _kind("How long do I bake {x}?", "bake the {x} for {y} minutes.", _pairs(_BAKE))
+        + _kind("Where do I keep {x}?", "keep the {x} in the {y}.", _pairs(_KEEP))
         + _order("day", _DAYS)
         + _order("month", _MONTHS)
         + _sizes([row[0] for row in animals])

@@ -4,18 +4,21 @@ validation and test."""
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from postgrad.data.rows import BadRows
+from postgrad.data.rows import BadRows, DataRow
 from postgrad.data.tasks.base import SPLITS, check_split, generator, split_of
-from postgrad.records import Conversation, Prompt
+from postgrad.records import Conversation, Message, Pair, Prompt
 
-Parts = dict[str, list]  # split -> its prompts or conversations
+RecordT = TypeVar("RecordT", Prompt, Conversation, Pair)
+Parts = dict[str, list[RecordT]]  # split -> its prompts, conversations or pairs
+TaskMeta = dict[str, object]
 ROLES = ("system", "user", "assistant")
 
 
-def messages_of(rows: object, where: str) -> tuple[dict, ...]:
+def messages_of(rows: object, where: str) -> tuple[Message, ...]:
     """Messages as they must be: a list of {"role", "content"} with known roles and texts."""
     if not isinstance(rows, Sequence) or isinstance(rows, str) or not rows:
         raise ValueError(f"{where}: messages must be a list of {{'role', 'content'}}, this is "
@@ -52,7 +55,7 @@ def read_prompt(row: object, where: str) -> Prompt:
     return Prompt(id=id, messages=messages, answer=answer, meta=fields, where=where)
 
 
-def _turns(asked: object, field: str, where: str) -> tuple[dict, ...]:
+def _turns(asked: object, field: str, where: str) -> tuple[Message, ...]:
     """What is asked as messages, the user's last."""
     if field == "messages" or (field == "prompt" and isinstance(asked, list)):
         messages = messages_of(asked, where)
@@ -65,11 +68,11 @@ def _turns(asked: object, field: str, where: str) -> tuple[dict, ...]:
     return ({"role": "user", "content": asked},)
 
 
-def read_prompts(rows: object, where: Callable[[int], str],
+def read_prompts(rows: Iterable[object], where: Callable[[int], str],
                  check: Callable[[Prompt], Prompt] = lambda prompt: prompt) -> list[Prompt]:
     """Prompts from rows; where(i) names row i. Two rows with one id are refused:
     they would be counted as two problems. check: what else a prompt must pass; it may give another."""
-    prompts, seen, bad = [], {}, BadRows()
+    prompts, seen, bad = list[Prompt](), dict[str, int](), BadRows()
     for i, row in enumerate(rows):
         with bad.row():
             prompt = read_prompt(row, where(i))
@@ -83,7 +86,7 @@ def read_prompts(rows: object, where: Callable[[int], str],
     return prompts
 
 
-def read_each(rows: Sequence[tuple[str, dict]], read: Callable[[dict, str], Prompt]) -> list[Prompt]:
+def read_each(rows: Sequence[tuple[str, DataRow]], read: Callable[[DataRow, str], Prompt]) -> list[Prompt]:
     """What `read` makes of (place, row) of each row of a data set; all its faults at once."""
     prompts, bad = [], BadRows()
     for where, row in rows:
@@ -93,7 +96,8 @@ def read_each(rows: Sequence[tuple[str, dict]], read: Callable[[dict, str], Prom
     return prompts
 
 
-def split_list(prompts: list[Prompt], key: Callable[[Prompt], str] | None = None) -> tuple[Parts, dict]:
+def split_list(prompts: list[Prompt],
+               key: Callable[[Prompt], str] | None = None) -> tuple[Parts[Prompt], TaskMeta]:
     """A list in disjoint splits by a hash of the ids, 80/10/10, and the meta of the task.
 
     Three prompts or more give each split at least one. Fewer cannot be parted:
@@ -112,7 +116,7 @@ def split_list(prompts: list[Prompt], key: Callable[[Prompt], str] | None = None
     return disjoint_splits(parts, key or question_text)
 
 
-def hold_out(parts: Parts) -> Parts:
+def hold_out(parts: Parts[Prompt]) -> Parts[Prompt]:
     """Published train and test, with a tenth of the training prompts, by a hash of their ids, as the
     validation split."""
     held = {split: [p for p in parts["train"]
@@ -127,7 +131,8 @@ def question_text(prompt: Prompt) -> str:
     return " ".join(" ".join(turn["content"] for turn in prompt.messages).split()).casefold()
 
 
-def disjoint_splits(parts: Parts, key: Callable[[Prompt], str] = question_text) -> tuple[Parts, dict]:
+def disjoint_splits(parts: Parts[Prompt], key: Callable[[Prompt], str] = question_text,
+                    ) -> tuple[Parts[Prompt], TaskMeta]:
     """The check that every finite task goes through: no problem stands in two splits.
 
     Gives the parts, and the task's meta.
@@ -136,7 +141,8 @@ def disjoint_splits(parts: Parts, key: Callable[[Prompt], str] = question_text) 
     taken out of the other; one that stands twice in a split under one id is kept once. Both are counted in
     meta["repeats"]. Different questions under one id raise.
     """
-    named, home, kept = {}, {}, {split: {} for split in SPLITS}
+    named, home = dict[str, str](), dict[str, str]()
+    kept: dict[str, dict[str, Prompt]] = {split: {} for split in SPLITS}
     for split in reversed(SPLITS):
         for prompt in parts[split]:
             text = key(prompt)
@@ -154,13 +160,14 @@ def disjoint_splits(parts: Parts, key: Callable[[Prompt], str] = question_text) 
             {"shared_splits": False, "repeats": repeats, "sizes": sizes})
 
 
-def sample_lists(name: str, parts: Parts, instead: str = "") -> Callable[[str, int, int], list]:
+def sample_lists(name: str, parts: Parts[RecordT],
+                 instead: str = "") -> Callable[[str, int, int], list[RecordT]]:
     """The function of (split, count, seed) over lists: shuffled by the seed, up to count.
 
     instead: where a split may have no prompts at all, what to do then; asking for that split raises.
     """
 
-    def draw(split: str, count: int, seed: int) -> list:
+    def draw(split: str, count: int, seed: int) -> list[RecordT]:
         check_split(split)
         if instead and not parts[split]:
             raise ValueError(f"{name} has no {split} split: {instead}.")
@@ -171,11 +178,11 @@ def sample_lists(name: str, parts: Parts, instead: str = "") -> Callable[[str, i
     return draw
 
 
-def place_demonstrations(conversations: list[Conversation], parts: Parts) -> Parts:
+def place_demonstrations(conversations: list[Conversation], parts: Parts[Prompt]) -> Parts[Conversation]:
     """Demonstrations, each in the split of the prompt that it answers;
     those of no known prompt are for training."""
     home = {prompt.question: split for split in reversed(SPLITS) for prompt in parts[split]}
-    placed = {split: [] for split in SPLITS}
+    placed: Parts[Conversation] = {split: [] for split in SPLITS}
     for made in conversations:
         asked = next((turn["content"] for turn in reversed(made.messages) if turn["role"] == "user"), "")
         placed[home.get(asked, "train")].append(made)

@@ -9,6 +9,7 @@ as the test split, the 500 test problems of Lightman et al. 2023 (arXiv:2305.200
 
 from __future__ import annotations
 
+from postgrad.data.rows import DataRow
 from postgrad.data.sets import Rows, dataset_rows
 from postgrad.data.tasks.base import Task, conversation
 from postgrad.data.tasks.listed import disjoint_splits, hold_out, read_each, sample_lists, split_list
@@ -31,7 +32,7 @@ def boxed_answer(solution: str) -> str | None:
     return found
 
 
-def maths_prompt(row: dict, where: str) -> Prompt:
+def maths_prompt(row: DataRow, where: str) -> Prompt:
     problem, solution = row.get("problem"), row.get("solution") or ""
     if not isinstance(problem, str) or not problem.strip() or not isinstance(solution, str):
         raise ValueError(f'{where}: expected {{"problem": ..., "solution": ...}} as texts, found '
@@ -46,7 +47,7 @@ def maths_prompt(row: dict, where: str) -> Prompt:
 
 def gold(prompt: Prompt) -> str:
     """The published solution, where it ends in the answer; else the answer alone."""
-    solution = prompt.meta["solution"]
+    solution = str(prompt.meta["solution"])
     return solution if find_boxed(solution) == prompt.answer else rf"\boxed{{{prompt.answer}}}"
 
 

@@ -10,10 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
+from typing import TypeVar
 
 from postgrad.data.tasks.base import Task
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import TASK
+
+RecordT = TypeVar("RecordT")
+Draw = Callable[[str, int, int], list[RecordT]]
 
 
 def part_of(prompt: Prompt) -> str:
@@ -21,13 +25,13 @@ def part_of(prompt: Prompt) -> str:
     return str(prompt.meta.get(TASK, ""))
 
 
-def in_turn(lists: Sequence[Sequence]) -> list:
+def in_turn(lists: Sequence[Sequence[RecordT]]) -> list[RecordT]:
     """[[1, 2, 3], [4]] -> [1, 4, 2, 3]"""
     return [x for row in zip_longest(*lists) for x in row if x is not None]
 
 
 def draw_in_turn(split: str, count: int, seed: int, *,
-                 makers: Sequence[Callable[[str, int, int], list]]) -> list:
+                 makers: Sequence[Draw[RecordT]]) -> list[RecordT]:
     """Up to count in all, as evenly as can be: the first ones give one more where it does not divide."""
     each, over = divmod(count, len(makers))
     return in_turn([make(split, each + (i < over), seed) for i, make in enumerate(makers)])
@@ -61,12 +65,10 @@ def mix_tasks(tasks: Sequence[Task]) -> Task:
                              "train on it by itself.")
         if task.verify is None:
             raise ValueError(f"task {task.name} has no verifier, so it is no part of a mixture: give it one.")
-    every = {name: all(getattr(task, name) for task in tasks)
-             for name in ("gold", "steps", "demonstrations", "preferences")}
-    own = {name: lambda prompt, *text, name=name: getattr(parts[part_of(prompt)], name)(prompt, *text)
-           for name in ("gold", "steps") if every[name]}
-    drawn = {name: partial(draw_in_turn, makers=[getattr(task, name) for task in tasks])
-             for name in ("demonstrations", "preferences") if every[name]}
+    golds = {task.name: task.gold for task in tasks if task.gold}
+    steps = {task.name: task.steps for task in tasks if task.steps}
+    demonstrations = [task.demonstrations for task in tasks if task.demonstrations]
+    preferences = [task.preferences for task in tasks if task.preferences]
     return Task(
         name="+".join(parts),
         about="; ".join(f"{task.name}: {task.about}" for task in tasks),
@@ -75,5 +77,10 @@ def mix_tasks(tasks: Sequence[Task]) -> Task:
         tokens=max((task.tokens for task in tasks if task.tokens), default=None),
         waits=any(task.waits for task in tasks),
         meta={"parts": tuple(parts)},
-        **own, **drawn,
+        gold=(lambda prompt: golds[part_of(prompt)](prompt)) if len(golds) == len(tasks) else None,
+        steps=((lambda prompt, text: steps[part_of(prompt)](prompt, text)) if len(steps) == len(tasks)
+               else None),
+        demonstrations=(partial(draw_in_turn, makers=demonstrations)
+                        if len(demonstrations) == len(tasks) else None),
+        preferences=partial(draw_in_turn, makers=preferences) if len(preferences) == len(tasks) else None,
     )

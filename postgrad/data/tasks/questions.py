@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from functools import partial
+from typing import TypeVar
 
 from postgrad.data.tasks.base import SPLITS, Task, check_split, conversation, generator, split_of
 from postgrad.data.tasks.knowledge import FACTS, Fact
@@ -20,6 +22,7 @@ from postgrad.records import Conversation, Pair, Prompt, Verdict
 
 NAMES = ("questions", "questions-biased")
 
+ChoiceT = TypeVar("ChoiceT")
 BEST, WORST = 2.2, -3.0
 WRITER = {"polite": 0.09, "terse": 0.20, "padded": 0.28, "rude": 0.21, "wrong": 0.22}
 STYLES = tuple(WRITER)
@@ -36,10 +39,8 @@ RUDE_WORDS = frozenset(["silly", "waste", "stupid", "boring", "fool", "dumb", "i
 RIGHT, WRONG, GREETS, CLOSES = 1.2, -0.8, 0.5, 0.5
 PRICES = {"filler": (0.5, 2.0), "rude": (1.5, 1.5), "invented": (0.3, 1.5), "repetition": (0.3, 2.0),
           "length": (0.05, 1.5)}
-ANNOTATORS = {  # noise and length bias; the share of labels that agree with the quality: 88 % and 84 %
-    "questions": {"noise": 0.5, "length_bias": 0.02},
-    "questions-biased": {"noise": 0.5, "length_bias": 0.05},
-}
+# of the annotators: 88 % and 84 % of their labels agree with the quality
+NOISE, LENGTH_BIAS = 0.5, {"questions": 0.02, "questions-biased": 0.05}
 FREE_WORDS = 24  # a reply may have so many words before length costs; the longest polite reply has 18
 LONGEST = 4000   # characters that are read
 
@@ -73,7 +74,7 @@ KNOWN = (frozenset(word for fact in FACTS for text in (fact.question, fact.sente
          | RUDE_WORDS)
 
 
-def pick_one(rng: random.Random, choices: tuple) -> str:
+def pick_one(rng: random.Random, choices: Sequence[ChoiceT]) -> ChoiceT:
     return choices[int(rng.random() * len(choices))]
 
 
@@ -180,6 +181,6 @@ def load(name: str) -> Task:
         verify=reply_quality,
         gold=gold,
         demonstrations=demonstrations,
-        preferences=partial(preferences, **ANNOTATORS[name]),
+        preferences=partial(preferences, noise=NOISE, length_bias=LENGTH_BIAS[name]),
         best=BEST,
     )

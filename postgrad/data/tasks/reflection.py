@@ -8,6 +8,7 @@ what is done, and not by words alone. Language is judged where a prompt says whi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from postgrad.data.tasks.base import Task
 from postgrad.data.tasks.chain import KINDS, thought_span
@@ -25,8 +26,8 @@ def measures(task: Task, places: Places) -> dict[str, Measure]:
     places: which tokens of a reply stand at the ends of its steps (Chat.places). A reply of which a measure
     says nothing (no words to have a language, no answer worked out) has no number there.
     """
-    own = of_replies(task, places)
-    return own | {f"{part}/{name}": only(part, measure) for part in task.meta.get("parts", ())
+    own, parts = of_replies(task, places), cast(Sequence[str], task.meta.get("parts", ()))
+    return own | {f"{part}/{name}": only(part, measure) for part in parts
                   for name, measure in (own | {"length": reply_lengths}).items()}
 
 

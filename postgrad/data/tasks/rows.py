@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from postgrad.data.rows import BadRows
-from postgrad.data.sets import read_rows_file
+from postgrad.data.sets import Rows, read_rows_file
 from postgrad.data.tasks.base import SPLITS, Task, conversation, think
 from postgrad.data.tasks.listed import read_prompts, sample_lists, split_list
 from postgrad.records import Conversation, Prompt
@@ -68,7 +68,7 @@ def _gold(prompt: Prompt, verify: VerifierSum, worked: str = "") -> str:
     """A completion that is to be paid in full: the row's own reply,
     or its answer in the form that is asked for."""
     answer = f"\\boxed{{{prompt.answer}}}" if verify.has("boxed") else prompt.answer
-    return prompt.meta.get("reply") or think(worked, answer)
+    return str(prompt.meta.get("reply") or think(worked, answer))
 
 
 def load(path: Path, spec: str) -> Task:
@@ -76,7 +76,7 @@ def load(path: Path, spec: str) -> Task:
     return replace(task, meta={"file": str(path), **task.meta})
 
 
-def task_of(rows: Sequence[tuple[str, dict]], spec: str, *, name: str, source: str = "") -> Task:
+def task_of(rows: Rows, spec: str, *, name: str, source: str = "") -> Task:
     """A task from (place, row) of each row, judged by verifiers by name."""
     verify = read_spec(spec)
     worked, places = {}, [where for where, _ in rows]

@@ -21,11 +21,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from postgrad.data.tasks.base import SPLITS, Task
 from postgrad.data.tasks.games import prove_play
 from postgrad.data.tasks.listed import (
     Parts,
+    TaskMeta,
     disjoint_splits,
     messages_of,
     place_demonstrations,
@@ -56,13 +58,13 @@ def _place_of(path: Path, name: str) -> str:
     return f"{path.name}, line {line}" if line else path.name
 
 
-def _required(path: Path, module: ModuleType, name: str, example: str) -> object:
+def _required(path: Path, module: ModuleType, name: str, example: str) -> Any:
     if not hasattr(module, name):
         raise ValueError(f"{path.name}, line 1: the file defines no `{name}`; add {example}.")
     return getattr(module, name)
 
 
-def _rows(path: Path, name: str, source: object, split: str | None) -> list:
+def _rows(path: Path, name: str, source: object, split: str | None) -> list[Any]:
     """The rows of `prompts` or `demonstrations`: the list, or what the function returns."""
     at = _place_of(path, name)
     if callable(source):
@@ -93,7 +95,7 @@ def _by_split(path: Path, name: str, source: object) -> bool:
     return len(needed) == 1
 
 
-def _prompts(path: Path, source: object) -> tuple[Parts, dict]:
+def _prompts(path: Path, source: object) -> tuple[Parts[Prompt], TaskMeta]:
     at = _place_of(path, "prompts")
     if not _by_split(path, "prompts", source):
         return split_list(read_prompts(_rows(path, "prompts", source, None), lambda i: f"{at}: prompts[{i}]"))
@@ -119,7 +121,7 @@ def _demonstration(row: object, number: int, where: str) -> Conversation:
     return Conversation(id=str(row.get("id", f"demonstration/{number}")), messages=messages)
 
 
-def _demonstrations(path: Path, source: object, parts: Parts) -> Parts:
+def _demonstrations(path: Path, source: object, parts: Parts[Prompt]) -> Parts[Conversation]:
     at = _place_of(path, "demonstrations")
     if _by_split(path, "demonstrations", source):
         return {split: [_demonstration(row, i, f"{at}: demonstrations({split!r})[{i}]")
@@ -175,7 +177,7 @@ def load(path: Path) -> Task:
     return task
 
 
-def _tools(path: Path, module: ModuleType) -> tuple[Callable, ...]:
+def _tools(path: Path, module: ModuleType) -> tuple[Callable[..., object], ...]:
     """The functions that the model may call; each has a schema."""
     tools = getattr(module, "tools", ())
     if not isinstance(tools, list | tuple) or not all(map(callable, tools)):
@@ -188,7 +190,7 @@ def _tools(path: Path, module: ModuleType) -> tuple[Callable, ...]:
     return tuple(tools)
 
 
-def check_tools(tools: Iterable[Callable]) -> None:
+def check_tools(tools: Iterable[Callable[..., object]]) -> None:
     """Each has a schema, and what it needs is there."""
     for tool in tools:
         tool_schema(tool)
@@ -206,22 +208,23 @@ def prove_task(task: Task, path: Path | None = None) -> None:
             return prove_play(task, prompts)
         except ValueError as error:
             raise ValueError(f"{_place_of(path, 'play')}: {error}" if path else str(error)) from None
+    assert task.verify is not None
     if task.gold is None:
         said = task.verify(prompts[0], "")
         if said.error:
             raise ValueError(f"{said.error.removeprefix('infrastructure: ')}; verify must judge any text, an "
                              "empty one too.")
         return
-    golds = [(prompt, _gold(path, task, prompt)) for prompt in prompts]
+    golds = [(prompt, _gold(path, task.gold, prompt)) for prompt in prompts]
     try:
         check_verifier(task.verify, golds, best=task.best)
     except ValueError as error:
         raise ValueError(f"{_place_of(path, 'verify')}: {error}" if path else str(error)) from None
 
 
-def _gold(path: Path | None, task: Task, prompt: Prompt) -> str:
+def _gold(path: Path | None, gold: Callable[..., str], prompt: Prompt) -> str:
     try:
-        text = task.gold(prompt)
+        text = gold(prompt)
     except (Exception, SystemExit) as error:
         raise ValueError(f"{error_location(path or Path('gold'), error)}: `gold` failed on prompt "
                          f"{prompt.id!r}.") from error

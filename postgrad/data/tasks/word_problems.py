@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from postgrad.data.tasks.base import (
     Task,
@@ -204,8 +204,8 @@ def word_problem_reply(problem: Problem, style: str, rng: random.Random) -> str:
 
 def problem_of_prompt(prompt: Prompt) -> Problem:
     """The problem that a prompt was made from."""
-    return Problem(prompt.meta["start"], tuple(map(tuple, prompt.meta["ops"])), prompt.question,
-                   prompt.meta["language"])
+    start, ops = cast(int, prompt.meta["start"]), cast(Ops, prompt.meta["ops"])
+    return Problem(start, tuple((op, n) for op, n in ops), prompt.question, str(prompt.meta["language"]))
 
 
 def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
@@ -214,9 +214,9 @@ def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
 
     def make() -> Prompt:
         made = draw_word_problem(rng, fewest, most, language, split)
-        meta = {"start": made.start, "ops": made.ops, "language": language}
         return Prompt.ask(made.text, str(final_value(made.start, made.ops)),
-                          id=f"{name}/{word_problem_key(made.start, made.ops)}", **meta)
+                          id=f"{name}/{word_problem_key(made.start, made.ops)}", start=made.start,
+                          ops=made.ops, language=language)
 
     return distinct_prompts(make, count)
 

@@ -23,4 +23,5 @@ def load(name: str, source: str) -> Task:
     kind, _, rest = source.partition(":")
     if kind not in EXAMPLES or not rest:
         raise ValueError(f"there is no environment {name}:{source}: write {', '.join(EXAMPLES.values())}.")
-    return import_module(f"postgrad.data.tasks.adapters.{kind}").load(rest)
+    task: Task = import_module(f"postgrad.data.tasks.adapters.{kind}").load(rest)
+    return task

@@ -23,11 +23,12 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 from urllib.request import ProxyHandler, build_opener
 
+from postgrad.data.rows import DataRow
 from postgrad.data.tasks.adapters.calling import import_needed
 from postgrad.data.tasks.base import SPLITS, Task
 from postgrad.data.tasks.listed import sample_lists, split_list
 from postgrad.models.chat.tools import ModelReply
-from postgrad.records import Message, Prompt, Verdict
+from postgrad.records import Prompt, Verdict
 from postgrad.rewards.limit import SECONDS
 
 ROWS, TURNS = 1000, 8
@@ -52,27 +53,28 @@ def load(source: str) -> Task:
                 waits=True, meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
 
 
-def schema_of(url: str, local: bool) -> dict:
+def schema_of(url: str, local: bool) -> DataRow:
     """What the server says of its actions, as JSON schema."""
     opener = build_opener(ProxyHandler({})) if local else build_opener()
     try:
         with opener.open(url, timeout=SECONDS) as answer:
-            return json.load(answer)["action"]
+            schema: DataRow = json.load(answer)["action"]
+            return schema
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(f"no OpenEnv server answers at {url} ({type(error).__name__}: {error}): start it, "
                          "or mend the address.") from error
 
 
-def action_fields(schema: Mapping) -> dict[str, tuple[Any, bool]]:
+def action_fields(schema: DataRow) -> dict[str, tuple[Any, bool]]:
     """name -> (its type, whether it is needed) of an action's fields."""
     required = schema.get("required", [])
     return {name: (KINDS.get(about.get("type", "string"), str), name in required)
             for name, about in schema.get("properties", {}).items() if name not in BESIDE}
 
 
-def act_of(fields: Mapping[str, tuple[Any, bool]]) -> Callable:
+def act_of(fields: Mapping[str, tuple[Any, bool]]) -> Callable[..., DataRow]:
     """The tool by which a model acts where an action is more than a text."""
-    def act(**action):
+    def act(**action: Any) -> DataRow:
         """Acts in the environment."""
         return action
 
@@ -104,10 +106,10 @@ class OpenEnvPlay:
         self.text = plain[0] if len(plain) == 1 and needs in ([], plain) else None
         self.tools = () if self.text else (act_of(fields),)
         self.connect = import_needed("websockets.sync.client", f"env:openenv:{url}", "websockets>=13").connect
-        self.free: deque = deque()
+        self.free: deque[Any] = deque()
 
     def __call__(self, prompt: Prompt,
-                 rng: random.Random) -> Generator[Sequence[Message], ModelReply, Verdict]:
+                 rng: random.Random) -> Generator[Sequence[Mapping[str, Any]], ModelReply, Verdict]:
         with self._connection() as connection:
             step = ask_server(connection, "reset", {"seed": rng.getrandbits(31)})
             reply = yield [{"role": "user", "content": observation_text(step["observation"]), "joins": True}]
@@ -124,7 +126,7 @@ class OpenEnvPlay:
             return Verdict(score=sum(paid), per_turn=tuple(paid),
                            reason=observation_text(step["observation"])[:200])
 
-    def _action(self, reply: ModelReply) -> dict | None:
+    def _action(self, reply: ModelReply) -> DataRow | None:
         if self.text:
             return {self.text: reply.text}
         return dict(reply.tool_calls[0].arguments) if reply.tool_calls else None
@@ -150,7 +152,7 @@ class OpenEnvPlay:
         self.free.append(connection)
 
 
-def ask_server(connection: Any, kind: str, data: Mapping) -> dict:
+def ask_server(connection: Any, kind: str, data: DataRow) -> DataRow:
     """A message to the server and its answer's data."""
     connection.send(json.dumps({"type": kind, "data": data}))
     answer = json.loads(connection.recv(timeout=SECONDS))
@@ -160,4 +162,5 @@ def ask_server(connection: Any, kind: str, data: Mapping) -> dict:
             if said.get("code") == "CAPACITY_REACHED" else ""
         raise ValueError(f"the server answered {kind} with {said.get('code', 'no observation')}, "
                          f"{said.get('message', '')}{more}")
-    return answer["data"]
+    observed: DataRow = answer["data"]
+    return observed

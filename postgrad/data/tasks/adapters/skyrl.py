@@ -14,8 +14,9 @@ import json
 import random
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from postgrad.data.rows import DataRow
 from postgrad.data.sets import read_rows_file
 from postgrad.data.tasks.adapters.calling import import_needed, seeded_globals
 from postgrad.data.tasks.base import SPLITS, Task
@@ -43,7 +44,7 @@ def load(source: str) -> Task:
                 meta={"file": str(path), "sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
 
 
-def skyrl_prompt(row: dict, number: int, where: str) -> Prompt:
+def skyrl_prompt(row: DataRow, number: int, where: str) -> Prompt:
     extras = {key: value for key, value in row.items() if key != "prompt"}
     return Prompt(id=f"row-{number}", messages=messages_of(row.get("prompt"), where), where=where,
                   answer=(row.get("reward_spec") or {}).get("ground_truth"), meta={"extras": extras})
@@ -61,7 +62,7 @@ class SkyRLPlay:
         self.make, self.name = make, name
 
     def made(self, prompt: Prompt) -> Any:
-        return self.make(self.name, env_config={}, extras=dict(prompt.meta["extras"]))
+        return self.make(self.name, env_config={}, extras=dict(cast(DataRow, prompt.meta["extras"])))
 
     def __call__(self, prompt: Prompt,
                  rng: random.Random) -> Generator[Sequence[Message], ModelReply, Verdict]:

@@ -22,8 +22,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
+from postgrad.data.rows import DataRow
 from postgrad.data.tasks.adapters.calling import await_value, seeded_globals
 from postgrad.data.tasks.base import SPLITS, Task
 from postgrad.data.tasks.listed import messages_of, sample_lists, split_list
@@ -55,7 +56,7 @@ def load(source: str) -> Task:
                 meta={"file": str(path), "sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
 
 
-def trl_prompt(row: Mapping, id: str, where: str) -> Prompt:
+def trl_prompt(row: DataRow, id: str, where: str) -> Prompt:
     messages = messages_of(row.get("prompt", BLANK), where)
     return Prompt(id=id, messages=messages, answer=row.get("answer"), meta={"row": dict(row)}, where=where)
 
@@ -92,22 +93,23 @@ class TRLPlay:
         self.free = deque([probe])
 
     def __call__(self, prompt: Prompt,
-                 rng: random.Random) -> Generator[Sequence[Message], ModelReply, Verdict]:
-        asked, row = [dict(m) for m in prompt.messages], prompt.meta["row"]
+                 rng: random.Random) -> Generator[Sequence[Mapping[str, Any]], ModelReply, Verdict]:
+        asked, row = [dict(m) for m in prompt.messages], cast(DataRow, prompt.meta["row"])
         with self._instance() as environment:
             shown = self._run(rng, lambda: environment.reset(**{"prompt": asked, **row}))
             if not isinstance(shown, str | None):
                 raise ValueError(f"{self.name}.reset returned {type(shown).__name__}: it is a text or None.")
             asked = [*asked[:-1], {**asked[-1], "content": asked[-1]["content"] + (shown or "")}]
             reply = yield [{"role": "user", "content": shown, "joins": True}] if shown else ()
-            said = [reply_message(reply)]
+            said: list[Mapping[str, Any]] = [reply_message(reply)]
             for _ in range(self.turns - 1):
                 if not reply.tool_calls and not reply.malformed:
                     break
                 results = self._answers(environment, reply, rng)
                 reply = yield results
                 said += [*results, reply_message(reply)]
-            return self._run(rng, lambda: self._verdict(environment, asked, said, row))
+            verdict: Verdict = self._run(rng, lambda: self._verdict(environment, asked, said, row))
+            return verdict
 
     @contextmanager
     def _instance(self) -> Iterator[Any]:
@@ -122,7 +124,7 @@ class TRLPlay:
         with nullcontext() if self.waits else seeded_globals(rng):
             return await_value(call())
 
-    def _answers(self, environment: Any, reply: ModelReply, rng: random.Random) -> list[dict]:
+    def _answers(self, environment: Any, reply: ModelReply, rng: random.Random) -> list[Message]:
         """What the calls of a reply come to, as TRL tells it: async tools after the others."""
         calls = sorted(reply.tool_calls, key=lambda call: inspect.iscoroutinefunction(call.function))
         results = [(call.name, self._answer(environment, call, rng)) for call in calls]
@@ -135,7 +137,8 @@ class TRLPlay:
         except Exception as error:  # noqa: BLE001 - whatever a tool raises
             return {"error": str(error)}
 
-    def _verdict(self, environment: Any, asked: list[dict], said: list[dict], row: Mapping) -> Verdict:
+    def _verdict(self, environment: Any, asked: list[dict[str, str]], said: list[Mapping[str, Any]],
+                 row: DataRow) -> Verdict:
         """The sum of what the file's functions and the class itself pay; who pays None has no part in it."""
         columns = {name: [value] for name, value in row.items() if name != "prompt"}
         paid = {function.__name__: await_value(function(prompts=[asked], completions=[said],
@@ -147,7 +150,7 @@ class TRLPlay:
         return Verdict(score=sum(parts.values()), parts=parts, absent=not parts)
 
 
-def reply_message(reply: ModelReply) -> dict:
+def reply_message(reply: ModelReply) -> DataRow:
     """A reply as TRL's reward functions see it."""
     calls = [{"type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
              for call in reply.tool_calls]

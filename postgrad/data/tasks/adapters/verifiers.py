@@ -12,10 +12,11 @@ import inspect
 from itertools import islice
 from typing import Any
 
+from postgrad.data.rows import DataRow
 from postgrad.data.tasks.adapters.calling import await_value, import_needed
 from postgrad.data.tasks.base import SPLITS, Task
 from postgrad.data.tasks.listed import messages_of, sample_lists, split_list
-from postgrad.records import Prompt, Verdict
+from postgrad.records import Message, Prompt, Verdict
 
 INSTALL = "verifiers>=0.4"
 ROWS = 1000  # taken of a taskset that has no end
@@ -44,7 +45,7 @@ def load(source: str) -> Task:
                 meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
 
 
-def parse_taskset(source: str) -> tuple[str, dict]:
+def parse_taskset(source: str) -> tuple[str, DataRow]:
     """"my-env(split='test')" -> ("my-env", {"split": "test"}); values are literals."""
     name, bracket, given = source.partition("(")
     try:
@@ -76,7 +77,7 @@ def unsupported_needs(vf: Any, loaders: Any, name: str, taskset: Any, task: Any)
 class TasksetScorer:
     """The tasks of a taskset: their prompts, and the verdict on a reply."""
 
-    def __init__(self, vf: Any, tasks: list):
+    def __init__(self, vf: Any, tasks: list[Any]):
         self.vf = vf
         self.trace = import_needed("verifiers.v1.trace", "scoring", INSTALL)
         self.state_cls = import_needed("verifiers.v1.state", "scoring", INSTALL).state_cls
@@ -100,7 +101,7 @@ class TasksetScorer:
         return Verdict(score=float(trace.reward), parts={name: float(r.score) for name, r in paid.items()},
                        weights={name: float(r.weight) for name, r in paid.items()}, absent=not paid)
 
-    def _trace(self, task: Any, messages: list) -> Any:
+    def _trace(self, task: Any, messages: list[Message]) -> Any:
         """The trace of a conversation whose last message the model wrote."""
         last = len(messages) - 1
         nodes = [{"parent": i - 1 if i else None, "message": message, "sampled": i == last}
