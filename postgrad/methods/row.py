@@ -125,8 +125,7 @@ class Method(Configurable):
         return 1
 
     def __eq__(self, other: object) -> bool:
-        """Two rows are equal when all their functions and constants are:
-        partials of one function with the same keywords are equal."""
+        """Two rows are equal when all their functions and constants are."""
         return type(self) is type(other) and all(
             _same_value(getattr(self, f.name), getattr(other, f.name)) for f in fields(self) if f.compare)
 
@@ -564,8 +563,10 @@ def _checked(row: Method, name: str, value: object, before: object) -> object:
 
 
 def _same_value(a: object, b: object) -> bool:
-    if isinstance(a, partial) and isinstance(b, partial):
-        return (a.func, a.args, a.keywords) == (b.func, b.args, b.keywords)
+    """Equal values; functions are equal with the same constants, bound or by default."""
+    if isinstance(a, partial) or isinstance(b, partial):
+        return (callable(a) and callable(b) and unbound(a) == unbound(b)
+                and bound_constants(a) == bound_constants(b))
     return a == b
 
 
