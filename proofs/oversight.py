@@ -15,7 +15,8 @@ from harness import Bars, Page, Tables, bar, once, percent, pipeline
 
 from postgrad.maths.intervals import mean_interval
 
-COMMAND = "postgrad train oversight seed=N"
+LAB = "examples/labs/oversight.py"
+COMMAND = f"postgrad train {LAB} seed=N"
 POINTED = ("critic", "lying critic", "two opponents")
 TRAINED, STRONG, ALL = "process model", "strong model", "who knows all"  # who points
 
@@ -24,11 +25,11 @@ def measured(folder: Path, seed: int) -> dict:
     """The summary of a seed, with the seconds that it computed."""
     def spent() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        pipeline(folder / f"seed-{seed}", "oversight", f"seed={seed}")
+        pipeline(folder / f"seed-{seed}", LAB, f"seed={seed}")
         return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
     computed = once(folder / f"seconds-{seed}.json", spent)
-    return pipeline(folder / f"seed-{seed}", "oversight", f"seed={seed}") | {"computed": computed}
+    return pipeline(folder / f"seed-{seed}", LAB, f"seed={seed}") | {"computed": computed}
 
 
 def shown(value: float | None, interval: list[float] | None = None) -> str:

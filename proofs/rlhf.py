@@ -33,6 +33,7 @@ from statistics import fmean
 from harness import HOME, Bars, Page, Tables, bar, once, pipeline, read_lines, tests, train
 
 SEEDS, LAB_SEEDS, AUDIT_SEEDS = [0, 1, 2], [26, 27, 28], list(range(10))
+LAB = HOME / "examples" / "labs" / "overoptimise.py"
 SHIPPED = HOME / "postgrad" / "models" / "embedded" / "overoptimise" / "curves.json"
 LEASH = 0.3  # the KL weight that the bar is measured at
 
@@ -92,16 +93,17 @@ def lab_step(name: str, folder: Path, words: list[str]) -> None:
     from postgrad.cli.settings import config_from_text
     from postgrad.recipes.defaults import fill_defaults
     from postgrad.recipes.launch import start_training
-    from postgrad.recipes.pipelines import overoptimise
     from postgrad.recipes.pipelines.stages import StageTrackers, save_plan
-    config, _ = fill_defaults(config_from_text("overoptimise", words)[1])
-    whole, command = overoptimise.pipeline(config), " ".join(["postgrad train overoptimise", *words])
+    from postgrad.recipes.registry import recipe_module
+    config, _ = fill_defaults(config_from_text(str(LAB), words)[1])
+    overoptimise = recipe_module(str(LAB))
+    whole, command = overoptimise.pipeline(config), " ".join([f"postgrad train {LAB.relative_to(HOME)}", *words])
     if name == "names":
         return print(json.dumps([[stage.name for stage in stages(config)]
                                  for stages in (overoptimise.proxies, overoptimise.policies)]))
     if name == "rest":
-        return start_training("overoptimise", config, folder, command=command)
-    save_plan(whole, folder, "overoptimise", config, command)
+        return start_training(str(LAB), config, folder, command=command)
+    save_plan(whole, folder, str(LAB), config, command)
     (step,) = [step for step in whole.steps if step.name == name]
     step.run_step(folder, StageTrackers(), command)
 

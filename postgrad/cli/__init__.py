@@ -51,8 +51,8 @@ first steps:
   postgrad train dpo data=pairs.jsonl            learn from preferences of your own
   postgrad train r1-zero                         a base model learns to reason, by rules alone; then r1
   postgrad train align                           reward model, PPO, DPO and GRPO on one task, side by side
-  postgrad train overoptimise                    push a reward model too far, on a leash and off it
-  postgrad train oversight                       who can watch over a model that knows more?
+  postgrad train examples/labs/overoptimise.py   a pipeline of a file: push a reward model too far
+  postgrad train examples/labs/oversight.py      who can watch over a model that knows more?
   postgrad studio                                see it all in the browser
 """
 COMMANDS = (

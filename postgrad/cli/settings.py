@@ -29,9 +29,9 @@ def settings_from_text(spec: str, texts: Sequence[str]) -> dict[str, object]:
     """["lr=1e-4"] -> {"optim.lr": 0.0001}, by the settings that what is trained has."""
     from postgrad.recipes.registry import config_class, recipe_module, recipe_named, setting_hint, split_spec
     name, _ = split_spec(spec)
-    if name.endswith(".py") and (own := recipe_module("own")).is_pipeline(Path(name)):
-        return stage_settings(own.load_pipeline(Path(name)), texts) if texts else {}
     recipe, method = recipe_named(name)
+    if recipe == "own":
+        return stage_settings(recipe_module("own").load_pipeline(Path(name)), texts) if texts else {}
     return parse_settings(config_class(recipe), texts, {"method": method} if method else {},
                           setting_hint)
 

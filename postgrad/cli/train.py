@@ -96,22 +96,22 @@ def run_train(options: TrainOptions) -> int:
     from postgrad.recipes.defaults import choose_defaults
     from postgrad.recipes.fit import free_folder
     from postgrad.recipes.launch import start_pipeline
-    from postgrad.recipes.registry import STAGED
+    from postgrad.recipes.registry import is_pipeline
     from postgrad.recipes.running import check_place, start_run
     processes.join_ranks()
     folder = (Path(options.run) if options.run
               else processes.agreed(lambda: free_folder(options.recipe), "named the run"))
     recipe, config = config_from_text(options.recipe, changes, options.task)
-    is_pipeline = recipe in STAGED
-    if not is_pipeline:
+    staged = is_pipeline(recipe)
+    if not staged:
         check_place(folder)
     config, chosen = choose_defaults(config)
     intro = describe_run(options.recipe, folder, config, {c.setting: c.why for c in chosen.choices},
                          f"{chosen.model} has {chosen.size} parameters" if chosen.choices else "",
-                         "pipeline.json" if is_pipeline else "config.json")
+                         "pipeline.json" if staged else "config.json")
     command = shlex.join(["postgrad", "train", options.recipe, *changes,
                           *(["--task", options.task] if options.task else [])])
-    if is_pipeline:
+    if staged:
         stages = partial(start_pipeline, recipe, config, folder, command=command)
         return follow_pipeline(options, folder, stages, options.track, intro=intro)
     go = partial(start_run, config, folder, command=command)

@@ -4,6 +4,7 @@ evaluate     samples with verdicts; pass@1 and pass@k with intervals, greedy acc
 compute      against samples spent: pass@k, the majority vote, best-of-n; and diversity
 compare      models on the same problems: paired differences, a paired test, what was won and lost
 perplexity   of held-out pretraining text
+overoptimisation   where the true reward turns over as a policy is trained against a proxy
 audit, edits what a reward model pays for besides quality, by controlled edits of answers
 """
 

@@ -115,10 +115,12 @@ class ModelDefaults(Settings):
     """A config whose open settings are filled in by the size of its model (recipes/defaults.py).
 
     reply_group: the group of settings with the limit of a reply, where there is one.
+    rate_law: (learning rate at 2M parameters, exponent of the size); None: the recipe's.
     """
 
     recipe: ClassVar[str]
     reply_group: ClassVar[str] = ""
+    rate_law: ClassVar[tuple[float, float] | None] = None
     model: str
     optim: OptimSettings
     device: str

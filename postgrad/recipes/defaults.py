@@ -49,8 +49,7 @@ from postgrad.training.memory import Memory, Setup, beside, cache, estimate, par
 EMBEDDED, TALKATIVE, LARGE = 2e6, 5e7, 1e9  # parameters
 STEEP, GENTLE = 0.71, 0.5
 RATES = {"sft": (1e-3, GENTLE), "reward": (1e-3, GENTLE), "process": (1e-4, GENTLE),
-         "preference": (1e-4, STEEP), "rollouts": (3e-4, STEEP), "align": (1e-4, STEEP),
-         "overoptimise": (1.5e-4, STEEP)}
+         "preference": (1e-4, STEEP), "rollouts": (3e-4, STEEP), "align": (1e-4, STEEP)}
 RANKS = {"sft": 32, "reward": 32}
 RANK = 16
 WHOLE = ("process",)  # recipes that train all weights, always
@@ -89,10 +88,10 @@ def model_size(model: str | Path) -> ModelSize:
 # the rules
 
 def default_rate(recipe: str, size: float, adapter: bool = False, imitates: bool = False,
-         several: bool = False) -> float:
+         several: bool = False, law: tuple[float, float] | None = None) -> float:
     """rate("rollouts", 135e6) -> 1.5e-05, to two digits. imitates: the row learns texts, in any recipe.
-    several: it makes more than one update of a collection."""
-    first, exponent = RATES[recipe]
+    several: it makes more than one update of a collection. law: in place of the recipe's own."""
+    first, exponent = law or RATES[recipe]
     first = first / 3 if several else first
     larger = max(1.0, size / EMBEDDED)
     found = first * larger ** -(GENTLE if imitates else exponent) * (min(10.0, larger) if adapter else 1.0)
@@ -205,7 +204,8 @@ def choose_defaults(config, origin: Path | None = None, gpu_memory: float | None
     if config.optim.lr is None:
         adapted = bool(config.optim.adapter.lora)
         several = updates_per_collection(config) > 1
-        chosen_rate = default_rate(config.recipe, size.parameters, adapted, is_supervised(config), several)
+        chosen_rate = default_rate(config.recipe, size.parameters, adapted, is_supervised(config), several,
+                                   config.rate_law)
         choose("optim.lr", chosen_rate, "by the size, a third for several updates" if several else
                "by the size")
     model = origin.name if origin else config.model

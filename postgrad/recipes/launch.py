@@ -7,7 +7,7 @@ from pathlib import Path
 
 from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.pipelines.stages import StageTrackers, run_pipeline, saved_plan
-from postgrad.recipes.registry import STAGED, config_class, recipe_module
+from postgrad.recipes.registry import config_class, is_pipeline, recipe_module
 from postgrad.recipes.running import resume_saved, start_run
 from postgrad.runs import Follower, Run
 from postgrad.runs.tracker import Tracker
@@ -30,7 +30,7 @@ def start_pipeline(recipe: str, config: Settings, folder: Path, *, command: str 
 def start_training(recipe: str, config: Settings, folder: Path, *, command: str = "",
                    trackers: Sequence[Tracker] = ()) -> Run | Follower | dict:
     """A new run in the folder; a pipeline gives its summary."""
-    if recipe in STAGED:
+    if is_pipeline(recipe):
         return start_pipeline(recipe, config, folder, command=command, stages=StageTrackers(trackers))
     return start_run(config, folder, command=command, trackers=trackers)
 
@@ -46,7 +46,7 @@ def saved_pipeline(folder: Path) -> dict | None:
     if started.get("recipe") == "python":
         raise ValueError(f"the pipeline in {folder} was made in Python and has no name to find it by: go on "
                          f"there, with pipeline.run({str(folder)!r}).")
-    if started.get("recipe") not in [*STAGED]:
+    if not is_pipeline(str(started.get("recipe"))):
         raise ValueError(f"{folder} was made by a pipeline {started.get('recipe')!r:.60}, which this version "
                          "does not have.")
     return started

@@ -6,8 +6,10 @@ that makes a TrainingSetup of it, and a few named settings. Which recipe trains 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Set
 from dataclasses import fields
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -15,14 +17,15 @@ from types import ModuleType
 from postgrad import methods
 from postgrad.data.tasks import is_task_name
 from postgrad.recipes.foreign_settings import OTHER_NAMES
-from postgrad.system.renamed import renamed_setting
+from postgrad.system.files import read_text
+from postgrad.system.renamed import renamed_pipeline, renamed_setting
 from postgrad.system.settings import Settings, replace_settings, suggest
+from postgrad.system.user_code import load_file, parse_source
 
 RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig",
            "preference": "PreferenceConfig", "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
 PIPELINES = {"r1-zero": "R1ZeroConfig", "r1": "R1Config", "instruct": "InstructConfig",
-             "align": "AlignConfig", "overoptimise": "OveroptimiseConfig",
-             "oversight": "OversightConfig",
+             "align": "AlignConfig",
              "expert-iteration": "ExpertIterationConfig"}  # several runs in one folder
 OBJECTS = ("task", "data", "reward", "teacher", "method")  # settings that `fit` takes as objects
 DATA_HINTS = {"data": "data=FILE.jsonl", "task": "--task FILE"}
@@ -30,12 +33,51 @@ STAGED = PIPELINES | {"demo": "DemoConfig", "own": "OwnConfig"}  # and those wit
 CONFIGS = RECIPES | STAGED  # everything that can be resumed
 
 
+def pipeline_recipe(file: str) -> str:
+    """The recipe of a Python file that defines `pipeline`, which is not run: the file itself where it defines
+    SETTINGS as well, else "own"; "" for any other file."""
+    try:
+        body = parse_source(read_text(file)).body if file.endswith(".py") else []
+    except (SyntaxError, ValueError):
+        return ""  # loading the file says what is wrong with it
+    names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    names |= {target.id for node in body if isinstance(node, ast.Assign) for target in node.targets
+              if isinstance(target, ast.Name)}
+    return "" if "pipeline" not in names else file if "SETTINGS" in names else "own"
+
+
+def is_pipeline(recipe: str) -> bool:
+    """Whether a recipe is several runs: a pipeline of the package, or of a file."""
+    return recipe in STAGED or recipe.endswith(".py")
+
+
+@cache
+def load_settings_file(path: str, text: str) -> ModuleType:
+    """The module of a file that defines `pipeline(config)` and SETTINGS, named configs.
+
+    text: of the file. It is loaded once as long as it stays the same, so that its config classes do too.
+    """
+    module = load_file(Path(path), "pipeline")
+    named = module.SETTINGS
+    if not callable(module.pipeline) or not isinstance(named, Mapping) or not named:
+        raise ValueError(f"{path}: SETTINGS names the configs of pipeline(config): write "
+                         'SETTINGS = {"full": MyConfig} and def pipeline(config: MyConfig).')
+    if not isinstance(config := next(iter(named.values()))(), Settings):
+        raise ValueError(f"{path}: SETTINGS makes a {type(config).__name__}: its configs are dataclasses "
+                         "that inherit from postgrad.system.settings.Settings.")
+    return module
+
+
 def recipe_module(recipe: str) -> ModuleType:
+    if recipe.endswith(".py"):
+        return load_settings_file(recipe, read_text(recipe) if Path(recipe).is_file() else "")
     inside = "" if recipe in RECIPES else "pipelines."
     return import_module(f"postgrad.recipes.{inside}{recipe.replace('-', '_')}")
 
 
 def config_class(recipe: str) -> type[Settings]:
+    if recipe.endswith(".py"):
+        return type(next(iter(recipe_module(recipe).SETTINGS.values()))())
     found: type[Settings] = getattr(recipe_module(recipe), CONFIGS[recipe])
     return found
 
@@ -60,6 +102,10 @@ def recipe_named(name: str) -> tuple[str, methods.Method | None]:
     """The recipe that a name stands for, and the method where it is one: "dapo" -> ("rollouts", DAPO)."""
     if name in PIPELINES or name == "pretrain":
         return name, None
+    if recipe := pipeline_recipe(name):
+        return recipe, None
+    if file := renamed_pipeline(name):
+        raise ValueError(f"{name} is the lab {file} of the source tree: write `postgrad train {file}` there.")
     if name not in methods.METHODS and not name.endswith(".py") and ".py:" not in name:
         raise ValueError(f"there is no recipe {name!r}.{suggest(name, recipe_names())}")
     method = methods.get_method(name)
@@ -67,10 +113,11 @@ def recipe_named(name: str) -> tuple[str, methods.Method | None]:
 
 
 def split_spec(spec: str) -> tuple[str, str]:
-    """What is trained, and the named setting: "grpo:words" -> ("grpo", "words"); "mine.py:soft" is a method
-    of a file."""
+    """What is trained, and the named setting: "grpo:words" -> ("grpo", "words"), "lab.py:quick" ->
+    ("lab.py", "quick") for a pipeline with SETTINGS; any other "mine.py:soft" is a method of a file."""
     if ".py" in spec:
-        return spec, ""
+        file, _, setting = spec.rpartition(":")
+        return (file, setting) if file and pipeline_recipe(file) == file else (spec, "")
     name, _, setting = spec.partition(":")
     return name, setting
 
@@ -84,10 +131,10 @@ def config_for(spec: str, settings: Mapping[str, object] | None = None,
     """
     settings = {**(settings or {}), **({"task": task} if task else {})}
     name, setting = split_spec(spec)
-    if name.endswith(".py") and recipe_module("own").is_pipeline(Path(name)):
-        return "own", recipe_module("own").OwnConfig(file=name, changes=settings)
     recipe, method = recipe_named(name)
-    if recipe in PIPELINES and not setting and not task:
+    if recipe == "own":
+        return recipe, recipe_module("own").OwnConfig(file=name, changes=settings)
+    if is_pipeline(recipe) and not setting and not task:
         setting = next(iter(recipe_module(recipe).SETTINGS))
     return recipe, make_config(name, recipe, setting, {**({"method": method} if method else {}), **settings})
 

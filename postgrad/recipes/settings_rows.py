@@ -15,6 +15,7 @@ from postgrad.recipes.registry import (
     RECIPES,
     config_class,
     config_for,
+    is_pipeline,
     recipe_for,
     recipe_module,
     recipe_named,
@@ -30,7 +31,7 @@ def preview_config(spec: str, settings: Mapping[str, object] | None = None, task
     recipe, _ = recipe_named(name)
     if recipe == "pretrain" and not setting:
         spec, task = f"pretrain:{next(iter(recipe_module(recipe).SETTINGS))}", None
-    elif not setting and not task and recipe not in PIPELINES:
+    elif not setting and not task and not is_pipeline(recipe):
         task = None if {"task", "data"} & (settings or {}).keys() else TO_BE_NAMED
     return config_for(spec, settings, task)
 
@@ -81,7 +82,7 @@ def setting_rows(config) -> list[dict]:
 
 def settings_index() -> list[dict]:
     """Every setting of every recipe and pipeline, and every constant of every row, with its defaults:
-    {"setting": "rollouts.group_size", "about", "when", "defaults": {"rollouts": 8, "overoptimise": 8}}
+    {"setting": "rollouts.group_size", "about", "when", "defaults": {"rollouts": 8}}
 
     A name that means different things in two places is listed once for each meaning.
     """

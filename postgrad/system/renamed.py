@@ -49,6 +49,9 @@ MODULES = {  # below postgrad.; the longest prefix counts
     "exercises": "studio.exercises",
 }
 NAMES: dict[str, str] = {}  # of `import postgrad as pg`: pg.OLD -> pg.NEW
+PIPELINES = {  # of the command line and of saved plans -> the file of the source tree
+    "overoptimise": "examples/labs/overoptimise.py", "oversight": "examples/labs/oversight.py",
+}
 SETTINGS: dict[str, str] = {  # dotted name in a config -> dotted name now
     "elsewhere.sampler": "remote.sampler", "elsewhere.weights": "remote.weights",
     "elsewhere.way": "remote.weight_sync", "elsewhere.gap": "remote.max_logp_gap",
@@ -96,6 +99,11 @@ def renamed_module(name: str) -> str:
         if inside == old or inside.startswith(f"{old}."):
             return f"postgrad.{MODULES[old]}{inside[len(old):]}"
     return ""
+
+
+def renamed_pipeline(name: str) -> str:
+    """The file that a pipeline of version 0.1 is now; "" for any other name."""
+    return PIPELINES.get(name, "")
 
 
 def renamed_setting(name: str) -> str:

@@ -101,7 +101,7 @@ def test_show_has_what_was_named_and_what_stands_for_the_open(capsys):
 
 @pytest.mark.parametrize(("name", "settings", "home", "default"), [
     ("group_size", ["rollouts.group_size"], "rollouts", 8),
-    ("rollouts.group_size", ["rollouts.group_size"], "overoptimise", 8),
+    ("rollouts.group_size", ["rollouts.group_size"], "rollouts", 8),
     ("optim.lr", ["optim.lr"], "sft", 1e-3), ("method.lam", ["method.lam"] * 2, "orpo", 0.1),
     ("rows_per_step", ["rows_per_step"] * 2, "sft", 64), ("beta1", ["optim.beta1"], "align", 0.9),
 ])

@@ -372,7 +372,6 @@ def test_a_row_that_is_handed_in_is_the_one_that_is_trained():
     assert config.method is wide and config.steps == 3
     bare = {"task": "words", "method": METHODS["dapo"]}
     assert config_for("grpo", bare)[1].method is METHODS["dapo"]
-    assert config_for("overoptimise", {"method": METHODS["grpo"]})[1].method is METHODS["grpo"]
 
 
 @pytest.mark.parametrize(("spec", "given", "said"), [

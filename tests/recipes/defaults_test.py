@@ -57,7 +57,7 @@ def larger(tmp_path_factory):
     ("rollouts", 630e6, 5.1e-6), ("rollouts", 7e9, 9.1e-7), ("preference", 2e6, 1e-4),
     ("preference", 135e6, 5e-6), ("preference", 7e9, 3e-7), ("sft", 2e6, 1e-3), ("sft", 135e6, 1.2e-4),
     ("sft", 7e9, 1.7e-5), ("reward", 2e6, 1e-3), ("process", 2e6, 1e-4),
-    ("process", 8e6, 5e-5), ("align", 2e6, 1e-4), ("overoptimise", 2e6, 1.5e-4),
+    ("process", 8e6, 5e-5), ("align", 2e6, 1e-4),
 ])
 def test_rates_by_hand(recipe, size, wanted):
     assert default_rate(recipe, size) == wanted
@@ -253,7 +253,6 @@ def test_a_stage_that_stopped_goes_on_with_what_was_chosen(tmp_path, monkeypatch
 def test_a_pipeline_s_rate_follows_the_model_too(monkeypatch):
     align = fill_defaults(config_from_text("align")[1])[0]
     assert (align.optim.lr, align.optim.adapter.lora) == (1e-4, 0)
-    assert fill_defaults(config_from_text("overoptimise")[1])[0].optim.lr == 1.5e-4
     monkeypatch.setattr(defaults, "read_config", lambda model: SIZES[model])
     large = fill_defaults(config_from_text("align", ["model=7B"])[1])[0]
     assert large.optim.adapter.lora == 16

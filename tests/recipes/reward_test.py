@@ -15,7 +15,6 @@ from postgrad.data.tasks import load_task
 from postgrad.models import Adapted, load_model, load_scalar, save_model
 from postgrad.models.chat import Chat
 from postgrad.recipes import rollouts
-from postgrad.recipes.pipelines.overoptimise import turning
 from postgrad.recipes.preference import PreferenceConfig
 from postgrad.recipes.reward import RewardConfig
 from postgrad.recipes.running import resume_run
@@ -111,18 +110,6 @@ def test_reward_models_that_cannot_judge(reward_run, tmp_path):
 
 # Pipelines
 
-def test_the_turning_point():
-    def curve(*true):
-        return [{"step": 20 * i, "kl": float(i * i), "distance": float(i), "true": t, "proxy": i / 10}
-                for i, t in enumerate(true)]
-
-    found = turning(curve(0.0, 1.0, 2.0, 1.0, 0.0, 0.0, 0.0))
-    assert ((found["step"], found["distance"], found["peak"], found["end"])
-            == (40, 2.0, pytest.approx(4 / 3), 0.0))
-    assert found["fall"] == 1.0 and found["proxy_at_end"] > found["proxy_at_peak"]
-    assert turning(curve(-1.0, 0.0, 1.0, 1.0, 1.0))["fall"] == 0
-
-
 def test_a_pipeline_goes_on_where_it_was_and_says_what_it_found(tmp_path, capsys):
     change = "pairs=16 reward_steps=2 collections=1 problems=4 samples=1 methods=simpo,best_of_n"
     folder = tmp_path / "align"
@@ -141,24 +128,6 @@ def test_a_pipeline_goes_on_where_it_was_and_says_what_it_found(tmp_path, capsys
     assert "holds a pipeline with other settings" in capsys.readouterr().err
     assert main(["train", "align", "methods=ppo,sft", "--json"]) == 2
     assert "methods names 'sft'" in capsys.readouterr().err
-
-
-def test_the_lab_writes_its_curves(tmp_path, capsys):
-    change = ("members=2 train_steps=2 proxies.pairs=16 kls=0,0.5 steps=2 best_of=4 prompts_per_step=2 "
-              "group_size=2 rollouts.max_new_tokens=8 problems=2 evaluation.samples=2 evaluation.every=1")
-    assert main(["train", "overoptimise", *change.split(), "--run", str(tmp_path / "lab")]) == 0
-    shown = capsys.readouterr().out
-    assert "ppo-kl-0.5" in shown and "Best of n" in shown
-    curves = json.loads((tmp_path / "lab/curves.json").read_text())
-    assert [p["name"] for p in curves["policies"]] == ["ppo-kl-0", "ppo-kl-0.5", "ppo-ensemble"]
-    for policy in curves["policies"]:
-        assert [p["step"] for p in policy["points"]] == [0, 1, 2] and abs(policy["points"][0]["kl"]) < 1e-4
-        assert policy["points"][-1]["kl"] != 0
-    assert [p["n"] for p in curves["best_of_n"]] == [1, 2, 4]
-    proxy = [p["proxy"] for p in curves["best_of_n"]]
-    assert proxy == sorted(proxy)  # more to choose from is never worse by the measure that chooses
-    assert main(["train", "overoptimise", "kls=a,b", "--json"]) == 2
-    assert "expected weights with commas between" in capsys.readouterr().err
 
 
 def test_picked_replies_are_the_best_or_those_that_pass(tmp_path, capsys):

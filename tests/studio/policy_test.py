@@ -8,10 +8,10 @@ import pytest
 import torch
 from starlette.testclient import TestClient
 
+from postgrad.evaluation.overoptimisation import turning_point
 from postgrad.maths.passk import best_of_n
 from postgrad.maths.surrogate import policy_gradient
 from postgrad.methods import METHODS
-from postgrad.recipes.pipelines.overoptimise import turning
 from postgrad.studio.app import create_studio
 from postgrad.studio.instruments import INSTRUMENTS, dpo_ppo, ppo_clip, reward_hacking
 from postgrad.studio.instruments import bradley_terry as pair
@@ -200,7 +200,7 @@ def test_the_turn_is_the_recipe_s(source, beta, ensemble):
     lab = reward_hacking.available_labs()[source]
     policy = next(p for p in lab["policies"] if (p["kl_weight"], p["ensemble"]) == (beta, ensemble))
     numbers = reward_hacking.compute(reward_hacking.State(source=source, beta=beta, ensemble=ensemble))
-    found = turning(policy["points"])
+    found = turning_point(policy["points"])
     assert (numbers["turn"]["step"] == found["step"]
             and numbers["turn"]["end"] == pytest.approx(found["end"], abs=1e-3))
     assert numbers["turn"]["turned"] == (found["fall"] >= 0.15)
@@ -244,7 +244,7 @@ def a_lab(folder, **changes):
     """A run folder of the recipe, as far as the instrument reads it."""
     points = [{"step": s, "kl": k, "distance": math.sqrt(k), "proxy": p, "true": t, "length": 9.0}
               for s, k, p, t in ((0, 0.0, 0.0, 0.0), (5, 4.0, 1.0, 0.5), (10, 9.0, 2.0, 0.125))]
-    policy = {"kl_weight": 0.5, "ensemble": False, "points": points, "turning": turning(points),
+    policy = {"kl_weight": 0.5, "ensemble": False, "points": points, "turning": turning_point(points),
               "minutes": 1.0}
     best = [{"n": n, "kl": 0.1, "distance": 0.3, "proxy": 0.2, "true": 0.1} for n in (1, 2)]
     folder.mkdir(parents=True)

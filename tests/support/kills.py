@@ -19,6 +19,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+LABS = Path(__file__).resolve().parents[2] / "examples" / "labs"
 CALLS = ("write", "fsync", "rename", "replace", "open")
 SMALL = {
     "sft": ("sft:words", "steps=12", "rows_per_step=2", "examples=32", "save_every=3"),
@@ -33,7 +34,7 @@ PIPELINES = {  # a few steps of each stage
     "r1-zero": ("r1-zero:quick",),
     "r1": ("r1:quick",),
     "expert-iteration": ("expert-iteration:quick",),
-    "oversight": ("oversight:quick",),
+    "oversight": (f"{LABS}/oversight.py:quick",),
     "instruct": ("instruct", "sft_steps=3", "pairs=32", "reward_steps=3", "collections=1", "problems=4",
                  "samples=2"),
 }

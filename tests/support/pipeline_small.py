@@ -1,9 +1,18 @@
 """Small pipelines, watchers that cut them, and what must be equal when a cut one has gone on."""
 
 import json
+from contextlib import contextmanager
 
-from postgrad.recipes.pipelines.stages import StageTrackers
+import pytest
+from rlhf_small import SMALL as FEW
+from settings_text import override
+
+from postgrad.cli.settings import config_from_text
+from postgrad.recipes.launch import start_pipeline
+from postgrad.recipes.pipelines.stages import Stage, StageTrackers
+from postgrad.runs import Run
 from postgrad.runs.tracker import Tracker
+from postgrad.system.settings import flat_settings
 
 CLOCKS = ("time/", "memory", "seconds", "minutes", "created", "updated")
 
@@ -47,6 +56,38 @@ def cut_everywhere(go):
             return cuts
         except Cut as cut:
             cuts.append(str(cut))
+
+
+@contextmanager
+def small_stages():
+    """Small collections, short replies, a checkpoint at every step: what pipelines leave to the recipes."""
+    few = {k: v for k, v in FEW.items() if k not in ("steps", "seed", "head.heads")}
+    few |= {"rows_per_step": 4, "examples": 16, "method.epochs": 1, "method.minibatches": 2}
+    start = Stage.run_step
+
+    def small(self, *args):
+        known = flat_settings(self.config)
+        words = [f"{k}={v}" for k, v in few.items() if k in known]
+        object.__setattr__(self, "config", override(self.config, words))
+        return start(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stage, "run_step", small)
+        yield
+
+
+def run_small(spec, words, folder, stages=None):
+    recipe, config = config_from_text(spec, words)
+    return start_pipeline(recipe, config, folder, stages=stages, command=f"postgrad train {spec}")
+
+
+def check_cuts(folder, cut, go):
+    """A pipeline that is cut at its start and at every step ends as the one in the folder."""
+    cuts = cut_everywhere(lambda stages: go(cut, stages))
+    steps = json.loads((cut / "pipeline.json").read_text())["steps"]
+    trained = [Run.open(cut / step["name"]).info["steps"] for step in steps if step["kind"] == "run"]
+    assert min(trained) > 1 and len(cuts) == len(steps) + sum(trained)
+    assert left_in(cut) == left_in(folder)
 
 
 def timeless(value, root):

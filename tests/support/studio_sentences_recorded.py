@@ -10,9 +10,9 @@ import pytest
 import torch
 from studio_sentences import N, P, shows, shows_share, value_of
 
+from postgrad.evaluation.overoptimisation import turning_point
 from postgrad.maths.intervals import mean_interval
 from postgrad.methods import METHODS
-from postgrad.recipes.pipelines.overoptimise import turning
 from postgrad.studio.instruments import preference_labeller as labeller
 from postgrad.studio.instruments import reward_hacking
 from postgrad.studio.label.reward_head import fit_head, ranking_accuracy, win_share
@@ -38,7 +38,7 @@ def standing(s):
     """(here, start, highest point so far and to come, whether the mean turns over, its fall)"""
     points, _, turn = curve(s)
     here = min(points, key=lambda p: abs(p["step"] - s.progress / 100 * points[-1]["step"]))
-    fall = (turn or turning(points))["fall"]
+    fall = (turn or turning_point(points))["fall"]
     return here, points[0], max(points, key=lambda p: p["true"]), fall >= 0.15, fall
 
 

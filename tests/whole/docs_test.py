@@ -22,7 +22,7 @@ from postgrad.cli import COMMANDS, main, parser
 from postgrad.cli.settings import config_from_text
 from postgrad.recipes import fit as door
 from postgrad.recipes import measuring
-from postgrad.recipes.registry import STAGED, make_config, recipe_for
+from postgrad.recipes.registry import is_pipeline, make_config, recipe_for
 from postgrad.system.settings import flat_settings
 
 SMALL = {  # what makes any training small, where its config has such a key
@@ -155,7 +155,7 @@ def run_command(line):
     if args.command == "train" and not args.show:
         given = [*args.changes, *extra]
         recipe, config = config_from_text(args.recipe, given, args.task)
-        never = recipe in STAGED or any("every=" in word for word in given)
+        never = is_pipeline(recipe) or any("every=" in word for word in given)
         unseen = {} if never else {"evaluation.every": 0}
         words += [f"{key}={value}" for key, value in (smaller(config, given) | unseen).items()]
     words += FEWER.get(args.command, FEWER.get(f"{args.command} {getattr(args, 'action', '')}", ()))

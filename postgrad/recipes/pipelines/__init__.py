@@ -1,9 +1,8 @@
 """Several runs that build on each other, in one folder.
 
-stages         what a pipeline is: a list of stages, kept replies and measurements
-carry          carrying one out, and going on with it
-quality        the true quality of policies, which several of them measure
-judging        a judge who may check one step, of which oversight asks
-demo, instruct, align, overoptimise, oversight, r1_zero, r1, expert_iteration   those that ship; own: a user's
-               file
+stages    what a pipeline is: stages, data and measurements in order; runs and resumes one
+quality   the true quality of policies, which align and instruct measure
+parts     figures of a model on each part of a mixture of tasks, which r1_zero and r1 measure
+own       a file that defines `pipeline`
+demo, instruct, align, r1_zero, r1, expert_iteration   the built-in ones; examples/labs has two more
 """

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from postgrad.recipes.pipelines.stages import Pipeline
-from postgrad.system.files import read_text
 from postgrad.system.settings import Settings, setting
 from postgrad.system.user_code import load_file
 
@@ -27,16 +25,6 @@ class OwnConfig(Settings):
                                             when="to try another value without another file", group=dict)
 
 
-def is_pipeline(path: Path) -> bool:
-    """Whether a Python file defines `pipeline`; found out without running it."""
-    try:
-        body = ast.parse(read_text(path)).body
-    except (SyntaxError, ValueError):
-        return False  # whoever loads the file says what is wrong with it
-    targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
-    return any(isinstance(target, ast.Name) and target.id == "pipeline" for target in targets)
-
-
 def pipeline(config: OwnConfig) -> Pipeline:
     return load_pipeline(Path(config.file)).changed(config.changes)
 
@@ -44,5 +32,6 @@ def pipeline(config: OwnConfig) -> Pipeline:
 def load_pipeline(path: Path) -> Pipeline:
     made = load_file(path, "pipeline").pipeline
     if not isinstance(made, Pipeline):
-        raise ValueError(f"{path}: pipeline is a {type(made).__name__}: make it with postgrad.Pipeline.")
+        raise ValueError(f"{path}: pipeline is a {type(made).__name__}: make it with postgrad.Pipeline, "
+                         "or add SETTINGS, the configs of pipeline(config).")
     return replace(made, name=made.name or path.stem)

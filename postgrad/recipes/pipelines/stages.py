@@ -47,7 +47,7 @@ from postgrad.runs.tracker import Tracker
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import atomic_folder, load_json, write_text
 from postgrad.system.options import PickConfig
-from postgrad.system.renamed import renamed_argument, translate_config
+from postgrad.system.renamed import renamed_argument, renamed_pipeline, translate_config
 from postgrad.system.settings import Settings, replace_settings, settings_to_json, suggest
 from postgrad.system.user_code import is_record, record
 
@@ -301,7 +301,7 @@ def save_plan(pipeline: Pipeline, folder: Path, recipe: str, config: Settings | 
         if any(began.get(key) != now[key] for key in ("recipe", "config")):
             raise ValueError(f"{folder} holds a pipeline with other settings: choose another folder with "
                              f"--run, or go on with `postgrad resume {folder}`.")
-        if recipe in (FROM_PYTHON, "own") and began.get("steps") != now["steps"]:
+        if (recipe in (FROM_PYTHON, "own") or recipe.endswith(".py")) and began.get("steps") != now["steps"]:
             raise ValueError(f"{folder} holds a pipeline with other steps: put back those it began with, or "
                              "choose another folder.")
         return
@@ -312,8 +312,9 @@ def save_plan(pipeline: Pipeline, folder: Path, recipe: str, config: Settings | 
 
 
 def saved_plan(path: Path) -> dict:
-    """pipeline.json, settings of version 0.1 under their present names."""
+    """pipeline.json, with the settings and labs of version 0.1 under their present names."""
     plan = read_json(path)
+    plan["recipe"] = renamed_pipeline(str(plan.get("recipe"))) or plan.get("recipe")
     if isinstance(config := plan.get("config"), dict):
         plan["config"] = translate_config(config)
     for step in plan["steps"] if isinstance(plan.get("steps"), list) else ():

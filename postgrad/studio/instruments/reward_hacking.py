@@ -1,8 +1,8 @@
 """Instrument 5, reward hacking: the logged curves of the over-optimisation lab,
 and best-of-n against the same reward model.
 
-Nothing is simulated: the package holds the curves that `postgrad train overoptimise` wrote for three seeds,
-and a run folder of that recipe can be shown in their place. Between two logged KL penalties the picture is
+Nothing is simulated: the package holds the curves that examples/labs/overoptimise.py wrote for three seeds,
+and a run folder of that lab can be shown in their place. Between two logged KL penalties the picture is
 interpolated, and says so.
 """
 
@@ -85,14 +85,14 @@ def controls(state: State) -> Values:
 def interpolated_policy(low: JsonDict, high: JsonDict, beta: float) -> JsonDict:
     """A policy that was not trained: each point on the straight line between two that were, at the same step.
     Where the turn would be is read off as the recipe does."""
-    from postgrad.recipes.pipelines.overoptimise import turning
+    from postgrad.evaluation.overoptimisation import turning_point
 
     share = (beta - low["kl_weight"]) / (high["kl_weight"] - low["kl_weight"])
     points = []
     for a, b in zip(low["points"], high["points"], strict=True):
         point = {name: a[name] + share * (b[name] - a[name]) for name in a}
         points.append(point | {"step": a["step"], "distance": math.sqrt(max(point["kl"], 0.0))})
-    return low | {"kl_weight": beta, "points": points, "turning": turning(points), "minutes": 0.0}
+    return low | {"kl_weight": beta, "points": points, "turning": turning_point(points), "minutes": 0.0}
 
 
 def policy_at(policies: list[JsonDict], beta: float) -> tuple[JsonDict, tuple[float, ...]]:
@@ -212,7 +212,7 @@ insight = first_true(
 
 INSTRUMENT = Instrument(
     name="reward-hacking", number=5, title="Push a reward model hard enough, and true quality turns over",
-    functions=("postgrad.recipes.pipelines.overoptimise.turning", "postgrad.maths.passk.best_of_n",
+    functions=("postgrad.evaluation.overoptimisation.turning_point", "postgrad.maths.passk.best_of_n",
                "postgrad.maths.select.best_of_n_kl"),
     state=State, controls=controls, compute=compute, insight=insight,
     about="Logged runs: what the reward model says, what the answers are worth, and the leash that keeps "

@@ -14,12 +14,14 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import postgrad
 from postgrad.methods import Method
 from postgrad.recipes.registry import (
-    PIPELINES,
     config_for,
+    is_pipeline,
     recipe_module,
     recipe_named,
     recipe_names,
@@ -31,6 +33,14 @@ from postgrad.system.parse import parse_settings
 from postgrad.system.settings import Configurable, Settings, configurables_of, flat_settings, setting_text
 
 OWN = "mytask.py"  # stands where a task of one's own is to be named
+LABS = Path(postgrad.__file__).parent.parent / "examples" / "labs"  # of the source tree; not in a wheel
+
+
+def lab_files() -> list[str]:
+    """The pipelines of examples/labs, as the terminal that the studio was started from writes them."""
+    here = Path.cwd()
+    return [str(path.relative_to(here) if path.is_relative_to(here) else path)
+            for path in sorted(LABS.glob("*.py"))]
 
 
 @cache
@@ -39,13 +49,13 @@ def recipe_menu() -> list[JsonDict]:
     [("words", ...)], ...}"""
     from postgrad.methods import METHODS
     found = []
-    for name in recipe_names():
+    for name in [*recipe_names(), *lab_files()]:
         recipe, row = recipe_named(name)
         home = recipe_module(recipe)
         settings = [(key, docstring_summary(made)) for key, made in home.SETTINGS.items()]
         found.append({"name": name, "about": row.about if row else docstring_summary(home),
                       "settings": settings,
-                      "own": name in METHODS, "pipeline": name in PIPELINES})
+                      "own": name in METHODS, "pipeline": is_pipeline(recipe)})
     order = ["grpo", "ppo", "dpo", "sft", "reward"]
     return sorted(found,
                   key=lambda row: (row["pipeline"], order.index(row["name"]) if row["name"] in order else 9))
@@ -59,7 +69,7 @@ def docstring_summary(thing: object) -> str:
 def starting_config(spec: str) -> Any:
     """The config that a form begins with: a named setting's, or the defaults with a task of one's own."""
     name, setting = split_spec(spec)
-    return config_for(spec, {} if setting or name in PIPELINES else {"task": OWN})[1]
+    return config_for(spec, {} if setting or is_pipeline(recipe_named(name)[0]) else {"task": OWN})[1]
 
 
 def form_sections(spec: str, given: Mapping[str, str]) -> list[JsonDict]:
@@ -116,6 +126,7 @@ def fitted_memory(config: Any) -> Values:
 
     As it is where that cannot be known here: a form fetches nothing, and a task may still be unwritten.
     """
+    from postgrad.recipes.base import RunConfig
     from postgrad.recipes.defaults import fill_defaults, memory_needs, model_size
     from postgrad.resolve.models import on_hub
     from postgrad.training.memory import PARTS
@@ -126,7 +137,7 @@ def fitted_memory(config: Any) -> Values:
         shape = model_size(config.model).shape
     except (ValueError, OSError):
         return config, "", None  # what is wrong is said by the config, or when the run starts
-    if shape is None or not hasattr(config, "method") or config.recipe in PIPELINES:
+    if shape is None or not isinstance(config, RunConfig):
         return config, chosen, None
     made = memory_needs(config, shape)
     return config, chosen, {part: getattr(made, part) for part in (*PARTS, "peak")}
@@ -152,14 +163,14 @@ def plan_command(spec: str, given: Mapping[str, str], folder: str) -> JsonDict:
         bytes by part and at the peak, or None.
     chosen: what stands for the values that are left open, and why.
     """
-    name, _, setting = spec.partition(":")
+    name, setting = split_spec(spec)
     try:
         start = flat_settings(starting_config(spec))
     except ValueError as fault:
         return {"words": [], "command": "", "changes": {}, "error": str(fault), "memory": None,
                 "chosen": ""}
     # then the task has to be said, unless there is data instead
-    bare = not setting and name not in PIPELINES
+    bare = not setting and not is_pipeline(recipe_named(name)[0])
     changes = {key: text for key, text in given.items() if key in start and (
         text.lower() not in ("", "none") if bare and key == "task" else text != setting_text(start[key]))}
     error: str | None = None

@@ -46,8 +46,9 @@ def plan_run(root: Path, given: Mapping[str, str]) -> JsonDict:
     """What a form asks for; what is wrong with the name is told like what is wrong with a value."""
     from postgrad.studio.runs import forms
     spec = given.get("recipe") or FIRST
+    stem = Path(spec).name.replace(".py", "")  # of a pipeline in a file: overoptimise:quick
     name = given.get("name") or free_name(root,
-                                          spec if spec.replace(":", "").replace("_", "").isalnum() else "run")
+                                          stem if stem.replace(":", "").replace("_", "").isalnum() else "run")
     try:
         folder = run_folder(root, name)
         error = (f"{name} is taken: give the run another name."
@@ -77,9 +78,9 @@ def new_run_page(request: Request) -> Response:
         sections = forms.form_sections(spec := FIRST, settings_in(given))
     models = [*EMBEDDED, *(shell_path(root / name) for name in find_runs(root))]
     tasks = [*TASKS, *(f"{name}:" for name in SOURCED)]  # of the second kind the source is still to be said
-    return full_page(request, "runs/new.html", menu=forms.recipe_menu(), spec=spec, sections=sections,
-                     plan=plan,
-                     tasks=tasks, models=models[:200], closed=why_closed(request, RUNS_CODE))
+    return full_page(request, "runs/new.html", menu=forms.recipe_menu(), labs=forms.lab_files(), spec=spec,
+                     sections=sections, plan=plan, tasks=tasks, models=models[:200],
+                     closed=why_closed(request, RUNS_CODE))
 
 
 def plan_fragment(request: Request) -> Response:

@@ -5,18 +5,14 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from pipeline_small import cut_everywhere, left_in
-from rlhf_small import SMALL as FEW
-from settings_text import override
+from pipeline_small import check_cuts, run_small, small_stages
 
 from postgrad.cli import main
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.mixed import part_of
 from postgrad.recipes.difficulty import read_rates
-from postgrad.recipes.launch import start_pipeline
 from postgrad.recipes.pipelines.r1 import write_cold_start
-from postgrad.recipes.pipelines.stages import Stage
 from postgrad.runs import Run
 from postgrad.system.settings import flat_settings
 
@@ -25,9 +21,6 @@ SMALL = {
     "r1": ("task=words both=words+questions lengths.cold=2 lengths.reasoning=2 lengths.sft=2 "
            "lengths.reward=2 lengths.last=2 problems=2 samples=2 gathered.chains=8 gathered.prompts=4 "
            "gathered.pairs=8").split(),
-    "oversight": ("task=words-easy model=tiny-chat lengths.weak=2 lengths.student=2 lengths.critic=2 "
-                  "gathered.lessons=8 gathered.labelled=8 gathered.criticised=8 gathered.problems=3 "
-                  "gathered.samples=4").split(),
     "instruct": "sft_steps=2 pairs=8 reward_steps=2 collections=1 problems=2 samples=2".split(),
     "expert-iteration": ("task=words model=tiny-chat prompts=6 lengths.sft=2 lengths.grpo=2 lengths.again=2 "
                          "lengths.last=2 kept.samples=4 kept.practice=0 rates.imitation=none "
@@ -37,25 +30,12 @@ SMALL = {
 
 @pytest.fixture(autouse=True, scope="module")
 def quickly():
-    """Small collections, short replies, a checkpoint at every step: what pipelines leave to the recipes."""
-    few = {k: v for k, v in FEW.items() if k not in ("steps", "seed", "head.heads")}
-    few |= {"rows_per_step": 4, "examples": 16, "method.epochs": 1, "method.minibatches": 2}
-    start = Stage.run_step
-
-    def small(self, *args):
-        known = flat_settings(self.config)
-        words = [f"{k}={v}" for k, v in few.items() if k in known]
-        object.__setattr__(self, "config", override(self.config, words))
-        return start(self, *args)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stage, "run_step", small)
+    with small_stages():
         yield
 
 
 def carried_out(name, folder, stages=None):
-    recipe, config = config_from_text(name, SMALL[name])
-    return start_pipeline(recipe, config, folder, stages=stages, command=f"postgrad train {name}")
+    return run_small(name, SMALL[name], folder, stages)
 
 
 @pytest.fixture(scope="module")
@@ -68,19 +48,14 @@ def whole(quickly, tmp_path_factory):
     return of
 
 
-LONG = ("instruct", "oversight", "r1", "expert-iteration")  # the steps of the others, in another order
+LONG = ("instruct", "r1", "expert-iteration")  # the steps of the others, in another order
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else [])
                                   for name in SMALL])
 def test_cut_at_everything_it_does_it_ends_the_same(name, whole, tmp_path):
     folder, summary = whole(name)
-    cuts = cut_everywhere(lambda stages: carried_out(name, tmp_path / "cut", stages))
-    steps = json.loads((tmp_path / "cut/pipeline.json").read_text())["steps"]
-    trained = [Run.open(tmp_path / "cut" / step["name"]).info["steps"] for step in steps
-               if step["kind"] == "run"]
-    assert min(trained) > 1 and len(cuts) == len(steps) + sum(trained)  # at its start, and at every step
-    assert left_in(tmp_path / "cut") == left_in(folder)
+    check_cuts(folder, tmp_path / "cut", lambda cut, stages: carried_out(name, cut, stages))
     assert summary["tables"] and summary["minutes"] > 0
 
 
@@ -144,23 +119,6 @@ def test_the_chains_of_a_cold_start_are_right_and_search_where_there_is_somethin
     assert all(" más " in replies[p.question] or " menos " in replies[p.question] or " por " in
                replies[p.question] or " entre " in replies[p.question] for p in prompts
                if part_of(p) == "words-es")
-
-
-def test_oversight_is_a_weak_teacher_a_student_and_a_judge(whole):
-    folder, summary = whole("oversight")
-    runs = {name: Run.open(folder / name) for name in ("weak", "student", "strong", "critic")}
-    starts = {name: run.info["model"].removeprefix(f"{folder}/") for name, run in runs.items()}
-    assert starts == {"weak": "small", "student": "tiny-chat", "strong": "tiny-chat", "critic": "strong"}
-    assert runs["critic"].config["generator"] == f"{folder}/weak"
-    asked = [[json.loads(line)["messages"][0]["content"] for line in
-              (folder / name / "conversations.jsonl").read_text().splitlines()]
-             for name in ("lessons", "labels", "truth")]
-    assert asked[1] == asked[2] and not set(asked[0]) & set(asked[1])  # the same problems, and others
-    judged, learned, gap = summary["tables"].values()
-    assert summary["judge"]["pairs"] > 0 and len(judged) == 11
-    assert all(0 <= row[judge] <= 1 for row in judged for judge in ("believing", "doubting"))
-    assert [row["model"] for row in learned] == ["base", "weak", "student", "strong"]
-    assert gap[0]["recovered"] == summary["recovered"]["recovered"]
 
 
 def test_expert_iteration_is_taught_what_was_right_and_trains_on_what_was_not_always(whole):

@@ -142,6 +142,17 @@ def test_a_pipeline_of_a_file(tmp_path, monkeypatch, capsys):
     assert "pipeline is a int: make it with postgrad.Pipeline" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("text", "said"), [
+    ("SETTINGS = {}\ndef pipeline(config): ...\n", "SETTINGS names the configs of pipeline(config)"),
+    ("SETTINGS = {'full': dict}\ndef pipeline(config): ...\n", "SETTINGS makes a dict"),
+    ("def pipeline(config): ...\n", "pipeline is a function"),
+])
+def test_a_file_with_settings_that_cannot_be_is_a_sentence(text, said, tmp_path, capsys):
+    (tmp_path / "lab.py").write_text(text)
+    assert main(["train", str(tmp_path / "lab.py"), "rl.steps=2", "--json"]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_a_function_handed_in_goes_on_too(tmp_path):
     made = pg.Pipeline(name="own reward", steps=[pg.stage(
         "rl", "grpo", task=["Say a.", "Say b."], reward=lambda prompt, text: float(len(text)), **RL)])

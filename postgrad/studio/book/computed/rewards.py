@@ -158,10 +158,11 @@ def reward_model_values(results: JsonDict) -> JsonDict:
 
 def turning_values() -> JsonDict:
     """Where the true quality turned over in the logged runs against a reward model, without a KL."""
-    from postgrad.recipes.pipelines.overoptimise import turning
+    from postgrad.evaluation.overoptimisation import turning_point
     from postgrad.studio.instruments.reward_hacking import available_labs
 
-    runs = [{p["name"]: turning(p["points"]) for p in lab["policies"]} for lab in available_labs().values()]
+    runs = [{p["name"]: turning_point(p["points"]) for p in lab["policies"]}
+            for lab in available_labs().values()]
     free, held = [r["ppo-kl-0"] for r in runs], [r["ppo-ensemble"]["fall"] for r in runs]
     return {
         "peak_first": free[0]["peak"],

@@ -4,6 +4,8 @@ import json
 import random
 
 import pytest
+from paths import ROOT
+from pipeline_small import check_cuts, run_small, small_stages
 from process_small import ASK, GOLD, rolled
 from small import CHAT
 from texts import hostile_texts
@@ -13,10 +15,18 @@ from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task, word_problems
 from postgrad.data.tasks.base import think
 from postgrad.models import load_model
-from postgrad.recipes.pipelines import judging, oversight
-from postgrad.recipes.pipelines.judging import BELIEVES, DOUBTS, Answer, decided
+from postgrad.recipes.registry import recipe_module
+from postgrad.runs import Run
 from postgrad.system.settings import flat_settings
 
+LAB = ROOT / "examples" / "labs" / "oversight.py"
+oversight = recipe_module(str(LAB))
+BELIEVES, DOUBTS, Answer, decided = (oversight.BELIEVES, oversight.DOUBTS, oversight.Answer,
+                                     oversight.decided)
+
+SMALL = ("task=words-easy model=tiny-chat lengths.weak=2 lengths.student=2 lengths.critic=2 "
+         "gathered.lessons=8 gathered.labelled=8 gathered.criticised=8 gathered.problems=3 "
+         "gathered.samples=4").split()
 SOUND = Answer(right=True, holds=(True,) * 4, suspicion=(0.1, 0.0, 0.0, 0.0))
 SLIP = Answer(right=False, holds=(True, False, True, True), suspicion=(0.0, 0.7, 0.1, 0.0))
 PAIR = (SOUND, SLIP)
@@ -70,7 +80,7 @@ def test_where_all_hold_the_answer_is_right():
 ])
 def test_the_judge_by_hand(name, believing, doubting):
     for pair in (PAIR, PAIR[::-1]):
-        protocol = (judging.ALONE | judging.POINTED)[name]
+        protocol = (oversight.ALONE | oversight.POINTED)[name]
         assert decided(pair, protocol, BELIEVES) == pytest.approx(believing)
         assert decided(pair, protocol, DOUBTS) == pytest.approx(doubting)
 
@@ -79,41 +89,41 @@ def test_a_lie_costs_the_believing_judge_and_not_between_opponents():
     """Whatever the advocate of the wrong answer points at: in the right answer every step holds."""
     for lie in range(4):
         suspicion = tuple(float(k == lie) for k in range(4))
-        pair = (judging.replace(SOUND, suspicion=suspicion), SLIP)
-        assert decided(pair, judging.opponents, BELIEVES) == 1.0
-    blind = judging.replace(SLIP, suspicion=(0.0, 0.0, 0.7, 0.0))  # the honest advocate misses the mistake
-    assert decided((SOUND, blind), judging.opponents, BELIEVES) == 0.5
+        pair = (oversight.replace(SOUND, suspicion=suspicion), SLIP)
+        assert decided(pair, oversight.opponents, BELIEVES) == 1.0
+    blind = oversight.replace(SLIP, suspicion=(0.0, 0.0, 0.7, 0.0))  # the honest advocate misses the mistake
+    assert decided((SOUND, blind), oversight.opponents, BELIEVES) == 0.5
 
 
 def test_one_who_knows_all_finds_every_mistake():
-    blind = judging.replace(SLIP, suspicion=(0.9, 0.0, 0.0, 0.0))
-    unsound = judging.replace(SOUND, holds=(False, True, False, True))  # right by two slips that cancel
+    blind = oversight.replace(SLIP, suspicion=(0.9, 0.0, 0.0, 0.0))
+    unsound = oversight.replace(SOUND, holds=(False, True, False, True))  # right by two slips that cancel
     for pair in ((SOUND, blind), (unsound, blind), (blind, SOUND)):
-        assert decided(judging.perfect(pair), judging.pointed_by_critic, DOUBTS) == 1.0
-        assert decided(judging.perfect(pair), judging.liar, BELIEVES) == 0.0
+        assert decided(oversight.perfect(pair), oversight.pointed_by_critic, DOUBTS) == 1.0
+        assert decided(oversight.perfect(pair), oversight.liar, BELIEVES) == 0.0
 
 
 def test_figures_by_hand():
-    pairs = [PAIR] * 3 + [(judging.replace(SLIP, suspicion=(0.9, 0.0, 0.0, 0.0)), SOUND)]  # missed once
-    assert judging.pair_facts(pairs) == {"pairs": 4, "steps": 4, "mistakes": 1, "sound": 1, "bare": 0}
-    bare = judging.replace(pairs[0][0], right=False, holds=(False,) * 4), SOUND
-    assert judging.pair_facts([bare, pairs[0]])["bare"] == 0.5
-    assert judging.decided(judging.perfect(bare), judging.liar, judging.BELIEVES) == 1
-    rows = {row["judge"]: row for row in judging.alone(pairs) + judging.pointed(pairs, "x")}
+    pairs = [PAIR] * 3 + [(oversight.replace(SLIP, suspicion=(0.9, 0.0, 0.0, 0.0)), SOUND)]  # missed once
+    assert oversight.pair_facts(pairs) == {"pairs": 4, "steps": 4, "mistakes": 1, "sound": 1, "bare": 0}
+    bare = oversight.replace(pairs[0][0], right=False, holds=(False,) * 4), SOUND
+    assert oversight.pair_facts([bare, pairs[0]])["bare"] == 0.5
+    assert oversight.decided(oversight.perfect(bare), oversight.liar, oversight.BELIEVES) == 1
+    rows = {row["judge"]: row for row in oversight.alone(pairs) + oversight.pointed(pairs, "x")}
     assert rows["critic: x"]["believing"] == 0.75
     assert rows["lying critic: x"]["believing"] == 0.25  # the least suspected is the mistake itself
     assert rows["two opponents: x"]["believing"] == (3 + 0.5) / 4
     low, high = rows["critic: x"]["believing_interval"]
     assert 0 <= low < 0.75 < high <= 1
-    found = judging.skill(pairs)
+    found = oversight.skill(pairs)
     assert found["finds"] == 0.75 and found["lies"] == pytest.approx((0.75 - 0.625) / (0.75 - 0.25))
-    assert judging.ratio_with_interval("x", [1.0, 1.0], [0.0, 0.0]) == {"x": None, "x_interval": None}
+    assert oversight.ratio_with_interval("x", [1.0, 1.0], [0.0, 0.0]) == {"x": None, "x_interval": None}
 
 
 def test_a_pair_has_one_of_each_in_any_order():
     rng = random.Random(0)
-    assert judging.pick_pair([True, True], rng) is None and judging.pick_pair([False], rng) is None
-    drawn = [judging.pick_pair([True, False, False], rng) for _ in range(60)]
+    assert oversight.pick_pair([True, True], rng) is None and oversight.pick_pair([False], rng) is None
+    drawn = [oversight.pick_pair([True, False, False], rng) for _ in range(60)]
     assert set(drawn) == {(0, 1), (1, 0), (0, 2), (2, 0)}
 
 
@@ -124,16 +134,16 @@ def test_the_process_model_suspects_where_its_chance_falls():
         chat = CHAT
 
         def chances(self, rollouts):
-            return [(CHAT.places(r.tokens, judging.step_ends(r)), [0.9, 0.3, 0.3, 0.2]) for r in rollouts]
+            return [(CHAT.places(r.tokens, oversight.step_ends(r)), [0.9, 0.3, 0.3, 0.2]) for r in rollouts]
 
-    (fell,) = judging.fallen(Critic(), [rolled(GOLD)])
+    (fell,) = oversight.fallen(Critic(), [rolled(GOLD)])
     assert fell == pytest.approx((0.1, 0.6, 0.0, 0.1))
 
 
 def test_a_reader_is_surprised_at_what_he_would_not_have_written():
     """The digit that differs stands out in its own step, and what is before it is as it was."""
     slip = GOLD.replace("13-3=10", "13-3=17")
-    found = judging.surprises(load_model("tiny"), [rolled(GOLD), rolled(slip)], CHAT, "cpu")
+    found = oversight.surprises(load_model("tiny"), [rolled(GOLD), rolled(slip)], CHAT, "cpu")
     assert [len(x) for x in found] == [4, 4] and all(x >= 0 for row in found for x in row)
     assert found[1][1] > found[0][1] + 1 and found[1][0] == pytest.approx(found[0][0], abs=1e-4)
 
@@ -143,12 +153,12 @@ def test_a_reader_is_surprised_at_what_he_would_not_have_written():
 def test_what_cannot_be_is_said(capsys):
     for words, said in (("task=arithmetic", "checked one by one"), ("layers=a,b", "numbers with commas"),
                         ("layers=0,,1", "numbers with commas")):
-        assert main(["train", "oversight", words, "--json"]) == 2
+        assert main(["train", str(LAB), words, "--json"]) == 2
         assert said in capsys.readouterr().err
 
 
 def test_quick_settings_are_a_few_steps():
-    quick, full = (flat_settings(config_from_text(spec)[1]) for spec in ("oversight:quick", "oversight"))
+    quick, full = (flat_settings(config_from_text(spec)[1]) for spec in (f"{LAB}:quick", str(LAB)))
     assert all(quick[key] <= 2 < 10 <= full[key] for key in full if key.startswith("lengths."))
 
 
@@ -171,3 +181,33 @@ def test_lessons_and_labelled_problems_are_apart(tmp_path):
     labelled = load_task(config.task).prompts("train", 50, oversight.label_seed(config))
     assert [p.id for p in truth] == [p.id for p in labelled]  # those that the teacher labels
     assert "<think>" in word_problems.gold(lessons[0]) and GOLD.startswith("<think>")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(folder, summary) of a small lab that was left alone."""
+    with small_stages():
+        folder = tmp_path_factory.mktemp("whole") / "oversight"
+        yield folder, run_small(str(LAB), SMALL, folder)
+
+
+@pytest.mark.long
+def test_cut_at_everything_it_does_it_ends_the_same(whole, tmp_path):
+    check_cuts(whole[0], tmp_path / "cut", lambda cut, stages: run_small(str(LAB), SMALL, cut, stages))
+
+
+def test_oversight_is_a_weak_teacher_a_student_and_a_judge(whole):
+    folder, summary = whole
+    runs = {name: Run.open(folder / name) for name in ("weak", "student", "strong", "critic")}
+    starts = {name: run.info["model"].removeprefix(f"{folder}/") for name, run in runs.items()}
+    assert starts == {"weak": "small", "student": "tiny-chat", "strong": "tiny-chat", "critic": "strong"}
+    assert runs["critic"].config["generator"] == f"{folder}/weak"
+    asked = [[json.loads(line)["messages"][0]["content"] for line in
+              (folder / name / "conversations.jsonl").read_text().splitlines()]
+             for name in ("lessons", "labels", "truth")]
+    assert asked[1] == asked[2] and not set(asked[0]) & set(asked[1])  # the same problems, and others
+    judged, learned, gap = summary["tables"].values()
+    assert summary["judge"]["pairs"] > 0 and len(judged) == 11
+    assert all(0 <= row[judge] <= 1 for row in judged for judge in ("believing", "doubting"))
+    assert [row["model"] for row in learned] == ["base", "weak", "student", "strong"]
+    assert gap[0]["recovered"] == summary["recovered"]["recovered"]

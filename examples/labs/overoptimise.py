@@ -1,18 +1,18 @@
 """The over-optimisation lab: a true quality known in code, a reward model trained on noisy and biased labels
-of it, and policies that push the reward model too far, on a leash of several lengths or on none.
+of it, and policies trained against the reward model for too long, under several KL penalties or none.
 
-    postgrad train overoptimise
+    postgrad train examples/labs/overoptimise.py
+    postgrad train examples/labs/overoptimise.py:quick kls=0,0.1
 
-writes curves.json: proxy and true reward against the distance from the start, sqrt(KL), for each leash, for
-an ensemble of reward models, and for best-of-n (Gao et al. 2023, arXiv:2210.10760; ensembles: Coste et al.
-2023, arXiv:2310.02743).
+curves.json in the folder: proxy and true reward against the distance from the start, sqrt(KL), for each KL
+penalty, for an ensemble of reward models, and for best-of-n (Gao et al. 2023, arXiv:2210.10760; ensembles:
+Coste et al. 2023, arXiv:2310.02743).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -20,6 +20,7 @@ from typing import ClassVar
 from postgrad import methods
 from postgrad.data.tasks import load_task
 from postgrad.evaluation import mean_of, score_samples
+from postgrad.evaluation.overoptimisation import turning_point
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import best_of_n
@@ -28,6 +29,7 @@ from postgrad.methods import Method
 from postgrad.models import load_scalar
 from postgrad.recipes import reward, rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation, ModelDefaults
+from postgrad.recipes.defaults import STEEP
 from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, run_minutes
 from postgrad.recipes.preference import Pairs
 from postgrad.resolve.models import open_folder, open_model
@@ -78,6 +80,7 @@ class OveroptimiseConfig(ModelDefaults):
     device: str = setting("cpu", *DEVICE)
 
     reply_group: ClassVar[str] = "rollouts"
+    rate_law: ClassVar[tuple[float, float] | None] = (1.5e-4, STEEP)
 
     @property
     def reply_limit(self) -> int | None:
@@ -113,7 +116,6 @@ def overoptimise_quick() -> OveroptimiseConfig:
 
 
 SETTINGS = {"questions": overoptimise_questions, "quick": overoptimise_quick}
-SPAN = 20  # steps on either side over which a curve is read: the luck of one evaluation is no peak
 
 
 def proxies(config: OveroptimiseConfig) -> list[Stage]:
@@ -151,26 +153,6 @@ def policy_curve(run: Run) -> list[dict]:
              "proxy": r["proxy"], "true": r["reward"], "length": r["mean_length"]} for r in rows]
 
 
-def turning(curve: Sequence[dict]) -> dict:
-    """Where the true reward turns over.
-
-    Read off means over SPAN steps on either side.
-
-    fall: from the peak to the end, as a share of what had been gained by then. A reward has no zero of its
-    own; Gao et al. count from the start, where R = 0.
-    """
-    def smooth(name: str, i: int) -> float:
-        return mean_of(p[name] for p in curve if abs(p["step"] - curve[i]["step"]) <= SPAN)
-
-    true = [smooth("true", i) for i in range(len(curve))]
-    top = max(range(len(curve)), key=true.__getitem__)
-    fall, gained, last = true[top] - true[-1], true[top] - curve[0]["true"], len(curve) - 1
-    return {"step": curve[top]["step"], "kl": curve[top]["kl"], "distance": curve[top]["distance"],
-            "peak": true[top], "end": true[-1],
-            "fall": fall / gained if gained > 0 else float(fall > 0), "proxy_at_peak": smooth("proxy", top),
-            "proxy_at_end": smooth("proxy", last)}
-
-
 def best_of_curve(config: OveroptimiseConfig, proxy: str, track: Progress) -> dict:
     """Both rewards of the best by the proxy among n samples of the start, for n = 1, 2, 4, ...;
     the KL is the bound."""
@@ -205,7 +187,7 @@ def overoptimise_summary(config: OveroptimiseConfig, done: Done) -> dict:
         curve = policy_curve(made)
         curves.append({"name": stage.name, "kl_weight": stage.config.kl.coef,
                        "ensemble": stage.name.endswith("ensemble"), "points": curve,
-                       "turning": turning(curve), "minutes": run_minutes(made)})
+                       "turning": turning_point(curve), "minutes": run_minutes(made)})
     of_n = done.measured["best-of-n"]["curve"]
     facts = {"task": config.task, "seed": config.seed, "method": config.method.name,
              "reward_accuracy": [list(r.rows("evals")[0])[-1]["accuracy"] for r in judged],
