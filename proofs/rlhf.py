@@ -97,7 +97,8 @@ def lab_step(name: str, folder: Path, words: list[str]) -> None:
     from postgrad.recipes.registry import recipe_module
     config, _ = fill_defaults(config_from_text(str(LAB), words)[1])
     overoptimise = recipe_module(str(LAB))
-    whole, command = overoptimise.pipeline(config), " ".join([f"postgrad train {LAB.relative_to(HOME)}", *words])
+    whole = overoptimise.pipeline(config)
+    command = " ".join([f"postgrad train {LAB.relative_to(HOME)}", *words])
     if name == "names":
         return print(json.dumps([[stage.name for stage in stages(config)]
                                  for stages in (overoptimise.proxies, overoptimise.policies)]))

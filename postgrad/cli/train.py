@@ -242,7 +242,7 @@ def follow_pipeline(options: CommandOptions, folder: Path, go: Callable[..., Any
         print_demo(folder, summary)
         return 0
     for title, rows in summary.get("tables", {}).items():
-        print_table([with_intervals(row) for row in rows], title=title)
+        print_table([with_intervals(row) for row in rows], title=title) if rows else print(f"{title}: none")
     print(f"{summary['minutes']:.1f} minutes. Runs and figures: {folder}")
     return 0
 
