@@ -197,7 +197,7 @@ def qlora() -> None:
 
 # the host's work
 
-IDLE = {("BatchDecoder.step", "Decoder.logp"): "after sampling",
+IDLE = {("RequestBatch.advance_collection", "Decoder.logp"): "after sampling",
         ("AdamW.step", "Engine.refresh"): "after update"}
 
 
@@ -206,7 +206,7 @@ def host(steps_made: int = 4) -> None:
 
     from postgrad.models import Decoder
     from postgrad.models.engine import Engine
-    from postgrad.sampling.batch_decoder import BatchDecoder
+    from postgrad.sampling import RequestBatch
     from postgrad.training.adamw import AdamW
 
     class Reads(TorchDispatchMode):
@@ -237,8 +237,8 @@ def host(steps_made: int = 4) -> None:
 
         setattr(home, name, timed)
 
-    for home, name in ((BatchDecoder, "step"), (Engine, "prefill"), (Engine, "refresh"), (Decoder, "logp"),
-                       (torch.Tensor, "backward"), (AdamW, "step")):
+    for home, name in ((RequestBatch, "advance_collection"), (Engine, "prefill"), (Engine, "refresh"),
+                       (Decoder, "logp"), (torch.Tensor, "backward"), (AdamW, "step")):
         taken_off(home, name)
     seen: list[tuple[float, float]] = []
     reads = Reads()

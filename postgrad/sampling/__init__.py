@@ -1,11 +1,11 @@
 """Prompts in, rollouts out.
 
 sampler        the Sampler protocol, and what a sampler needs of a model
-local          the sampler in this process; on batch_decoder, which decodes a collection at once
+local          the sampler in this process
 remote         samplers behind addresses; vllm_engine: vLLM in this process
 scripted       a test double
-request_batch  requests that come and go, for the endpoint
-scheduler      continuous batching: slots, prompt cache, queue, for both decoders
+request_batch  the decode loop, for collections and for requests that come and go
+scheduler      continuous batching: slots, prompt cache, queue
 """
 
 from postgrad.records import Sampling

@@ -2,7 +2,7 @@
 prompt, shared by its group.
 
 Over several turns a sequence stays in its slot for as long as no other needs it, and of the next turn only
-what was added is computed. Random numbers are a function of (row seed, token number) alone. batch_decoder.py
+what was added is computed. Random numbers are a function of (row seed, token number) alone. request_batch.py
 has the steps, scheduler.py the slots.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable, Sequence
 from postgrad.maths.noise import seed_of
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt, Sampling
-from postgrad.sampling.batch_decoder import BatchDecoder, BatchSequence, FinishedSequence
+from postgrad.sampling.request_batch import FinishedSequence, RequestBatch, RequestSequence
 from postgrad.sampling.sampler import DecodableModel
 from postgrad.sampling.token_sampler import TokenSampler
 
@@ -28,13 +28,14 @@ class LocalSampler(TokenSampler):
     def __init__(self, model: DecodableModel, chat: Chat, *, max_concurrent: int = 1024):
         super().__init__(chat)
         self.model, self.max_concurrent = model, max_concurrent
-        self._decoder: BatchDecoder | None = None
+        self._batch: RequestBatch | None = None
+        self._sampling: Sampling | None = None  # of its collections
         self.cache_misses = 0
 
     def release(self) -> None:
         """Frees the KV cache, the copy of the weights and the captured graphs; the next call makes them
         again."""
-        self._decoder = None
+        self._batch = None
 
     @property
     def positions(self) -> int:
@@ -42,26 +43,26 @@ class LocalSampler(TokenSampler):
 
     def generate(self, contexts: list[list[int]], n: int, seeds: Sequence[int], sampling: Sampling,
                  after: Sequence[FinishedSequence | None] | None = None) -> Iterable[list[FinishedSequence]]:
-        decoder, hits = self._decoder, dict[int, BatchSequence]()
-        if after and decoder is not None and sampling == decoder.settings:
-            hits = decoder.cache_hits(contexts, after)
+        batch, hits = self._batch, dict[int, RequestSequence]()
+        if after and batch is not None and sampling == self._sampling:
+            hits = batch.cache_hits(contexts, after)
         self.cache_misses += sum(row is not None for row in after or ()) - len(hits)
-        if decoder is not None and hits:
-            self._grow(decoder, contexts, sampling, hits)
+        if batch is not None and hits:
+            self._grow(batch, contexts, sampling, hits)
         else:
             longest = 0 if after is None else round_up(max(map(len, contexts)))
-            decoder = self._decoder_for(contexts, len(seeds), sampling, min(self.positions, longest))
-        return decoder.decode(contexts, n, seeds,
-                              hits if after is not None and decoder.engine.appends else None)
+            batch = self._batch_for(contexts, len(seeds), sampling, min(self.positions, longest))
+        return batch.decode(contexts, n, seeds, sampling,
+                            hits if after is not None and batch.engine.appends else None)
 
-    def _grow(self, decoder: BatchDecoder, contexts: list[list[int]], sampling: Sampling,
-              hits: dict[int, BatchSequence]) -> None:
+    def _grow(self, batch: RequestBatch, contexts: list[list[int]], sampling: Sampling,
+              hits: dict[int, RequestSequence]) -> None:
         """Room for what comes in the slots of the last call, with the weights as they are now."""
         read = max((len(context) for i, context in enumerate(contexts) if i not in hits), default=0)
         new = max(len(contexts[i]) - len(last.prompt.tokens) for i, last in hits.items())
         new += sampling.max_new_tokens + 1
-        decoder.grow(*(min(self.positions, round_up(tokens)) for tokens in (read, new)))
-        decoder.engine.refresh()
+        batch.grow(*(min(self.positions, round_up(tokens)) for tokens in (read, new)))
+        batch.engine.refresh()
 
     def stream(self, prompt: Prompt, sampling: Sampling, seed: int) -> Generator[str, None, bool]:
         """The reply to one prompt, piece by piece, as it is sampled; returns whether it ended by a stop, not
@@ -69,7 +70,8 @@ class LocalSampler(TokenSampler):
         tokens: list[int] = []
         shown = text = ""
         rendered = self._render(prompt, sampling)
-        for token in self._decoder_for([rendered], 1, sampling).stream(rendered, seed_of(seed, prompt.id, 0)):
+        batch = self._batch_for([rendered], 1, sampling)
+        for token in batch.stream(rendered, seed_of(seed, prompt.id, 0), sampling):
             tokens.append(token)
             text = self.chat.decode(tokens)
             if not text.endswith("\ufffd"):  # a character cut between two tokens waits for the rest
@@ -79,18 +81,19 @@ class LocalSampler(TokenSampler):
             yield text[len(shown):]
         return tokens[-1] in self.chat.stop or any(stop in text for stop in sampling.stop)
 
-    def _decoder_for(self, rendered: list[list[int]], rows: int, sampling: Sampling,
-                     read: int = 0) -> BatchDecoder:
+    def _batch_for(self, rendered: list[list[int]], rows: int, sampling: Sampling,
+                   read: int = 0) -> RequestBatch:
         """That of the last call if this one's rows fit, with the weights as they are now; else a new one.
         read: room for the tokens of a prompt, where that is more than these need."""
-        need = {"rows": min(rows, self.max_concurrent), "read": max(read, *map(len, rendered)),
-                "prompts": min(len(rendered), self.max_concurrent)}
-        if self._decoder is None or not self._decoder.fits(sampling, **need):
-            self._decoder = None  # the old one's memory is free before the new one's is taken
-            self._decoder = BatchDecoder(self.model, self.chat, sampling, **need)
+        need = {"rows": min(rows, self.max_concurrent), "prompts": min(len(rendered), self.max_concurrent),
+                "max_prompt_tokens": max(read, *map(len, rendered))}
+        if self._batch is None or sampling != self._sampling or not self._batch.fits(**need):
+            self._batch = None  # the old one's memory is free before the new one's is taken
+            self._sampling, new = sampling, sampling.max_new_tokens + 1  # one where ended rows wait
+            self._batch = RequestBatch(self.model, self.chat, max_new_tokens=new, **need)
         else:
-            self._decoder.engine.refresh(often=True)
-        return self._decoder
+            self._batch.engine.refresh(often=True)
+        return self._batch
 
 
 def round_up(tokens: int) -> int:

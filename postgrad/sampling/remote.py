@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from postgrad.models.chat import Chat
 from postgrad.records import Sampling
-from postgrad.sampling.batch_decoder import FinishedSequence
 from postgrad.sampling.http_json import SamplerFault, Unreachable, check_address, request_json
+from postgrad.sampling.request_batch import FinishedSequence
 from postgrad.sampling.token_sampler import TokenSampler
 
 DEFAULT_ROOM = 64     # rows that a sampler is asked for at once, where it does not say its room

@@ -1,6 +1,5 @@
 """Continuous batching: which sequences hold a slot of the KV cache, which wait for one, and which prompts are
-prefilled. One scheduler for whole collections (batch_decoder.py) and for requests that come and go
-(request_batch.py).
+prefilled; for the decode loop in request_batch.py.
 
 A prompt is prefilled once, into a place of the prompt cache, whatever the number of its sequences. Waiting
 sequences take free slots first come, first served; the prompts that wait behind the first are prefilled with

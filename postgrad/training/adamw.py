@@ -19,17 +19,17 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
-        held = [i for i, p in enumerate(self.params) if p.grad is not None]
-        for i in held:
+        grads = {i: p.grad for i, p in enumerate(self.params) if p.grad is not None}
+        for i in grads:
             if i not in self.state:
                 p = self.params[i]
                 self.state[i] = {"step": torch.zeros((), dtype=torch.float32, device=p.device),
                                  "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-        if held:
-            steps, means, squares = ([self.state[i][name] for i in held]
+        if grads:
+            steps, means, squares = ([self.state[i][name] for i in grads]
                                      for name in ("step", "exp_avg", "exp_avg_sq"))
-            adamw([self.params[i] for i in held], [self.params[i].grad for i in held], means, squares, [],
-                  steps, fused=True, amsgrad=False, beta1=self.betas[0], beta2=self.betas[1], lr=lr,
+            adamw([self.params[i] for i in grads], list(grads.values()), means, squares, [], steps,
+                  fused=True, amsgrad=False, beta1=self.betas[0], beta2=self.betas[1], lr=lr,
                   weight_decay=self.weight_decay, eps=EPS, maximize=False)
 
     def zero_grad(self) -> None:

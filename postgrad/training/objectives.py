@@ -13,12 +13,14 @@ batch: constants of the step.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from postgrad.maths import kl, surrogate
 from postgrad.maths.preference import sum_logp
+from postgrad.methods import Method, Policy, Preference
 from postgrad.models import Models
 from postgrad.models.choices import choice_columns
 from postgrad.records import Batch
@@ -27,46 +29,30 @@ from postgrad.training.stats import EffectiveShare, ExplainedVariance, Max, Mean
 Objective = Callable[[Models, Batch], tuple[Tensor, Stats]]
 
 
-def build_objective(method, temperature: float = 1.0) -> Objective:
-    """The objective of a row of the table.
-
-    temperature: the one the rollouts were sampled at; only policy rows look at it.
-    """
-    if method.kind == "policy":
-        return policy_objective(method, temperature)
-    return {"supervised": supervised_objective, "preference": preference_objective}[method.kind](method)
+def build_objective(method: Method, temperature: float = 1.0) -> Objective:
+    """The objective of a row of the table. temperature: of the rollouts' sampling; for policy rows alone."""
+    if isinstance(method, Policy):
+        return partial(policy_objective, method, temperature)
+    return partial(preference_objective, method) if isinstance(method, Preference) else supervised_objective
 
 
-def supervised_objective(method) -> Objective:
+def supervised_objective(models: Models, batch: Batch) -> tuple[Tensor, Stats]:
     """-log pi of every trained token."""
-
-    def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
-        logp, entropy = models.policy.logp(batch.tokens, batch.mask, 1.0, packed=batch.packed)
-        seen = {"loss": _mean(-logp, batch.mask), "entropy": _mean(entropy, batch.mask)}
-        return -logp, Stats(seen, {"logp": logp, "entropy": entropy})
-
-    return objective
+    logp, entropy = models.policy.logp(batch.tokens, batch.mask, 1.0, packed=batch.packed)
+    means = {"loss": _mean(-logp, batch.mask), "entropy": _mean(entropy, batch.mask)}
+    return -logp, Stats(means, {"logp": logp, "entropy": entropy})
 
 
-def preference_objective(method) -> Objective:
-    """Rows to scores, scores to a loss per unit: pairs (chosen, rejected, chosen, rejected, ...)
-
-    or labelled singles.
-
-    Steps and outcomes are labelled tokens: a loss for each token of the mask.
-    """
+def preference_objective(method: Preference, models: Models, batch: Batch) -> tuple[Tensor, Stats]:
+    """A loss per unit [U]: a pair (rows: chosen, rejected, chosen, rejected, ...) or a labelled single. Steps
+    and outcomes are labelled tokens: a loss per token of the mask [B, T]."""
     if method.source in ("steps", "outcomes"):
-        return lambda models, batch: _steps(
-            method, models.policy.token_scores(batch.tokens, packed=batch.packed), batch)
+        return _steps(method, models.policy.token_scores(batch.tokens, packed=batch.packed), batch)
     judge = _singles if method.source == "singles" else _pairs
-
-    def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
-        return judge(method, *_scores(method, models, batch), batch)
-
-    return objective
+    return judge(method, *_scores(method, models, batch), batch)
 
 
-def _scores(method, models, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+def _scores(method: Preference, models: Models, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
     """Scores [B], or [B, K] from K heads; and the summed log-probs [B] that the loss takes."""
     if method.score is None:
         return models.policy.scores(batch.tokens, batch.lengths, packed=batch.packed), {}
@@ -82,7 +68,8 @@ def _scores(method, models, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
                    if any(column.endswith(f"_{name}") for column in method.columns_of("loss"))}
 
 
-def _replies(method, sums: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:  # [U, 1] of pairs, [U]
+def _replies(method: Preference, sums: Mapping[str, Tensor],
+             batch: Batch) -> dict[str, Tensor]:  # [U, 1] of pairs, [U]
     """The columns that the loss takes by keyword: chosen_length, rejected_ref_logp, reply_logp, ..."""
     rows = {**sums, "length": batch.mask.sum(1).clamp(min=1)}
     out = {}
@@ -93,7 +80,8 @@ def _replies(method, sums: Mapping[str, Tensor], batch: Batch) -> dict[str, Tens
     return out
 
 
-def _pairs(method, score: Tensor, sums: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Stats]:
+def _pairs(method: Preference, score: Tensor, sums: Mapping[str, Tensor],
+           batch: Batch) -> tuple[Tensor, Stats]:
     assert batch.rows_per_unit == 2, (f"{method.name} needs pairs, and the batch has "
                                       f"{batch.rows_per_unit} row(s) a unit")
     score = score if score.dim() == 2 else score[:, None]
@@ -109,7 +97,8 @@ def _pairs(method, score: Tensor, sums: Mapping[str, Tensor], batch: Batch) -> t
     return loss, Stats({name: _mean(x) for name, x in seen.items()}, units={"accuracy": right})
 
 
-def _singles(method, score: Tensor, sums: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Stats]:
+def _singles(method: Preference, score: Tensor, sums: Mapping[str, Tensor],
+             batch: Batch) -> tuple[Tensor, Stats]:
     label, baseline = _needed(batch, "label", method), _needed(batch, "baseline", method)
     loss = method.loss(score, label, baseline, **_replies(method, sums, batch))
     wanted, unwanted = label > 0, label <= 0
@@ -121,7 +110,7 @@ def _singles(method, score: Tensor, sums: Mapping[str, Tensor], batch: Batch) ->
     return loss, Stats(stats, units={"accuracy": right})
 
 
-def _steps(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:  # [B, T]
+def _steps(method: Preference, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:  # [B, T]
     label, mask = _needed(batch, "label", method), batch.mask
     loss = torch.where(mask, method.loss(score, label), 0.0)
     hit = (label * score > 0) + 0.5 * (score == 0)  # a score of 0 says nothing: half right
@@ -132,53 +121,50 @@ def _steps(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:  # [B, 
     return loss, Stats(stats)
 
 
-def policy_objective(method, temperature: float = 1.0) -> Objective:
-    """surrogate + kl_in_loss KL + value_weight value loss - entropy bonus: all per token, all under the
-    method's one weight; the surrogate's part times the correction, where there is one.
+def policy_objective(method: Policy, temperature: float, models: Models,
+                     batch: Batch) -> tuple[Tensor, Stats]:
+    """surrogate * correction + kl_in_loss KL + value_weight value loss - entropy bonus, each [B, T], under
+    the method's one weight. Rows flagged `imitate` have the loss -log pi and a weight of their own
+    (PPO-ptx)."""
+    adv, imitate = _needed(batch, "adv", method), None if batch.imitate is None else batch.imitate[:, None]
+    mask = batch.mask if imitate is None else batch.mask & ~imitate
+    logp, entropy, teacher_kl = _policy_logp(method, models, batch, temperature)
+    old_logp = logp.detach() if batch.old_logp is None else batch.old_logp
+    known = {"entropy": entropy, "old_logp": old_logp, "lengths": mask.sum(1), "teacher_kl": teacher_kl}
 
-    Rows flagged `imitate` have the loss -log pi instead, under a weight of their own (PPO-ptx).
-    """
+    def columns_of(place: str) -> dict[str, Tensor | None]:
+        return {name: known[name] if name in known else _needed(batch, name, method)
+                for name in method.columns_of(place)}
 
-    def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
-        adv, shown = _needed(batch, "adv", method), None if batch.imitate is None else batch.imitate[:, None]
-        mask = batch.mask if shown is None else batch.mask & ~shown
-        logp, entropy, teacher_kl = _chosen(method, models, batch, temperature)
-        old_logp = logp.detach() if batch.old_logp is None else batch.old_logp
-        known = {"entropy": entropy, "old_logp": old_logp, "lengths": mask.sum(1), "teacher_kl": teacher_kl}
-        wanted = {name: known[name] if name in known else _needed(batch, name, method)
-                  for name in (*method.columns_of("surrogate"), *method.columns_of("kl_estimator"))}
-        loss, clipped = method.surrogate(logp, old_logp, adv, mask,
-                                         **{name: wanted[name] for name in method.columns_of("surrogate")})
-        stats = _policy_stats(batch, mask, logp, old_logp, entropy, clipped)
-        if teacher_kl is not None:
-            stats["teacher_kl"] = _mean(teacher_kl, mask)
-        if batch.correction is not None:
-            loss = loss * batch.correction
-            stats.update(_correction_stats(batch, mask, old_logp))
-        if method.kl_in_loss:
-            far = method.kl_estimator(logp, _needed(batch, "ref_logp", method),
-                            **{name: wanted[name] for name in method.columns_of("kl_estimator")})
-            loss = loss + method.kl_in_loss * far * mask
-        if method.entropy:
-            loss = loss - method.entropy * entropy
-        if method.critic:
-            value_loss, seen = _critic(method, models, batch, mask)
-            loss = loss + method.value_weight * value_loss
-            stats.update(seen)
-        stats["loss"] = _mean(loss, mask)
-        if shown is not None:
-            loss = torch.where(shown, -logp, loss)
-            stats["ptx_loss"] = _mean(-logp, batch.mask & shown)
-        return loss, stats
-
-    return objective
+    loss, clipped = method.surrogate(logp, old_logp, adv, mask, **columns_of("surrogate"))
+    stats = _policy_stats(batch, mask, logp, old_logp, entropy, clipped)
+    if teacher_kl is not None:
+        stats["teacher_kl"] = _mean(teacher_kl, mask)
+    if batch.correction is not None:
+        loss = loss * batch.correction
+        stats.update(_correction_stats(batch, mask, old_logp))
+    if method.kl_in_loss:
+        far = method.kl_estimator(logp, _needed(batch, "ref_logp", method), **columns_of("kl_estimator"))
+        loss = loss + method.kl_in_loss * far * mask
+    if method.entropy:
+        loss = loss - method.entropy * entropy
+    if method.critic:
+        value_loss, value_stats = _value_loss(method, models, batch, mask)
+        loss = loss + method.value_weight * value_loss
+        stats.update(value_stats)
+    stats["loss"] = _mean(loss, mask)
+    if imitate is not None:
+        loss = torch.where(imitate, -logp, loss)
+        stats["ptx_loss"] = _mean(-logp, batch.mask & imitate)
+    return loss, stats
 
 
-def _chosen(method, models, batch: Batch, temperature: float) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Log-prob and entropy [B, T] of what was sampled; and how far every choice is from the teacher's, where
-    the surrogate wants that."""
+def _policy_logp(method: Policy, models: Models, batch: Batch,
+                 temperature: float) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Log-prob and entropy [B, T]; and KL(policy || teacher) [B, T], where the surrogate takes it."""
     if "teacher_kl" not in method.wanted:
         return *models.policy.logp(batch.tokens, batch.mask, temperature, packed=batch.packed), None
+    assert models.teacher is not None, "a row that takes teacher_kl needs a teacher"
     with torch.no_grad():
         teacher = models.teacher.choices(batch.tokens, batch.mask, packed=batch.packed)
     policy = models.policy.choices(batch.tokens, batch.mask, packed=batch.packed)
@@ -186,15 +172,16 @@ def _chosen(method, models, batch: Batch, temperature: float) -> tuple[Tensor, T
     return logp, entropy, far
 
 
-def _critic(method, models, batch: Batch, mask: Tensor) -> tuple[Tensor, dict[str, Mean | ExplainedVariance]]:
+def _value_loss(method: Policy, models: Models, batch: Batch,
+                mask: Tensor) -> tuple[Tensor, dict[str, Statistic]]:
     """The value loss [B, T] and its statistics."""
     returns, value = _needed(batch, "returns", method), models.critic.value(batch.tokens, packed=batch.packed)
     loss = surrogate.clipped_value(value, _needed(batch, "value", method), returns, clip=method.value_clip)
     loss = torch.where(mask, loss, 0.0)
-    seen = {"value_loss": loss, "value": value, "return": returns}
+    columns = {"value_loss": loss, "value": value, "return": returns}
     target, error = (torch.where(mask, x.detach(), 0.0).double() for x in (returns, value - returns))
     explained = ExplainedVariance(mask.sum(), target.sum(), (target**2).sum(), error.sum(), (error**2).sum())
-    return loss, {name: _mean(x, mask) for name, x in seen.items()} | {"explained_variance": explained}
+    return loss, {**{name: _mean(x, mask) for name, x in columns.items()}, "explained_variance": explained}
 
 
 def _policy_stats(batch: Batch, mask: Tensor, logp: Tensor, old_logp: Tensor, entropy: Tensor,
@@ -235,8 +222,8 @@ def _mean(x: Tensor, mask: Tensor | None = None) -> Mean:
     return Mean(torch.where(mask, x, 0.0).sum(), mask.sum())
 
 
-def _needed(batch: Batch, column: str, method) -> Tensor:
-    x = getattr(batch, column)
+def _needed(batch: Batch, column: str, method: Method) -> Tensor:
+    x: Tensor | None = getattr(batch, column)
     if x is None:
         raise ValueError(f"{method.name} needs batch.{column}, and it is None: let the {method.source} "
                          "assembly line fill it.")

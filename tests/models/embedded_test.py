@@ -10,8 +10,7 @@ from postgrad.models import find_model, load_model
 from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import tool_schema
 from postgrad.models.load import EMBEDDED
-from postgrad.sampling import Sampling
-from postgrad.sampling.batch_decoder import BatchDecoder
+from postgrad.sampling import LocalSampler, Sampling
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
@@ -46,15 +45,12 @@ def test_the_base_can_write_steps_and_cannot_do_without():
     and answering at once mostly fails."""
     folder = find_model("tiny")
     model, chat = load_model(folder), Chat.load(folder)
+    sampler, greedy = LocalSampler(model, chat), Sampling(temperature=0.0, max_new_tokens=64)
     problems = load_task("words").prompts("test", 60, 0)
 
     def right(template: str) -> float:
         prompts = [chat.encode(template.format(p.question)) for p in problems]
-        decoder = BatchDecoder(model, chat, Sampling(temperature=0.0, max_new_tokens=64), rows=60, prompts=60,
-                            read=max(map(len, prompts)))
-        texts = {row.number: chat.decode(row.tokens) for rows in decoder.decode(prompts, 1, [0] * 60)
-                 for row in rows}
-        texts = [texts[i] for i in range(60)]
+        texts = [chat.decode(row.tokens) for row in sampler.reply(prompts, [0] * 60, greedy)]
         hits = [t.split("Answer:")[-1].strip() == str(p.answer) for t, p in zip(texts, problems, strict=True)]
         return sum(hits) / len(hits)
 

@@ -130,7 +130,7 @@ def test_the_sampler_says_what_the_trainer_says_and_copies_no_matrix():
     torch.testing.assert_close(model.logp(tokens, mask)[0][mask], torch.tensor(row.logp), rtol=1e-4,
                                atol=1e-4)
     matrix = min(m.out_features * m.in_features for m in model.body.modules() if isinstance(m, Linear4))
-    kept = sampler._decoder.engine.weights
+    kept = sampler._batch.engine.weights
     assert {name for name, w in kept.items() if w.numel() >= matrix} == {"embed", "head"}
 
 

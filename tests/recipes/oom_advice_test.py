@@ -104,7 +104,7 @@ def test_what_the_sampler_holds_is_given_back(tmp_path, monkeypatch):
 
     monkeypatch.setattr(LocalSampler, "__init__", make)
     monkeypatch.setattr("postgrad.training.optim.Optim.gather",
-                        lambda optim: held.append(samplers[-1]._decoder))
+                        lambda optim: held.append(samplers[-1]._batch))
     for release in ("false", "true"):
         recipe, config = config_from_text("grpo", (*QUICK, f"rollouts.release={release}"))
         start_training(recipe, config, tmp_path / release)

@@ -20,7 +20,7 @@ from postgrad.recipes.plan.costs import SLOTS
 from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards.base import VerifierReward
 from postgrad.sampling import LocalSampler, Sampling, ScriptedSampler
-from postgrad.sampling.batch_decoder import BatchDecoder
+from postgrad.sampling.request_batch import RequestBatch
 from postgrad.training.batches.rollouts import Rollouts
 
 SHORT = Prompt.ask("Hi", id="hi")
@@ -86,7 +86,7 @@ def test_a_row_does_not_depend_on_its_neighbours(model, chat, sampler):
     alone = [sampler.sample([p], 1, settings, seed=1)[0] for p in PROMPTS]
     assert rows_of(blocks) == rows_of(together) == rows_of(backwards[::-1])
     assert rows_of(group[:3] for group in larger) == rows_of(together[:5])
-    bits = sampler._decoder.engine.independent  # with the C kernels; else log-probs of few round otherwise
+    bits = sampler._batch.engine.independent  # with the C kernels; else log-probs of few round otherwise
     assert all(wanted[g[0].seed][: 1 + bits] == (g[0].tokens, g[0].logp)[: 1 + bits] for g in alone)
 
 
@@ -95,11 +95,11 @@ def test_what_c_chooses_in_one_call_is_what_is_chosen_step_by_step(model, chat, 
     """Also where a row has no distribution: the same sentence, and nothing is noted."""
     sampler, settings = LocalSampler(model, chat), Sampling(max_new_tokens=20, temperature=0.7)
     at_once = sampler.sample(PROMPTS[:few], 2, settings, seed=1)
-    decoder = sampler._decoder
-    if decoder.fused_sampler is None:
+    decoder = sampler._batch
+    if decoder.fused_samplers[settings] is None:
         pytest.skip("no C kernels here")
-    for fused in (decoder.fused_sampler, None):
-        decoder.fused_sampler = fused
+    for fused in (decoder.fused_samplers[settings], None):
+        decoder.fused_samplers[settings] = fused
         assert sampler.sample(PROMPTS[:few], 2, settings, seed=1) == at_once
         decoder.compact([], decoder.size)
         with torch.no_grad(), pytest.raises(ValueError, match="row 1 of the logits has no distribution"):
@@ -160,17 +160,17 @@ def test_rows_leave_and_others_take_their_slots(model, chat, monkeypatch):
 
 def test_a_step_becomes_a_graph(model, chat, monkeypatch):
     """On a GPU, by sizes: the first one as it is, then all others by its graph."""
-    rows = LocalSampler(model, chat)._decoder_for([[1] * 16], 16, Sampling(max_new_tokens=8))
-    seen = []
+    rows = LocalSampler(model, chat)._batch_for([[1] * 16], 16, Sampling(max_new_tokens=8))
+    rows.settings, seen = Sampling(max_new_tokens=8), []
     monkeypatch.setattr(rows, "advance", seen.append)
 
-    def capture(size):
-        rows.graphs[size] = SimpleNamespace(replay=lambda: seen.append(f"{size} by a graph"))
+    def capture(key, part):
+        rows.graphs[key] = SimpleNamespace(replay=lambda: seen.append(f"{key[-1]} by a graph"))
 
     monkeypatch.setattr(rows, "capture", capture)
     rows.device = SimpleNamespace(type="cuda")
     for n, times in ((13, 1), (16, 4), (5, 2), (12, 3), (8, 0)):
-        rows.step(n, times)
+        rows.advance_collection(n, times)
     assert seen == [16, *["16 by a graph"] * 4, 8, "8 by a graph", *["16 by a graph"] * 3]
 
 
@@ -179,7 +179,7 @@ def test_rows_that_end_together_are_spelled_before(model, chat, monkeypatch):
     settings = Sampling(max_new_tokens=27, temperature=30.0)  # no row ends by itself
     wanted = LocalSampler(model, chat).sample(PROMPTS[:6], 4, settings, seed=1)
     begun, spell = [], Chat.spell
-    monkeypatch.setattr(BatchDecoder, "pace", (4, 1))
+    monkeypatch.setattr(RequestBatch, "pace", (4, 1))
     monkeypatch.setattr(Chat, "spell", lambda mine, rows: begun.extend(map(len, rows)) or spell(mine, rows))
     found = LocalSampler(model, chat).sample(PROMPTS[:6], 4, settings, seed=1)
     assert begun == [12] * 24 and found == wanted
@@ -190,9 +190,9 @@ def test_of_rows_that_end_late_only_their_own_is_brought_along(model, chat, monk
     """Others have ended before them, so they stand in other columns than slots."""
     settings, brought = Sampling(max_new_tokens=48, temperature=3.0), []
     wanted = LocalSampler(model, chat).sample(PROMPTS[:8], 4, settings, seed=2)
-    monkeypatch.setattr(BatchDecoder, "pace", (4, 1))
-    fetch = BatchDecoder.fetch
-    monkeypatch.setattr(BatchDecoder, "fetch", lambda mine, look, which, wide: (
+    monkeypatch.setattr(RequestBatch, "pace", (4, 1))
+    fetch = RequestBatch.fetch
+    monkeypatch.setattr(RequestBatch, "fetch", lambda mine, look, which, wide: (
         brought.extend((len(x), [look.sequences[i].slot for i in which] == which) for x in look.written[:1])
         or fetch(mine, look, which, wide)))
     assert LocalSampler(model, chat).sample(PROMPTS[:8], 4, settings, seed=2) == wanted
@@ -219,7 +219,7 @@ def test_what_is_given_back_is_free_at_once(model, chat):
     gc.disable()
     try:
         sampler.sample(PROMPTS[:4], 4, Sampling(max_new_tokens=8), seed=0)
-        held = [weakref.ref(x) for x in (sampler._decoder, sampler._decoder.engine)]
+        held = [weakref.ref(x) for x in (sampler._batch, sampler._batch.engine)]
         sampler.release()
         assert [x() for x in held] == [None, None]
     finally:
@@ -282,14 +282,14 @@ def test_a_call_that_was_broken_off_leaves_no_row_behind(model, chat):
     sampler.ended = fails
     with pytest.raises(RuntimeError, match="no verdict"):
         sampler.sample(PROMPTS[:8], 4, settings, 0)
-    decoder = sampler._decoder
+    decoder = sampler._batch
     assert (decoder.slot < decoder.rows).any()  # rows that were being written
     rest = slice(2, None)
     sampler.ended = lambda r: seen.append(bool((decoder.slot[rest] == decoder.rows).all()
                                                and decoder.done[rest].all()))
     seen: list[bool] = []
     after = sampler.sample(PROMPTS[:1], 2, settings, 0)
-    assert sampler._decoder is decoder and all(seen) and len(seen) == 2
+    assert sampler._batch is decoder and all(seen) and len(seen) == 2
     assert rows_of(after) == rows_of(fresh.sample(PROMPTS[:1], 2, settings, 0))
 
 
@@ -297,11 +297,11 @@ def test_the_slots_are_kept_and_see_new_weights(chat):
     model = load_model("tiny").requires_grad_(False)
     sampler, settings = LocalSampler(model, chat), Sampling(max_new_tokens=8)
     before = rows_of(sampler.sample(PROMPTS[:4], 2, settings, 0))
-    decoder = sampler._decoder
+    decoder = sampler._batch
     for p in model.parameters():
         p.mul_(1.5)
     after = rows_of(sampler.sample(PROMPTS[:4], 2, settings, 0))
-    assert sampler._decoder is decoder and after != before
+    assert sampler._batch is decoder and after != before
     assert after == rows_of(LocalSampler(model, chat).sample(PROMPTS[:4], 2, settings, 0))
 
 

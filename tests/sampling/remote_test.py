@@ -47,7 +47,7 @@ def test_rows_of_the_endpoint_have_the_bits_of_the_sampler_in_process(tmp_path):
             there.await_weights(current_weights(tmp_path / "w")[1])
             there.policy_step = local.policy_step = 7
             first, second = (s.sample(PROMPTS[:prompts], group, HOW, 5) for s in (there, local))
-            if prompts * group >= MIN_ROWS or local._decoder.engine.independent:
+            if prompts * group >= MIN_ROWS or local._batch.engine.independent:
                 assert first == second
             assert [r.tokens for g in first for r in g] == [r.tokens for g in second for r in g]
 

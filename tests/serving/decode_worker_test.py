@@ -111,8 +111,8 @@ def test_what_makes_no_sense_is_a_sentence():
 
 def test_a_model_that_fails_is_told_to_those_who_wait_and_to_no_one_else(monkeypatch, capsys):
     what = served(rows=2)
-    choose, broken = what.worker.batch.sample, [ValueError("row 0 of the logits has no distribution")]
-    monkeypatch.setattr(what.worker.batch, "sample", lambda rows: raise_one(broken) or choose(rows))
+    choose, broken = what.worker.batch.choose, [ValueError("row 0 of the logits has no distribution")]
+    monkeypatch.setattr(what.worker.batch, "choose", lambda n: raise_one(broken) or choose(n))
     with client(what) as web:
         error = post(web, "/v1/chat/completions", 500, messages=ASK, n=3)["error"]
         assert error["type"] == "server_error" and "no distribution" in error["message"]

@@ -4,13 +4,13 @@ import json
 import re
 
 import pytest
+import torch
 from serve_small import ASK, client, events, on_a_socket, post, served
 
 from postgrad.data.tasks import load_task
 from postgrad.models import find_model
 from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import tool_schema
-from postgrad.sampling import SampledToken
 from postgrad.serving.tool_calls import OPEN, ToolCallBuffer, read_calls
 
 TEMPLATE = """{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}\
@@ -27,12 +27,20 @@ def with_tools():
     return served(rows=2, context=512, chat=chat)
 
 
+def play(monkeypatch, batch, token_of):
+    """Each sequence samples what `token_of` says."""
+    def draw(logits, u):
+        batch.logits, tokens = logits, torch.zeros(len(u), dtype=torch.int64)
+        tokens[: len(batch.active)] = torch.tensor([token_of(row) for row in batch.active])
+        return tokens, torch.zeros(len(u))
+    monkeypatch.setattr(batch, "draw_each", draw)
+
+
 def test_tools_reach_the_template_and_calls_come_back(monkeypatch):
     what = with_tools()
     said = 'Let me see.<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
     script = [*what.chat.encode(said), *what.chat.stop]
-    monkeypatch.setattr(what.worker.batch, "sample",
-                        lambda rows: [SampledToken(script[len(row.tokens)], 0.0) for row in rows])
+    play(monkeypatch, what.worker.batch, lambda row: script[len(row.tokens)])
     history = [*ASK, {"role": "assistant", "content": None, "tool_calls": [
         {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 4}'}}]},
         {"role": "tool", "tool_call_id": "c1", "content": "7"}]
@@ -90,14 +98,13 @@ def test_the_openai_client_plays_a_game_with_tiny_tools(monkeypatch):
     said = iter([what.chat.encode("<tool>calc 1234*56</tool>"), what.chat.encode("69104")] * 2)
     scripts, seen = {}, []
 
-    def choose(rows):
-        for row in rows:
-            if row not in scripts:
-                seen.append(what.chat.tokenizer.decode(row.prompt.tokens, skip_special_tokens=False))
-                scripts[row] = [*next(said), *what.chat.stop]
-        return [SampledToken(scripts[row][len(row.tokens)], 0.0) for row in rows]
+    def token_of(row):
+        if row not in scripts:
+            seen.append(what.chat.tokenizer.decode(row.prompt.tokens, skip_special_tokens=False))
+            scripts[row] = [*next(said), *what.chat.stop]
+        return scripts[row][len(row.tokens)]
 
-    monkeypatch.setattr(what.worker.batch, "sample", choose)
+    play(monkeypatch, what.worker.batch, token_of)
     with on_a_socket(what) as port:
         api = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
         asked = {"model": "small", "tools": [tool_schema(tool) for tool in task.tools], "max_tokens": 40}

@@ -1,5 +1,5 @@
 /* One new token for every row: chosen and noted in one call, and through all layers in another. The kernels of
-   cpu.c with the matrix products of product.c between them, in the order of BatchDecoder.advance and Engine.step,
+   cpu.c with the matrix products of product.c between them, in the order of RequestBatch.advance and Engine.step,
    which say what each line is for. Layers have a norm before each half and no other norms (decode.py). */
 #include <stdint.h>
 #include <string.h>
