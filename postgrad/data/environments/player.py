@@ -18,7 +18,7 @@ from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Message, Prompt, Rollout, Sampling, Verdict
 
 if TYPE_CHECKING:
-    from postgrad.sampling.batch_decoder import FinishedSequence
+    from postgrad.sampling.request_batch import FinishedSequence
     from postgrad.sampling.sampler import Sampler
     from postgrad.sampling.token_sampler import TokenSampler
 
