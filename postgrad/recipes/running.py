@@ -196,7 +196,7 @@ def resume_run(run: Run, config, *, trackers: Sequence[Tracker] = ()) -> Run | F
             follower = Follower(run.folder, int(checkpoint.name) if checkpoint else 0)
             return train_to_end(follower, setup, config)
         run.go_back(checkpoint)
-        notes = [("damaged", f"passed over: {damage}") for damage in run.passed_over.values()]
+        notes = [("damaged", f"passed over: {damage}") for damage in run.damaged.values()]
         if {run.info["steps"], run.config["steps"]} != {config.steps}:
             notes.append(("steps", lengthened(run, config, setup)))
             run.set_steps(config.steps)

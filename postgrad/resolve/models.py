@@ -82,7 +82,7 @@ def checkpoint_folder(name: str, step: str | None) -> Path:
         if newest is None:
             raise ValueError(f"run {name} has no sound checkpoint yet: let it run on, or start from "
                              "another model.")
-        for damage in run.passed_over.values():
+        for damage in run.damaged.values():
             say_once(f"{name} is opened at step {int(newest.name)}; passed over: {damage}")
         return newest
     there = [0, *run.checkpoints()] if run.info.get("begins_with") else [*run.checkpoints()]

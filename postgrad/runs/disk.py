@@ -1,8 +1,7 @@
-"""Files that outlive kills, full disks, flipped bits and links: locks, new folders, checkpoint folders.
+"""Locks, run folders and checkpoint folders that survive kills, full disks, flipped bits and links.
 
-A folder is built under a name that readers pass over, synced, and renamed into place:
-it is visible whole or not at all. Nothing is written or deleted through a link inside a run: a folder that
-came from somewhere else may hold links that lead anywhere.
+A folder is built under a hidden name, synced, and renamed into place: it is visible complete or not at all.
+Nothing is written or deleted through a link inside a run, since a run may have been copied from anywhere.
 Left out on purpose: steps and their order, and which checkpoints are kept (`folder`).
 """
 
@@ -30,7 +29,7 @@ UNREADABLE = {errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP,
 
 
 class DamagedCheckpoint(ValueError):
-    """A checkpoint whose files are not the ones that were saved; the message names the file."""
+    """A checkpoint with files other than those saved; the message names the file."""
 
 
 class RunBusy(ValueError):
@@ -38,7 +37,7 @@ class RunBusy(ValueError):
 
 
 class RunGone(ValueError):
-    """The folder is no longer the one that this process has written in."""
+    """The folder was removed or replaced while this process wrote in it."""
 
 
 # files
@@ -56,7 +55,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def raise_disk_error(folder: Path, error: BaseException, what: str, needed: int) -> NoReturn:
-    """Raise the sentence for a full disk, or the error itself when it is another one."""
+    """Raises DiskFull for a full disk, any other error as it is."""
     if not is_full(error):
         raise error
     raise disk_full_error(folder / what, error, needed,
@@ -64,7 +63,7 @@ def raise_disk_error(folder: Path, error: BaseException, what: str, needed: int)
 
 
 def refuse_links(folder: Path) -> None:
-    """A run is made of plain files and folders, before anything in it is written or deleted."""
+    """Raises where a run holds anything but regular files and folders."""
     for home, folders, files in os.walk(folder):
         for path in (Path(home, name) for name in (*folders, *files)):
             mode = path.lstat().st_mode
@@ -86,18 +85,18 @@ def take_lock(path: Path) -> int:
             if last:
                 os.close(fd)
                 raise
-            time.sleep(0.01)  # a reader that asks `alive` holds the lock for a moment
+            time.sleep(0.01)  # a reader in `is_held` holds the lock for a moment
     raise AssertionError
 
 
 def file_id(file: Path | int) -> tuple[int, int, int] | None:
-    """What tells a file that is never written in from another of its name, its time too, for a disk gives
-    the number of a file that is gone to the next; None where there is none."""
+    """Device, inode and mtime of a file that is never written to; None where it is missing. The mtime is
+    needed because inodes are reused."""
     try:
-        found = os.stat(file)
+        stats = os.stat(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns
+    return stats.st_dev, stats.st_ino, stats.st_mtime_ns
 
 
 def is_held(path: Path) -> bool:
@@ -115,21 +114,19 @@ def is_held(path: Path) -> bool:
 
 
 def holder(path: Path) -> int | None:
-    """The process that holds a lock, where the kernel tells (Linux's /proc/locks); None:
-    it does not, or nobody holds it."""
+    """The id of the process that holds a lock, by Linux's /proc/locks; None where unknown or not held."""
     try:
         inode, lines = path.stat().st_ino, Path("/proc/locks").read_text().splitlines()
     except OSError:
         return None
-    found = [line.split() for line in lines if " FLOCK " in line and "->" not in line]
-    return next((int(f[4]) for f in found if f[5].rsplit(":", 1)[-1] == str(inode) and int(f[4]) > 0), None)
+    locks = [line.split() for line in lines if " FLOCK " in line and "->" not in line]
+    return next((int(f[4]) for f in locks if f[5].rsplit(":", 1)[-1] == str(inode) and int(f[4]) > 0), None)
 
 
 # run folders
 
 def check_name(name: str) -> str:
-    """The name, if it can be a run's: letters, digits, dot, dash and underscore, at most 100,
-    first a letter or digit."""
+    """The name, if it is valid for a run; else ValueError."""
     if (not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name)
             or name.endswith(".")):
         raise ValueError(f"{name!r} cannot name a run: use 1 to 100 letters, digits, '.', '-' or '_', "
@@ -146,7 +143,7 @@ def refuse_if_taken(folder: Path) -> None:
 
 
 def refuse_if_unwritable(path: Path) -> None:
-    """Before any work: the folder that will hold it is there, or can be made."""
+    """Raises, before any work, where a file could not be written."""
     there = next(p for p in Path(os.path.abspath(path)).parents if p.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise ValueError(f"cannot write {path}: {there} is no folder that can be written in; choose a place "
@@ -165,10 +162,8 @@ def refuse_if_none(folder: Path) -> None:
 
 def build_run_folder(folder: Path, texts: Mapping[str, str], logs: Iterable[str],
                      bring: Mapping[str, Path]) -> int:
-    """A run's folder, built beside its place and renamed into it; -> its lock, held.
-
-    bring: folders that move into it.
-    """
+    """Builds a run's folder beside its place and renames it; -> its lock, held. bring: folders that move
+    into it."""
     temp, lock = folder.with_name(f".{folder.name}.tmp-{os.getpid()}"), None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -201,24 +196,24 @@ def build_run_folder(folder: Path, texts: Mapping[str, str], logs: Iterable[str]
 # checkpoint folders
 
 def checkpoint_folders(home: Path) -> dict[int, Path]:
-    """step -> checkpoint folder, oldest first, verified or not."""
-    found: dict[int, Path] = {}
+    """step -> checkpoint folder, oldest first, not verified."""
+    folders: dict[int, Path] = {}
     # '.old-000020' comes after '000020'
     for path in sorted(home.iterdir(), reverse=True) if home.is_dir() else ():
         name = path.name.removeprefix(".old-")
         if name.isdecimal():
-            found.setdefault(int(name), path)
-    return dict(sorted(found.items()))
+            folders.setdefault(int(name), path)
+    return dict(sorted(folders.items()))
 
 
 def manifest(body: JsonMapping) -> bytes:
-    """The one way to write a manifest: any other byte in it is damage."""
+    """The canonical bytes of a manifest, with its own sha256."""
     return json.dumps({**body, "sha256": hashlib.sha256(dumps(body, sort_keys=True).encode()).hexdigest()},
                       sort_keys=True, indent=1).encode() + b"\n"
 
 
 def seal(folder: Path, step: int) -> None:
-    """Everything on the disk, then the manifest on the disk."""
+    """Syncs every file of a checkpoint, then writes and syncs its manifest."""
     paths = sorted(folder.rglob("*"))
     files = [p for p in paths if p.is_file()]
     assert files and not any(p.is_symlink()
@@ -235,7 +230,7 @@ def seal(folder: Path, step: int) -> None:
 
 
 def check_checkpoint(folder: Path, step: int) -> None:
-    """Compare a checkpoint with its manifest; the first difference raises, with the file's name."""
+    """Compares a checkpoint with its manifest; DamagedCheckpoint names the first file that differs."""
     def damaged(name: str, what: str) -> DamagedCheckpoint:
         return DamagedCheckpoint(f"checkpoint of step {step} is damaged: {folder / name} {what}")
 
@@ -243,20 +238,20 @@ def check_checkpoint(folder: Path, step: int) -> None:
         raw = read_bytes(folder / "manifest.json", flags=os.O_NOFOLLOW)
         body = json.loads(raw)
         body.pop("sha256")
-        whole = raw == manifest(body) and body["step"] == step and is_list_of_files(body["files"])
+        intact = raw == manifest(body) and body["step"] == step and is_list_of_files(body["files"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, OSError) and error.errno not in UNREADABLE:
             raise
-        whole = False
-    if not whole:
+        intact = False
+    if not intact:
         raise damaged("manifest.json", "is missing or was changed")
     for name, want in body["files"].items():
         if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
             raise damaged("manifest.json", f"names a file outside the checkpoint ({name!r:.100})")
         try:
-            found = (folder / name).lstat().st_size
-            if found != want["bytes"]:
-                raise damaged(name, f"has {found:,} bytes, not {want['bytes']:,}")
+            size = (folder / name).lstat().st_size
+            if size != want["bytes"]:
+                raise damaged(name, f"has {size:,} bytes, not {want['bytes']:,}")
             if file_hash(folder / name, os.O_NOFOLLOW) != want["sha256"]:
                 raise damaged(name, "has other contents than were saved (sha256)")
         except OSError as error:
@@ -266,15 +261,14 @@ def check_checkpoint(folder: Path, step: int) -> None:
 
 
 def is_list_of_files(files: object) -> bool:
-    """Whether a manifest says of each file how long it is and what it holds."""
     return isinstance(files, dict) and bool(files) and all(
         isinstance(want, dict) and isinstance(want.get("bytes"), int) and isinstance(want.get("sha256"), str)
         for want in files.values())
 
 
 def publish(temp: Path, target: Path) -> None:
-    """Rename into place. A folder of the same step steps aside first:
-    at each moment one of the two has a name we know."""
+    """Renames a checkpoint into place, after one of the same step is renamed: one of the two always has a
+    known name."""
     old = target.with_name(f".old-{target.name}")
     if target.exists():
         discard(old)
@@ -285,15 +279,15 @@ def publish(temp: Path, target: Path) -> None:
 
 
 def put_back(home: Path) -> None:
-    """After a kill inside `publish`: the old folder of a step returns if the new one did not arrive,
-    else it goes."""
+    """After a kill inside `publish`: restores the old folder of a step, or removes it where the new one is in
+    place."""
     for old in home.glob(".old-*"):
         target = home / old.name.removeprefix(".old-")
         discard(old) if target.exists() else os.rename(old, target)
 
 
 def discard(folder: Path) -> None:
-    """Remove a folder; out of sight first, so that a kill half-way leaves no damaged checkpoint."""
+    """Removes a folder; renamed first, so that a kill on the way leaves no damaged checkpoint."""
     if folder.exists():
         gone = folder.with_name(f".tmp-gone-{folder.name.removeprefix('.old-')}-{os.getpid()}")
         shutil.rmtree(gone, ignore_errors=True)

@@ -1,48 +1,70 @@
-"""One run in one folder: create, open, save, resume, rewind; and the list of runs.
+"""One run in one folder: read it, write its rows, save, resume, rewind; and the list of runs.
 
-Left out on purpose: reading (`reader`), the lock and the rows (`writer`), how a file reaches the disk whole
-(`disk`) and what a line looks like (`rows`).
+Left out on purpose: how a file reaches the disk complete (`disk`) and what a line looks like (`rows`).
 """
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import shlex
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 from postgrad.runs import disk
-from postgrad.runs.disk import DamagedCheckpoint
-from postgrad.runs.rows import LOGS, JsonDict, cut_log, dumps
-from postgrad.runs.writer import Writer
-from postgrad.system.files import is_full
+from postgrad.runs.disk import DamagedCheckpoint, RunBusy, RunGone
+from postgrad.runs.rows import (
+    LOGS,
+    JsonDict,
+    append,
+    cut_log,
+    dumps,
+    number,
+    open_log,
+    read_json,
+    read_log,
+    read_step,
+    unreadable,
+)
+from postgrad.system.files import DiskFull, is_full, write_text
+from postgrad.system.renamed import translate_config, translate_info
 
 
-class Run(Writer):
-    """One training run in one folder. Readers open it freely; the first write takes the lock.
+class Run:
+    """One training run in one folder. Any number of processes read it; the first write takes the lock.
 
     run = Run.create("runs/first", recipe="grpo", config={"lr": 1e-4}, steps=100, method="grpo",
         model="embedded")
     run.log(1, {"loss": 0.7}); run.save(1, lambda folder: (folder / "weights").write_bytes(b"..."))
-    Save last in a step: rows of a step that follow its save may be missing after a kill.
+    run.curve("loss") -> ([1], [0.7])
+    Save last in a step: rows that follow the save of their step may be missing after a kill.
     """
 
     def __init__(self, folder: str | Path, lock: int | None = None):
-        super().__init__(folder, lock)
-        self.passed_over: dict[int, str] = {}  # damaged checkpoints that `latest` met, and what is wrong
+        self.folder = Path(os.path.abspath(folder))
+        self.info: JsonDict = translate_info(read_json(self.folder / "run.json"))
+        self.config: JsonDict = translate_config(read_json(self.folder / "config.json"))
+        self.damaged: dict[int, str] = {}  # checkpoints that `latest` skipped, and what is wrong with them
+        self._lock = lock
+        self._lock_id = None if lock is None else disk.file_id(lock)  # once this process has held it
+        self._files: dict[str, int] = {}  # log -> descriptor
+        self._next: int | None = None
+        _OPEN.add(self)
 
     @classmethod
     def create(cls, folder: str | Path, *, recipe: str, config: Mapping[str, object], steps: int,
                bring: Mapping[str, Path] | None = None, **facts: object) -> Run:
-        """A new run. It is built beside the folder and renamed into place,
-        so that no half-written run can exist.
+        """A new run, built beside the folder and renamed into place: no half-written run can exist.
 
-        bring: folders that move into it, by the name they get there.
+        bring: folders that move into it, by their name there.
         """
         folder = Path(os.path.abspath(folder))
         disk.check_name(folder.name)
@@ -58,20 +80,235 @@ class Run(Writer):
 
     @classmethod
     def open(cls, folder: str | Path) -> Self:
-        """An existing run, to read or (after `resume`) to go on with."""
+        """An existing run, to read or (after `resume`) to continue."""
         folder = Path(os.path.abspath(folder))
         disk.refuse_if_none(folder)
         return cls(folder)
 
+    # reading
+
+    def started(self) -> tuple[str, int]:
+        """The recipe and the number of steps that the run was started with."""
+        recipe, steps = self.info.get("recipe"), self.info.get("steps")
+        if isinstance(recipe, str) and isinstance(steps, int):
+            return recipe, steps
+        key, value = ("steps", steps) if isinstance(recipe, str) else ("recipe", recipe)
+        raise ValueError(f"{self.folder / 'run.json'}: {key} is {value!r:.60}: the run is broken; restore "
+                         "the file from a copy")
+
+    def rows(self, name: str, after: int = 0, most: int = -1) -> tuple[list[JsonDict], int]:
+        """The complete rows behind byte `after` of a log, and the cursor for the next call.
+
+        most: bytes to read at most (-1: all). After a rewind, a cursor that is no longer at the start of a
+        line begins again at 0: replace rows by their step.
+        """
+        assert name in LOGS, name
+        rows, cursor = read_log(self.folder / f"{name}.jsonl", after, most)
+        return [row for row in rows if row["step"] is not None or name == "events"], cursor
+
+    def at(self, name: str, step: int) -> tuple[list[JsonDict], int | None, int | None]:
+        """The rows of the newest logged step up to `step`, and the logged steps before and after it, by
+        bisection: a long log is not read through."""
+        assert name in LOGS, name
+        return read_step(self.folder / f"{name}.jsonl", step)
+
+    def curve(self, name: str) -> tuple[list[int], list[float]]:
+        """Steps and values of a metric, from the metrics, else from the evaluations."""
+        for log in ("metrics", "evals"):
+            points = [(row["step"], number(row[name])) for row in self.rows(log)[0] if name in row]
+            if points:
+                return [s for s, _ in points], [v for _, v in points]
+        return [], []
+
+    def checkpoints(self) -> dict[int, Path]:
+        """step -> folder, oldest first, not verified."""
+        return disk.checkpoint_folders(self.folder / "checkpoints")
+
+    def verify(self, step: int) -> Path:
+        """The checkpoint's folder, after the size and sha256 of every file are checked."""
+        folders = self.checkpoints()
+        if step not in folders:
+            raise ValueError(f"{self.folder} has no checkpoint of step {step}; it has "
+                             f"{list(folders) or 'none'}")
+        disk.check_checkpoint(folders[step], step)
+        return folders[step]
+
+    def alive(self) -> bool:
+        """Whether a process is training here now, by the lock: a process id may be reused."""
+        return self._lock is not None or disk.is_held(self.folder / "lock")
+
+    def _status(self) -> JsonDict:
+        try:
+            return read_json(self.folder / "status.json")
+        except ValueError:
+            return {"state": "unknown", "pid": None, "step": 0, "steps": self.info.get("steps"),
+                    "updated": None, "error": None}
+
+    def state(self) -> JsonDict:
+        """status.json; "running" without a process reads "interrupted"."""
+        status = self._status()
+        return ({**status, "state": "interrupted"} if status.get("state") == "running" and not self.alive()
+                else status)
+
+    def summary(self, points: int = 32) -> JsonDict:
+        """One row of the list of runs; `series`: the reward, accuracy or loss at up to `points` steps."""
+        status, (rows, _), (evals, _) = self.state(), self.rows("metrics"), self.rows("evals")
+        main = next((n for n in ("reward", "accuracy", "loss") if any(n in row for row in rows)), None)
+        series = [number(row[main]) for row in rows if main in row] if main else []
+        every = max(1, math.ceil(len(series) / points))
+        passed = [row["pass@1"] for row in evals if "pass@1" in row]
+
+        def text(value: object) -> str | None:
+            return None if value is None else str(value)
+
+        return {
+            "name": self.folder.name,
+            **{key: text(self.info.get(key)) for key in ("recipe", "method", "model", "task")},
+            "created": created if math.isfinite(created := number(self.info.get("created"))) else None,
+            "state": text(status.get("state")), "error": text(status.get("error")),
+            "updated": status.get("updated"),
+            "step": rows[-1]["step"] if rows else 0, "steps": self.info.get("steps"),
+            "seconds": sum(x for row in rows if math.isfinite(x := number(row.get("time/step")))),
+            "reward": next((number(row["reward"]) for row in reversed(rows) if "reward" in row), None),
+            "pass@1": number(passed[-1]) if passed else None,
+            "series_name": main, "series": [x for x in series[::-1][::every][::-1] if math.isfinite(x)],
+        }
+
+    # the lock
+
+    def _own(self) -> None:
+        """Before every write: the lock is held, and the folder is the one it was taken in."""
+        if self._lock_id is not None and disk.file_id(self.folder / "lock") != self._lock_id:
+            raise RunGone(f"{self.folder} is no longer the folder of this run: it was removed or replaced "
+                          f"while process {os.getpid()} was at work in it. Nothing more is written there; "
+                          "start the run again under another name.")
+        if self._lock is None:
+            try:
+                lock = disk.take_lock(self.folder / "lock")
+            except BlockingIOError:
+                pid = self._status().get("pid")
+                raise RunBusy(f"process {pid} is training in {self.folder}: wait for it, stop it with `kill "
+                              f"{pid}`, or start a run with another name") from None
+            except OSError as error:
+                raise ValueError(f"cannot write in {self.folder} ({unreadable(error)}): check "
+                                 "its permissions") from error
+            try:
+                disk.refuse_links(self.folder)
+            except BaseException:
+                os.close(lock)
+                raise
+            # another process may have written since the last read
+            self._lock, self._lock_id, self._next = lock, disk.file_id(lock), None
+
+    def stop(self) -> int:
+        """Sends SIGTERM to the process that trains here: it saves and ends; a second SIGTERM ends it at once.
+        -> its id."""
+        pid = disk.holder(self.folder / "lock") or self._status().get("pid")
+        if not self.alive() or not isinstance(pid, int) or pid < 2:
+            raise ValueError(f"nobody is training in {self.folder}: there is nothing to stop.")
+        if pid == os.getpid():
+            raise ValueError(f"{self.folder} is trained by this very process: end it where it was started.")
+        os.kill(pid, signal.SIGTERM)
+        return pid
+
+    def close(self) -> None:
+        """Releases the lock; the run can still be read."""
+        self._close_logs()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _close_logs(self) -> None:
+        for fd in self._files.values():
+            os.close(fd)
+        self._files = {}
+
+    @contextmanager
+    def locked(self) -> Iterator[Self]:
+        """Holds the lock for a block: with run.locked(): train(...)"""
+        self._own()
+        try:
+            yield self
+        finally:
+            self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_files"):
+            self.close()
+
+    # writing
+
+    @property
+    def next_step(self) -> int:
+        """The step after the last one in the metrics."""
+        if self._next is None:
+            rows, _ = self.rows("metrics")
+            self._next = int(rows[-1]["step"]) + 1 if rows else 1
+        return self._next
+
+    def log(self, step: int, row: Mapping[str, object]) -> None:
+        """The metrics of one step; steps come in order, each once."""
+        self._own()
+        assert step == self.next_step, f"metrics of step {step} came where step {self.next_step} was next"
+        self._append("metrics", step, row)
+        self._next = step + 1
+
+    def log_eval(self, step: int, row: Mapping[str, object]) -> None:
+        self._append("evals", step, row)
+
+    def log_samples(self, step: int, rows: Iterable[Mapping[str, object]]) -> None:
+        for row in rows:
+            self._append("samples", step, row)
+
+    def event(self, kind: str, text: str, step: int | None = None, **data: object) -> None:
+        """An event. With a step it is removed by a rewind to before that step; without, it stays."""
+        self._append("events", step, {"kind": kind, "text": text, "time": time.time(), "data": data})
+
+    def _append(self, name: str, step: int | None, row: Mapping[str, object]) -> None:
+        assert row.get("step", step) == step, f"a row of step {row.get('step')} was logged as step {step}"
+        self._own()
+        line = dumps({"step": step, **row}).encode() + b"\n"
+        if name not in self._files:
+            self._files[name] = open_log(self.folder / f"{name}.jsonl")
+        try:
+            append(self._files[name], line)
+        except OSError as error:
+            disk.raise_disk_error(self.folder, error, f"{name}.jsonl", len(line))
+
+    def status(self, state: str, *, step: int | None = None, error: str | None = None) -> None:
+        """Replaces status.json. step: by default the last logged one. Any state but "running" releases the
+        lock."""
+        assert state in ("running", "done", "stopped", "failed"), state
+        self._own()
+        text = dumps({"state": state, "pid": os.getpid(),
+                      "step": self.next_step - 1 if step is None else step, "steps": self.info.get("steps"),
+                      "updated": time.time(), "error": error})
+        self._replace("status.json", text)
+        if state != "running":
+            self.close()
+
+    def set_steps(self, steps: int) -> None:
+        """Changes the number of steps, in run.json and config.json."""
+        self._own()
+        self.config, self.info = self.config | {"steps": steps}, self.info | {"steps": steps}
+        self._replace("config.json", dumps(self.config, indent=1))
+        self._replace("run.json", dumps(self.info, indent=1))
+
+    def _replace(self, name: str, text: str) -> None:
+        try:
+            write_text(self.folder / name, text + "\n")
+        except DiskFull as fault:
+            disk.raise_disk_error(self.folder, fault.__cause__ or fault, name, len(text))
+
+    # checkpoints
+
     def save(self, step: int, write: Callable[[Path], None], keep: int = 2, keep_steps: Iterable[int] = (),
              size: int | None = None) -> Path:
-        """A checkpoint: `write` fills a temp folder; hashed, synced and renamed,
-        it becomes visible whole or not at all.
+        """A checkpoint: `write` fills a temporary folder, which is hashed, synced and renamed into place.
 
-        The rows logged so far reach the disk before the rename,
-        so that a checkpoint never knows more than the metrics.
-        keep: newest checkpoints that stay, besides keep_steps. size:
-        expected bytes, for the sentence when the disk is full.
+        The rows logged so far reach the disk first, so that a checkpoint is never ahead of the metrics.
+        keep: newest checkpoints that stay, besides keep_steps. size: expected bytes, for the error when the
+        disk is full.
         """
         self._own()
         assert keep >= 1 and self.next_step > step, (
@@ -86,7 +323,7 @@ class Run(Writer):
             disk.seal(temp, step)
             for name in LOGS:
                 disk.fsync(self.folder / f"{name}.jsonl")
-            self._own()  # writing took its time
+            self._own()  # the folder may have been replaced during the write
             disk.publish(temp, target)
         except BaseException as error:
             self._own()
@@ -95,8 +332,6 @@ class Run(Writer):
             needed = size or max(last, disk.folder_bytes(temp))
             shutil.rmtree(temp, ignore_errors=True)
             disk.put_back(home)
-            if not is_full(error):
-                raise
             disk.raise_disk_error(self.folder, error, f"checkpoints/{target.name}", needed)
         older, stay = [s for s in before if s < step], set(keep_steps)
         for s in older[: max(0, len(older) - keep + 1)]:
@@ -105,30 +340,25 @@ class Run(Writer):
         return target
 
     def latest(self) -> Path | None:
-        """The newest checkpoint that verifies.
-
-        A damaged one is skipped, and told in the events if this process writes.
-        """
+        """The newest checkpoint that verifies. A damaged one is skipped, with an event if this process
+        writes."""
         for step in reversed(self.checkpoints()):
             try:
                 return self.verify(step)
             except DamagedCheckpoint as error:
-                if self._lock is not None and step not in self.passed_over:
+                if self._lock is not None and step not in self.damaged:
                     self.event("damaged", str(error), checkpoint=step)
-                self.passed_over[step] = str(error)
+                self.damaged[step] = str(error)
         return None
 
     def resume(self) -> Path | None:
-        """Clean up, find the newest good checkpoint, go back to it.
-
-        None: there was none, start from the first step.
-        """
+        """Rewinds to the newest checkpoint that verifies; None: there is none, start from the first step."""
         path = self.newest()
         self.go_back(path)
         return path
 
     def newest(self) -> Path | None:
-        """The checkpoint to go on from, after clearing away what a kill left; the run stays as it is."""
+        """The checkpoint to resume from, after the remains of a kill are removed; nothing is rewound."""
         self._own()
         home = self.folder / "checkpoints"
         home.mkdir(exist_ok=True)
@@ -142,7 +372,7 @@ class Run(Writer):
         return path
 
     def go_back(self, path: Path | None) -> None:
-        """To a checkpoint that `newest` gave, or to the beginning: from here on the run is running again."""
+        """Rewinds to a checkpoint that `newest` gave, or to the beginning; the state is "running" again."""
         step = int(path.name) if path else None
         lost = self.rewind(-1 if step is None else step)
         self.event("resumed", f"resumed after step {step}" if path
@@ -150,25 +380,22 @@ class Run(Writer):
         self.status("running")
 
     def rewind(self, step: int) -> dict[str, int]:
-        """Go back to the end of `step`: rows and checkpoints after it are removed. -> rows dropped, by file.
+        """Removes the rows and checkpoints after `step`, and a torn last line; -> rows removed, by log.
 
-        A torn last line goes too. -1 goes back before the evaluations of step 0. Kept lines stay byte for
-        byte. A kill on the way leaves a run that can be rewound again: newer checkpoints go first, then each
-        file is replaced at one stroke.
+        -1 removes the evaluations of step 0 too. The other lines stay byte for byte. After a kill on the way
+        the run can be rewound again: newer checkpoints go first, then each log is replaced atomically.
         """
         self._own()
-        seen = [row["step"] for row in self.rows("metrics")[0] if row["step"] <= step]
-        if seen != list(range(1, step + 1)):
-            odd = next((i + 1 for i, s in enumerate(seen) if s != i + 1), len(seen) + 1)
+        steps = [row["step"] for row in self.rows("metrics")[0] if row["step"] <= step]
+        if steps != list(range(1, step + 1)):
+            odd = next((i + 1 for i, s in enumerate(steps) if s != i + 1), len(steps) + 1)
             raise ValueError(f"{self.folder / 'metrics.jsonl'} should hold each step from 1 to {step} once, "
                              f"and does not at step {odd}: restore the file, or go back to a checkpoint "
                              "before that step")
         for s, path in self.checkpoints().items():
             if s > step:
                 disk.discard(path)
-        for fd in self._files.values():
-            os.close(fd)
-        self._files = {}
+        self._close_logs()
         lost = {}
         for name in LOGS:
             try:
@@ -181,17 +408,53 @@ class Run(Writer):
         return lost
 
 
-def list_runs(folder: str | Path) -> list[JsonDict]:
-    """Summaries of the runs in a folder, newest first.
+# A forked child must not keep its parent's run locked after the parent's death, nor write in it.
+_OPEN: weakref.WeakSet[Run] = weakref.WeakSet()
 
-    A run that can't be read is listed as "broken" with the reason.
+
+def _close_in_child() -> None:
+    for run in list(_OPEN):
+        run.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+class Follower:
+    """The run of a rank that does not write: what a training asks of its Run, without a file.
+
+    done: steps of the run so far.
     """
-    found = []
+
+    config: Mapping[str, object] = {}
+
+    def __init__(self, folder: str | Path, done: int = 0):
+        self.folder, self.next_step = Path(folder), done + 1
+
+    @contextmanager
+    def locked(self) -> Iterator[Self]:
+        yield self
+
+    def log(self, step: int, row: Mapping[str, object]) -> None:
+        assert step == self.next_step, f"step {step} came where step {self.next_step} was next"
+        self.next_step = step + 1
+
+    def event(self, kind: str, text: str, step: int | None = None, **data: object) -> None:
+        """Logged by the rank that writes."""
+
+    def status(self, state: str, *, step: int | None = None, error: str | None = None) -> None:
+        """Written by the rank that writes."""
+
+
+def list_runs(folder: str | Path) -> list[JsonDict]:
+    """Summaries of the runs in a folder, newest first; one that cannot be read is "broken", with the
+    reason."""
+    runs: list[JsonDict] = []
     for path in Path(folder).glob("*/run.json"):
         try:
             disk.check_name(path.parent.name)
-            found.append(Run.open(path.parent).summary())
-        except Exception as error:  # whatever is wrong with one run, the others are listed
-            found.append({"name": path.parent.name, "state": "broken", "created": None, "series": [],
-                          "error": str(error) or type(error).__name__})
-    return sorted(found, key=lambda run: (-(run["created"] or 0), run["name"]))
+            runs.append(Run.open(path.parent).summary())
+        except Exception as error:  # one broken run must not hide the others
+            runs.append({"name": path.parent.name, "state": "broken", "created": None, "series": [],
+                         "error": str(error) or type(error).__name__})
+    return sorted(runs, key=lambda run: (-(run["created"] or 0), run["name"]))

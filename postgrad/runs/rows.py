@@ -1,6 +1,6 @@
-"""Strict JSON, and the lines of the logs: a row is one line, whole or absent.
+"""Strict JSON, and the lines of the logs: a row is one line, complete or absent.
 
-A float that is not finite is written as "nan", "inf" or "-inf", and `number` turns it back.
+A non-finite float is written as "nan", "inf" or "-inf"; `number` converts it back.
 Left out on purpose: which rows a log holds and in which order (`folder`).
 """
 
@@ -29,8 +29,7 @@ STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
 
 def json_value(x: Any) -> Any:
-    """x as strict JSON can hold it: nan -> "nan", tensor([1., inf]) -> [1.0, "inf"], a
-    dataclass -> a dict."""
+    """x as strict JSON: nan -> "nan", tensor([1., inf]) -> [1.0, "inf"], a dataclass -> a dict."""
     if x is None or isinstance(x, bool | int | str):
         return x
     if isinstance(x, float):
@@ -52,13 +51,13 @@ def json_value(x: Any) -> Any:
 
 
 def is_column(x: list[Any]) -> bool:
-    """Whether a list is strict JSON as it is, by one look at the types in it: the tokens of a sample, say."""
+    """Whether a flat list, such as a sample's tokens, is strict JSON already."""
     kinds = set(map(type, x))
     return kinds <= {str, int, bool} or (kinds == {float} and all(map(math.isfinite, x)))
 
 
 def number(x: object) -> float:
-    """A logged value as a float: 3 -> 3.0, "nan" -> nan; what is no number -> nan."""
+    """A logged value as a float: 3 -> 3.0, "inf" -> inf; anything else -> nan."""
     try:
         return float(x) if isinstance(x, str | int | float | SupportsFloat) else math.nan
     except (ValueError, OverflowError):
@@ -86,14 +85,14 @@ def read_json(path: Path) -> JsonDict:
 
 
 def unreadable(error: OSError) -> str:
-    """Why a file of a run was not opened."""
+    """Why a file of a run cannot be opened."""
     return "it is a link" if error.errno == errno.ELOOP else error_text(error)
 
 
 # lines
 
 def parse_row(line: bytes) -> JsonDict | None:
-    """A row, or None for a line that is none (a damaged disk)."""
+    """The row of a line; None for a damaged line."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -106,7 +105,7 @@ def is_step(x: object) -> bool:
 
 
 def open_log(path: Path) -> int:
-    """A descriptor to append rows; a line that a kill tore is cut off first."""
+    """A descriptor to append rows; a line torn by a kill is cut off first."""
     fd = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
     size = end = os.fstat(fd).st_size
     while end:
@@ -121,18 +120,18 @@ def open_log(path: Path) -> int:
 
 
 def append(fd: int, line: bytes) -> None:
-    """One write; when it fails, nothing of the line stays."""
+    """Appends a line with one write; where that fails, nothing of it stays."""
     size = os.fstat(fd).st_size
     try:
         if os.write(fd, line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
-        os.ftruncate(fd, size)  # a row is whole or absent
+        os.ftruncate(fd, size)
         raise
 
 
 def open_to_read(path: Path, most: int = LOG) -> BinaryIO:
-    """A log as it lies in its run: a plain file, no link, of at most so many bytes."""
+    """A log, opened: a regular file, no link, of at most `most` bytes."""
     try:
         file = open(open_regular(path, os.O_NOFOLLOW), "rb")
     except FileNotFoundError:
@@ -147,8 +146,8 @@ def open_to_read(path: Path, most: int = LOG) -> BinaryIO:
 
 
 def read_log(path: Path, after: int, most: int = -1) -> tuple[list[JsonDict], int]:
-    """The whole rows behind byte `after` (in the next `most` bytes), and the byte behind them; from 0 where
-    `after` is no line's start."""
+    """The complete rows behind byte `after` (in the next `most` bytes), and the byte behind them; from 0
+    where `after` is not the start of a line."""
     try:
         with open_to_read(path, READ if most < 0 else LOG) as file:
             file.seek(max(after - 1, 0))
@@ -163,17 +162,16 @@ def read_log(path: Path, after: int, most: int = -1) -> tuple[list[JsonDict], in
     return [row for row in rows if row is not None], after - start + end
 
 
-# one step of a long log: its lines are in the order of their steps, so a step is found by halving, and
-# nothing else is read
+# one step of a long log, by bisection: its lines are in the order of their steps
 
 def first_line(file: BinaryIO, start: int, end: int) -> tuple[int, bytes, int] | None:
-    """The first whole row that begins in start .. end - 1: where, its line, its step."""
+    """(offset, line, step) of the first complete row that begins in start .. end - 1."""
     file.seek(max(start - 1, 0))
     if start:
         file.readline(LONGEST)
     while (at := file.tell()) < end and (line := file.readline(LONGEST)).endswith(b"\n"):
-        if found := STEP.match(line):
-            return at, line, int(found[1])
+        if step := STEP.match(line):
+            return at, line, int(step[1])
     return None
 
 
@@ -182,9 +180,9 @@ def begin_of(file: BinaryIO, step: int) -> int:
     low, high = 0, os.fstat(file.fileno()).st_size
     while low < high:
         middle = (low + high) // 2
-        found = first_line(file, middle, high)
-        if found and found[2] < step:
-            low = found[0] + len(found[1])
+        row = first_line(file, middle, high)
+        if row and row[2] < step:
+            low = row[0] + len(row[1])
         else:
             high = middle
     return low
@@ -194,33 +192,33 @@ def last_logged_step(file: BinaryIO, before: int) -> int | None:
     """The step of the last row that ends at or before this byte."""
     back = 4096
     while before:
-        start, found = max(0, before - back), None
+        start, step = max(0, before - back), None
         at = start
-        while line := first_line(file, at, before):
-            found, at = line[2], line[0] + len(line[1])
-        if found is not None or not start:
-            return found
+        while row := first_line(file, at, before):
+            step, at = row[2], row[0] + len(row[1])
+        if step is not None or not start:
+            return step
         back *= 8
     return None
 
 
 def read_step(path: Path, step: int) -> tuple[list[JsonDict], int | None, int | None]:
-    """The rows of the newest logged step that is not after `step` (of the first one, if all are), and the
-    logged steps before and after it."""
+    """The rows of the newest logged step up to `step` (else of the first), and the logged steps before and
+    after it."""
     try:
         with open_to_read(path) as file:
-            whole = os.fstat(file.fileno()).st_size
+            size = os.fstat(file.fileno()).st_size
             behind = begin_of(file, step + 1)
-            found = last_logged_step(file, behind) if behind else None
-            if found is None:
-                opening = first_line(file, 0, whole)
+            logged = last_logged_step(file, behind) if behind else None
+            if logged is None:
+                opening = first_line(file, 0, size)
                 if opening is None:
                     return [], None, None
-                found = opening[2]
-            start, end = begin_of(file, found), begin_of(file, found + 1)
+                logged = opening[2]
+            start, end = begin_of(file, logged), begin_of(file, logged + 1)
             file.seek(start)
             rows = [parse_row(line) for line in file.read(end - start).split(b"\n") if line]
-            after = first_line(file, end, whole)
+            after = first_line(file, end, size)
             return ([row for row in rows if row is not None], last_logged_step(file, start),
                     after[2] if after else None)
     except FileNotFoundError:
@@ -228,7 +226,7 @@ def read_step(path: Path, step: int) -> tuple[list[JsonDict], int | None, int | 
 
 
 def cut_log(path: Path, step: int) -> int:
-    """Keep the whole rows with step <= step (or none); -> how many lines were dropped."""
+    """Keeps the complete rows up to a step, and those without one; -> lines dropped."""
     temp, lost = path.with_name(f".{path.name}.tmp"), 0
     os.close(open_regular(path, os.O_CREAT | os.O_NOFOLLOW))
     temp.unlink(missing_ok=True)

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from postgrad.runs.folder import Run
-from postgrad.runs.follower import Follower
+from postgrad.runs.folder import Follower, Run
 from postgrad.system.plugins import Registry, is_file_spec, load_from_file
 from postgrad.system.settings import suggest
 

@@ -10,8 +10,10 @@ import json
 import shlex
 from collections.abc import Callable, Mapping
 from functools import wraps
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+PACKAGE = Path(__file__).parents[1]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -97,7 +99,10 @@ def renamed_module(name: str) -> str:
     inside = name.removeprefix("postgrad.")
     for old in sorted(MODULES, key=len, reverse=True):
         if inside == old or inside.startswith(f"{old}."):
-            return f"postgrad.{MODULES[old]}{inside[len(old):]}"
+            parts = f"{MODULES[old]}{inside[len(old):]}".split(".")
+            while not any(PACKAGE.joinpath(*parts).with_suffix(end).exists() for end in (".py", "")):
+                parts.pop()  # a module that is part of its package now
+            return ".".join(("postgrad", *parts))
     return ""
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from postgrad.runs.doctor.chart import Chart, Finding, Symptom
 from postgrad.runs.doctor.table import SYMPTOMS
-from postgrad.runs.reader import Reader
+from postgrad.runs.folder import Run
 from postgrad.runs.rows import JsonDict
 
 __all__ = ["SYMPTOMS", "Chart", "Diagnosis", "Finding", "NamedFinding", "Symptom", "diagnose"]
@@ -45,7 +45,7 @@ class Diagnosis:
                 "clear": list(self.clear), "not_looked": dict(self.not_looked)}
 
 
-def diagnose(run: Reader | Chart, symptoms: tuple[Symptom, ...] = SYMPTOMS) -> Diagnosis:
+def diagnose(run: Run | Chart, symptoms: tuple[Symptom, ...] = SYMPTOMS) -> Diagnosis:
     """Looks for every symptom in a run that is open to be read, or in a chart."""
     chart = run if isinstance(run, Chart) else Chart.of(run)
     blind = {s.name: why for s in symptoms if (why := s.cannot_look(chart))}

@@ -9,7 +9,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-from postgrad.runs.reader import Reader
+from postgrad.runs.folder import Run
 from postgrad.runs.rows import JsonMapping, number
 
 Point = tuple[int, float]  # step, value
@@ -31,7 +31,7 @@ class Chart:
     status: JsonMapping = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: Reader) -> Chart:
+    def of(cls, run: Run) -> Chart:
         """The chart of a run that is open to be read."""
         logs = {name: run.rows(name)[0] for name in ("metrics", "evals", "samples")}
         return cls(info=run.info, config=run.config, status=run.state(), **logs)
