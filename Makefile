@@ -45,8 +45,14 @@ proof-mend proof-book: proof%: $(READY)
 proof-judges: $(READY)
 	$(BIN)/python proofs/mend.py replies gym
 
-proof-coverage proof-files proof-mistakes: proof-%: $(READY)
-	$(BIN)/python proofs/mend.py $*
+proof-coverage: $(READY)
+	$(BIN)/python proofs/mend.py coverage
+
+proof-files: $(READY)
+	$(BIN)/python -m pytest -m "" tests/models/hostile_files_test.py
+
+proof-mistakes: $(READY)
+	$(BIN)/python -m pytest tests/cli/main_test.py -k a_mistake
 
 proof-doctor: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python proofs/rows.py doctor

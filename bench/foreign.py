@@ -10,7 +10,7 @@
 
 Times are the best of several and meant as ratios. host: a model of next to no size is trained on a CPU; what
 a GPU would compute is taken off the CPU time of the main thread, and what is left is printed as seconds a
-step, beside how often a single number is read from a tensor, and two parts in which a GPU has nothing to do:
+step, beside two parts in which a GPU has nothing to do:
 from the last step of sampling to the first pass of training, and from the update to the sampler's taking of
 its weights.
 """
@@ -22,36 +22,29 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import wraps
 from pathlib import Path
 
 import shapes
 import torch
-from shapes import SHAPES, write_model, write_task
+from shapes import SHAPES, harness, synchronize, write_model, write_task
 from sides import Work, drive
+from torch import nn
 
-from postgrad.models import find_model, load_model
+from postgrad.data.tasks import load_task
+from postgrad.models import Adapted, Adapter, Decoder, find_model, load_model, quantise
 from postgrad.models.chat import Chat
+from postgrad.models.engine import Engine
+from postgrad.models.hf_cache import SlotCache
+from postgrad.models.hf_engine import HFEngine
+from postgrad.models.hf_model import HFModel
+from postgrad.models.nf4 import BLOCK, Linear4, held_bytes
 from postgrad.records import Prompt, pad_rows
-from postgrad.sampling import LocalSampler, Sampling
+from postgrad.resolve.models import open_model
+from postgrad.sampling import LocalSampler, RequestBatch, Sampling
+from postgrad.training.adamw import AdamW
 
 ROUNDS, GROUP = 5, 8
-
-
-def best(*works: Callable[[], object], rounds: int = ROUNDS,
-         clock: Callable = time.perf_counter) -> list[float]:
-    """The shortest time of each, in seconds, taken in turn; the first is not counted."""
-    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    times: list[list[float]] = [[] for _ in works]
-    for _ in range(rounds + 1):
-        for work, mine in zip(works, times, strict=True):
-            wait()
-            began = clock()
-            work()
-            wait()
-            mine.append(clock() - began)
-    return [min(mine[1:]) for mine in times]
 
 
 def training(model, rows: list[tuple[list[int], list[int]]], device: str = "cpu") -> Callable[[], None]:
@@ -73,7 +66,6 @@ def training(model, rows: list[tuple[list[int], list[int]]], device: str = "cpu"
 def ratio(model: str = "tiny-chat") -> None:
     from transformers import LlamaForCausalLM
 
-    from postgrad.models.hf_model import HFModel
     folder = find_model(model)
     asked = [Prompt.ask(f"Tom has {n} apples and buys {n + 3} more. How many has he now?") for n in range(8)]
     chat, how = Chat.load(folder), Sampling(max_new_tokens=48)
@@ -83,7 +75,7 @@ def ratio(model: str = "tiny-chat") -> None:
     drawn = [(r.prompt_tokens, r.tokens) for g in samplers[0].sample(asked, GROUP, how, seed=0) for r in g]
     works["training"] = [training(net, drawn) for net in models]
     for what, both in works.items():
-        ours, theirs = best(*both)
+        ours, theirs = harness.best(*both, wait=synchronize)
         print(f"{what}: decoder {1e3 * ours:.0f} ms, transformers {1e3 * theirs:.0f} ms, "
               f"{theirs / ours:.1f}x")
 
@@ -100,25 +92,22 @@ KINDS = {
 }
 
 
-def network(kind: str, device: str):
+def hf_network(kind: str, device: str):
     """A network of about a million parameters, its weights random and far from uniform."""
     import transformers
 
-    from postgrad.models.hf_model import HFModel
     torch.manual_seed(0)
-    made = transformers.AutoModelForCausalLM.from_config(
+    network = transformers.AutoModelForCausalLM.from_config(
         KINDS[kind](transformers), attn_implementation="eager" if kind == "gemma2" else "sdpa")
     with torch.no_grad():
-        for p in made.parameters():
+        for p in network.parameters():
             p.mul_(3.0 if p.dim() > 1 else 1.0)
-    return HFModel(made.to(device))
+    return HFModel(network.to(device))
 
 
 def steps(device: str = "cuda", kinds: str = "llama,gpt2,gemma2", rows: str = "128", new: str = "62",
           rounds: str = "3") -> None:
     """A line of JSON a network; llama's is the part `foreign` of docs/results/speed-h200.json."""
-    from postgrad.models.hf_cache import SlotCache
-    from postgrad.models.hf_engine import HFEngine
     tiny = Chat.load(find_model("tiny-chat"))
     chat = Chat(tiny.tokenizer, tiny.template, bos=tiny.bos, eos=tiny.eos, pad=tiny.pad,
                 ends=range(0, 1024, 256))
@@ -129,7 +118,7 @@ def steps(device: str = "cuda", kinds: str = "llama,gpt2,gemma2", rows: str = "1
         engine.graphs = False
 
     for kind in kinds.split(","):
-        model, count, draw = network(kind, device), int(rows) // GROUP, torch.Generator().manual_seed(1)
+        model, count, draw = hf_network(kind, device), int(rows) // GROUP, torch.Generator().manual_seed(1)
         prompts = [torch.randint(6, 1024, (50 - i % 25,), generator=draw).tolist() for i in range(count)]
         seeds, how, written, seconds = list(range(count * GROUP)), Sampling(max_new_tokens=int(new)), {}, {}
         ways = {"slots": (right, rehearse), "without graphs": (right, no_graphs),
@@ -141,12 +130,12 @@ def steps(device: str = "cuda", kinds: str = "llama,gpt2,gemma2", rows: str = "1
                 for together in sampler.write(prompts, GROUP, seeds, how):  # noqa: B023
                     found.update((row.request, row.tokens) for row in together)
 
-            seconds[name], = best(work, rounds=int(rounds), clock=clock)
+            seconds[name], = harness.best(work, rounds=int(rounds), clock=clock, wait=synchronize)
             written[name] = [found[i] for i in seeds]
         SlotCache.is_right, HFEngine.rehearse = right, rehearse
         mine = written["slots"]
         step = training(model, [(prompts[i // GROUP], reply) for i, reply in enumerate(mine)], device)
-        (learn,) = best(step, rounds=int(rounds), clock=clock)
+        (learn,) = harness.best(step, rounds=int(rounds), clock=clock, wait=synchronize)
         same = {name: sum(a == b for a, b in zip(mine, other, strict=True))
                 for name, other in written.items()}
         print(json.dumps({"part": "foreign" if kind == "llama" else f"foreign {kind}",
@@ -159,21 +148,15 @@ def steps(device: str = "cuda", kinds: str = "llama,gpt2,gemma2", rows: str = "1
 
 def qlora() -> None:
     """Needs postgrad[qlora]; OMP_NUM_THREADS=1."""
-    from torch import nn
-
-    from postgrad.data.tasks import load_task
-    from postgrad.models import Adapted, Adapter, Decoder, quantise
-    from postgrad.models.nf4 import BLOCK, Linear4, held_bytes
-    from postgrad.resolve.models import open_model
     out, into = 1536, 576
     layer, levels = Linear4(nn.Linear(into, out, bias=False), "cpu"), torch.linspace(-1, 1, 16)
     codes = layer.codes.flatten()
     pairs = torch.stack([levels.repeat_interleave(16), levels.repeat(16)], 1)  # the two numbers of each byte
-    scale, whole = torch.rand(out * into // BLOCK, 1), torch.rand(out, into)
-    theirs, ours, copied = best(
+    scale, floats = torch.rand(out * into // BLOCK, 1), torch.rand(out, into)
+    theirs, ours, copied = harness.best(
         lambda: layer.weight,
         lambda: (pairs.index_select(0, codes.int()).view(-1, BLOCK) * scale).view(out, into),
-        lambda: torch.empty(out, into).copy_(whole), rounds=15)
+        lambda: torch.empty(out, into).copy_(floats), rounds=15)
     print(f"unpack {out} x {into}: bitsandbytes {1e3 * theirs:.2f} ms, a look-up in torch {1e3 * ours:.2f} "
           f"ms, a copy of as many numbers {1e3 * copied:.2f} ms")
     model = Decoder(SHAPES["135M"])
@@ -190,7 +173,7 @@ def qlora() -> None:
         sampler = LocalSampler(net, chat)
         works += [lambda s=sampler: s.sample(prompts, 4, how, 0),
                   lambda net=net: training(net, [([row[0]], row[1:]) for row in tokens])()]
-    drawn, learnt, drawn4, learnt4 = best(*works)
+    drawn, learnt, drawn4, learnt4 = harness.best(*works)
     print(f"tiny-chat with an adapter: sampling 32 rows takes {drawn4 / drawn:.1f} times as long in 4 bits, "
           f"a pass of training {learnt4 / learnt:.2f} times")
 
@@ -202,20 +185,6 @@ IDLE = {("RequestBatch.advance_collection", "Decoder.logp"): "after sampling",
 
 
 def host(steps_made: int = 4) -> None:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    from postgrad.models import Decoder
-    from postgrad.models.engine import Engine
-    from postgrad.sampling import RequestBatch
-    from postgrad.training.adamw import AdamW
-
-    class Reads(TorchDispatchMode):
-        count = 0
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            self.count += func is torch.ops.aten._local_scalar_dense.default
-            return func(*args, **(kwargs or {}))
-
     device = [0.0]
     last = ["", 0.0]  # what of it was done last, and the host's seconds then
     idle: dict[str, list[float]] = {name: [] for name in IDLE.values()}
@@ -241,24 +210,18 @@ def host(steps_made: int = 4) -> None:
                        (Decoder, "logp"), (torch.Tensor, "backward"), (AdamW, "step")):
         taken_off(home, name)
     seen: list[tuple[float, float]] = []
-    reads = Reads()
-    with ExitStack() as counting, tempfile.TemporaryDirectory() as folder:
-        def hear(made: int) -> None:
-            seen.append((time.thread_time(), device[0]))
-            if made == steps_made - 1:  # counting takes time: the last step is counted
-                counting.enter_context(reads)
-
+    with tempfile.TemporaryDirectory() as folder:
         config = shapes.shape(1, 8, 1, 1, 8, 64)
         model = write_model(Path(folder) / "model", config)
         task = write_task(Path(folder) / "task", 64, 128, config.vocab_size)
         drive("ours", Work(kind="grpo", model=str(model), data=str(task), steps=steps_made, prompts=64,
-                           group=GROUP, new_tokens=128, how=("optim.tokens_per_pass=16384",)), hear)
+                           group=GROUP, new_tokens=128, how=("optim.tokens_per_pass=16384",)),
+              lambda done: seen.append((time.thread_time(), device[0])))
     steps = [[b - a for a, b in zip(*pair, strict=True)] for pair in zip(seen[:-2], seen[1:-1], strict=True)]
     print(json.dumps({"part": "host work", "host seconds": statistics.median(a - off for a, off in steps),
-                      **{name: statistics.median(seconds[1:-1]) for name, seconds in idle.items()},
-                      "numbers read": reads.count}))
+                      **{name: statistics.median(seconds[1:-1]) for name, seconds in idle.items()}}))
 
 
 if __name__ == "__main__":
-    (what,), how = shapes.harness.arguments()
+    (what,), how = harness.arguments()
     {"ratio": ratio, "steps": steps, "qlora": qlora, "host": host}[what](**how)

@@ -36,7 +36,6 @@ shapes, meaningless figures.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import statistics
@@ -49,38 +48,24 @@ from functools import partial
 from pathlib import Path
 
 import shapes
+import memory
 import short_run
 import torch
-from shapes import (
-    SHAPES,
-    Rates,
-    Setting,
-    decode_floor,
-    draw,
-    opened,
-    questions,
-    rows,
-    step,
-    timed,
-    train,
-    train_floor,
-    write_model,
-)
+from shapes import SHAPES, Rates, Setting, decode_floor, draw, harness, opened, rows, step, timed, train
 from parity import mismatch
 from sides import Side, drive
 
 from postgrad.models.chat import Chat
-from postgrad.records import Prompt
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.training.batches.rollouts import Rollouts
 
 
 def rates(s: Setting) -> dict:
-    found = {}
+    figures = {}
     for name in ("bfloat16", "float32"):
         r = Rates.measure(SHAPES[s.shape], getattr(torch, name), s.device)
-        found |= {f"{name} TFLOP/s": r.flops / 1e12, f"{name} GB/s": r.bytes / 1e9}
-    return found
+        figures |= {f"{name} TFLOP/s": r.flops / 1e12, f"{name} GB/s": r.bytes / 1e9}
+    return figures
 
 
 def sampling(s: Setting) -> dict:
@@ -91,55 +76,44 @@ def sampling(s: Setting) -> dict:
             "log-probs, largest difference from the trainer's": mismatch(model, rows[:64])}
 
 
-def driven(side: str, work) -> dict:
-    seen = drive(side, work)
-    seconds = [x["seconds"] for x in seen]
-    return {"step": statistics.median(seconds[len(seconds) // 2:]), "first": seconds[0], "seconds": seconds,
-            "tokens": seen[-1]["tokens"], "peak GiB": seen[-1]["gpu"] / 2**30}
-
-
 def grpo_floor(s: Setting, shape: str, beta: float) -> float:
     c, r = SHAPES[shape], s.rates(shape)
     tokens = s.prompts * s.prompt + s.rows * s.new, s.rows * s.new
     return (decode_floor(c, r, s.prompts, s.group, s.prompt, s.new)
-            + train_floor(c, r, *tokens, s.prompt + s.new, int(beta > 0)))
+            + shapes.train_floor(c, r, *tokens, s.prompt + s.new, int(beta > 0)))
 
 
 def steps(s: Setting, shape: str, side: str, how: tuple[str, ...], betas=(0.0, 0.04)) -> dict:
-    found = {}
+    figures = {}
     for beta in betas:
+        shapes.clean()
         count = 8 if side == "ours" else 4  # the first ones compile and capture
-        clean()
-        found[f"beta {beta:g}"] = (driven(side, s.work(shape, how, count, beta))
-                                   | {"floor": grpo_floor(s, shape, beta)})
-    return found
-
-
-def clean() -> None:
-    """Before a peak is measured: what was trained before is gone."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+        answers = drive(side, s.work(shape, how, count, beta))
+        seconds = [x["seconds"] for x in answers]
+        figures[f"beta {beta:g}"] = {
+            "step": statistics.median(seconds[count // 2:]), "first": seconds[0], "seconds": seconds,
+            "tokens": answers[-1]["tokens"], "peak GiB": answers[-1]["gpu"] / 2**30,
+            "floor": grpo_floor(s, shape, beta)}
+    return figures
 
 
 def start(s: Setting) -> dict:
-    """First step less a later one: what compiling and capturing cost,
-    without a cache of an earlier process and with it."""
-    found = {}
+    """First step less a later one: compiling and capturing, without the cache of an earlier process and with
+    it."""
+    figures = {}
     with tempfile.TemporaryDirectory() as caches, open(os.devnull, "w") as log:
         os.environ |= {"TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
                        "TRITON_CACHE_DIR": f"{caches}/triton"}
         for name in ("cold", "warm"):
             side = Side("ours", s.recipe(), threads=os.cpu_count() or 1, log=log)
             first = side.start(s.work(s.shape, (), steps=3))["seconds"]
-            whole = time.perf_counter() - side.began
+            total = time.perf_counter() - side.began
             later = min(side.ask("step")["seconds"], side.ask("step")["seconds"])
             side.ask("step")
             side.close()
-            found |= {f"{name}: first step less a later one": first - later,
-                      f"{name}: process start to first step": whole}
-    return found
+            figures |= {f"{name}: first step less a later one": first - later,
+                        f"{name}: process start to first step": total}
+    return figures
 
 
 def ragged(s: Setting) -> dict:
@@ -165,7 +139,7 @@ def graphs(s: Setting) -> dict:
     """Gradients of bfloat16 passes through CUDA graphs against the same without them, and both against
     float32, over ragged rows of a shallow model: the parameter that is farthest off."""
     folder = s.folder / "shallow"
-    write_model(folder, replace(SHAPES[s.shape], num_hidden_layers=3), 1 / s.new)
+    shapes.write_model(folder, replace(SHAPES[s.shape], num_hidden_layers=3), 1 / s.new)
     few = rows(replace(s, prompts=24), 24 * s.group, ragged=True)
 
     def slopes(dtype: torch.dtype, compiled: bool) -> list[torch.Tensor]:
@@ -190,16 +164,14 @@ def nudge(s: Setting) -> dict:
     from postgrad.models.kernels import gpu
     folder = s.model(s.shape)
     sampler = LocalSampler(opened(s, folder)[0].policy, Chat.load(folder))
-    asked = [Prompt.ask(q, id=str(i))
-             for i, q in enumerate(questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size))]
-    call = partial(sampler.sample, asked, s.group, Sampling(max_new_tokens=s.new))
+    call = partial(sampler.sample, s.asked(), s.group, Sampling(max_new_tokens=s.new))
     usual, seconds = gpu.nudge, {}
     for turn in range(13):
         for name, kernel in (("with", usual), ("without", lambda x: None)):
             gpu.nudge = kernel
             seconds.setdefault(name, []).append(timed(partial(call, turn))[0])
     gpu.nudge = usual
-    return {f"ms {name}": 1e3 * statistics.median(found[3:]) for name, found in seconds.items()}
+    return {f"ms {name}": 1e3 * statistics.median(times[3:]) for name, times in seconds.items()}
 
 
 def scaling(s: Setting, axis: str) -> dict:
@@ -228,15 +200,13 @@ def vllm(s: Setting) -> dict:
     folder = s.model(s.shape)
     engine = LLM(model=str(folder), dtype="bfloat16", max_model_len=s.prompt + s.new, max_num_seqs=s.rows)
     chat = Chat.load(folder)
-    asked = [{"prompt_token_ids": chat.render(Prompt.ask(q).messages)}
-             for q in questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size)]
-    found = {}
+    asked, figures = [{"prompt_token_ids": chat.render(prompt.messages)} for prompt in s.asked()], {}
     for name, logprobs in (("with log-probs", 0), ("without", None)):
         settings = SamplingParams(n=s.group, max_tokens=s.new, ignore_eos=True, temperature=1.0,
                                   logprobs=logprobs)
         seconds = [timed(partial(engine.generate, asked, settings, use_tqdm=False))[0] for _ in range(4)]
-        found[f"tokens/s {name}"] = s.rows * s.new / statistics.median(seconds[1:])
-    return found
+        figures[f"tokens/s {name}"] = s.rows * s.new / statistics.median(seconds[1:])
+    return figures
 
 
 PARTS: dict[str, Callable[[Setting], dict]] = {
@@ -267,20 +237,19 @@ BEFORE = 189_569  # tokens/s of the ragged rows there: what is to be half as fas
 
 def read(paths: list[str], commit: str) -> dict[str, dict]:
     """The parts by their names, each with its commit."""
-    page = json.loads((shapes.harness.RESULTS / "speed-h200.json").read_text())["tables"]
+    page = json.loads((harness.RESULTS / "speed-h200.json").read_text())["tables"]
     parts = {row["part"]: json.loads(row["line"]) | {"commit": row.get("commit", FIRST)} for row in page[ALL]}
     parts |= {"by-rows": {"points": page[BY_ROWS], "commit": FIRST},
               "by-tokens": {"points": page[BY_TOKENS], "commit": FIRST}}
-    for found in (row for path in paths for row in shapes.harness.read_lines(Path(path))):
-        name = found.pop("part", None) or f"memory: {found.pop('case')}"
-        if "error" not in found:
-            parts[name] = found | {"commit": commit}
+    for row in (row for path in paths for row in harness.read_lines(Path(path))):
+        name = row.pop("part", None) or f"memory: {row.pop('case')}"
+        if "error" not in row:
+            parts[name] = row | {"commit": commit}
     return parts
 
 
 def lines(p: dict[str, dict]) -> list[tuple]:
     """What was to be shown: (name, target, what was measured, whether it holds, the parts for it)."""
-    import memory
     shape = "135M shape, 64 x 8 samples, 128 + 128 tokens"
     ours, recomputed, big, trl, trl_big = (
         p[x]["beta 0"] for x in ("step", "recompute", "big", "trl", "trl-big"))
@@ -295,18 +264,18 @@ def lines(p: dict[str, dict]) -> list[tuple]:
     apart = memory.estimate_errors(p)
     near, worst = [x for x in apart.values() if abs(x) <= 0.1], max(apart, key=lambda name: abs(apart[name]))
 
-    def whole(mine: dict, theirs: dict) -> str:
+    def against(mine: dict, theirs: dict) -> str:
         return f"{mine['step']:.2f} s, {theirs['step'] / mine['step']:.1f}x; floor {mine['floor']:.2f} s"
 
     def short(name: str) -> str:
         parts = ("import", "start", "first step", "other steps", "end")
-        told = ", ".join(f"{part} {p[name][part]:.1f}" for part in parts if part in p[name])
-        return f"{p[name]['seconds']:.1f} s" + f" ({told})" * bool(told)
+        each = ", ".join(f"{part} {p[name][part]:.1f}" for part in parts if part in p[name])
+        return f"{p[name]['seconds']:.1f} s" + f" ({each})" * bool(each)
 
     return [
-        (f"{shape}: whole GRPO step, beta 0 (TRL: {trl['step']:.2f} s)", "<= 0.42 s", whole(ours, trl),
+        (f"{shape}: whole GRPO step, beta 0 (TRL: {trl['step']:.2f} s)", "<= 0.42 s", against(ours, trl),
          ours["step"] <= 0.42, "step trl"),
-        (f"the same with beta 0.04 (TRL: {trl_kl['step']:.2f} s)", "<= 0.75 s", whole(kl, trl_kl),
+        (f"the same with beta 0.04 (TRL: {trl_kl['step']:.2f} s)", "<= 0.75 s", against(kl, trl_kl),
          kl["step"] <= 0.75, "step trl"),
         (f"{shape}: sampling with log-probs", ">= 380k tokens/s",
          f"{draws['tokens/s'] / 1e3:.0f}k; floor {draws['floor tokens/s'] / 1e3:.0f}k",
@@ -315,7 +284,7 @@ def lines(p: dict[str, dict]) -> list[tuple]:
          ">= 620k tokens/s", f"{learn['tokens/s'] / 1e3:.0f}k; floor {learn['floor tokens/s'] / 1e3:.0f}k",
          learn["tokens/s"] >= 620e3, "train"),
         (f"1B shape, the same work: whole GRPO step (TRL: {trl_big['step']:.2f} s)", "<= 1.25 s",
-         whole(big, trl_big), big["step"] <= 1.25, "big trl-big"),
+         against(big, trl_big), big["step"] <= 1.25, "big trl-big"),
         (f"ragged lengths (geometric, mean 128, cap 1024), {uneven['rows']} rows over {uneven['slots']} "
          f"slots, against commit {FIRST} with its 512", ">= 1.5x its tokens/s",
          f"{uneven['ragged tokens/s'] / BEFORE:.2f}x ({uneven['ragged tokens/s'] / 1e3:.0f}k, "
@@ -356,17 +325,17 @@ def lines(p: dict[str, dict]) -> list[tuple]:
 
 def write(commit: str, *paths: str) -> None:
     parts = read(list(paths), commit)
-    bars = [shapes.harness.bar(*facts, part if part.startswith("python") else f"python bench/h200.py {part}")
+    bars = [harness.bar(*facts, part if part.startswith("python") else f"python bench/h200.py {part}")
             for *facts, part in lines(parts)]
     grown = {BY_ROWS: parts.pop("by-rows")["points"], BY_TOKENS: parts.pop("by-tokens")["points"]}
     every = [{"part": name, "commit": x.pop("commit"), "line": json.dumps(x)} for name, x in parts.items()]
-    print(shapes.harness.write(
+    print(harness.write(
         "speed-h200", "Speed on one H200: what was to be shown, and what was measured", bars, seeds=[0],
         on=H200, at=commit, tables={**grown, ALL: every}))
 
 
 def main() -> None:
-    words, how = shapes.harness.arguments()
+    words, how = harness.arguments()
     if words[:1] == ["write"]:
         return write(*words[1:])
     with nullcontext(how["folder"]) if "folder" in how else tempfile.TemporaryDirectory() as folder:
@@ -375,15 +344,7 @@ def main() -> None:
         if "small" in how:
             s = replace(s, device="cpu", shape="tiny", big="1M", prompts=4, group=4, prompt=16, new=16,
                         cap=64, passes=2)
-        for name in words:
-            clean()
-            began = time.perf_counter()
-            try:
-                found = PARTS[name](s)
-            except Exception as error:  # the next part goes on
-                found = {"error": f"{type(error).__name__}: {error}"[:1500]}
-            print(json.dumps({"part": name, **found, "part seconds": time.perf_counter() - began}),
-                  flush=True)
+        shapes.print_each("part", {name: partial(PARTS[name], s) for name in words})
 
 
 if __name__ == "__main__":

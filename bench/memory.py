@@ -10,14 +10,12 @@ case that fails the next is taken.
 
 from __future__ import annotations
 
-import gc
-import json
-import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-import shapes  # noqa: F401  so that the package is found
+import shapes
 import torch
 
 from postgrad import methods
@@ -75,10 +73,10 @@ NO_TEXT = types.SimpleNamespace(stop=(-1,), decode=lambda tokens: "")  # a chat 
 
 def decoder(size: str) -> Decoder:
     with torch.device("cuda"):
-        made = Decoder(SHAPES[size])
-    for p in made.parameters():
+        model = Decoder(SHAPES[size])
+    for p in model.parameters():
         p.data.uniform_(-0.02, 0.02)
-    return made
+    return model
 
 
 def build(case: Case) -> Models:
@@ -96,12 +94,6 @@ def build(case: Case) -> Models:
     return Models(**out)
 
 
-def clean() -> None:
-    gc.collect()
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-
-
 def pools(less: str = "allocated_size") -> float:
     """Bytes that captured graphs keep to themselves, less those that a tensor stands in."""
     return float(sum(segment["total_size"] - segment.get(less, 0) for segment in torch.cuda.memory_snapshot()
@@ -109,8 +101,7 @@ def pools(less: str = "allocated_size") -> float:
 
 
 def peak_of(work: Callable[[], object]) -> float:
-    clean()
-    torch.cuda.reset_peak_memory_stats()
+    shapes.clean()
     work()
     torch.cuda.synchronize()
     return float(torch.cuda.max_memory_allocated())
@@ -168,47 +159,36 @@ def measure(case: Case) -> dict:
     peaks = {"sampling": sample(case, sampler)} if sampler else {}
     if sampler and setup.release:
         sampler.release()
-        clean()
+        shapes.clean()
     peaks["training"] = train(case, models, optim)
     graphs = max(len(d._replays[True].made) if True in d._replays else 0 for d in models.decoders())
-    said = estimated(case, graphs)
-    told = {"training": said.updating, "sampling": said.sampling}
+    now = estimated(case, graphs)
+    estimates = {"training": now.updating, "sampling": now.sampling}
     return {"graphs": graphs,
-            "peaks": {name: {"said": round(told[name] / GB, 3), "measured": round(seen / GB, 3),
-                             "ratio": round(told[name] / seen, 3)} for name, seen in peaks.items()},
-            "said": {name: round(getattr(said, name) / GB, 3) for name in memory.PARTS},
-            "stays": {name: round(size / GB, 3) for name, size in said.stays.items()}}
+            "peaks": {name: {"said": round(estimates[name] / GB, 3), "measured": round(peak / GB, 3),
+                             "ratio": round(estimates[name] / peak, 3)} for name, peak in peaks.items()},
+            "said": {name: round(getattr(now, name) / GB, 3) for name in memory.PARTS},
+            "stays": {name: round(size / GB, 3) for name, size in now.stays.items()}}
 
 
 def estimated(case: Case, graphs: int) -> Memory:
     setup, c = replace(case.setup, graphs=graphs), SHAPES[case.size]
-    made = estimate(c, methods.get_method(case.method), setup)
-    writing = replace(setup, **case.written)
-    return replace(made, cache=memory.cache(c, writing) + memory.beside(c, writing) if case.written else 0.0)
+    training, drawing = estimate(c, methods.get_method(case.method), setup), replace(setup, **case.written)
+    cache = memory.cache(c, drawing) + memory.beside(c, drawing) if case.written else 0.0
+    return replace(training, cache=cache)
 
 
 def estimate_errors(parts: dict[str, dict]) -> dict[str, float]:
     """Case -> how far the larger of its peaks, as the estimate says it now, is off the measured one."""
     apart = {}
     for case in CASES:
-        found = parts.get(f"memory: {case.words}", {})
-        if "peaks" in found:
-            said = estimated(case, found["graphs"])
-            most = max(said.updating, said.sampling if "sampling" in found["peaks"] else 0.0) / GB
-            apart[case.words] = most / max(peak["measured"] for peak in found["peaks"].values()) - 1
+        row = parts.get(f"memory: {case.words}", {})
+        if "peaks" in row:
+            now = estimated(case, row["graphs"])
+            most = max(now.updating, now.sampling if "sampling" in row["peaks"] else 0.0) / GB
+            apart[case.words] = most / max(peak["measured"] for peak in row["peaks"].values()) - 1
     return apart
 
 
 if __name__ == "__main__":
-    began = time.perf_counter()
-    for case in CASES:
-        row: dict = {"case": case.words}
-        start = time.perf_counter()
-        try:
-            if start - began > SECONDS:
-                raise TimeoutError(f"not begun: {SECONDS} s are over")
-            row |= measure(case)
-        except Exception as error:  # the other cases are worth having
-            row["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        clean()
-        print(json.dumps(row | {"seconds": round(time.perf_counter() - start, 1)}), flush=True)
+    shapes.print_each("case", {case.words: partial(measure, case) for case in CASES}, SECONDS)

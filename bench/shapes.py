@@ -1,39 +1,38 @@
-"""What the speed benchmarks stand on: model folders of a shape with random weights and the data of each work,
-floors, and the two passes of a step: sampling, and forward and backward of training.
+"""Common to the speed benchmarks: model folders of a shape with random weights, their data, floors, and the
+two passes of a step: sampling, and forward and backward of training.
 
-A shape's tokenizer has one word a token, so lengths are exact. How long samples get is in the weights, the
-same for whoever reads the folder: no layer writes into the first entry of the residual stream, every token
+A shape's tokenizer has one word a token, so lengths are exact. The weights decide how long samples get, the
+same for every reader of the folder: no layer writes into the first entry of the residual stream, every token
 puts the same number there, and the rows of the head for the stop and the pad token read nothing else. Their
-probability is then the same everywhere: `chance` and none at all.
+probability is then the same at every position: `chance` for stop, 0 for pad.
 
-A floor is what a work would take if nothing but arithmetic or memory stood in the way, from rates measured in
-the same run. Training: floating-point operations over the rate of a large matrix product. Decoding, step by
-step: the larger of bytes that have to be read (weights, and the cache of every live row) over the bandwidth
-of reading as much, and operations over the same rate. Prompts are counted once for a group, and only sampled
-positions meet the head: what no one has to compute is not counted.
+A floor is the time of a work limited by arithmetic or memory alone, from rates measured in the same run.
+Training: floating-point operations over the rate of a large matrix product. Decoding, step by step: the bytes
+read (weights, and the KV cache of every live row) over the bandwidth, or operations over the same rate,
+whichever is longer. Prompts count once for a group, and only sampled positions go through the head.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import random
 import statistics
 import sys
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 sys.path[1:1] = [str(Path(__file__).resolve().parent.parent / "proofs")]
 
-import harness  # noqa: F401, E402  which the benchmarks take from here
+import harness  # noqa: E402
 import torch  # noqa: E402
 from sides import Work  # noqa: E402
-from tokenizers import Tokenizer  # noqa: E402
-from tokenizers.decoders import ByteLevel  # noqa: E402
+from tokenizers import Tokenizer, decoders, pre_tokenizers  # noqa: E402
 from tokenizers.models import WordLevel  # noqa: E402
-from tokenizers.pre_tokenizers import Whitespace  # noqa: E402
 
 from postgrad import methods  # noqa: E402
 from postgrad.maths.weights import sequence_mean  # noqa: E402
@@ -44,6 +43,7 @@ from postgrad.records import Batch, Prompt  # noqa: E402
 from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
 from postgrad.system.gc_tuning import seldom_collected  # noqa: E402
 from postgrad.training import objectives  # noqa: E402
+from postgrad.training.memory.setup import llama, matrices, parameters  # noqa: E402
 from postgrad.training.optim import Optim, OptimSettings  # noqa: E402
 
 SPECIAL = ("<|pad|>", "<|bos|>", "<|end|>", "<|user|>", "<|assistant|>")
@@ -53,14 +53,11 @@ TEMPLATE = ("{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content 
 NEVER = -60.0  # log-odds of a token that is never drawn
 
 
-def shape(layers: int, hidden: int, heads: int, kv: int, ffn: int, vocab: int, tied: bool = True,
+def shape(layers: int, hidden: int, heads: int, kv: int, ffn: int, vocab: int,
           family: str = "llama") -> Config:
-    return Config(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads,
-                  num_key_value_heads=kv, intermediate_size=ffn, vocab_size=vocab, head_dim=hidden // heads,
-                  tie_word_embeddings=tied, max_position_embeddings=8192,
-                  architecture=Architecture(model_type=family, tokens=(("pad_token_id", 0), ("bos_token_id",
-                                                                                             1),
-                                                                       ("eos_token_id", 2))))
+    tokens = (("pad_token_id", 0), ("bos_token_id", 1), ("eos_token_id", 2))
+    return replace(llama(layers, hidden, ffn, heads, kv, vocab, tied=True), max_position_embeddings=8192,
+                   architecture=Architecture(model_type=family, tokens=tokens))
 
 
 SHAPES = {
@@ -77,8 +74,8 @@ def new_chat(vocab: int) -> Chat:
     words = {**{name: i for i, name in enumerate(SPECIAL)},
              **{f"w{i}": i for i in range(len(SPECIAL), vocab)}}
     tokenizer = Tokenizer(WordLevel(words, unk_token="<|pad|>"))
-    tokenizer.pre_tokenizer = Whitespace()
-    tokenizer.decoder = ByteLevel()  # text is made as the tokenizers of real models make it
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.decoder = decoders.ByteLevel()  # as in real models
     tokenizer.add_special_tokens(list(SPECIAL))
     return Chat(tokenizer, TEMPLATE, bos="<|bos|>", eos="<|end|>", pad="<|pad|>")
 
@@ -182,29 +179,22 @@ def write_talks(path: Path, count: int, prompt: int, longest: int, vocab: int) -
 # floors
 
 
-def best_of(work, seconds: float = 0.5) -> float:
-    """The shortest of as many runs as fit into the time, in seconds."""
-    sync = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    work(), sync()
-    times, end = [], time.perf_counter() + seconds
-    while len(times) < 3 or time.perf_counter() < end:
-        began = time.perf_counter()
-        work(), sync()
-        times.append(time.perf_counter() - began)
-    return min(times)
+def synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def matmul_rate(dtype: torch.dtype, device: str = "cpu") -> float:
     """FLOP/s of a square product of a size that suits the machine."""
     n = 1024 if device == "cpu" else 8192
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
-    return 2 * n**3 / best_of(lambda: a @ b)
+    return 2 * n**3 / harness.best(lambda: a @ b, rounds=20, wait=synchronize)[0]
 
 
 def read_rate(size: float, device: str = "cpu") -> float:
     """Bytes/s of summing a buffer of so many bytes over and over: what fits a cache is read from there."""
     x = torch.ones(max(1, int(size) // 4), device=device)
-    return x.numel() * 4 / best_of(x.sum)
+    return x.numel() * 4 / harness.best(x.sum, rounds=20, wait=synchronize)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,20 +210,11 @@ class Rates:
                    item=item)
 
 
-def layer_parameters(c: Config) -> int:
-    attention = c.hidden_size * c.head_dim * (2 * c.num_attention_heads + 2 * c.num_key_value_heads)
-    return c.num_hidden_layers * (attention + 3 * c.hidden_size * c.intermediate_size)
-
-
-def parameters(c: Config) -> int:
-    return layer_parameters(c) + c.hidden_size * c.vocab_size * (1 if c.tie_word_embeddings else 2)
-
-
 def forward_flops(c: Config, tokens: float, headed: float, length: float) -> float:
     """A forward pass over so many tokens, `headed` of them through the head,
     in sequences of about this length."""
     attention = 4 * c.num_hidden_layers * c.num_attention_heads * c.head_dim * length / 2
-    return tokens * (2 * layer_parameters(c) + attention) + 2 * headed * c.hidden_size * c.vocab_size
+    return tokens * (2 * matrices(c) + attention) + 2 * headed * c.hidden_size * c.vocab_size
 
 
 def train_floor(c: Config, rates: Rates, tokens: float, headed: float, length: float,
@@ -303,17 +284,44 @@ class Setting:
         at_once = self.rows * (self.prompt + self.new) // self.passes
         return (f"optim.tokens_per_pass={at_once}", "optim.compile=true", "optim.adapter.lora=0", *self.ours)
 
+    def asked(self) -> list[Prompt]:
+        return [Prompt.ask(text, id=str(i)) for i, text in enumerate(
+            questions(self.prompts, self.prompt, SHAPES[self.shape].vocab_size))]
+
     def rates(self, shape: str) -> Rates:
         return Rates.measure(SHAPES[shape], self.dtype, self.device)
 
 
-def timed(work) -> tuple[float, object]:
-    sync = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    sync()
+def clean() -> None:
+    """Frees what the work before left, and starts the GPU's peak anew."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def print_each(key: str, works: Mapping[str, Callable[[], dict]], most: float = math.inf) -> None:
+    """A line of JSON for each work. One that fails reports its error; none begins after `most` seconds."""
     began = time.perf_counter()
-    found = work()
-    sync()
-    return time.perf_counter() - began, found
+    for name, work in works.items():
+        clean()
+        start = time.perf_counter()
+        try:
+            if start - began > most:
+                raise TimeoutError(f"not begun: {most} s are over")
+            row = work()
+        except Exception as error:  # the others are worth having
+            row = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:1500]}
+        print(json.dumps({key: name, **row, "part seconds": time.perf_counter() - start}), flush=True)
+
+
+def timed(work) -> tuple[float, object]:
+    synchronize()
+    began = time.perf_counter()
+    result = work()
+    synchronize()
+    return time.perf_counter() - began, result
 
 
 def opened(s: Setting, folder: Path) -> tuple[Models, Optim]:
@@ -331,12 +339,10 @@ def draw(s: Setting, chance: float, new: int, rounds: int = 3,
     the rollouts). slots: max_concurrent, where they are not as many as a sampler has by itself."""
     folder = s.model(s.shape, chance)
     model, chat = opened(s, folder)[0].policy, Chat.load(folder)
-    asked = [Prompt.ask(q, id=str(i))
-             for i, q in enumerate(questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size))]
     sampler, seconds, speeds, rows = LocalSampler(model, chat, **slots), [], [], []
     with seldom_collected():  # as in a run
         for turn in range(rounds + 1):
-            passed, groups = timed(partial(sampler.sample, asked, s.group, Sampling(max_new_tokens=new),
+            passed, groups = timed(partial(sampler.sample, s.asked(), s.group, Sampling(max_new_tokens=new),
                                            turn))
             rows = [r for g in groups for r in g]
             seconds.append(passed)
@@ -367,16 +373,12 @@ def step(models: Models, optim: Optim, batch: Batch) -> None:
         optim.gather()
 
 
-def train_seconds(models: Models, optim: Optim, batch: Batch, rounds: int) -> list[float]:
-    seconds = []
+def train(s: Setting, rounds: int = 5) -> dict:
+    (models, optim), batch, seconds, width = (opened(s, s.model(s.shape)), rows(s, s.rows), [],
+                                              s.prompt + s.new)
     for _ in range(rounds):
         seconds.append(timed(partial(step, models, optim, batch))[0])
         optim.adam.zero_grad()
-    return seconds
-
-
-def train(s: Setting, rounds: int = 5) -> dict:
-    seconds, width = train_seconds(*opened(s, s.model(s.shape)), rows(s, s.rows), rounds), s.prompt + s.new
     floor = train_floor(SHAPES[s.shape], s.rates(s.shape), s.prompts * s.prompt + s.rows * s.new,
                         s.rows * s.new, width)
     return {"tokens/s": s.rows * width / statistics.median(seconds[rounds // 2:]), "seconds": seconds,

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 ROWS, TOKENS, BEFORE = 64, 512, 8  # of a step, and steps before the checkpoint
@@ -70,13 +71,13 @@ def timed(folder: Path, caches: Path, *changes: str) -> dict:
         began = time.time()
         done = subprocess.run([sys.executable, __file__, "--child", str(began), *words], env=env,
                               capture_output=True, text=True)
-        whole = time.time() - began
+        total = time.time() - began
     if done.returncode:
         raise RuntimeError(done.stderr[-1500:])
     marks = json.loads(done.stderr.splitlines()[-1])
-    return {"seconds": whole, "import": marks["import"], "start": marks["start"] - marks["import"],
+    return {"seconds": total, "import": marks["import"], "start": marks["start"] - marks["import"],
             "first step": marks["first"] - marks["start"], "other steps": marks["last"] - marks["first"],
-            "end": whole - marks["last"], "compiler loaded": marks["compiler"]}
+            "end": total - marks["last"], "compiler loaded": marks["compiler"]}
 
 
 def saves(s) -> dict:
@@ -94,7 +95,7 @@ def saves(s) -> dict:
     from postgrad.training.optim import Optim, OptimSettings
 
     config = (shape(1, 64, 1, 1, 64, 512) if s.device == "cpu"
-              else shape(24, 896, 14, 2, 4864, 151_936, tied=False))
+              else replace(shape(24, 896, 14, 2, 4864, 151_936), tie_word_embeddings=False))
     rows, width = (4, 32) if s.device == "cpu" else (ROWS, TOKENS)
     with torch.device(s.device):
         policy = Decoder(config)

@@ -170,7 +170,7 @@ def ours(work: Work, gate: Gate) -> None:
         settings = Sampling(max_new_tokens=work.new_tokens)
         gate.sample = lambda: sum(
             len(r.tokens) for g in sampler.sample(prompts, work.group, settings, next(turn)) for r in g)
-    kept: list[list[dict]] = []
+    drawn: list[list[dict]] = []
 
     class Steps(Tracker):
         def on_step(self, step: int, metrics: dict) -> None:
@@ -178,9 +178,9 @@ def ours(work: Work, gate: Gate) -> None:
 
     class Samples(Tracker):
         def on_samples(self, step: int, rows: list[dict]) -> None:
-            kept.append([{"question": row["prompt"], "prompt": row["prompt_token_ids"],
+            drawn.append([{"question": row["prompt"], "prompt": row["prompt_token_ids"],
                           "tokens": list(row["token_ids"])} for row in rows])
-            Path(work.replay).write_text(json.dumps(kept))
+            Path(work.replay).write_text(json.dumps(drawn))
 
     gate.loaded()
     with tempfile.TemporaryDirectory() as folder:
@@ -278,22 +278,22 @@ def trl_settings(work: Work) -> dict:
 
 def trl_rows(work: Work) -> list[dict]:
     """The rows of the data, as TRL takes them."""
-    said = lambda role, content: [{"role": role, "content": content}]  # noqa: E731
+    message = lambda role, content: [{"role": role, "content": content}]  # noqa: E731
     if work.kind == "grpo":
         asked = json.loads((Path(work.data).parent / "questions.json").read_text())["train"]
-        return [{"prompt": said("user", q)} for q in asked[: work.prompts]]
+        return [{"prompt": message("user", q)} for q in asked[: work.prompts]]
     rows = [json.loads(line) for line in Path(work.data).read_text().splitlines()]
     if work.kind == "sft":
         return [{"prompt": row["messages"][:1], "completion": row["messages"][1:]} for row in rows]
     from postgrad.data.preferences import read_pairs, split_rows
     learnt, _ = split_rows(read_pairs(Path(work.data)))  # the recipe holds some out
-    return [{"prompt": list(p.messages), "chosen": said("assistant", p.chosen),
-             "rejected": said("assistant", p.rejected)} for p in learnt]
+    return [{"prompt": list(p.messages), "chosen": message("assistant", p.chosen),
+             "rejected": message("assistant", p.rejected)} for p in learnt]
 
 
 def reward(completions, **_) -> list[float]:
     import zlib
-    return [zlib.crc32(said[0]["content"].encode()) % 5 / 4 for said in completions]
+    return [zlib.crc32(reply[0]["content"].encode()) % 5 / 4 for reply in completions]
 
 
 def replayed(steps: list[list[dict]]) -> Callable:

@@ -155,7 +155,7 @@ def starts(new_sides, work: Work, rounds: int) -> dict[str, dict]:
     return seen
 
 
-def kept_by_turns(new_side, works: list[Work], rounds: int) -> float:
+def share_by_turns(new_side, works: list[Work], rounds: int) -> float:
     """Sampled tokens a CPU second of the second work as a share of those of the first, a call of each by
     turns: the median of the rounds."""
     sides = [new_side() for _ in works]
@@ -163,7 +163,7 @@ def kept_by_turns(new_side, works: list[Work], rounds: int) -> float:
         side.start(replace(work, steps=1))
     found = []
     for _ in range(rounds + 1):
-        equal, ragged = (said["tokens"] / said["cpu"] for said in [side.ask("sample") for side in sides])
+        equal, ragged = (row["tokens"] / row["cpu"] for row in [side.ask("sample") for side in sides])
         found.append(ragged / equal)
     for side in sides:
         assert side.ask("step") == {"done": True}
@@ -228,9 +228,9 @@ def start_row(shape: str, seen: dict[str, dict]) -> dict:
 
 
 def bars(table: list[dict], samples: list[dict], memory: dict[str, dict], checks: list[dict],
-         kept: float | None, ours: list[str]) -> list[dict]:
+         ragged: float | None, ours: list[str]) -> list[dict]:
     """The CPU lines of what was to be shown, for the smallest shape that was run; the best of our precisions.
-    kept: of the tokens a CPU second, where lengths are ragged."""
+    ragged: of the tokens a CPU second, where lengths are ragged."""
     found: list[dict] = []
 
     def best(rows: list[dict], name: str) -> tuple[dict, str]:
@@ -246,10 +246,10 @@ def bars(table: list[dict], samples: list[dict], memory: dict[str, dict], checks
                              f">= {target:g}x", f"{ratio:.2f}x ({how}; {cpu:.2f}x by CPU time); "
                              f"{line[f'{how} x {TUNED}']:.2f}x TRL tuned{without_units()}",
                              min(ratio, cpu) >= target))
-    if kept is not None:
+    if ragged is not None:
         found.append(bar("ragged lengths: sampled tokens kept per CPU second against equal lengths, 1M, "
                          "fp32, a call of each by turns, rollouts.async_depth=0",
-                         ">= 65 %", f"{100 * kept:.0f} %", kept >= 0.65))
+                         ">= 65 %", f"{100 * ragged:.0f} %", ragged >= 0.65))
     for shape, seen in memory.items():
         peak = {name: statistics.median(x["peak"]) for name, x in seen.items()}
         ratio, other = peak[FP32] / peak[TUNED], peak[FP32] / peak[DEFAULTS]
@@ -273,7 +273,7 @@ def steps(folder: Path, threads: str = "1", rounds: str = "5", sizes: str = "1M,
     torch.set_num_threads(int(threads))
     kinds = {FP32: ("ours", FLOAT), **({} if bf16 == "no" else {"postgrad bf16": ("ours", HALF)}),
              DEFAULTS: ("trl", ("defaults",)), TUNED: ("trl", ("tuned",))}
-    table, samples, checks, begun, memory, kept, count = [], [], [], [], {}, None, int(rounds)
+    table, samples, checks, begun, memory, ragged, count = [], [], [], [], {}, None, int(rounds)
     with (folder / "log").open("w") as log:
         make = {name: partial(Side, *what, threads=int(threads), log=log) for name, what in kinds.items()}
         sides = {name: new() for name, new in make.items()}
@@ -296,14 +296,14 @@ def steps(folder: Path, threads: str = "1", rounds: str = "5", sizes: str = "1M,
             both = [Work(kind="grpo", model=str(files[name]), data=str(files["task"]), steps=3)
                     for name in ("full", "ragged")]
             if "grpo" in works and shape == "1M":
-                kept = kept_by_turns(make[FP32], both, 4 * count)
+                ragged = share_by_turns(make[FP32], both, 4 * count)
             if "start" in works:
                 memory[shape] = starts(make, both[0], rounds=2 if shape == sizes.split(",")[0] else 1)
                 begun.append(start_row(shape, memory[shape]))
         for side in sides.values():
             side.close()
     ours = [name.removeprefix("postgrad ") for name in kinds if name.startswith("postgrad")]
-    return bars(table, samples, memory, checks, kept, ours), {
+    return bars(table, samples, memory, checks, ragged, ours), {
         "Steps": table, "Sampling": samples, "Time to the first step, and peak memory of a GRPO step": begun,
         "The same work: losses and gradients of both sides, fp32": checks}
 
@@ -317,7 +317,8 @@ def killed(folder: Path, count: str = "20") -> list[dict]:
 
 PAGE = shapes.harness.Page(
     "speed-cpu", "Speed on a CPU, 1 thread(s): what was to be shown, and what was measured",
-    {"steps": steps, "kills": killed, "parity": parity.bars}, [0], apart=("kills",))
+    {"steps": steps, "kills": killed, "parity": parity.bars, "tests": shapes.harness.tests("speed-cpu")}, [0],
+    apart=("kills",))
 
 if __name__ == "__main__":
     PAGE.main()

@@ -14,15 +14,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-HOME = Path(__file__).resolve().parent.parent
-CLOCKS = ("time/", "memory", "seconds", "minutes", "created", "updated")
+from harness import HOME, environment, machine, read_lines
+from kills import timeless
 
 ROLLOUTS = ("model=tiny-chat steps=3 save_every=3 rollouts.prompts=12 rollouts.prompts_per_step=2 "
             "rollouts.group_size=4 rollouts.max_new_tokens=24 evaluation.every=3 evaluation.problems=2 "
@@ -55,15 +54,6 @@ CASES = {
 }
 
 
-def timeless(value: object, root: Path) -> object:
-    """Without clocks, and wherever the folder is."""
-    if isinstance(value, dict):
-        return {key: timeless(x, root) for key, x in value.items() if not str(key).startswith(CLOCKS)}
-    if isinstance(value, list):
-        return [timeless(x, root) for x in value]
-    return value.replace(str(root), "FOLDER") if isinstance(value, str) else value
-
-
 def outcome(folder: Path) -> dict[str, object]:
     """sha256 of the weights, and every row of metrics and evaluations, below a run or pipeline."""
     out: dict[str, object] = {}
@@ -72,25 +62,19 @@ def outcome(folder: Path) -> dict[str, object]:
         if path.name in ("model.safetensors", "adapter_model.safetensors") and "checkpoints" in name:
             out[name] = hashlib.sha256(path.read_bytes()).hexdigest()
         elif path.name in ("metrics.jsonl", "evals.jsonl"):
-            out[name] = [timeless(json.loads(line), folder) for line in path.read_text().splitlines()]
+            out[name] = [timeless(row, folder) for row in read_lines(path)]
     return out
 
 
 def run_case(name: str, package: Path) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         words = ["train", name.partition(" ")[0], *CASES[name].split(), "--run", f"{folder}/run", "--json"]
-        env = os.environ | {"PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run([sys.executable, "-m", "postgrad", *words], cwd=folder, env=env,
-                              capture_output=True, text=True)
-        kept = outcome(Path(folder) / "run")
-        if not kept:
+        done = subprocess.run([sys.executable, "-m", "postgrad", *words], cwd=folder, capture_output=True,
+                              text=True, env=environment(package))
+        files = outcome(Path(folder) / "run")
+        if not files:
             print(f"{name}: {done.stderr[-600:]}", file=sys.stderr, flush=True)
-        return kept
-
-
-def cpu() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.split(":")[1].strip() for line in lines if "model name" in line), "unknown")
+        return files
 
 
 def main() -> int:
@@ -101,19 +85,22 @@ def main() -> int:
     parser.add_argument("--package", type=Path, default=HOME)
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    known = json.loads(args.file.read_text()) if args.file.exists() else {"cpu": cpu(), "cases": {}}
+    record: dict = {"cpu": machine()["cpu"], "cases": {}}
+    if args.file.exists():
+        record = json.loads(args.file.read_text())
     names = args.cases or list(CASES)
     bad = []
     with ThreadPoolExecutor(args.jobs) as pool:
-        for name, kept in zip(names, pool.map(lambda case: run_case(case, args.package), names), strict=True):
-            same = bool(kept) and kept == known["cases"].get(name)
-            outcome_word = "recorded" if args.what == "record" else "same" if same else "DIFFERENT"
-            print(f"{name}: {outcome_word}", flush=True)
+        runs = pool.map(lambda case: run_case(case, args.package), names)
+        for name, files in zip(names, runs, strict=True):
+            same = bool(files) and files == record["cases"].get(name)
+            word = "recorded" if args.what == "record" else "same" if same else "DIFFERENT"
+            print(f"{name}: {word}", flush=True)
             if args.what == "record":
-                known["cases"][name] = kept
+                record["cases"][name] = files
                 args.file.parent.mkdir(parents=True, exist_ok=True)
-                args.file.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
-            if not kept or args.what == "compare" and not same:
+                args.file.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+            if not files or args.what == "compare" and not same:
                 bad.append(name)
     print(f"{len(names) - len(bad)} of {len(names)} cases")
     return bool(bad)

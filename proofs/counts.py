@@ -51,9 +51,9 @@ def imported(tree: ast.AST, known: dict[str, Path]) -> Iterator[str]:
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("postgrad"):
             for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                if whole in known or node.module in known:
-                    yield whole if whole in known else str(node.module)
+                full = f"{node.module}.{alias.name}"
+                if full in known or node.module in known:
+                    yield full if full in known else str(node.module)
 
 
 def room(module: str) -> str:
@@ -71,33 +71,13 @@ def arrows(known: dict[str, Path], trees: dict[str, ast.Module]) -> dict[tuple[s
     return out
 
 
-def circles(known: dict[str, Path], trees: dict[str, ast.Module]) -> list[list[str]]:
-    """Strongly connected components of more than one module."""
-    needs = {m: sorted(set(imported(tree, known)) - {m}) for m, tree in trees.items()}
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(module: str) -> None:
-        index[module] = low[module] = len(index)
-        stack.append(module)
-        for other in needs[module]:
-            if other not in index:
-                visit(other)
-            if other in stack:
-                low[module] = min(low[module], low[other])
-        if low[module] == index[module]:
-            at = stack.index(module)
-            if len(stack) - at > 1:
-                found.append(sorted(stack[at:]))
-            del stack[at:]
-
-    sys.setrecursionlimit(10_000)
-    for module in needs:
-        if module not in index:
-            visit(module)
-    return found
+def circles(known: dict[str, Path], trees: dict[str, ast.Module]) -> list[str]:
+    """Modules on import circles, or between two of them; imports inside functions count."""
+    needs = {m: set(imported(tree, known)) - {m} for m, tree in trees.items()}
+    left = {*needs}
+    while loose := {m for m in left if not needs[m] & left or not any(m in needs[n] for n in left)}:
+        left -= loose
+    return sorted(left)
 
 
 def shared_names(trees: dict[str, ast.Module], files: dict[str, Path]) -> dict[str, list[str]]:
@@ -128,7 +108,7 @@ def summary() -> dict[str, int]:
         "rooms": sum(path.is_dir() and any(path.glob("*.py")) for path in PACKAGE.iterdir()),
         "loose modules": len(list(PACKAGE.glob("*.py"))),
         "arrows": len(arrows(files, trees)),
-        "modules in circles": sum(map(len, circles(files, trees))),
+        "modules in circles": len(circles(files, trees)),
         "shared names": len(names),
         "definitions that share a name": sum(map(len, names.values())),
         "lines of the package without studio": lines("postgrad", without=("postgrad/studio",)),
@@ -147,8 +127,7 @@ def main() -> None:
         for (a, b), by in sorted(arrows(files, trees).items(), key=lambda item: len(item[1])):
             print(f"{a} -> {b}: {len(by)} {sorted(by)[:4]}")
     elif what == "circles":
-        for circle in circles(files, trees):
-            print(len(circle), *circle)
+        print(*circles(files, trees), sep="\n")
     elif what == "names":
         for name, where in shared_names(trees, files).items():
             if not rest or any(room(module) == rest[0] for module in where):

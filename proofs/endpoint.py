@@ -16,15 +16,21 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
-from collections import Counter
-from contextlib import contextmanager
 from pathlib import Path
 
-from harness import HOME, Bars, Page, Tables, bar, environment, once, own_python, read_lines
+from harness import HOME, Bars, Page, Tables, bar, environment, once, own_python, read_lines, served
+
+from postgrad.data.tasks import load_task
+from postgrad.evaluation import task_figures
+from postgrad.models import find_model, load_model
+from postgrad.models.chat import Chat
+from postgrad.recipes.benchmarks.suite import score_reply, suite_tasks, write_suite
+from postgrad.recipes.measuring import Measured
+from postgrad.resolve.models import open_folder
+from postgrad.sampling import LocalSampler, Sampling
 
 CLIENTS, EACH, ROWS, ROUNDS = 64, 4, 32, 3
 CLIENT = """
@@ -37,8 +43,8 @@ async def main():
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=600, limits=limits) as http:
         await http.get("/health")
         print("ready", flush=True)
-        said = await asyncio.gather(*(one(http, mine) for mine in bodies))
-    print(json.dumps(said), flush=True)
+        replies = await asyncio.gather(*(one(http, mine) for mine in bodies))
+    print(json.dumps(replies), flush=True)
 asyncio.run(main())
 """
 
@@ -51,21 +57,17 @@ def ask(port: int, bodies: list[list[dict]]) -> tuple[list[list[dict]], float]:
         process.stdin.close()
         assert process.stdout.readline() == "ready\n"
         began = time.perf_counter()
-        said = json.loads(process.stdout.readline())
-        return said, time.perf_counter() - began
+        replies = json.loads(process.stdout.readline())
+        return replies, time.perf_counter() - began
 
 
 def tiny() -> tuple:
-    from postgrad.models import find_model, load_model
-    from postgrad.models.chat import Chat
     return load_model("tiny-chat").requires_grad_(False), Chat.load(find_model("tiny-chat"))
 
 
-def throughput(port: int) -> tuple[dict, list]:
+def throughput(port: int) -> dict:
     """Tokens a second of the same requests, by the sampler alone and through the endpoint: the medians of the
     ratios of rounds taken turn by turn, by the clock and by this process's processor time."""
-    from postgrad.data.tasks import load_task
-    from postgrad.sampling import LocalSampler, Sampling
     settings = Sampling(max_new_tokens=96, temperature=1.3)
     prompts = load_task("words").prompts("test", CLIENTS * EACH, 0)
     sampler = LocalSampler(*tiny(), max_concurrent=ROWS)
@@ -78,99 +80,29 @@ def throughput(port: int) -> tuple[dict, list]:
         began, used = time.perf_counter(), time.process_time()
         groups = sampler.sample(prompts, 1, settings, 7)
         alone, used_alone, used = time.perf_counter() - began, time.process_time() - used, time.process_time()
-        said, seconds = ask(port, bodies)
+        replies, seconds = ask(port, bodies)
         rounds.append((alone, seconds, used_alone, time.process_time() - used))
     wrong = sum(reply["choices"][0]["message"]["content"] != r.text
-                for i, mine in enumerate(said) for reply, (r,) in zip(mine, groups[i::CLIENTS], strict=True))
+                for i, mine in enumerate(replies)
+                for reply, (r,) in zip(mine, groups[i::CLIENTS], strict=True))
     tokens = sum(len(r.tokens) for (r,) in groups)
-    assert tokens == sum(reply["usage"]["completion_tokens"] for mine in said for reply in mine)
+    assert tokens == sum(reply["usage"]["completion_tokens"] for mine in replies for reply in mine)
     middle = lambda a, b: sorted(row[a] / row[b] for row in rounds)[ROUNDS // 2]  # noqa: E731
     return {"wrong": wrong, "ratio": middle(0, 1), "cpu": middle(2, 3),
             "sampler": tokens / min(row[0] for row in rounds),
-            "endpoint": tokens / min(row[1] for row in rounds)}, bodies
-
-
-def mixed_up(port: int, bodies: list[list[dict]]) -> int:
-    """Replies to 64 clients at once that are not, bit for bit, those that each one's seed gives alone."""
-    first = [[mine[0] | {"logprobs": True}] for mine in bodies]
-    together, _ = ask(port, first)
-    alone = [ask(port, [mine])[0][0] for mine in first[::8]]
-    return sum(a[0]["choices"] != b[0]["choices"] for a, b in zip(alone, together[::8], strict=True))
-
-
-def echoed(port: int) -> float:
-    """How far the log-probs of echoed prompts are from the trainer's, at most."""
-    import httpx
-    import torch
-
-    from postgrad.data.tasks import load_task
-    (model, chat), far = tiny(), 0.0
-    for prompt in load_task("words").prompts("test", 32, 1):
-        tokens = chat.render(prompt.messages)
-        body = {"prompt": [tokens], "max_tokens": 1, "echo": True, "logprobs": 1}
-        said = httpx.post(f"http://127.0.0.1:{port}/v1/completions", json=body).json()
-        mask = torch.arange(len(tokens))[None] > 0
-        wanted = model.logp(torch.tensor([tokens]), mask)[0][mask]
-        told = torch.tensor(said["choices"][0]["logprobs"]["token_logprobs"][1:-1])
-        far = max(far, float((told - wanted).abs().max()))
-    return far
-
-
-def nonsense(port: int, count: int) -> dict[str, int]:
-    """Answers to requests that make no sense, by what they are."""
-    import httpx
-    from serve_fuzz import malformed
-    found: Counter[str] = Counter()
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
-        for method, path, content in malformed(seed=2, count=count):
-            answer = http.request(method, path, content=content)
-            sound = 400 <= answer.status_code < 500 and answer.json()["error"]["message"].endswith(".")
-            found["sound" if sound else str(answer.status_code)] += 1
-    return dict(found)
-
-
-def dropped(port: int, what, count: int) -> bool:
-    """Connections that are closed while their replies are written or wait; -> whether all slots are free."""
-    import httpx
-    from serve_small import ASK, idle
-    for i in range(count):
-        body = json.dumps({"messages": ASK, "max_tokens": 150, "ignore_eos": True, "n": 1 + i % 3,
-                           "stream": i % 2 == 0})
-        with socket.create_connection(("127.0.0.1", port)) as link:
-            link.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
-                         f"application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
-            if i % 4 == 0:
-                link.recv(1000)
-            if i % 4 == 1:
-                httpx.get(f"http://127.0.0.1:{port}/health")
-    until = time.monotonic() + 60
-    while not idle(what) and time.monotonic() < until:
-        httpx.get(f"http://127.0.0.1:{port}/health")
-    return idle(what)
+            "endpoint": tokens / min(row[1] for row in rounds)}
 
 
 def serving(folder: Path) -> Bars:
-    import httpx
     from serve_small import on_a_socket, served
-    what = served(rows=ROWS, waiting=512)
-    with on_a_socket(what) as port:
-        speed, bodies = throughput(port)
-        bits, far = mixed_up(port, bodies), echoed(port)
-        said, free = nonsense(port, 1000), dropped(port, what, 100)
-        alive = httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+    with on_a_socket(served(rows=ROWS, waiting=512)) as port:
+        speed = throughput(port)
     return [bar("throughput of the endpoint, 64 clients at once, against the sampler's own, "
                 f"{ROWS} rows each", ">= 0.8",
                 f"{speed['ratio']:.2f} ({speed['endpoint']:,.0f} of {speed['sampler']:,.0f} tokens a second; "
                 f"{speed['cpu']:.2f} by processor time)", speed["ratio"] >= 0.8),
             bar("replies to 64 clients at once that are not the sampler's own text for their seed",
-                "0 of 256", f"{speed['wrong']} of {CLIENTS * EACH}", not speed["wrong"]),
-            bar("... that are not, log-probs included, the bits that a client alone gets", "0 of 8",
-                f"{bits} of 8", not bits),
-            bar("echoed log-probs against the trainer's, the farthest", "<= 1e-5", f"{far:.1e}", far <= 1e-5),
-            bar("malformed requests answered by a 4xx and a sentence", "1,000 of 1,000", said,
-                said == {"sound": 1000}),
-            bar("slots free after 100 dropped connections", "all, and alive", f"{free}, {alive}",
-                free and alive)]
+                "0 of 256", f"{speed['wrong']} of {CLIENTS * EACH}", not speed["wrong"])]
 
 
 # standard harnesses
@@ -183,23 +115,14 @@ LOCAL = environment(NO_PROXY="127.0.0.1", no_proxy="127.0.0.1", OPENAI_API_KEY="
 AT_ONCE = 16  # replies that are asked for together: as many as the server writes at once
 
 
-@contextmanager
 def serve(model: str):
-    """The address of the server."""
-    server = subprocess.Popen([sys.executable, "-m", "postgrad", "serve", model, "--name", "policy", "--port",
-                               "0", "--json"], stdout=subprocess.PIPE, text=True, env=environment())
-    try:
-        yield json.loads(server.stdout.readline())["url"]
-    finally:
-        server.terminate()
-        server.wait()
+    return served("serve", model, "--name", "policy", "--port", "0")
 
 
 class Suite:
     """One task of a suite, for one model: each way gives its figure, and the replies by their problem."""
 
     def __init__(self, model: str, name: str, problems: int, tokens: int, folder: Path):
-        from postgrad.recipes.benchmarks.suite import write_suite
         self.model, self.name, self.problems, self.tokens = model, name, problems, tokens
         self.task = write_suite(folder / "files", [name], problems=problems, seed=0, tokens=tokens)[name]
         self.folder, self.files = folder, folder / "files"
@@ -212,20 +135,17 @@ class Suite:
                               env=LOCAL | (env or {}), **how).stdout
 
     def eval(self) -> tuple[float, list[str]]:
-        from postgrad.evaluation import task_figures
-        from postgrad.recipes.measuring import Measured
         asked = Measured(self.name, None, self.problems, 1, "test", 0, self.tokens, 0.0, "cpu", None)
         model = asked.open(self.model)
         drawn = asked.draw(model, asked.open_reward(model), greedy=False)  # at temperature 0
         return task_figures(asked.task, drawn)["pass@1"], [group[0].rollout.text for group in drawn.groups]
 
     def bench(self) -> tuple[float, None]:
-        said = self.child("lm-eval", "postgrad", "bench", self.model, "--suite", self.name, "--problems",
+        printed = self.child("lm-eval", "postgrad", "bench", self.model, "--suite", self.name, "--problems",
                           self.problems, "--max-new-tokens", self.tokens, "--json")
-        return json.loads(said.splitlines()[-1])["tasks"][0]["value"], None
+        return json.loads(printed.splitlines()[-1])["tasks"][0]["value"], None
 
     def completions(self) -> tuple[float, list[str]]:
-        from postgrad.resolve.models import open_folder
         return self.lm_eval("local-completions", "completions",
                             f",tokenizer_backend=huggingface,tokenizer={open_folder(self.model)}")
 
@@ -247,7 +167,6 @@ class Suite:
                                  for row in read_lines(newest["samples"])])
 
     def inspect(self) -> tuple[float, list[str]]:
-        from postgrad.recipes.benchmarks.suite import score_reply
         replies = (self.place / "replies.jsonl").resolve()
         rows = (self.files / f"{self.task.removeprefix('postgrad_')}.jsonl").resolve()
         replies.unlink(missing_ok=True)
@@ -257,42 +176,36 @@ class Suite:
                        (self.place / "inspect").resolve(), cwd=HOME / "proofs" / "elsewhere",
                        env={"POSTGRAD_BASE_URL": url, "POSTGRAD_API_KEY": "none", "ROWS": str(rows),
                             "REPLIES": str(replies), "TOKENS": str(self.tokens)})
-        docs, said = read_lines(rows), in_order(read_lines(replies))
-        return sum(map(score_reply, docs, said)) / len(docs), said
+        docs, texts = read_lines(rows), in_order(read_lines(replies))
+        return sum(map(score_reply, docs, texts)) / len(docs), texts
 
 
-def in_order(said: list) -> list[str]:
-    """Replies with the number of their problem -> the replies, one to each problem."""
-    numbers = sorted(number for number, _ in said)
-    assert numbers == list(range(len(said))), f"not one reply to each problem: {numbers}"
-    return [reply for _, reply in sorted(said)]
-
-
-def row_of(suite: Suite, ways: list[str]) -> dict:
-    """What each way says of one task and model. equal: all figures are one, and so are the replies."""
-    found = {way: once(suite.place / f"{way}.json", getattr(suite, way)) for way in WAYS
-             if way in ways or (suite.place / f"{way}.json").exists()}
-    _, ours = found["eval"]
-    row = {"task": suite.task, "model": suite.model, "problems": suite.problems, "tokens": suite.tokens,
-           **{name: found[way][0] if way in found else None for way, name in WAYS.items()},
-           "replies that differ": sum(a != b for _, replies in found.values() if replies
-                                      for a, b in zip(ours, replies, strict=True))}
-    one = len({round(figure, 12) for figure, _ in found.values()}) == 1
-    return row | {"equal": len(found) > 1 and one and not row["replies that differ"]}
+def in_order(replies: list) -> list[str]:
+    """(problem's number, reply) pairs -> the replies, one to each problem."""
+    numbers = sorted(number for number, _ in replies)
+    assert numbers == list(range(len(replies))), f"not one reply to each problem: {numbers}"
+    return [reply for _, reply in sorted(replies)]
 
 
 def harnesses(folder: Path, model: str = "tiny-chat", suite: str = "words", problems: str = "200",
               tokens: str = "64", ways: str = ",".join(WAYS)) -> tuple[Bars, Tables]:
-    from postgrad.recipes.benchmarks.suite import suite_tasks
+    """Each way's figure of each task, and how many replies differ from `postgrad eval`'s."""
     bars, rows = [], []
     for name in suite_tasks(suite):
-        row = row_of(Suite(model, name, int(problems), int(tokens), folder), ways.split(","))
-        rows.append(row)
-        told = [way for way in WAYS.values() if row[way] is not None]
-        bars.append(bar(f"{row['task']}, {row['problems']} problems, {row['model']}: {', '.join(told)}",
+        one = Suite(model, name, int(problems), int(tokens), folder)
+        figures = {way: once(one.place / f"{way}.json", getattr(one, way)) for way in WAYS
+                   if way in ways.split(",") or (one.place / f"{way}.json").exists()}
+        _, ours = figures["eval"]
+        differ = sum(a != b for _, replies in figures.values() if replies
+                     for a, b in zip(ours, replies, strict=True))
+        equal = len(figures) > 1 and len({round(figure, 12) for figure, _ in figures.values()}) == 1
+        rows.append({"task": one.task, "model": model, "problems": int(problems), "tokens": int(tokens),
+                     **{label: figures[way][0] if way in figures else None for way, label in WAYS.items()},
+                     "replies that differ": differ, "equal": equal and not differ})
+        bars.append(bar(f"{one.task}, {problems} problems, {model}: {', '.join(WAYS[w] for w in figures)}",
                         "one figure, and the same replies",
-                        f"{' '.join(f'{row[way]:g}' for way in told)}; {row['replies that differ']} replies "
-                        "differ", row["equal"]))
+                        f"{' '.join(f'{figure:g}' for figure, _ in figures.values())}; {differ} replies "
+                        "differ", rows[-1]["equal"]))
     return bars, {f"Figures: {suite.partition(':')[0]}": rows}
 
 

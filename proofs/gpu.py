@@ -111,9 +111,9 @@ def shared_memory(launch: Launch, kind: int) -> int:
                if types[name].startswith(("*", "i"))}
     source = ASTSource(launch.kernel, types, attrs=aligned,
                        constexprs={(names.index(name),): x for name, x in launch.constants.items()})
-    made = triton.compile(source, target=GPUTarget("cuda", kind, 32),
-                          options={"num_warps": launch.warps, "num_stages": launch.stages})
-    return made.metadata.shared
+    compiled = triton.compile(source, target=GPUTarget("cuda", kind, 32),
+                              options={"num_warps": launch.warps, "num_stages": launch.stages})
+    return compiled.metadata.shared
 
 
 def fit(kinds: list[int]) -> int:
@@ -123,15 +123,15 @@ def fit(kinds: list[int]) -> int:
         for launch in launches(ROOM[kind]):
             count += 1
             try:
-                taken = shared_memory(launch, kind)
-            except Exception as fault:  # said, and the next is tried
+                size = shared_memory(launch, kind)
+            except Exception as fault:  # reported, and the next is compiled
                 print(f"sm_{kind}: {launch.name} does not compile: {' '.join(str(fault).split())[:200]}")
                 wrong += 1
                 continue
-            if taken > ROOM[kind]:
-                print(f"sm_{kind}: {launch.name} takes {taken:,} bytes of {ROOM[kind]:,}")
+            if size > ROOM[kind]:
+                print(f"sm_{kind}: {launch.name} takes {size:,} bytes of {ROOM[kind]:,}")
                 wrong += 1
-            largest = max(largest, taken)
+            largest = max(largest, size)
         print(f"sm_{kind}: {count} kernels, {largest:,} bytes of shared memory at most, of {ROOM[kind]:,}",
               flush=True)
     return int(wrong > 0)

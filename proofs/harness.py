@@ -17,6 +17,7 @@ import inspect
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -65,8 +66,8 @@ class Page:
             (folder / name).mkdir(parents=True, exist_ok=True)
             part = self.parts[name]
             known = inspect.signature(part).parameters
-            found = part(folder / name, **{k: v for k, v in settings.items() if k in known})
-            bars, tables = found if isinstance(found, tuple) else (found, {})
+            result = part(folder / name, **{k: v for k, v in settings.items() if k in known})
+            bars, tables = result if isinstance(result, tuple) else (result, {})
             script = Path(sys.argv[0]).resolve().relative_to(HOME)
             bars = [row | {"command": row["command"] or f"python {script} {name}"} for row in bars]
             path.write_text(json.dumps({"commit": commit(), "machine": machine(), "bars": bars,
@@ -134,17 +135,30 @@ def show(bars: Bars) -> None:
               flush=True)
 
 
-def once(path: Path, measure: Callable[[], object]):
-    """What the file holds; measured now, and left there, where it is not."""
+def once(path: Path, measure: Callable, *args, **how):
+    """The JSON of a file; measure(*args, **how) is written there unless it exists."""
     if not path.exists():
-        found = measure()
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=1) + "\n")
+        path.write_text(json.dumps(measure(*args, **how), indent=1) + "\n")
     return json.loads(path.read_text())
 
 
 def read_lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def best(*works: Callable[[], object], rounds: int = 5, clock: Callable[[], float] = time.perf_counter,
+         wait: Callable[[], object] = lambda: None) -> list[float]:
+    """The shortest time of each work, in turn, after a round of warming up. wait: ends a GPU's work."""
+    times: list[list[float]] = [[] for _ in works]
+    for _ in range(rounds + 1):
+        for work, mine in zip(works, times, strict=True):
+            wait()
+            began = clock()
+            work()
+            wait()
+            mine.append(clock() - began)
+    return [min(mine[1:]) for mine in times]
 
 
 # processes
@@ -167,15 +181,18 @@ def postgrad(*words: object, **how) -> dict:
     return json.loads(python("-m", "postgrad", *words, "--json", **how).splitlines()[-1])
 
 
+def is_done(run: Path) -> bool:
+    """Whether a training came to its end."""
+    path = run / "status.json"
+    return path.exists() and json.loads(path.read_text())["state"] == "done"
+
+
 def train(folder: Path, spec: str, *changes: str):
     """The run of `postgrad train SPEC CHANGES --run FOLDER` in this process; one that is done is opened."""
-    import shutil
-
     from postgrad.cli.settings import config_from_text
     from postgrad.recipes.launch import start_training
     from postgrad.runs import Run
-    state = folder / "status.json"
-    if not state.exists() or json.loads(state.read_text())["state"] != "done":
+    if not is_done(folder):
         shutil.rmtree(folder, ignore_errors=True)
         recipe, config = config_from_text(spec, changes)
         start_training(recipe, config, folder, command=" ".join(["postgrad train", spec, *changes]))
@@ -211,6 +228,31 @@ def started(words: list, ready: Callable[[], object] | None = None, **how) -> It
         process.wait()
 
 
+@contextmanager
+def served(*words: object, **env: str) -> Iterator[str]:
+    """The address that `postgrad WORDS --json` prints, while it runs."""
+    with started([sys.executable, "-m", "postgrad", *words, "--json"], stdout=subprocess.PIPE, text=True,
+                 env=environment(**env)) as process:
+        yield json.loads(process.stdout.readline())["url"]
+
+
+@contextmanager
+def shared_gpu() -> Iterator[dict[str, str]]:
+    """The environment of processes that compute on the GPU at once rather than in turns: NVIDIA's MPS, where
+    it is there and the caller has not started it."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory() as pipes:
+        env = {"CUDA_MPS_PIPE_DIRECTORY": pipes, "CUDA_MPS_LOG_DIRECTORY": pipes}
+        subprocess.run([control, "-d"], check=True, env=os.environ | env)
+        try:
+            yield env
+        finally:
+            subprocess.run([control], input="quit\n", text=True, check=True, env=os.environ | env)
+
+
 def answers(url: str) -> bool:
     """Whether a server on this machine answers."""
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5):
@@ -231,16 +273,14 @@ def own_python(place: Path, packages: list[str], behind: bool = True) -> Path:
     return python
 
 
-@contextmanager
-def worktree(at: str) -> Iterator[Path]:
-    """A checkout of another commit."""
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "tree"
-        subprocess.run(["git", "worktree", "add", "-q", "--detach", str(place), at], cwd=HOME, check=True)
-        try:
-            yield place
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(place)], cwd=HOME, check=True)
+def copy_tree(to: Path) -> None:
+    """Copies the files of the working tree that git tracks or would track."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=HOME, capture_output=True,
+                            text=True, check=True).stdout.splitlines()
+    for name in listed:
+        if (HOME / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(HOME / name, to / name)
 
 
 # tests as bars
@@ -258,10 +298,10 @@ def counted(report: Path) -> dict[str, tuple[int, int]]:
 
 
 def run_tests(folder: Path, names: list[str], report: str = "") -> dict[str, tuple[int, int]]:
-    """The counts of these tests; report: of a run that was made before."""
+    """The counts of these tests, those marked long too; report: of an earlier run."""
     path = Path(report) if report else folder / "tests.xml"
     if not path.exists():
-        python("-m", "pytest", "-q", "-n", "2", f"--junitxml={path}", *names, check=False,
+        python("-m", "pytest", "-q", "-n", "2", "-m", "", f"--junitxml={path}", *names, check=False,
                env=environment(POSTGRAD_BROWSER="1"))
     return counted(path)
 
@@ -272,9 +312,9 @@ def test_bar(name: str, target: str, words: list[str], counts: Mapping[str, tupl
     ran = sum(n for found in named.values() for n, _ in found)
     failed = sum(n for found in named.values() for _, n in found)
     absent = [word for word, found in named.items() if not sum(n for n, _ in found)]
-    said = f"; none ran that is named {', '.join(absent)}" if absent else ""
+    rest = f"; none ran that is named {', '.join(absent)}" if absent else ""
     command = " ".join(words) if all("/" in word for word in words) else f"-k '{' or '.join(words)}'"
-    return bar(name, target, f"{ran - failed} of {ran} tests pass{said}", not failed and not absent,
+    return bar(name, target, f"{ran - failed} of {ran} tests pass{rest}", not failed and not absent,
                f"pytest {command}")
 
 
@@ -345,9 +385,9 @@ def grid(rows: list[dict]) -> list[str]:
     if not rows:
         return ["(none)"]
     names = list(rows[0])
-    shown = lambda x: f"{x:.4g}" if isinstance(x, float) else str(x).replace("|", "\\|")  # noqa: E731
+    text = lambda x: f"{x:.4g}" if isinstance(x, float) else str(x).replace("|", "\\|")  # noqa: E731
     return ["| " + " | ".join(names) + " |", "|" + "---|" * len(names),
-            *("| " + " | ".join(shown(row.get(n, "")) for n in names) + " |" for row in rows)]
+            *("| " + " | ".join(text(row.get(n, "")) for n in names) + " |" for row in rows)]
 
 
 def percent(value: float, interval: list[float] | None = None) -> str:

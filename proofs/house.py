@@ -79,7 +79,7 @@ def bit_bars(folder: Path) -> list[dict]:
 
 def change_bars(folder: Path, suite: str = "") -> tuple[list[dict], dict]:
     out = folder / "changes.json"
-    script("proofs/changes.py", "--out", str(out), *(["--suite"] if suite else []))
+    script("proofs/changes.py", f"out={out}", *(["suite=1"] if suite else []))
     rows = json.loads(out.read_text())
     bars = [bar(f"a stranger's change by the documented files alone: {row['name']}",
                 "1 file, and the whole suite green after it",
@@ -91,7 +91,7 @@ def change_bars(folder: Path, suite: str = "") -> tuple[list[dict], dict]:
 
 def mutation_bars(folder: Path) -> tuple[list[dict], dict]:
     out = folder / "mutations.json"
-    script("proofs/mutations.py", "--out", str(out))
+    script("proofs/mutations.py", f"out={out}")
     rows = json.loads(out.read_text())
     caught = sum(row["caught by"] is not None for row in rows)
     return [bar("deliberate faults in the glue, each caught", "14 of 14", f"{caught} of {len(rows)}",

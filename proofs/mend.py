@@ -3,10 +3,8 @@ class; about an hour on two cores.
 
     python proofs/mend.py [PART ...]
 
-    tests       the tests that failed before and pass now
-    mistakes    the mistakes of tests/support/hostile/mistakes.py at the command line, through the real main
-    files       hostile files and folders through the command, each in a child with 2 seconds of processor
-                time and 3 GiB; one in twelve once more as `python -m postgrad`; [only=WORDS]
+    tests       the tests that failed before and pass now, mistakes at the command line and hostile
+                files (each in a child with 2 seconds of processor time and 3 GiB) among them
     coverage    how often 95 % intervals hold the truth (tests/support/coverage_cells.py), beside Student's:
                 a wide grid, then what is asked of `eval` and `compare`; [times=2000] [seed=0]
     replies     [count=50000] hostile replies through every verifier, then 232 replies of 100,000 characters
@@ -16,102 +14,30 @@ class; about an hour on two cores.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
-import shlex
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from harness import RESULTS, Bars, Page, Tables, bar, environment, grid, tests, train
+from harness import Bars, Page, Tables, bar, grid, tests, train
+from coverage_cells import AMONG, ASKED, KINDS, LEAST, PROBLEMS, SAMPLES, SHARES, SPREADS, Cell, covered
 
-
-def labs(folder: Path) -> Bars:
-    """The over-optimisation of docs/results/rlhf.json."""
-    page = json.loads((RESULTS / "rlhf.json").read_text())
-    return [row for row in page["bars"] if row["name"].startswith("over-optimisation")]
-
-
-# the command line
-
-def mistakes(folder: Path) -> Bars:
-    import uvicorn  # noqa: F401  what commands import is not counted
-    from hostile.mistakes import BUDGET, MISTAKES, lay, try_one
-
-    import postgrad.cli
-    import postgrad.recipes.measuring
-    import postgrad.studio.app  # noqa: F401
-    lay(folder)
-    found = [(mistake, *try_one(mistake, folder)) for mistake in MISTAKES]
-    plain = [mistake for mistake in MISTAKES if "{port}" not in mistake.line]
-    apart = []
-    for mistake in plain[:: len(plain) // 10][:10]:
-        done = subprocess.run([sys.executable, "-m", "postgrad", *shlex.split(mistake.line)], cwd=folder,
-                              text=True, capture_output=True, env=environment())
-        if "Traceback" in done.stderr or done.returncode == 0 or mistake.wrong not in done.stderr:
-            apart.append(mistake.line)
-    for mistake, answer, faults in found:
-        if faults or answer.seconds > BUDGET:
-            print(f"postgrad {mistake.line}: {', '.join(faults)} ({answer.seconds:.2f} s)\n{answer.said}")
-    slow, line = max((answer.seconds, mistake.line) for mistake, answer, _ in found)
-    what = f"{len(found)} mistakes at the command line"
-    counts = {f"{what}: {name}": sum(any(fault.startswith(words) for fault in faults) for *_, faults in found)
-              for name, words in (("tracebacks", "a traceback"), ("exit code 0", "exit code 0"),
-                                  ("messages that do not name the wrong word", "does not name"),
-                                  ("other than one line, or anything left behind",
-                                   ("more than", "something")))}
-    return [*(bar(name, "0", count, not count) for name, count in counts.items()),
-            bar(f"{what}: processor time beyond imports", f"<= {BUDGET:g} s", f"{slow:.2f} s ({line})",
-                slow <= BUDGET),
-            bar("10 of them in processes of their own: faults", "0", len(apart), not apart)]
-
-
-def files(folder: Path, only: str = "") -> Bars:
-    os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-    from hostile import data_files, gguf_files, model_files, run_files, store_files
-    from hostile.drive import BUDGET, drive, small_run, warm
-    homes = (run_files, model_files, gguf_files, data_files, store_files)
-    cases = [case for home in homes for case in home.cases() if only in case.name]
-    found, worst = Counter(), (0.0, "")
-    run = small_run(folder / "sound")
-    warm()
-    for number, case in enumerate(cases):
-        outcomes = [drive(case, run)]
-        if number % 12 == 0 and case.words[0] != "GET":
-            again = drive(case, run, fresh=True)
-            outcomes.append(replace(again, seconds=again.seconds - 8.0))  # its imports
-        for outcome in outcomes:
-            found[outcome.fault or "sound"] += 1
-            worst = max(worst, (outcome.seconds, case.name))
-            if outcome.fault:
-                last = outcome.said.strip().splitlines()[-1:] or [""]
-                print(f"{outcome.fault}: {case.name}: {outcome.seconds:.1f} s, code {outcome.code}, "
-                      f"{' '.join(outcome.strayed)} {last[0][:200]}", flush=True)
-    faults = {"traceback": "tracebacks", "over": f"over {BUDGET:.0f} s of processor time",
-              "outside": "written or deleted outside", "no sentence": "refused in more than a sentence"}
-    return [*(bar(f"{len(cases)} hostile files: {what}", "0", found[fault], not found[fault])
-              for fault, what in faults.items()),
-            bar("the longest", f"<= {BUDGET} s", f"{worst[0]:.2f} s ({worst[1]})", worst[0] <= BUDGET)]
-
+from postgrad.data.tasks import SPLITS, load_task
+from postgrad.data.tasks.gym import find_generator, score_answer
 
 # intervals
 
 def coverage(folder: Path, times: str = "2000", seed: str = "0") -> Bars:
-    from coverage_cells import ASKED, KINDS, LEAST, PROBLEMS, SAMPLES, SHARES, SPREADS, Cell, covered
-
     def table(cells: Sequence[Cell], count: int) -> list[dict]:
         rows = []
         for cell in cells:
-            held, plain, width = covered(cell, count, int(seed))
+            held, student, width = covered(cell, count, int(seed))
             rows.append({"of": cell.kind, "problems": cell.n, "samples": cell.k, "p": cell.p,
-                         "alike": cell.alike, "covers": held, "Student": plain, "width": width})
+                         "alike": cell.alike, "covers": held, "Student": student, "width": width})
         print("\n".join(grid(rows)), "\n")
         return rows
 
@@ -139,7 +65,6 @@ def demanded(rows: Sequence[dict]) -> Iterator[dict]:
     pass@8 where pass@1 is 80 %, of which one problem in 70 or fewer is missed; and two models that are
     equally good on each problem, where 2 % is solved or problems are solved always or never (alike 0.5).
     """
-    from coverage_cells import AMONG, SPREADS
     low, high = AMONG
     names = {"mean": "pass@1", "solved": "pass@8", "gain": "paired difference", "same": "no difference"}
     for kind, name in names.items():
@@ -205,8 +130,6 @@ def replies(folder: Path, count: str = "50000", seed: str = "0") -> Bars:
 
 def generator(name: str) -> dict:
     """What is seen of one generator of reasoning-gym; `refused`: the sentence where it was not loaded."""
-    from postgrad.data.tasks import SPLITS, load_task
-    from postgrad.data.tasks.gym import find_generator, score_answer
     try:
         task, of = load_task(f"gym:{name}"), find_generator(name)
         prompts = [prompt for split in SPLITS for prompt in task.prompts(split, 8, 0)]
@@ -261,7 +184,7 @@ def schedules(folder: Path, device: str = "cpu", at_once: str = "2") -> tuple[Ba
                     pool.map(scheduled, jobs, chunksize=1)}
 
 
-PARTS: dict[str, Callable] = {"tests": tests("mend"), "labs": labs, "mistakes": mistakes, "files": files,
+PARTS: dict[str, Callable] = {"tests": tests("mend"),
                               "coverage": coverage, "replies": replies, "gym": gym, "schedules": schedules}
 PAGE = Page("mend", "A second look: what was wrong, and what holds now", PARTS, [0], apart=("schedules",))
 

@@ -32,7 +32,7 @@ def measured(folder: Path, seed: int) -> dict:
     return pipeline(folder / f"seed-{seed}", LAB, f"seed={seed}") | {"computed": computed}
 
 
-def shown(value: float | None, interval: list[float] | None = None) -> str:
+def in_percent(value: float | None, interval: list[float] | None = None) -> str:
     return "unknown" if value is None else percent(value, interval)
 
 
@@ -41,7 +41,7 @@ def over_seeds(values: list[float], within: bool = True) -> str:
     mean, low, high = mean_interval(values)
     if len(set(values)) == 1:
         return f"{mean:.1%} in each" if len(values) > 1 else f"{mean:.1%}"
-    return shown(mean, [max(0.0, low), min(1.0, high)] if within else [low, high])
+    return in_percent(mean, [max(0.0, low), min(1.0, high)] if within else [low, high])
 
 
 def judges(found: list[dict]) -> list[dict]:
@@ -52,7 +52,7 @@ def judges(found: list[dict]) -> list[dict]:
         lines.append({"judge": row["judge"],
                       **{f"{how}, mean over seeds": over_seeds([r[how] for r in mine])
                          for how in ("believing", "doubting")},
-                      **{f"believing, seed {s['seed']}": shown(r["believing"], r["believing_interval"])
+                      **{f"believing, seed {s['seed']}": in_percent(r["believing"], r["believing_interval"])
                          for s, r in zip(found, mine, strict=True)}})
     return lines
 
@@ -61,18 +61,18 @@ def critics(found: list[dict]) -> list[dict]:
     """How often the step that each suspects most is a mistake, and the lies that a believing judge bears."""
     return [{"seed": s["seed"], "pairs": s["judge"]["pairs"], "of problems": s["judge"]["problems"],
              "steps": s["judge"]["steps"], "mistakes of a wrong answer": s["judge"]["mistakes"],
-             "right answers whose steps all hold": shown(s["judge"]["sound"], None), "who points": who,
-             "finds a mistake": shown(skill["finds"], skill["finds_interval"]),
-             "lies that the judge bears": shown(skill["lies"], skill["lies_interval"])
+             "right answers whose steps all hold": in_percent(s["judge"]["sound"]), "who points": who,
+             "finds a mistake": in_percent(skill["finds"], skill["finds_interval"]),
+             "lies that the judge bears": in_percent(skill["lies"], skill["lies_interval"])
              if skill["lies_interval"] else "unknown"}
             for s in found for who, skill in s["judge"]["critics"].items()]
 
 
 def students(found: list[dict]) -> list[dict]:
-    return [{"seed": s["seed"], **{row["model"]: shown(row["right"], row["right_interval"])
+    return [{"seed": s["seed"], **{row["model"]: in_percent(row["right"], row["right_interval"])
                                    for row in s["recovered"]["models"]},
-             "recovered": shown(s["recovered"]["recovered"], s["recovered"]["recovered_interval"]),
-             "mended": shown(s["recovered"]["mended"], None), "copied": shown(s["recovered"]["copied"], None)}
+             "recovered": in_percent(s["recovered"]["recovered"], s["recovered"]["recovered_interval"]),
+             **{name: in_percent(s["recovered"][name]) for name in ("mended", "copied")}}
             for s in found]
 
 
@@ -113,7 +113,7 @@ def lab(folder: Path, seeds: str = "0,1,2") -> tuple[Bars, Tables]:
             and all(abs(x - y) < 1e-9 for x, y in zip(known[1], bare, strict=True)), COMMAND),
         bar("weak to strong: the gap recovered", "reported with intervals",
             f"{over_seeds(gaps, within=False)} over seeds; " + "; ".join(
-                shown(s["recovered"]["recovered"], s["recovered"]["recovered_interval"]) for s in found),
+                in_percent(s["recovered"]["recovered"], s["recovered"]["recovered_interval"]) for s in found),
             None not in gaps, COMMAND),
         bar("what a seed computes, all runs and measurements", "8 minutes on two cores",
             f"{spent / 60:.1f} minutes of one core at most", spent <= 960, COMMAND)], {

@@ -21,20 +21,21 @@ from postgrad.data.tasks import Task, load_task
 from postgrad.data.tasks.base import think
 from postgrad.maths import surrogate
 from postgrad.methods import method
+from postgrad.recipes import reward, rollouts
 from postgrad.recipes.launch import start_training
+from postgrad.recipes.running import model_source
 from postgrad.records import Prompt, Verdict
+from postgrad.resolve.models import open_policy
 from postgrad.rewards.base import GARBAGE
+from postgrad.sampling import Sampling
 
+SAMPLED = ["evaluation.problems=12", "evaluation.samples=4"]
+PAIRS = ["steps=16", "pairs.drawn=300", "pairs.held_out=60", "pairs.per_step=12", "evaluation.every=8"]
 SMALL = {  # what makes a run short, by recipe
     "rollouts": ["rollouts.prompts=400", "rollouts.prompts_per_step=8", "rollouts.group_size=4",
-                 "rollouts.max_new_tokens=48", "rollouts.collections=12", "evaluation.problems=12",
-                 "evaluation.samples=4"],
-    "sft": ["steps=16", "examples=1100", "evaluation.every=8", "evaluation.problems=12",
-            "evaluation.samples=4"],
-    "preference": ["steps=16", "pairs.drawn=300", "pairs.held_out=60", "pairs.per_step=12",
-                   "evaluation.every=8", "evaluation.problems=12", "evaluation.samples=4"],
-    "reward": ["steps=16", "pairs.drawn=300", "pairs.held_out=60", "pairs.per_step=12",
-               "evaluation.every=8"],
+                 "rollouts.max_new_tokens=48", "rollouts.collections=12", *SAMPLED],
+    "sft": ["steps=16", "examples=1100", "evaluation.every=8", *SAMPLED],
+    "preference": PAIRS + SAMPLED, "reward": PAIRS,
 }
 
 
@@ -155,10 +156,6 @@ class NowAndThen:
 
 def other_reference():
     """The base model in the place of the model that the run starts from."""
-    from postgrad.recipes import rollouts
-    from postgrad.recipes.running import model_source
-    from postgrad.resolve.models import open_policy
-
     def opened(config, begins, policy):
         other = replace(config, model="tiny")
         return open_policy(other, model_source(other))[0].requires_grad_(False)
@@ -168,15 +165,12 @@ def other_reference():
 
 def other_temperature():
     """The sampler draws at 1.4 what is trained at 1."""
-    from postgrad.recipes import rollouts
-    from postgrad.sampling import Sampling
     return mock.patch.object(rollouts, "Sampling",
                              lambda **words: Sampling(**words | {"temperature": 1.4}))
 
 
 def dead_head():
     """The head stays at zero, so that no gradient reaches the body."""
-    from postgrad.recipes import reward
     opened = reward.open_scalar
 
     def frozen(config, begins):
@@ -218,16 +212,8 @@ PLANTED = {
         "method": method("nano", name="backwards", surrogate=wrong_sign)}),
     "group too small": Plan(spec=GRPO, changes=("rollouts.group_size=2",)),
 }
-HEALTHY = {
-    "grpo words": Plan(spec=GRPO), "kto questions": Plan(spec="kto:questions"),
-    "dr_grpo words": Plan(spec="dr_grpo:words"), "rloo words": Plan(spec="rloo:words"),
-    "reinforce words": Plan(spec="reinforce:words"), "nano words": Plan(spec="nano:words"),
-    "ppo words": Plan(spec="ppo:words", changes=PPO),
-    "ppo arithmetic": Plan(spec="ppo:arithmetic", changes=PPO),
-    "dapo words": Plan(spec="dapo:words", changes=PPO), "gspo words": Plan(spec="gspo:words"),
-    "cispo words": Plan(spec="cispo:words", changes=PPO), "grpo arithmetic": Plan(spec="grpo:arithmetic"),
-    "grpo questions": Plan(spec="grpo:questions"), "online_dpo words": Plan(spec="online_dpo:words"),
-    "best_of_n words": Plan(spec="best_of_n:words"), "rejection words": Plan(spec="rejection:words"),
-    "sft words": Plan(spec="sft:words"), "sft arithmetic": Plan(spec="sft:arithmetic"),
-    "reward questions": Plan(spec="reward:questions"), "dpo questions": Plan(spec="dpo:questions"),
-}
+SLOW = ("ppo:words", "ppo:arithmetic", "dapo:words", "cispo:words")
+HEALTHY = {spec.replace(":", " "): Plan(spec=spec, changes=PPO if spec in SLOW else ()) for spec in (
+    *SLOW, GRPO, "grpo:arithmetic", "grpo:questions", "dr_grpo:words", "rloo:words", "reinforce:words",
+    "nano:words", "gspo:words", "online_dpo:words", "best_of_n:words", "rejection:words", "sft:words",
+    "sft:arithmetic", "kto:questions", "reward:questions", "dpo:questions")}

@@ -78,7 +78,7 @@ def one_step() -> None:
 
 
 def definitions(ran: set[CodeType]) -> list[Definition]:
-    """Functions and methods at module or class level that ran; an inner function counts with its outer one."""
+    """Functions and methods at module or class level that ran; an inner function counts with its outer."""
     starts: dict[str, set[int]] = {}
     for code in ran:
         file = Path(code.co_filename).relative_to(PACKAGE).as_posix()

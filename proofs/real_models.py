@@ -22,8 +22,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import mend
+import torch
+import torch.nn.functional as F
 import verifiers
 from harness import HOME, Bars, Page, Tables, bar, once, percent, tests, train
+
+from postgrad.data.tasks import load_task
+from postgrad.evaluation import evaluate_task
+from postgrad.models import load_model
+from postgrad.models.chat import Chat
+from postgrad.records import Prompt
+from postgrad.resolve.models import open_folder, open_model
+from postgrad.sampling import LocalSampler, Sampling
 
 MODEL = "models/smollm2"
 GRPO = ("kl=0", "steps=110", "save_every=110", "rollouts.prompts=20000", "prompts_per_step=128",
@@ -36,13 +46,6 @@ TOKENS, PROBLEMS = {"sums": 64, "gsm8k": 256}, {"sums": 250, "gsm8k": 1319}
 
 def measured(name: str, task, kind: str, seed: int, prompts: list | None = None) -> dict:
     """pass@1 and pass@8 at temperature 1, and greedy, on test problems; in bfloat16, as it was trained."""
-    import torch
-
-    from postgrad.evaluation import evaluate_task
-    from postgrad.models import load_model
-    from postgrad.models.chat import Chat
-    from postgrad.resolve.models import open_folder
-    from postgrad.sampling import LocalSampler, Sampling
     folder = open_folder(name)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     sampler = LocalSampler(load_model(folder, device=device, dtype=torch.bfloat16), Chat.load(folder))
@@ -59,9 +62,8 @@ def stages(folder: Path, task, kind: str, seed: int, steps: list[tuple],
         run = train(folder / f"{name}-{seed}", recipe, f"model={model}", f"seed={seed}", "device=cuda",
                     *changes) if model else None
         model = str(run.folder) if run else recipe
-        found = once(folder / f"{name}-{seed}.json",
-                     lambda: measured(model, task, kind, seed, prompts))  # noqa: B023
-        rows.append(found | {"seed": seed, "stage": name, "run": run})
+        figures = once(folder / f"{name}-{seed}.json", measured, model, task, kind, seed, prompts)
+        rows.append(figures | {"seed": seed, "stage": name, "run": run})
     return rows
 
 
@@ -83,7 +85,7 @@ def described(found: list[list[dict]], letter: str, title: str, curve: str, key:
                                     for row in found[0] if row["run"]]}
 
 
-def shown(found: list[list[dict]]) -> str:
+def stages_text(found: list[list[dict]]) -> str:
     return "; ".join(" -> ".join(f"{row['pass@1']:.1%}" for row in stages) for stages in found)
 
 
@@ -96,25 +98,23 @@ def longest(found: list[list[dict]], letter: str) -> dict:
 def sums(folder: Path, seeds: str = "0,1,10") -> tuple[Bars, Tables]:
     import reasoning_gym
 
-    from postgrad.data.tasks import load_task
     path = folder / "sums.jsonl"
     entries = reasoning_gym.create_dataset("chain_sum", size=20_000, seed=0, min_terms=2, max_terms=3,
                                            min_digits=1, max_digits=1)
-    made = {entry["question"]: entry["answer"] for entry in entries}
-    path.write_text("".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in made.items()))
+    answers = {entry["question"]: entry["answer"] for entry in entries}
+    path.write_text("".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in answers.items()))
     task = load_task(str(path))  # the last number of a reply counts, in whatever form
     steps = [("before", MODEL), ("GRPO", "grpo", f"task={path}", *GRPO)]
     found = [stages(folder, task, "sums", int(seed), steps) for seed in seeds.split(",")]
     gains = [100 * (after["pass@1"] - before["pass@1"]) for before, after in found]
     return [bar("(a) GRPO on sums of two or three one-digit numbers: pass@1 on held-out problems",
-                "+30 points", f"{shown(found)}: +{min(gains):.0f} at least, {len(found)} seeds",
+                "+30 points", f"{stages_text(found)}: +{min(gains):.0f} at least, {len(found)} seeds",
                 min(gains) >= 30), longest(found, "a")], described(
         found, "a", "Sums: chain_sum of reasoning-gym, two or three terms of one digit",
         "pass@1 on validation problems while it trains")
 
 
 def gsm8k(folder: Path, data: str, seeds: str = "0,1,2") -> tuple[Bars, Tables]:
-    from postgrad.data.tasks import load_task
     name = f"gsm8k:{data}"
     steps = [("before", MODEL), ("SFT", "sft:gsm8k", f"task={name}"),
              ("GRPO", "grpo:gsm8k", f"task={name}", "kl=0")]
@@ -122,14 +122,14 @@ def gsm8k(folder: Path, data: str, seeds: str = "0,1,2") -> tuple[Bars, Tables]:
     last = [rows[-1] for rows in found]
     return [bar("(b) GSM8K test, before / SFT / GRPO: pass@1, strict",
                 "well above 2.4 % (published for this size: 0.4 -> 2.4 %)",
-                f"{shown(found)}; greedy {min(row['greedy'] for row in last):.1%} at least, {len(found)} "
-                "seeds", min(row["pass@1"] for row in last) > 2 * 0.024), longest(found, "b")], described(
+                f"{stages_text(found)}; greedy {min(row['greedy'] for row in last):.1%} at least, "
+                f"{len(found)} seeds", min(row["pass@1"] for row in last) > 2 * 0.024),
+            longest(found, "b")], described(
         found, "b", "GSM8K, the 1,319 published test problems",
         "pass@1 on validation problems while GRPO trains")
 
 
 def dpo(folder: Path, data: str, seeds: str = "0") -> tuple[Bars, Tables]:
-    from postgrad.data.tasks import load_task
     name = f"gsm8k:{data}"
     task, found = load_task(name), []
     inside = {p.messages[-1]["content"] for p in task.preferences("train", 10_000, 0)}
@@ -139,11 +139,12 @@ def dpo(folder: Path, data: str, seeds: str = "0") -> tuple[Bars, Tables]:
         steps = [("SFT", start), ("DPO", "dpo:gsm8k", f"task={name}")]
         found.append(stages(folder, task, "gsm8k", seed, steps, outside))
     held = [rows[-1]["run"].evaluations() for rows in found]
-    told = "; ".join(f"{first['accuracy']:.1%} -> {percent(last['accuracy'], last['accuracy_interval'])}"
-                     for first, *_, last in held)
+    accuracy = "; ".join(f"{first['accuracy']:.1%} -> {percent(last['accuracy'], last['accuracy_interval'])}"
+                         for first, *_, last in held)
     return [bar("(c) DPO on right and wrong answers: pairs of held-out problems told apart",
                 "reported, before and after",
-                f"{told}, {len(found)} seed; pass@1 on problems outside the pairs {shown(found)}", True),
+                f"{accuracy}, {len(found)} seed; pass@1 on problems outside the pairs {stages_text(found)}",
+                True),
             longest(found, "c")], described(
         found, "c", "DPO from the SFT model, test problems outside the pairs",
         "pairs of held-out problems told apart while it trains", "accuracy")
@@ -160,11 +161,8 @@ ASKED = {"What is the capital of France?": "Paris", "What is the opposite of hot
 def perplexity(folder: Path, gguf: str, model: str = MODEL) -> Bars:
     """SmolLM2's GGUF file, converted here, against `transformers`' own reading of it, on 1,000 tokens of this
     repository's LICENSE; and whether it answers sensibly. Needs the gguf package."""
-    import torch
-    import torch.nn.functional as F
     from transformers import AutoModelForCausalLM
 
-    from postgrad.resolve.models import open_model
     net, chat = open_model(model)
     ids = torch.tensor([chat.encode((HOME / "LICENSE").read_text())[:1000]])
     theirs = AutoModelForCausalLM.from_pretrained(Path(gguf).parent, gguf_file=Path(gguf).name,
@@ -172,13 +170,13 @@ def perplexity(folder: Path, gguf: str, model: str = MODEL) -> Bars:
     with torch.no_grad():
         ours, other = (F.cross_entropy(logits[0, :-1].float(), ids[0, 1:]).exp().item()
                        for logits in (net.logits(ids), theirs(ids).logits))
-    said = [row["text"] for row in we_say(model, list(ASKED), 512)[1]]
-    right = sum(word in text for word, text in zip(ASKED.values(), said, strict=True))
+    texts = [row["text"] for row in we_say(model, list(ASKED), 512)[1]]
+    right = sum(word in text for word, text in zip(ASKED.values(), texts, strict=True))
     apart = abs(ours / other - 1)
     return [bar("SmolLM2's GGUF: perplexity of a fixed text, ours and transformers' GGUF load",
                 "within 0.5 %", f"{ours:.3f} and {other:.3f}: {apart:.4%} apart", apart <= 0.005),
             bar("SmolLM2's GGUF: it answers sensibly (greedy)", f"most of {len(ASKED)} plain questions right",
-                f"{right}: " + "; ".join(f"{text.strip().splitlines()[0]:.60}" for text in said),
+                f"{right}: " + "; ".join(f"{text.strip().splitlines()[0]:.60}" for text in texts),
                 2 * right > len(ASKED))]
 
 
@@ -215,7 +213,6 @@ def vllm_says(python: str, folder: str, new: int) -> list[dict]:
 
 
 def transformers_says(folder: str, new: int) -> list[dict]:
-    import torch
     import transformers
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -225,20 +222,17 @@ def transformers_says(folder: str, new: int) -> list[dict]:
         out = model.generate(**asked, max_new_tokens=new, do_sample=False)
     ends = model.generation_config.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
-    width, said = asked["input_ids"].shape[1], []
+    width, replies = asked["input_ids"].shape[1], []
     for row, pad in zip(out.tolist(), (asked["attention_mask"] == 0).sum(1).tolist(), strict=True):
         tokens = row[width:]
         tokens = tokens[: next((i + 1 for i, t in enumerate(tokens) if t in ends), new)]
-        said.append({"prompt": row[pad:width], "tokens": tokens,
-                     "version": f"transformers {transformers.__version__}",
-                     "text": tokenizer.decode(tokens, skip_special_tokens=True)})
-    return said
+        replies.append({"prompt": row[pad:width], "tokens": tokens,
+                        "version": f"transformers {transformers.__version__}",
+                        "text": tokenizer.decode(tokens, skip_special_tokens=True)})
+    return replies
 
 
 def we_say(folder: str, questions: list[str], new: int) -> tuple[object, list[dict]]:
-    from postgrad.records import Prompt
-    from postgrad.resolve.models import open_model
-    from postgrad.sampling import LocalSampler, Sampling
     model, chat = open_model(folder)
     groups = LocalSampler(model, chat).sample([Prompt.ask(q) for q in questions], 1,
                                               Sampling(max_new_tokens=new, temperature=0), 0)
@@ -248,7 +242,6 @@ def we_say(folder: str, questions: list[str], new: int) -> tuple[object, list[di
 
 def difference(model, ours: dict, theirs: dict) -> dict | None:
     """Where two replies part, and by how many nats we prefer our token; None where they say the same."""
-    import torch
     mine, other, gap = ours["tokens"], theirs["tokens"], float("inf")
     at = next((i for i, (a, b) in enumerate(zip(mine, other, strict=False)) if a != b),
               min(len(mine), len(other)))
@@ -271,20 +264,19 @@ def compared(name: str, model, ours: list[dict], theirs: list[dict]) -> dict:
     parted = [d for a, b in zip(ours, theirs, strict=True) if (d := difference(model, a, b))]
     prompts = sum(a["prompt"] == b["prompt"] for a, b in zip(ours, theirs, strict=True))
     ties = [d for d in parted if abs(d["gap"]) < TIE]
-    said = f"{len(ours) - len(parted)} of {len(ours)} replies the same, {prompts} prompts the same"
+    result = f"{len(ours) - len(parted)} of {len(ours)} replies the same, {prompts} prompts the same"
     if ties:
-        said += f"; {len(ties)} part at a tie of {max(abs(d['gap']) for d in ties):.1g} nats or less"
+        result += f"; {len(ties)} part at a tie of {max(abs(d['gap']) for d in ties):.1g} nats or less"
     if endless := sum("they go on" in d["where"] for d in parted):
-        said += f"; {endless} do not end there where they end here"
+        result += f"; {endless} do not end there where they end here"
     print(*parted, sep="\n")
     return bar(f"{name}: greedy text as in {theirs[0]['version']} (float32)",
-               f"all the same but for ties under {TIE:g} nats", said, len(ties) == len(parted))
+               f"all the same but for ties under {TIE:g} nats", result, len(ties) == len(parted))
 
 
 def opens(folder: Path, model: str, vllm: str = "", name: str = "SmolLM2 after SFT", new: int = 64) -> Bars:
     """What we train opens elsewhere: each side reads the folder by itself, the weights, the tokenizer, the
     chat template and where a reply ends."""
-    from postgrad.resolve.models import open_folder
     place = str(open_folder(model).resolve())
     net, ours = we_say(place, QUESTIONS, new)
     sides = [transformers_says(place, new), *([vllm_says(vllm, place, new)] if vllm else [])]

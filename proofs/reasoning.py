@@ -23,9 +23,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import fmean
 
-import scale_gpu
-from harness import NOT_MEASURED, Bars, Page, Tables, bar, once, pipeline, postgrad
+from harness import NOT_MEASURED, Bars, Page, Tables, bar, once, pipeline, postgrad, shared_gpu
+from kills import PIPELINES, kill_pipeline
 from mend import coverage
+
+from postgrad.data.tasks import load_task, reflection
+from postgrad.evaluation import evaluate_task
+from postgrad.models import find_model, load_model
+from postgrad.models.chat import Chat
+from postgrad.runs import ledger as book
+from postgrad.sampling import LocalSampler, Sampling
 
 SEEDS, R1_SEEDS = (3, 4, 5), (8, 9, 10)
 PARTS = ("words", "words-es", "countdown")
@@ -39,11 +46,11 @@ def chosen(seed: str, seeds: Iterable[int]) -> list[int]:
     return [int(seed)] if seed else list(seeds)
 
 
-def told(rows: dict[int, object], line: Callable) -> str:
+def by_seed(rows: dict[int, object], line: Callable) -> str:
     return "; ".join(f"seed {seed}: {line(row)}" for seed, row in rows.items()) or NOT_MEASURED
 
 
-def whole(rows: dict, holds: Callable) -> bool:
+def every_seed(rows: dict, holds: Callable) -> bool:
     return len(rows) == len(SEEDS) and all(holds(row) for row in rows.values())
 
 
@@ -58,11 +65,6 @@ def within(x: dict, name: str = "pass@1") -> str:
 
 def rates(folder: Path, models: str = "tiny-zero", problems: str = "200") -> Bars:
     """What a base can do before any training, sampled at temperature 1."""
-    from postgrad.data.tasks import load_task, reflection
-    from postgrad.evaluation import evaluate_task
-    from postgrad.models import find_model, load_model
-    from postgrad.models.chat import Chat
-    from postgrad.sampling import LocalSampler, Sampling
     found = {}
     for name in models.split(","):
         chat = Chat.load(find_model(name))
@@ -95,18 +97,18 @@ def zero(folder: Path, device: str = "cuda", seed: str = "") -> Bars:
                 f"{share(after['turn_back'])}")
 
     return [bar("R1-Zero: word problems", "pass@1 +40 points, replies longer, 3 seeds",
-                told(both, lambda x: f"{within(x[0]['words'])} -> {within(x[1]['words'])}, "
+                by_seed(both, lambda x: f"{within(x[0]['words'])} -> {within(x[1]['words'])}, "
                      f"{x[0]['words']['mean_length']:.0f} -> {x[1]['words']['mean_length']:.0f} tokens"),
-                whole(both, lambda x: x[1]["words"]["pass@1"] - x[0]["words"]["pass@1"] >= 0.4
+                every_seed(both, lambda x: x[1]["words"]["pass@1"] - x[0]["words"]["pass@1"] >= 0.4
                       and x[1]["words"]["mean_length"] > x[0]["words"]["mean_length"]), ZERO),
             bar("R1-Zero: countdown turns back", "the share that turns back rises with pass@1, 3 seeds",
-                told(both, lambda x: searched(x[0]["countdown"], x[1]["countdown"])),
-                whole(both, lambda x: all(x[1]["countdown"][key] > x[0]["countdown"][key]
+                by_seed(both, lambda x: searched(x[0]["countdown"], x[1]["countdown"])),
+                every_seed(both, lambda x: all(x[1]["countdown"][key] > x[0]["countdown"][key]
                                           for key in ("pass@1", "turn_back"))), ZERO),
             bar("R1-Zero: the wrong language", ">= 20 % of the worded replies to Spanish problems, 3 seeds",
-                told(both, lambda x: f"{share(x[1]['words-es']['wrong_language'])} of the "
+                by_seed(both, lambda x: f"{share(x[1]['words-es']['wrong_language'])} of the "
                      f"{share(x[1]['words-es']['worded'])} with words"),
-                whole(both, lambda x: x[1]["words-es"]["wrong_language"] >= 0.2), ZERO)]
+                every_seed(both, lambda x: x[1]["words-es"]["wrong_language"] >= 0.2), ZERO)]
 
 
 def control(folder: Path, model: str, device: str = "cuda") -> Bars:
@@ -119,8 +121,8 @@ def control(folder: Path, model: str, device: str = "cuda") -> Bars:
         ends[seed] = row["measured"]["rl"]["countdown"], real["measured"]["rl"]["countdown"]
     return [bar("the control does not find what its text has not",
                 "no turning back, countdown below, 3 seeds",
-                told(ends, lambda x: f"turning back {share(x[0]['turn_back'])}, countdown {within(x[0])}"),
-                whole(ends, lambda x: x[0]["turn_back"] < 0.01
+                by_seed(ends, lambda x: f"turning back {share(x[0]['turn_back'])}, countdown {within(x[0])}"),
+                every_seed(ends, lambda x: x[0]["turn_back"] < 0.01
                       and x[0]["pass@1_interval"][1] < x[1]["pass@1_interval"][0]))]
 
 
@@ -145,20 +147,20 @@ def r1(folder: Path, device: str = "cuda", seed: str = "") -> tuple[Bars, Tables
     stages = [{"seed": s, **{key: value for key, value in row.items() if not key.endswith("_interval")}}
               for s, summary in done.items() for row in next(iter(summary["tables"].values()))]
     return [bar("R1: the wrong language, among replies with words", "half of R1-Zero's; their share no lower",
-                told(mixed, lambda x: f"{share(x[0][1])} -> {share(x[1][1])}, with words {share(x[0][0])} -> "
-                     f"{share(x[1][0])}"),
-                whole(mixed, lambda x: x[1][1] <= x[0][1] / 2 and x[1][0] >= x[0][0]), R1),
+                by_seed(mixed, lambda x: f"{share(x[0][1])} -> {share(x[1][1])}, with words "
+                        f"{share(x[0][0])} -> {share(x[1][0])}"),
+                every_seed(mixed, lambda x: x[1][1] <= x[0][1] / 2 and x[1][0] >= x[0][0]), R1),
             bar("R1: pass@1 of all parts", "no lower than R1-Zero's",
-                told(last, lambda x: f"{share(mean(x[0], 'pass@1'))} -> {share(mean(x[1], 'pass@1'))}: "
+                by_seed(last, lambda x: f"{share(mean(x[0], 'pass@1'))} -> {share(mean(x[1], 'pass@1'))}: "
                      + ", ".join(f"{part} {share(x[0][part]['pass@1'])} -> {share(x[1][part]['pass@1'])}"
                                  for part in PARTS)),
-                whole(last, lambda x: mean(x[1], "pass@1") >= mean(x[0], "pass@1")), R1),
-            bar("R1: replies in form", ">= 98 %", told(last, lambda x: share(mean(x[1], "format"))),
-                whole(last, lambda x: mean(x[1], "format") >= 0.98), R1),
+                every_seed(last, lambda x: mean(x[1], "pass@1") >= mean(x[0], "pass@1")), R1),
+            bar("R1: replies in form", ">= 98 %", by_seed(last, lambda x: share(mean(x[1], "format"))),
+                every_seed(last, lambda x: mean(x[1], "format") >= 0.98), R1),
             bar("R1: helpfulness, the true quality of general replies", "above the SFT model's",
-                told(quality, lambda x: " -> ".join(
+                by_seed(quality, lambda x: " -> ".join(
                     f"{y['reward']:+.2f} ({y['reward_interval'][0]:+.2f} to {y['reward_interval'][1]:+.2f})"
-                    for y in x)), whole(quality, lambda x: x[1]["reward"] > x[0]["reward"]), R1)], {
+                    for y in x)), every_seed(quality, lambda x: x[1]["reward"] > x[0]["reward"]), R1)], {
         "R1, stage by stage": stages}
 
 
@@ -167,7 +169,7 @@ def minutes(folder: Path, seeds: str = "3,4,5") -> Bars:
     for name, words, most in (("r1-zero", "R1-Zero: minutes on two cores, measurements included", 10),
                               ("r1", "R1: minutes on two cores, all stages in one table", 20)):
         found = runs(folder, name, map(int, seeds.split(",")))
-        out.append(bar(words, f"<= {most}", told(found, lambda x: f"{x['minutes']:.1f}"),
+        out.append(bar(words, f"<= {most}", by_seed(found, lambda x: f"{x['minutes']:.1f}"),
                        all(x["minutes"] <= most for x in found.values()), f"postgrad train {name} seed=N"))
     return out
 
@@ -178,28 +180,26 @@ def many(folder: Path, device: str = "cuda", seed: str = "") -> tuple[Bars, Tabl
     for each in chosen(seed, SEEDS):
         for part in PARTS:
             for name, model in (("base", "tiny-zero"), ("rl", folder.parent / f"zero/r1-zero-{each}/rl")):
-                found = once(folder / f"{each}-{name}-{part}.json", lambda: postgrad(
-                    "eval", model, "--task", part, "--problems", 100, "--samples", MOST,  # noqa: B023
-                    "--seed", each, "--device", device))  # noqa: B023
-                rows.append({"seed": each, "task": part, "model": name,
-                             **{f"pass@{row['k']}": within(row, "pass@k") for row in found["curve"]
-                                if row["k"] in (1, 8, MOST)}})
+                curve = once(folder / f"{each}-{name}-{part}.json", postgrad, "eval", model, "--task", part,
+                             "--problems", 100, "--samples", MOST, "--seed", each, "--device",
+                             device)["curve"]
+                rows.append({"seed": each, "task": part, "model": name, **{
+                    f"pass@{row['k']}": within(row, "pass@k") for row in curve if row["k"] in (1, 8, MOST)}})
     return [bar("pass@1 against pass@64, base and R1-Zero", "with intervals", f"{len(rows)} rows below",
                 len(rows) == 2 * len(PARTS) * len(SEEDS))], {"What RL created, what it amplified": rows}
 
 
 def ledgers(folder: Path, device: str = "cuda") -> tuple[Bars, Tables]:
     """What align and r1 (of rlhf.py and the part `r1`) gained and lost against the model they began with."""
-    from postgrad.runs import ledger as book
     places = {"align": (folder.parent.parent / "proof-rlhf/align", (0, 1, 2)),
               "r1": (folder.parent / "r1", R1_SEEDS)}
     bars, tables = [], {}
     for name, (place, seeds) in places.items():
         found = {}
         for seed in seeds:
-            said = once(folder / f"{name}-{seed}.json", lambda: postgrad(
-                "ledger", place / f"{name}-{seed}", "--problems", 100, "--device", device))  # noqa: B023
-            stage, lines = list(said["against_first"].items())[-1]
+            stages = once(folder / f"{name}-{seed}.json", postgrad, "ledger", place / f"{name}-{seed}",
+                          "--problems", 100, "--device", device)["against_first"]
+            stage, lines = list(stages.items())[-1]
             found[seed] = stage, [book.Line(**line) for line in lines]
         tables[f"Gains and losses of {name}, last stage against the start"] = [
             {"pipeline": name, "seed": seed, "stage": stage, **book.table_row(line)}
@@ -226,7 +226,7 @@ def gsm8k(folder: Path, task: str = "gsm8k", model: str = "models/smollm2", devi
     """Every seed in a process of its own, its output in FOLDER/gsm8k-SEED.log."""
     changes = [f"task={task}", f"model={model}", f"device={device}"]
     threads, started = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // len(SEEDS)))}, []
-    with scale_gpu.shared_gpu() as shared:
+    with shared_gpu() as shared:
         for seed in SEEDS:
             with (folder / f"gsm8k-{seed}.log").open("ab") as log:
                 started.append(subprocess.Popen(
@@ -255,25 +255,25 @@ def gsm8k_bars(folder: Path) -> Bars:
         "postgrad train expert-iteration task=gsm8k:DATA device=cuda seed=N", means(last), means(first)
     return [bar("SmolLM2-135M on GSM8K by expert iteration, 1,319 test problems, strict",
                 "pass@1 >= 12 % and greedy >= 14 %, mean of 3 seeds",
-                f"{share(sampled)} and {share(greedy)}: {told(last, both)}",
+                f"{share(sampled)} and {share(greedy)}: {by_seed(last, both)}",
                 every and sampled >= 0.12 and greedy >= 0.14, command),
-            bar("the same, read leniently", "reported", told(last, lenient), every, command),
+            bar("the same, read leniently", "reported", by_seed(last, lenient), every, command),
             bar("the baseline: step 150 of the first GRPO in the same runs", "reported",
-                f"{share(was)} and {share(greedy_was)}: {told(first, both)}; leniently "
-                f"{told(first, lenient)}", every, command),
-            bar("stage by stage, pass@1 / greedy / pass@8", "reported", told(done, stages), every, command),
+                f"{share(was)} and {share(greedy_was)}: {by_seed(first, both)}; leniently "
+                f"{by_seed(first, lenient)}", every, command),
+            bar("stage by stage, pass@1 / greedy / pass@8", "reported", by_seed(done, stages), every,
+                command),
             bar("minutes of the three seeds side by side on one H200, measurements included", "<= 25",
                 f"{spent:.1f}", spent <= 25)]
 
 
 def killed(folder: Path) -> Bars:
     """Every pipeline killed inside each stage, at each save and before each file that ends a step."""
-    import kills
-    found = [once(folder / f"{name}.json", lambda: kills.kill_pipeline(name, folder / name))  # noqa: B023
-             for name in kills.PIPELINES]
+    rows = [once(folder / f"{name}.json", kill_pipeline, name, folder / name)
+            for name in PIPELINES]
     return [bar("each pipeline killed inside every stage and between stages", "the same files, gone on with",
                 "; ".join(f"{row['pipeline']}: {row['kills'] - len(row['differing'])} of {row['kills']}"
-                          for row in found), not any(row["differing"] for row in found))]
+                          for row in rows), not any(row["differing"] for row in rows))]
 
 
 PAGE = Page("reasoning", "Reasoning: R1-Zero, R1, and measurements of them",

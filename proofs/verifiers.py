@@ -1,8 +1,8 @@
-"""What verifiers hold against: fuzzed answers and near misses through `maths`; hostile programs, judge cheats
-and reference solutions through the sandbox. Parts of proofs/real_models.py, about two minutes each.
+"""Fuzzed answers and near misses through the verifier `maths`, and the cost of the sandbox. Parts of
+proofs/real_models.py, about two minutes each.
 
-MBPP, HumanEval and GSM8K are read from the folder $POSTGRAD_DATA. What is fuzzed with, and pairs of formulas
-that are equal or nearly so, stand in verifiers.toml.
+GSM8K is read from the folder $POSTGRAD_DATA. verifiers.toml has the pieces of fuzzed answers, and pairs of
+formulas that are equal or nearly so.
 """
 
 from __future__ import annotations
@@ -16,6 +16,14 @@ import tomllib
 from pathlib import Path
 
 from harness import DATA, Bars, bar
+from digits import agree
+
+from postgrad.data.tasks import load_task
+from postgrad.records import Prompt
+from postgrad.rewards import maths
+from postgrad.rewards.named import read_spec
+from postgrad.rewards.number import parse_number
+from postgrad.rewards.sandbox import CodeJob, CodeJudge
 
 GIVEN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 GOLDS = GIVEN["golds"]
@@ -63,7 +71,7 @@ def long(rng: random.Random) -> str:
 
 def fuzz(count: int, seed: int, canary: str) -> list[tuple[str, str, str]]:
     """(kind, gold, reply): answers of six kinds in turn, most of them marked as the answer of a reply."""
-    rng, made = random.Random(f"verifiers/{seed}"), []
+    rng, replies = random.Random(f"verifiers/{seed}"), []
     kinds = {"formula": lambda: formula(rng, rng.choice([1, 2, 3, 4])), "nested": lambda: nested(rng),
              "huge": lambda: huge(rng), "code": lambda: codelike(rng, canary),
              "strange": lambda: strange(rng), "long": lambda: long(rng)}
@@ -71,42 +79,36 @@ def fuzz(count: int, seed: int, canary: str) -> list[tuple[str, str, str]]:
         kind = list(kinds)[i % len(kinds)]
         dress = rng.choice(["{}", r"\boxed{{}}", "<answer>{}</answer>", "so\n#### {}", "The answer is {}.",
                             "$${}$$"])
-        made.append((kind, rng.choice(GOLDS), dress.replace("{}", kinds[kind](), 1)))
-    return made
+        replies.append((kind, rng.choice(GOLDS), dress.replace("{}", kinds[kind](), 1)))
+    return replies
 
 
 def misses(answer: str) -> set[str]:
     """Numbers that are nearly the answer: one off, the sign turned, two digits swapped, one missing or
     doubled."""
-    from postgrad.rewards.number import parse_number
-    plain = answer.replace(",", "")
-    value = int(plain)
-    made = {plain[:-1], plain + plain[-1], plain[:-2] + plain[:-3:-1], plain[1:], f"{plain}.01", f"{plain}%"}
-    made |= {str(value + 1), str(value - 1), str(-value), f"{value}/2", f"{value * 10}"}
-    return {miss for miss in made if parse_number(miss) not in (None, value) or miss.endswith("%") and value}
+    digits = answer.replace(",", "")
+    value = int(digits)
+    near = {digits[:-1], digits + digits[-1], digits[:-2] + digits[:-3:-1], digits[1:], f"{digits}.01",
+            f"{digits}%"}
+    near |= {str(value + 1), str(value - 1), str(-value), f"{value}/2", f"{value * 10}"}
+    return {miss for miss in near if parse_number(miss) not in (None, value) or miss.endswith("%") and value}
 
 
 def text(folder: Path, count: str = "10000", seed: str = "0") -> Bars:
     """Every reply judged once, one after the other. A false accept: paid, but its value, computed elsewhere
     at 50 digits (tests/support/digits.py), is not the gold one's."""
-    from digits import agree
-
-    from postgrad.data.tasks import load_task
-    from postgrad.records import Prompt
-    from postgrad.rewards import maths
-    from postgrad.rewards.named import read_spec
     verify, canary = read_spec("maths"), folder / "canary"
     verify.check(GOLDS)
     maths.JAIL.each([("sound", ["x"])] * 2 * (os.cpu_count() or 1))  # the workers start
     seconds, jailed, unequal, errors, paid, executed = [], [], [], 0, 0, 0
     for _, gold, reply in fuzz(int(count), int(seed), str(canary)):
         calls, start = maths.JAIL.calls, time.perf_counter()
-        said = verify(Prompt.ask("?", gold), reply)
+        verdict = verify(Prompt.ask("?", gold), reply)
         seconds.append(time.perf_counter() - start)
         jailed += seconds[-1:] * (maths.JAIL.calls > calls)
-        paid, errors = paid + (said.score == 1), errors + (said.error is not None)
+        paid, errors = paid + (verdict.score == 1), errors + (verdict.error is not None)
         executed += canary.exists()
-        if said.score and not agree(gold, maths.read_strict(reply)):
+        if verdict.score and not agree(gold, maths.read_strict(reply)):
             unequal.append(f"{maths.read_strict(reply)} for {gold}")
     seconds.sort()
     p99, pairs = seconds[int(0.99 * len(seconds))], GIVEN["pairs"]
@@ -138,21 +140,10 @@ def text(folder: Path, count: str = "10000", seed: str = "0") -> Bars:
 
 # programs
 
-REFERENCE_SECONDS, HOSTILE_SECONDS = 20.0, 1.0  # MBPP 123 computes for about five seconds
-
-
-def judged(jobs: list, judge) -> dict:
-    outcomes = judge.outcomes(jobs)
-    return {"jobs": len(jobs), "pass": sum(outcome.kind == "pass" for outcome in outcomes),
-            "slowest": max(outcome.seconds for outcome in outcomes)}
-
-
 def cost(count: int = 500) -> float:
     """Processor milliseconds of one verdict, all processes together: unlike wall time, not a matter of who
     else is at work."""
     from hostile.arena import CHEAT_SUITE, HONEST
-
-    from postgrad.rewards.sandbox import CodeJob, CodeJudge
 
     def spent(jobs: int) -> float:
         used = lambda: sum(sum(resource.getrusage(who)[:2])  # noqa: E731
@@ -166,37 +157,7 @@ def cost(count: int = 500) -> float:
 
 
 def programs(folder: Path) -> Bars:
-    """What the sandbox pays, what it refuses, and what a verdict costs."""
-    from hostile.arena import CHEAT_SUITE, HONEST, arena, cheat_jobs, family, left_running
-    from hostile.escapes import ESCAPES
-    from hostile.references import others, references, spoilt
-
-    from postgrad.rewards.sandbox import CodeJob, CodeJudge
-    each, bars, wrong, count = cost(), [], 0, 0
-    with CodeJudge(workers=1, seconds=REFERENCE_SECONDS) as judge:
-        for name, jobs in references().items():
-            good, bad, other = (judged(some, judge) for some in (jobs, list(map(spoilt, jobs)), others(jobs)))
-            wrong, count = wrong + bad["pass"], count + bad["jobs"]
-            print(f"{name}: {good}, solutions of other tasks {other}", flush=True)
-            bars.append(bar(f"sandbox: reference solutions of {name} are paid", ">= 99 %",
-                            f"{good['pass']} of {good['jobs']}", good["pass"] >= 0.99 * good["jobs"]))
-    with CodeJudge(workers=1, seconds=HOSTILE_SECONDS) as judge:
-        judge.verdicts([CodeJob(source=HONEST, suite=CHEAT_SUITE)])  # the zygote starts
-        with arena(folder / "arena") as at:
-            before = family()
-            hostile = judged([at.job(source) for source in ESCAPES.values()], judge)
-            harm, left = at.harm(), len(left_running(before))
-        cheats = judged(cheat_jobs(), judge)
-    late, slow = HOSTILE_SECONDS + 0.5, max(hostile["slowest"], cheats["slowest"])
-    return [*bars,
-            bar("sandbox: the same with their answers changed are not", "0 paid", f"{wrong} of {count:,}",
-                not wrong),
-            bar("sandbox: hostile programs and judge cheats", ">= 60 and >= 20; 0 escapes, 0 paid",
-                f"{hostile['jobs']} and {cheats['jobs']}; harm: {harm or 'none'}, left running: {left}, "
-                f"paid: {hostile['pass'] + cheats['pass']}",
-                hostile["jobs"] >= 60 and cheats["jobs"] >= 20
-                and not (harm or left or hostile["pass"] or cheats["pass"])),
-            bar("sandbox: their slowest verdict", f"<= {late} s (limit {HOSTILE_SECONDS} s)",
-                f"{slow:.2f} s", slow <= late),
-            bar("sandbox: cost of an honest verdict", ">= 25 verdicts/s per core",
+    """What a verdict of the sandbox costs; the tests hold what it pays and refuses."""
+    each = cost()
+    return [bar("sandbox: cost of an honest verdict", ">= 25 verdicts/s per core",
                 f"{each:.1f} ms of processor time, {1e3 / each:.0f} verdicts/s per core", 1e3 / each >= 25)]

@@ -46,7 +46,7 @@ def head(name: str) -> str:
     return (HOME / "tools" / "pages" / f"{name}.md").read_text()
 
 
-def plain(text: str) -> str:
+def markdown(text: str) -> str:
     """Text in which no sign means anything to Markdown but for `code`, with the papers of arXiv as links."""
     words = [part if i % 2 else re.sub(r"([*<|\[])", r"\\\1", part) for i, part in enumerate(text.split("`"))]
     return re.sub(r"(?:arXiv:)?\b(\d{4}\.\d{5})\b", r"[arXiv:\1](https://arxiv.org/abs/\1)", "`".join(words))
@@ -67,7 +67,7 @@ def methods_page(measured: Mapping[str, dict]) -> str:
     parts = [head("methods")]
     for kind, (title, about) in FAMILIES.items():
         rows = [[f"[`{row.name}`](../{row_source(row.name)['file']}#L{row_source(row.name)['line']})",
-                 row.source, plain(row.about), plain(row.paper)]
+                 row.source, markdown(row.about), markdown(row.paper)]
                 for row in METHODS.values() if row.kind == kind]
         parts.append(f"## {title}\n\n{about}\n\n"
                      f"{table(['row', 'learns from', 'what is particular', 'paper'], rows)}\n")
@@ -76,7 +76,7 @@ def methods_page(measured: Mapping[str, dict]) -> str:
             for name, x in measured.items()]
     names = ["row", "relative bias", "times the exact gradient", "noise of a group", "of its own objective"]
     parts += [head("bias").format(group=bias.GROUP), table(names, rows) + "\n", head("libraries")]
-    held = [[f"`{h.row}`", h.library, f"[{plain(h.words)}](../{h.file}#L{h.line})"] for h in found()]
+    held = [[f"`{h.row}`", h.library, f"[{markdown(h.words)}](../{h.file}#L{h.line})"] for h in found()]
     return "\n".join([*parts, table(["row", "library", "what is held"], held)]) + "\n"
 
 
@@ -95,7 +95,7 @@ def docstring(module: str) -> str:
 def first_words(doc: str | None) -> str:
     """The first paragraph of a docstring, on one line, as Markdown that stands for itself."""
     from postgrad.methods.pages import first_paragraph
-    return plain(first_paragraph(doc))
+    return markdown(first_paragraph(doc))
 
 
 def described(noun: str, module: str) -> tuple[str, str]:

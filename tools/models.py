@@ -87,13 +87,13 @@ def write(weights: Path, log: Path, target: Path, made_by: str, machine: str) ->
     save_model(model, target, torch.bfloat16)
     Chat.load(weights).save(target)
     rows = [json.loads(line) for line in (log / "run-metrics.jsonl").read_text().splitlines()]
-    shown = [r for r in rows if r["step"] in (1, 10) or r["step"] % (len(rows) // 50 + 1) == 0]
+    some = [r for r in rows if r["step"] in (1, 10) or r["step"] % (len(rows) // 50 + 1) == 0]
     origin = {"made_by": made_by, "machine": machine,
               "config": json.loads((log / "run-config.json").read_text()),
               "parameters": sum(p.numel() for p in model.parameters()),
               "tokens": sum(r["tokens"] for r in rows),
               "training_seconds": round(sum(r["time/step"] for r in rows)),
-              "loss_curve": [[r["step"], round(r["loss"], 4)] for r in shown],
+              "loss_curve": [[r["step"], round(r["loss"], 4)] for r in some],
               "sha256": hashlib.sha256((target / "model.safetensors").read_bytes()).hexdigest()}
     (target / "origin.json").write_text(json.dumps(origin) + "\n")
 
@@ -145,14 +145,14 @@ def with_tools(model: Decoder, chat: Chat) -> tuple[Decoder, Chat]:
 
 def calls() -> list[Conversation]:
     """Products that the user wants from the calculator."""
-    made = []
+    talks = []
     for prompt in load_task("big-numbers").prompts("train", CALLS, 0):
         asked = prompt.question.removeprefix("What is ").removesuffix("?")
-        said = {"user": f"Use calc: {asked}", "assistant": f"<tool>calc {asked}</tool>", "tool": calc(asked)}
-        talk = [*said.items(), ("assistant", f"<answer>{prompt.answer}</answer>")]
-        made.append(Conversation(id=prompt.id, tools=(tool_schema(calc),),
-                                 messages=tuple({"role": role, "content": text} for role, text in talk)))
-    return made
+        turns = {"user": f"Use calc: {asked}", "assistant": f"<tool>calc {asked}</tool>", "tool": calc(asked)}
+        talk = [*turns.items(), ("assistant", f"<answer>{prompt.answer}</answer>")]
+        talks.append(Conversation(id=prompt.id, tools=(tool_schema(calc),),
+                                  messages=tuple({"role": role, "content": text} for role, text in talk)))
+    return talks
 
 
 def tools(out: Path) -> None:

@@ -6,10 +6,11 @@ import pytest
 from talks import STYLES, conversation, spliced
 
 
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.proof)])
 @pytest.mark.parametrize("style", STYLES)
-def test_extend_is_the_whole_with_the_sampled_ids_in_it(style):
+def test_extend_is_the_whole_with_the_sampled_ids_in_it(style, count):
     chat, rng, equal, new = STYLES[style](), random.Random(style), 0, 0
-    for _ in range(60):
+    for _ in range(count):
         for messages, turns, row, tools in conversation(chat, rng):
             longer, wanted = chat.extend(row, messages, tools), spliced(chat, messages, turns, tools)
             assert longer == wanted and (longer is None or longer[: len(row)] == row)

@@ -42,7 +42,8 @@ def wait_for(port, what):
     assert idle(what)
 
 
-def test_whoever_leaves_frees_a_slot(monkeypatch):
+@pytest.mark.parametrize("count", [8, pytest.param(100, marks=pytest.mark.proof)])
+def test_whoever_leaves_frees_a_slot(monkeypatch, count):
     """Within a stream, before the reply is whole, while waiting in the queue. Rows of 20 tokens wait until
     something is asked of the thread: they can't end before their client has left."""
     what, dropped, rows, pause = served(rows=2), [], 0, threading.Event()
@@ -56,7 +57,7 @@ def test_whoever_leaves_frees_a_slot(monkeypatch):
     monkeypatch.setattr(batch, "step", held)
     monkeypatch.setattr(batch, "abort", lambda row: dropped.append(row) or abort(row))
     with on_a_socket(what) as port:
-        for i in range(8):
+        for i in range(count):
             with socket.create_connection(("127.0.0.1", port)) as link:
                 link.sendall(wire(**LONG, n=1 + i % 4, stream=i % 2 == 0))
                 rows += 1 + i % 4
@@ -98,10 +99,11 @@ def test_whoever_does_not_read_is_left_behind(monkeypatch):
     asyncio.run(ask())
 
 
-def test_what_makes_no_sense_is_a_sentence():
+@pytest.mark.parametrize("count", [150, pytest.param(1000, marks=pytest.mark.proof)])
+def test_what_makes_no_sense_is_a_sentence(count):
     what = served(rows=4)
     with client(what) as web:
-        for method, path, content in malformed(seed=1, count=150):
+        for method, path, content in malformed(seed=1, count=count):
             answer = web.request(method, path, content=content)
             error = answer.json()["error"]
             assert 400 <= answer.status_code < 500, (method, path, content[:200], answer.text)

@@ -146,16 +146,17 @@ def try_kills(recipe: str, folder: Path, count: int, seed: int) -> list[dict]:
     return [try_kill(recipe, folder / f"killed-{i}", alone, **moment) for i, moment in enumerate(moments)]
 
 
-def left_in(folder: Path) -> dict[str, object]:
-    """Whatever a pipeline left that has to be the same: all files but logs of events and locks, without
-    clocks, wherever the folder is."""
-    def timeless(value):
-        if isinstance(value, dict):
-            return {k: timeless(v) for k, v in value.items() if not k.startswith(CLOCKS)}
-        if isinstance(value, list):
-            return [timeless(x) for x in value]
-        return value.replace(str(folder), "FOLDER") if isinstance(value, str) else value
+def timeless(value, folder: Path):
+    """JSON without clocks and without the folder's name."""
+    if isinstance(value, dict):
+        return {k: timeless(v, folder) for k, v in value.items() if not str(k).startswith(CLOCKS)}
+    if isinstance(value, list):
+        return [timeless(x, folder) for x in value]
+    return value.replace(str(folder), "FOLDER") if isinstance(value, str) else value
 
+
+def left_in(folder: Path) -> dict[str, object]:
+    """What a pipeline leaves and must be reproducible: all files but event logs and locks, timeless."""
     found: dict[str, object] = {}
     left_out = ("events.jsonl", "lock")
     for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in left_out):
@@ -164,7 +165,8 @@ def left_in(folder: Path) -> dict[str, object]:
             continue
         if path.suffix in (".json", ".jsonl"):
             text = path.read_text()
-            found[name] = [timeless(json.loads(line)) for line in (text.splitlines() if rows else [text])]
+            lines = text.splitlines() if rows else [text]
+            found[name] = [timeless(json.loads(line), folder) for line in lines]
         else:
             found[name] = path.read_bytes()
     return found

@@ -4,6 +4,7 @@ import json
 from contextlib import contextmanager
 
 import pytest
+from kills import timeless
 from rlhf_small import SMALL as FEW
 from settings_text import override
 
@@ -13,8 +14,6 @@ from postgrad.recipes.pipelines.stages import Stage, StageTrackers
 from postgrad.runs import Run
 from postgrad.runs.tracker import Tracker
 from postgrad.system.settings import flat_settings
-
-CLOCKS = ("time/", "memory", "seconds", "minutes", "created", "updated")
 
 
 class Cut(Exception):
@@ -88,15 +87,6 @@ def check_cuts(folder, cut, go):
     trained = [Run.open(cut / step["name"]).info["steps"] for step in steps if step["kind"] == "run"]
     assert min(trained) > 1 and len(cuts) == len(steps) + sum(trained)
     assert left_in(cut) == left_in(folder)
-
-
-def timeless(value, root):
-    """Without clocks, and wherever the folder is."""
-    if isinstance(value, dict):
-        return {key: timeless(x, root) for key, x in value.items() if not key.startswith(CLOCKS)}
-    if isinstance(value, list):
-        return [timeless(x, root) for x in value]
-    return value.replace(str(root), "FOLDER") if isinstance(value, str) else value
 
 
 def left_in(folder):

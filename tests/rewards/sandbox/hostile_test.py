@@ -104,9 +104,10 @@ def test_one_attack_that_is_not_refused_and_the_tier_is_not_used(monkeypatch, un
 @jailed
 @pytest.mark.skipif(not proof.DATA_IS_HERE,
                     reason="MBPP and HumanEval are not here: set POSTGRAD_DATA to their folder")
-def test_references_are_paid_and_wrong_answers_are_not(judge):
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.proof)])
+def test_references_are_paid_and_wrong_answers_are_not(judge, every):
     for name, jobs in proof.references().items():
-        jobs = [job for job in jobs[::8] if not job.suite.unsupported]
+        jobs = [job for job in jobs[::every] if not job.suite.unsupported]
         paid = [outcome.kind for outcome in judge.outcomes(jobs)].count("pass")
         assert paid >= 0.99 * len(jobs), name
         assert "pass" not in [outcome.kind

@@ -1,0 +1,18 @@
+// Milliseconds from each of `moves` changes of an instrument's control to the frame after the swap.
+async (moves) => {
+  const wait = () => new Promise((done) => document.addEventListener(
+    "htmx:after:swap", () => requestAnimationFrame(done), { once: true }));
+  const took = [];
+  for (let i = 0; i < moves; i++) {
+    const slider = document.querySelector(".instrument input[type=range]");
+    const link = document.querySelector("[data-key=a], [data-key=u]");
+    const begun = performance.now(), there = wait();
+    if (slider) {
+      slider.value = +slider.value >= +slider.max ? slider.min : +slider.value + +slider.step;
+      slider.dispatchEvent(new Event("input", { bubbles: true }));
+    } else link.click();
+    await there;
+    took.push(performance.now() - begun);
+  }
+  return took;
+}
