@@ -1,12 +1,10 @@
-"""The doctor: reads a run's folder and names what is wrong with it, worst first, with evidence, consequence
-and remedy.
+"""The doctor: names what is wrong with a run, worst first, with evidence, consequence and remedy.
 
-A symptom is one pure function of the run's rows; no torch.
+chart     a run's logs as curves; Symptom and Finding
+symptoms  one pure function of a chart each, and their order
+limits    every threshold, with its reason
 
-chart    what a run says, as rows and curves      limits   every threshold, with why
-trust, update, learned   the symptoms, by subject  table   all of them, worst first
-
-diagnose(Run.open("runs/first")).findings -> (Named(symptom="truncation", finding=Finding(...)), ...)
+diagnose(Run.open("runs/first")).findings -> (NamedFinding(symptom="truncation", finding=Finding(...)), ...)
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from postgrad.runs.doctor.chart import Chart, Finding, Symptom
-from postgrad.runs.doctor.table import SYMPTOMS
+from postgrad.runs.doctor.symptoms import SYMPTOMS
 from postgrad.runs.folder import Run
 from postgrad.runs.rows import JsonDict
 
@@ -31,7 +29,8 @@ class NamedFinding(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """What was found, worst first; what was looked for in vain; what could not be looked for, with why."""
+    """findings: worst first; clear: symptoms that the run does not have; not_looked: symptoms that could not
+    be looked for, each with the reason."""
 
     steps: int
     state: str
@@ -46,11 +45,11 @@ class Diagnosis:
 
 
 def diagnose(run: Run | Chart, symptoms: tuple[Symptom, ...] = SYMPTOMS) -> Diagnosis:
-    """Looks for every symptom in a run that is open to be read, or in a chart."""
+    """Looks for every symptom in a run, or in its chart."""
     chart = run if isinstance(run, Chart) else Chart.of(run)
     blind = {s.name: why for s in symptoms if (why := s.cannot_look(chart))}
-    found = {s.name: finding for s in symptoms if s.name not in blind and (finding := s.find(chart))}
+    findings = {s.name: finding for s in symptoms if s.name not in blind and (finding := s.find(chart))}
     return Diagnosis(steps=chart.steps, state=str(chart.status.get("state", "unknown")),
-                     findings=tuple(NamedFinding(*named) for named in found.items()),
-                     clear=tuple(s.name for s in symptoms if s.name not in blind | found),
+                     findings=tuple(NamedFinding(*named) for named in findings.items()),
+                     clear=tuple(s.name for s in symptoms if s.name not in blind | findings),
                      not_looked=tuple(blind.items()))

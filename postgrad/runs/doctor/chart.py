@@ -1,4 +1,4 @@
-"""The chart of a run: what its folder says, as rows and curves; what a symptom is, and one that was found."""
+"""The chart of a run: its logs as rows and curves. A symptom, and a finding."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ Point = tuple[int, float]  # step, value
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """All that a symptom looks at.
+    """The input of a symptom: Chart.of(Run.open("runs/first")), or Chart(metrics=[{"step": 1, "kl": 0.1}]).
 
-    Chart.of(Run.open("runs/first")); in a test, Chart(metrics=[{"step": 1, "kl": 0.1}, ...]).
     info, config: run.json and config.json; the others are the logs of the same name.
     """
 
@@ -32,7 +31,6 @@ class Chart:
 
     @classmethod
     def of(cls, run: Run) -> Chart:
-        """The chart of a run that is open to be read."""
         logs = {name: run.rows(name)[0] for name in ("metrics", "evals", "samples")}
         return cls(info=run.info, config=run.config, status=run.state(), **logs)
 
@@ -40,19 +38,19 @@ class Chart:
 
     def setting(self, name: str, default: Any = None) -> Any:
         """A setting by its dotted name, or the default where the run has none."""
-        here: object = self.config
+        value: object = self.config
         for part in name.split("."):
-            here = here.get(part) if isinstance(here, Mapping) else None
-        return default if here is None else here
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return default if value is None else value
 
     @property
     def row(self) -> JsonMapping:
-        """The row of the table that is trained, as the run has kept it."""
+        """The trained row of the table, as saved in run.json."""
         return self.info.get("row") or {}
 
     @property
     def taught(self) -> bool:
-        """A teacher says what each token is worth: scores have no say."""
+        """Whether a teacher's log-probs, not scores, are the reward."""
         return "teacher_logp" in self.row.get("wants", ())
 
     def constant(self, name: str, default: float = 0.0) -> float:
@@ -60,7 +58,7 @@ class Chart:
 
     @property
     def updates(self) -> float:
-        """Updates of one collection, at most."""
+        """Optimizer steps per collection, at most."""
         return self.constant("epochs", 1) * self.constant("minibatches", 1)
 
     # curves
@@ -79,7 +77,7 @@ class Chart:
 
     @cached_property
     def shown(self) -> dict[int, list[JsonMapping]]:
-        """The logged samples by step, those alone of which the trained tokens are known."""
+        """The logged samples by step, where their mask is logged too."""
         by_step: dict[int, list[JsonMapping]] = {}
         for row in self.samples:
             if isinstance(row.get("columns"), Mapping) and "mask" in row["columns"]:
@@ -98,10 +96,7 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A symptom that was found: the figures that show it, what follows from it, what to set.
-
-    steps: the first and the last that it was seen at.
-    """
+    """A symptom's evidence, consequence and remedy. steps: the first and the last that show it."""
 
     evidence: str
     consequence: str
@@ -112,10 +107,9 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Symptom:
-    """One thing that can be wrong, and the pure function of a chart that finds it.
+    """One thing that can be wrong, and the pure function that finds it.
 
-    needs: figures without which it cannot be looked for; "kl|evaluation kl_reply" is one of the two.
-    after: steps without which it is too early to say.
+    needs: figures it reads, as in `Chart.has`; "kl|evaluation kl_reply": one of the two. after: fewest steps.
     """
 
     name: str
@@ -125,7 +119,7 @@ class Symptom:
     after: int = 0
 
     def cannot_look(self, chart: Chart) -> str:
-        """Why it cannot be looked for; "" where it can."""
+        """Why it cannot be looked for; "" if it can."""
         missing = [name for name in self.needs if not any(map(chart.has, name.split("|")))]
         if missing:
             return f"{missing[0].replace('|', ' or ')} is not logged"

@@ -18,7 +18,7 @@ from postgrad.resolve.models import open_model
 from postgrad.runs import Run
 from postgrad.runs.doctor import diagnose
 from postgrad.runs.doctor.chart import Chart
-from postgrad.runs.doctor.trust import directions
+from postgrad.runs.doctor.symptoms import directions
 
 SMALL = ["rollouts.prompts=40", "rollouts.prompts_per_step=3", "rollouts.group_size=4",
          "rollouts.max_new_tokens=40", "steps=5", "save_every=5", "evaluation.every=5",
