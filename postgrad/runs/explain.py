@@ -465,8 +465,8 @@ def explain(name: str) -> Metric:
             formula=f"mean over samples of the verdict's part {match[1]!r}", source=ROLLOUTS)
     part, _, own = name.rpartition("/")
     if part and own in (*(metric.name for metric in REFLECTION), "length"):
-        all_tasks = METRICS["mean_length" if own == "length" else own]
-        return replace(all_tasks, name=name, formula=f"{all_tasks.formula}, of the prompts of task {part} alone")
+        entry = METRICS["mean_length" if own == "length" else own]
+        return replace(entry, name=name, formula=f"{entry.formula}, of the prompts of task {part} alone")
     near = difflib.get_close_matches(name.lower().replace("-", "_"), METRICS, 3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(METRICS)}"
     raise ValueError(f"no metric is called {name!r}; {hint}")

@@ -15,7 +15,7 @@ from postgrad.models import Models
 from postgrad.models.heads import ScalarModel
 from postgrad.recipes.preference import evaluate_pairs, split_pairs
 from postgrad.records import Pair, Prompt, Scored, Verdict
-from postgrad.runs.report.page import stage_table
+from postgrad.runs.report.training import stage_table
 from postgrad.sampling import Sampling, ScriptedSampler
 from postgrad.training import objectives
 from postgrad.training.batches import PairBatches, SingleBatches

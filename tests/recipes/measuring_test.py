@@ -18,7 +18,7 @@ from postgrad.recipes.reward import RewardConfig
 from postgrad.records import Prompt, Verdict
 from postgrad.runs.report import write_comparison, write_evaluation
 from postgrad.sampling import Sampling, ScriptedSampler
-from tests.runs.report.page_test import EVIL, Page
+from tests.runs.report.training_test import EVIL, Page
 
 FEW = ["--problems", "4", "--samples", "4", "--max-new-tokens", "8"]
 

@@ -1,14 +1,20 @@
-"""Numbers and times as a reader of the page sees them."""
+"""What the pages share: numbers and times as text, ticks, long curves thinned, templates."""
+
+from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from postgrad.system.files import write_text
 
 RATES = re.compile(r"pass@\d+|greedy|format|accuracy|flat_groups|clip_fraction|truncated|finished|repetition")
 
 
 def show(value: object, name: str = "", digits: int = 3) -> str:
-    """A number for a reader: 0.2412 as a rate is 24 %, 34.52 is 34.5, -0.5 has a true minus; what is no
-    number is a dash."""
+    """A number as text: 0.2412 as a rate is 24 %, 34.52 is 34.5, -0.5 has a true minus; else a dash."""
     if not isinstance(value, int | float) or not math.isfinite(value):
         return "–"
     if RATES.fullmatch(name):
@@ -35,3 +41,51 @@ def seconds(value: object) -> str:
         return f"{value:.0f} s" if value >= 10 or value == 0 else f"{value:.1f} s"
     hours, minutes, rest = int(value) // 3600, int(value) // 60 % 60, int(value) % 60
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def ticks(low: float, high: float, count: int = 3) -> list[float]:
+    """About `count` steps of 1, 2, 2.5 or 5 times a power of ten that cover low to high.
+
+    (0, 0.83) -> 0, 0.5, 1
+    """
+    raw = (high - low) / count
+    unit = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * unit for m in (1, 2, 2.5, 5, 10) if m * unit >= raw * 0.999)
+    start, stop = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(i * step, 12) for i in range(start, stop + 1)]
+
+
+def extremes(values: Sequence[float], most: int = 600) -> list[int]:
+    """Indices of the lowest and highest value of each stretch of a long curve, and of the last value.
+
+    No spike is lost, nothing is averaged. The first non-finite value of a stretch stays too: a gap stays a
+    gap.
+    """
+    if len(values) <= most:
+        return list(range(len(values)))
+    size, indices = math.ceil(len(values) / (most // 2)), []
+    for start in range(0, len(values), size):
+        part = values[start: start + size]
+        finite = part if math.isfinite(sum(part)) else [x for x in part if math.isfinite(x)]
+        places = {part.index(min(finite)), part.index(max(finite))} if finite else set()
+        gap = [i for i, x in enumerate(part) if not math.isfinite(x)][:1] if finite is not part else []
+        indices += [start + i for i in sorted(places.union(gap))]
+    return indices if indices[-1] == len(values) - 1 else [*indices, len(values) - 1]
+
+
+def thin(points: list[tuple[float, float]], most: int = 600) -> list[tuple[float, float]]:
+    """The points of a curve at its `extremes`."""
+    return [points[i] for i in extremes([value for _, value in points], most)]
+
+
+def write_page(path: str | Path, template: str, **values: object) -> Path:
+    """Renders a template and writes it atomically; -> its path. Values are escaped."""
+    import jinja2  # not at the top: reading a run needs the standard library alone
+
+    home = files("postgrad.runs.report")
+    strict = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True,
+                                undefined=jinja2.StrictUndefined,
+                                loader=jinja2.FunctionLoader(lambda name: (home / name).read_text("utf-8")))
+    html = strict.get_template(template).render(**values)
+    write_text(Path(path), html.encode("utf-8", "replace").decode())
+    return Path(path)

@@ -1,4 +1,4 @@
-"""The page itself: what it says in words, and its template filled in and written."""
+"""The page of a training: what changed in words, its curves, answers before and after."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from postgrad.runs.report.curves import draw_curve
-from postgrad.runs.report.figures import seconds, show
-from postgrad.runs.report.templates import write_page
+from postgrad.runs.explain import METRICS
+from postgrad.runs.report.figures import RATES, seconds, show, thin, tick, ticks, write_page
 from postgrad.runs.rows import JsonDict, JsonMapping, number
 
+SMALL = ("clip_fraction", "grad_norm", "flat_groups", "lr", "ratio_max", "truncated")
+LEADS = ("reward", "pass@1")  # large figures
 LONGEST = 1500  # characters of a completion that are shown
 STAGES = {
     "base": ("Base", "Base is the model as it was given."),
@@ -41,24 +42,19 @@ def write_report(
     path: str | Path, *, title: str, summary: JsonMapping, curves: Sequence[JsonMapping] = (),
     answers: Sequence[JsonMapping] = (), over_time: Sequence[JsonMapping] = (), commands: Iterable[str] = (),
 ) -> Path:
-    """Write the page at one stroke and return its path.
+    """Writes the page atomically; -> its path. Intervals are 95 % intervals.
 
-    summary: {"stages": [{"name": "base", "pass@1": 0.24, "pass@1_interval": [0.2, 0.28], "pass@8":
-    0.85, "greedy": 0.25,
-      "format": 0.99, "mean_length": 17.0, "seconds": 0.0}, ...], "seconds_total", "seed", "problems",
-          "samples", and where
-      known "task", "command", "machine": {...}}; what is missing is left out of the page. Intervals are 95 %
-          intervals.
-    curves: {"name", "label", "unit", "points": [[step, value], ...], "interval":
-        [[step, low, high], ...], "explain"}
-    answers: {"question", "gold", "stages": [{"name", "text", "correct"}]}, greedy replies to the first
-        problems of the test set
+    summary: {"stages": [{"name": "base", "pass@1": 0.24, "pass@1_interval": [0.2, 0.28], "pass@8": 0.85,
+        "greedy": 0.25, "format": 0.99, "mean_length": 17.0, "seconds": 0.0}, ...], "seconds_total", "seed",
+        "problems", "samples", "task", "command", "machine": {...}}; all but the stages' names are optional
+    curves: {"name", "label", "unit", "points": [[step, value], ...], "interval": [[step, low, high], ...],
+        "explain"}
+    answers: {"question", "gold", "stages": [{"name", "text", "correct"}]}, greedy replies to test problems
     over_time: {"step", "text", "correct", "question"}; a question that all share is shown once
-    commands: what to try next.
+    commands: what to try next
     """
     stages = [_stage(stage) for stage in summary.get("stages", ())]
-    drawn = [chart for curve in curves if (chart := draw_curve(curve, lead=curve["name"] in ("reward",
-                                                                                             "pass@1")))]
+    drawn = [chart for curve in curves if (chart := draw_curve(curve, curve["name"] in LEADS))]
     questions = list(dict.fromkeys(row["question"] for row in over_time if row.get("question")))
     return write_page(
         path, "report.html.jinja", title=title, span=_range, lines=headline(stages, summary), stages=stages,
@@ -77,7 +73,7 @@ def _stage(stage: JsonMapping) -> JsonDict:
 
 
 def _interval(stage: JsonMapping, name: str) -> tuple[float, float] | None:
-    """That of a share, where the stage has it."""
+    """The interval of a share; None where the stage has none."""
     low, high = map(number, stage.get(f"{name}_interval") or (None, None))
     return (max(low, 0.0), min(high, 1.0)) if math.isfinite(low) and math.isfinite(high) else None
 
@@ -88,7 +84,7 @@ def _range(interval: tuple[float, float]) -> str:
 
 
 def headline(stages: list[JsonDict], summary: JsonMapping) -> list[str]:
-    """The measured change in one sentence, then what it is and whether it can be trusted."""
+    """The change of pass@1 in one sentence, then how it was measured and whether the intervals overlap."""
     measured = [s for s in stages if isinstance(s.get("pass@1"), int | float)]
     if len(measured) < 2:
         return []
@@ -112,8 +108,7 @@ def headline(stages: list[JsonDict], summary: JsonMapping) -> list[str]:
 
 
 def stage_table(stages: list[JsonDict]) -> list[JsonDict]:
-    """One row a figure, one column a stage, each with its interval where it has one; a figure that no stage
-    has is left out."""
+    """A row for each figure that a stage has, a column a stage, with intervals."""
     ks = sorted({int(key[5:]) for s in stages for key in s if re.fullmatch(r"pass@\d+", key)} - {1})
     rows = []
     for key, label, about in ROWS:
@@ -130,7 +125,7 @@ def stage_table(stages: list[JsonDict]) -> list[JsonDict]:
 
 
 def stage_notes(stages: list[JsonDict]) -> list[str]:
-    """What the last stage did, where the table says it."""
+    """What the last stage changed besides pass@1."""
     if len(stages) < 2:
         return []
     before, after, out = stages[-2], stages[-1], []
@@ -166,7 +161,7 @@ def _command(command: str) -> JsonDict:
 
 
 def _reply(row: JsonMapping) -> JsonDict:
-    """A completion as it may be shown: control characters made visible, a very long one cut."""
+    """A completion with control characters made visible, cut at LONGEST."""
     text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", "\ufffd", str(row["text"]))
     more = len(text) - LONGEST
     return {"text": text[:LONGEST], "more": more if more > 0 else 0, "correct": bool(row["correct"])}
@@ -175,3 +170,54 @@ def _reply(row: JsonMapping) -> JsonDict:
 def _answer(answer: JsonMapping) -> JsonDict:
     replies = [{"label": STAGES.get(s["name"], (s["name"],))[0], **_reply(s)} for s in answer["stages"]]
     return {"question": answer["question"], "gold": answer["gold"], "replies": replies}
+
+
+def draw_curve(curve: JsonMapping, lead: bool = False) -> JsonDict | None:
+    """The geometry of one curve: path, ticks, whiskers, labels; None where no value is finite."""
+    name, small = curve["name"], curve["name"] in SMALL
+    points = thin([(float(s), float(v)) for s, v in curve["points"]])
+    good = [(s, v) for s, v in points if math.isfinite(v)]
+    if not good:
+        return None
+    bars = [b for b in curve.get("interval") or () if all(math.isfinite(x) for x in b)]
+    rate = bool(RATES.fullmatch(name))
+    bars = [(s, max(low, 0.0), min(high, 1.0)) if rate else (s, low, high) for s, low, high in bars]
+    values = [v for _, v in good] + [x for _, low, high in bars for x in (low, high)]
+    low, high = min(0.0, *values), max(values)
+    high = 1.0 if rate and high > 0.5 else high if high > low else low + 1.0
+    ys = ticks(low, high, 2 if small else 3)
+    width, height = (500, 236) if lead else (340, 110 if small else 176)
+    left, right, top, bottom = (54, 58, 12, 30) if lead else (44, 50, 10, 26)
+    unit = curve.get("unit") or ""
+    top, height = (top + 14, height + 14) if unit else (top, height)
+    first, last = points[0][0], points[-1][0]
+    begin = 0.0 if first <= 1 else first
+    xs = [t for t in ticks(begin, max(last, begin + 1), 4)
+          if begin <= t <= max(last, begin + 1) and t == int(t)]
+
+    def x(step: float) -> float:
+        return round(left + (width - left - right) * (step - begin) / max(last - begin, 1), 1)
+
+    def y(value: float) -> float:
+        return round(top + (height - top - bottom) * (ys[-1] - value) / (ys[-1] - ys[0]), 1)
+
+    path, pen = [], "M"
+    for s, v in points:
+        if math.isfinite(v):
+            path.append(f"{pen}{x(s)} {y(v)}")
+        pen = "L" if math.isfinite(v) else "M"
+    start, end, label = good[0], good[-1], curve.get("label") or name
+    says = curve.get("explain") or (METRICS[name].meaning if name in METRICS else "")
+    says += " Bars are 95 % intervals." if bars else ""
+    began, ended = show(start[1], name, 2), show(end[1], name, 2)
+    return {
+        "name": name, "label": label, "unit": unit, "says": says,
+        "reward": name == "reward", "lead": lead, "small": small, "width": width, "height": height,
+        "left": left, "right": width - right, "base": y(ys[0]),
+        "path": "".join(path), "bars": [(x(s), y(a), y(b)) for s, a, b in bars], "before": y(start[1]),
+        "dots": [(x(s), y(v), f"step {s:g}: {show(v, name)}") for s, v in good] if bars
+                or len(good) < 16 else [], "rows": [(y(t), tick(t, name)) for t in ys],
+        "columns": [(x(t), f"{t:.0f}") for t in xs], "end": (x(end[0]), y(end[1]), ended),
+        "change": f"{began} → {ended}", "lost": len(points) - len(good),
+        "aria": f"{label} by step: {began} at step {start[0]:g}, {ended} {unit} at step {end[0]:g}",
+    }
