@@ -20,11 +20,10 @@ from postgrad.resolve.samplers import is_sampler_name, make_sampler
 from postgrad.resolve.weights import WeightsFolder, name_weights
 from postgrad.sampling import LocalSampler, PolicySampler, RemoteSampler, Sampler, TokenSampler
 from postgrad.sampling.checked import CheckedSampler
-from postgrad.sampling.http_json import SamplerFault, check_address
-from postgrad.sampling.remote import SpotCheck, WeightVersion, check_logprobs
+from postgrad.sampling.remote import SamplerFault, SpotCheck, WeightVersion, check_address, check_logprobs
 from postgrad.sampling.vllm_engine import VllmSampler
 from postgrad.system import processes
-from postgrad.system.processes.group import timeout
+from postgrad.system.processes import timeout
 from postgrad.system.settings import POSITIVE, Settings, setting
 from postgrad.system.sockets import is_loopback
 from postgrad.training.batches.async_collector import LiveWeights, WeightSource

@@ -11,7 +11,7 @@ from postgrad.resolve.handles import start_folder
 from postgrad.resolve.models import open_folder, open_writer, run_named
 from postgrad.resolve.weights import current_weights, is_weights_folder
 from postgrad.serving.app import create_app
-from postgrad.serving.served_model import ServedModel
+from postgrad.serving.decode_worker import ServedModel
 from postgrad.serving.session_recorder import Recorder
 from postgrad.serving.weight_updates import CheckpointWatcher, PushedWeights
 

@@ -9,12 +9,10 @@ scheduler      continuous batching: slots, prompt cache, queue
 """
 
 from postgrad.records import Sampling
-from postgrad.sampling.http_json import SamplerFault
 from postgrad.sampling.local import LocalSampler
-from postgrad.sampling.remote import RemoteSampler, WeightVersion
+from postgrad.sampling.remote import RemoteSampler, SamplerFault, WeightVersion
 from postgrad.sampling.request_batch import Request, RequestBatch, RequestSequence, SampledToken
-from postgrad.sampling.sampler import PolicySampler, Sampler
-from postgrad.sampling.scripted import ScriptedSampler
+from postgrad.sampling.sampler import PolicySampler, Sampler, ScriptedSampler
 from postgrad.sampling.token_sampler import TokenSampler
 
 __all__ = ["LocalSampler", "PolicySampler", "RemoteSampler", "Request", "RequestBatch", "RequestSequence",

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt, Rollout, Sampling
-from postgrad.sampling.http_json import SamplerFault
-from postgrad.sampling.remote import SPOT_CHECKS, SpotCheck, check_reply
+from postgrad.sampling.remote import SPOT_CHECKS, SamplerFault, SpotCheck, check_reply
 from postgrad.sampling.request_batch import FinishedSequence
 from postgrad.sampling.sampler import Sampler
 from postgrad.sampling.token_sampler import TokenSampler

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,12 +32,56 @@ from postgrad.maths.packing import fetch_async, pack, to_device
 from postgrad.models.chat import Chat
 from postgrad.models.engine import Engine
 from postgrad.models.graph_capture import capturing
+from postgrad.models.kernels import Kernels
 from postgrad.records import Sampling
-from postgrad.sampling.array_tuple import NOTHING, ArrayTuple
 from postgrad.sampling.detokenizer import IncrementalDetokenizer
-from postgrad.sampling.logits import draw_tokens, filter_logits
 from postgrad.sampling.sampler import DecodableModel
 from postgrad.sampling.scheduler import MIN_ROWS, CachedPrompt, Scheduler, SlotSequence, int_tensor
+
+NOTHING = 0, b""
+
+
+class ArrayTuple(Sequence[Any]):
+    """A NumPy array that compares, hashes and pickles as the tuple of its numbers, which is made when one is
+    asked for; `packing.flat` takes the array.
+
+    begun: of tokens, how many are detokenized already, and their bytes.
+    """
+
+    def __init__(self, array: np.ndarray, begun: tuple[int, bytes] = NOTHING):
+        self.array, self.begun = array, begun
+
+    @cached_property
+    def numbers(self) -> tuple[Any, ...]:
+        return tuple(self.array.tolist())
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.numbers[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.numbers)
+
+    def __eq__(self, other: object) -> bool:
+        return self.numbers == (other.numbers if isinstance(other, ArrayTuple) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.numbers)
+
+    def __add__(self, other: Sequence[Any]) -> tuple[Any, ...]:
+        return self.numbers + tuple(other)
+
+    def __radd__(self, other: tuple[Any, ...]) -> tuple[Any, ...]:
+        return other + self.numbers
+
+    def __repr__(self) -> str:
+        return repr(self.numbers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (self.numbers,)
+
 
 PREFETCH = 16       # prompts that are prefilled before a slot is free: few large passes take less time
 SCORED = 512        # tokens whose logits stand in memory at once
@@ -676,3 +720,30 @@ def token_with_logprobs(request: Request, logits: Tensor, token: int, logp: floa
     best = all_logp.topk(min(request.top_logprobs, len(all_logp))) if request.top_logprobs else None
     top = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True)) if best else ()
     return SampledToken(token, float(all_logp[token]) if request.raw_logprobs else logp, top)
+
+
+def draw_tokens(logits: Tensor, u: Tensor, sampling: Sampling,
+                ops: Kernels) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
+    """A token by the inverse of the cumulative distribution at u, and its log-prob under that same
+    distribution."""
+    if sampling.temperature == 0:
+        return logits.argmax(-1), torch.zeros_like(u, dtype=torch.float32)
+    if sampling.unfiltered:
+        return ops.sample_tokens(logits, u, sampling.temperature)
+    return ops.sample_tokens(filter_logits(logits / sampling.temperature, sampling), u, 1.0)
+
+
+def filter_logits(logits: Tensor, sampling: Sampling) -> Tensor:  # [R, V] -> [R, V]
+    """top-k, then top-p, then min-p; the logits of what they drop become -inf."""
+    if sampling.top_k and sampling.top_k < logits.shape[1]:
+        edge = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < edge, -torch.inf)
+    if sampling.top_p < 1:
+        ordered, index = logits.sort(dim=-1, descending=True)
+        p = ordered.softmax(-1)
+        drop = p.cumsum(-1) - p >= sampling.top_p  # the first token past the edge stays
+        logits = logits.masked_fill(torch.zeros_like(drop).scatter(1, index, drop), -torch.inf)
+    if sampling.min_p > 0:
+        p = logits.softmax(-1)
+        logits = logits.masked_fill(p < sampling.min_p * p.amax(-1, keepdim=True), -torch.inf)
+    return logits

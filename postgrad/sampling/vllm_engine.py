@@ -14,8 +14,7 @@ from typing import Any
 
 from postgrad.models.chat import Chat
 from postgrad.records import Sampling
-from postgrad.sampling.http_json import SamplerFault
-from postgrad.sampling.remote import SPOT_CHECKS, RemoteRow, RemoteSampler
+from postgrad.sampling.remote import SPOT_CHECKS, RemoteRow, RemoteSampler, SamplerFault
 from postgrad.sampling.request_batch import FinishedSequence
 
 GPU_SHARE = 0.4  # of a GPU's memory, for vLLM's weights and KV cache: the rest is for training

@@ -12,12 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from postgrad.sampling import RequestSequence, SampledToken
-from postgrad.serving.decode_worker import PendingRequest
-from postgrad.serving.errors import Refusal
+from postgrad.serving.decode_worker import PendingRequest, ServedModel
 from postgrad.serving.logprobs import completion_logprobs, reply_text, token_usage
-from postgrad.serving.request_body import RequestBody, read_body, shorten_value
+from postgrad.serving.request_body import Refusal, RequestBody, read_body, shorten_value
 from postgrad.serving.sampling_fields import MOST_TOP, NEUTRAL, SamplingFields
-from postgrad.serving.served_model import ServedModel
 from postgrad.serving.streaming import EventStream, await_unless_closed
 
 LONG = 20_000  # characters from which a text is tokenized beside the event loop

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from postgrad.models.chat import Chat
-from postgrad.serving.errors import Refusal
-from postgrad.serving.request_body import RequestBody, shorten_value
+from postgrad.serving.request_body import Refusal, RequestBody, shorten_value
 
 ROLES = ("system", "user", "assistant", "tool")
 MOST_TOOLS = 128

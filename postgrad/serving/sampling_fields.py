@@ -6,8 +6,8 @@ import secrets
 from dataclasses import dataclass
 
 from postgrad.sampling import Request, Sampling
+from postgrad.serving.decode_worker import ServedModel
 from postgrad.serving.request_body import RequestBody
-from postgrad.serving.served_model import ServedModel
 
 MOST_TOP, MOST_STOP = 20, 16
 # values of fields that change nothing, which clients send

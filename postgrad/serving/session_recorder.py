@@ -23,8 +23,8 @@ from postgrad.data.rows import read_data_rows
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt, Rollout
 from postgrad.sampling import RequestSequence
-from postgrad.serving.errors import Refusal
 from postgrad.serving.messages import ChatMessages, read_message
+from postgrad.serving.request_body import Refusal
 
 MOST_SESSIONS = 1000  # whose tokens are held in memory; one that was left longer ago begins new rows
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")

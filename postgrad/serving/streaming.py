@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from postgrad.serving.errors import Refusal
+from postgrad.serving.request_body import Refusal
 
 SLOW = 60.0  # seconds in which a reader has to take what was sent
 T = TypeVar("T")

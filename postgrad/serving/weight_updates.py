@@ -17,7 +17,7 @@ from postgrad.resolve.models import newest_checkpoint, open_writer
 from postgrad.resolve.weights import current_weights
 from postgrad.sampling import WeightVersion
 from postgrad.sampling.sampler import DecodableModel
-from postgrad.serving.served_model import ServedModel
+from postgrad.serving.decode_worker import ServedModel
 
 
 class NewWeights(NamedTuple):

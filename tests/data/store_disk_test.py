@@ -18,7 +18,7 @@ from postgrad.data.preferences import read_pairs, read_singles
 from postgrad.data.store import Store
 from postgrad.records import Prompt
 from postgrad.sampling import Sampling
-from postgrad.sampling.scripted import ScriptedSampler
+from postgrad.sampling.sampler import ScriptedSampler
 
 ODD = "line\u2028end\nnext \u0000 \U0001f600 \"quoted\" \\ back"
 

@@ -18,7 +18,7 @@ from postgrad.resolve.handles import SharedWeights, start_folder, take_weights
 from postgrad.resolve.models import open_writer, with_adapter
 from postgrad.resolve.weights import current_weights, name_weights
 from postgrad.sampling import RemoteSampler, WeightVersion
-from postgrad.sampling.http_json import SamplerFault
+from postgrad.sampling.remote import SamplerFault
 from postgrad.serving.weight_updates import PushedWeights
 from postgrad.training.batches.async_collector import AsyncCollector, Collection
 from tests.sampling.remote_test import SMALL, config, equal, fit, remote_settings

@@ -11,7 +11,7 @@ import uvicorn
 from postgrad.resolve.models import open_writer
 from postgrad.resolve.weights import WeightsFolder, current_weights
 from postgrad.serving.app import create_app
-from postgrad.serving.served_model import ServedModel
+from postgrad.serving.decode_worker import ServedModel
 from postgrad.serving.weight_updates import PushedWeights
 from postgrad.system.sockets import bind
 

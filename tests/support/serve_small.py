@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from postgrad.resolve.models import open_writer
 from postgrad.serving.app import create_app
-from postgrad.serving.served_model import ServedModel
+from postgrad.serving.decode_worker import ServedModel
 from postgrad.system.sockets import bind
 
 ASK = [{"role": "user", "content": "Tom has 3 pears and buys 4 more. How many pears does he have?"}]

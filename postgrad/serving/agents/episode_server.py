@@ -30,11 +30,9 @@ from postgrad.sampling.detokenizer import IncrementalDetokenizer
 from postgrad.sampling.scheduler import CachedPrompt
 from postgrad.serving.app import build_endpoint, model_info
 from postgrad.serving.chat_completions import ChatCompletion, respond
-from postgrad.serving.decode_worker import DecodeWorker, PendingRequest
-from postgrad.serving.errors import Refusal
+from postgrad.serving.decode_worker import DecodeWorker, PendingRequest, ServedModel
 from postgrad.serving.messages import read_message
-from postgrad.serving.request_body import RequestBody, read_body
-from postgrad.serving.served_model import ServedModel
+from postgrad.serving.request_body import Refusal, RequestBody, read_body
 from postgrad.system.sockets import bind, origin
 
 NAME = "policy"

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from postgrad.records import Prompt, Scored
-from postgrad.system.processes.group import timeout
+from postgrad.system.processes import timeout
 from postgrad.training.batches.checkpointing import dump_scored, load_scored
 from postgrad.training.stats import Deferred, resolve_deferred
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from postgrad.system.processes import group
+from postgrad.system import processes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,13 +19,9 @@ BUCKET = 1 << 24  # numbers that are exchanged at once
 
 @dataclass(frozen=True)
 class VirtualRanks:
-    """The lanes of a run and this rank's among them.
-
-    VirtualRanks(4, rank=1,
-                 world=2): lanes 1 and 3 are ours. VirtualRanks(2) alone: both, one after the other.
-    even: models are divided among the ranks, so all of them do as many items, each at the same time; the sum
-    over the ranks is made in the backward pass.
-    """
+    """The lanes of a run and this rank's among them: VirtualRanks(4, rank=1, world=2) has lanes 1 and 3,
+    VirtualRanks(2) both, one after the other. even: models are sharded, so every rank runs as many items, in
+    step; FSDP sums over the ranks in the backward pass."""
 
     count: int = 1
     rank: int = 0
@@ -40,20 +36,19 @@ class VirtualRanks:
     def map(self, work: Callable[[T], R], items: Iterable[T], what: str,
             after: Callable[[], None] = lambda: None,
             blank: Callable[[T], T] = lambda item: item) -> list[R]:
-        """work(item) of every item, in their order, each done in its lane. what: the name of the wait for
-        the others. after: called after each turn, in which every rank goes through one lane of its own (even:
-        through all its items).
-        blank: what a rank does, and forgets, where it has no item and the others have."""
+        """work(item) of every item, in their order, each computed in its lane. what: names the collective.
+        after: called after each turn, a turn being one lane of every rank (even: all its items). blank: makes
+        the dummy item that keeps collectives aligned where a rank has none."""
         if self.count == 1 and self.world == 1:
-            done = [work(item) for item in items]
+            results = [work(item) for item in items]
             after()
-            return done
+            return results
         own: dict[int, R] = {}
         every = list(items)
         if self.even:
             for i in range(self.rank, -(-len(every) // self.world) * self.world, self.world):
-                made = work(every[i] if i < len(every) else blank(every[0]))
-                own |= {i: made} if i < len(every) else {}
+                result = work(every[i] if i < len(every) else blank(every[0]))
+                own |= {i: result} if i < len(every) else {}
             after()
             return gather_in_order(own, what)
         for first in range(0, min(self.count, len(every)), self.world):
@@ -65,47 +60,47 @@ class VirtualRanks:
 
     def add(self, total: Sequence[Tensor | None], own: Sequence[Tensor | None], like: Sequence[Tensor],
             what: str) -> list[Tensor | None]:
-        """total + the tensors that the ranks give in this turn, rank after rank. None: nothing to add.
-        like: of each a tensor of its shape."""
+        """total + every rank's tensors of this turn, rank after rank. None: nothing to add. like: tensors of
+        the same shapes."""
         out = list(total)
         if self.world == 1:
             for i, part in enumerate(own):
                 add_in_place(out, i, part)
             return out
-        given = group.gather([part is not None for part in own], what)
-        for bucket in exchange_buckets(like, [any(said) for said in zip(*given, strict=True)]):
+        present = processes.gather([part is not None for part in own], what)
+        for bucket in exchange_buckets(like, [any(ranks) for ranks in zip(*present, strict=True)]):
             parts = exchange_tensors([own[i] for i in bucket], [like[i] for i in bucket], what)
-            for said, tensors in zip(given, parts, strict=True):
+            for mask, tensors in zip(present, parts, strict=True):
                 for i, part in zip(bucket, tensors, strict=True):
-                    add_in_place(out, i,
-                                 part.clone() if said[i] and out[i] is None else part if said[i] else None)
+                    if mask[i]:
+                        add_in_place(out, i, part.clone() if out[i] is None else part)
         return out
 
     def deal(self, names: Sequence[object]) -> list[list[int]]:
-        """The numbers of the items of each lane, dealt round by round; items of one name stay together."""
-        places: dict[object, int] = {}
-        current_virtual_ranks: list[list[int]] = [[] for _ in range(self.count)]
+        """The numbers of the items of each lane, dealt in turn; items of one name stay together."""
+        lane_of: dict[object, int] = {}
+        lanes: list[list[int]] = [[] for _ in range(self.count)]
         for i, name in enumerate(names):
-            current_virtual_ranks[places.setdefault(name, len(places) % self.count)].append(i)
-        return current_virtual_ranks
+            lanes[lane_of.setdefault(name, len(lane_of) % self.count)].append(i)
+        return lanes
 
 
 SINGLE_RANK = VirtualRanks()
 
 
 def current_virtual_ranks(count: int | None, even: bool = False) -> VirtualRanks:
-    """The lanes of a run that was started with so many; None: one. even: as in VirtualRanks."""
-    return VirtualRanks(count or 1, group.rank(), group.world(), even)
+    """The lanes of a run, with this process's rank. count None: one lane."""
+    return VirtualRanks(count or 1, processes.rank(), processes.world(), even)
 
 
 def gather_in_order(own: dict[int, R], what: str) -> list[R]:
-    """What all ranks made, by number."""
-    every = {i: made for part in group.gather(own, what) for i, made in part.items()}
+    """The results of all ranks, by number."""
+    every = {i: result for part in processes.gather(own, what) for i, result in part.items()}
     return [every[i] for i in range(len(every))]
 
 
 def add_in_place(out: list[Tensor | None], i: int, part: Tensor | None) -> None:
-    """out[i] += part, in place."""
+    """out[i] += part, in place; None is 0."""
     if part is not None:
         before = out[i]
         out[i] = part if before is None else before.add_(part)
@@ -113,15 +108,15 @@ def add_in_place(out: list[Tensor | None], i: int, part: Tensor | None) -> None:
 
 def exchange_buckets(like: Sequence[Tensor], wanted: Sequence[bool]) -> Iterator[list[int]]:
     """The numbers of the wanted tensors, in groups of one type and about BUCKET numbers."""
-    held: dict[Any, list[int]] = {}
+    buckets: dict[Any, list[int]] = {}
     for i, x in enumerate(like):
         if wanted[i]:
-            group = held.setdefault((x.dtype, x.device), [])
-            if group and sum(like[j].numel() for j in group) + x.numel() > BUCKET:
-                yield group
-                group = held[x.dtype, x.device] = []
-            group.append(i)
-    yield from (group for group in held.values() if group)
+            bucket = buckets.setdefault((x.dtype, x.device), [])
+            if bucket and sum(like[j].numel() for j in bucket) + x.numel() > BUCKET:
+                yield bucket
+                bucket = buckets[x.dtype, x.device] = []
+            bucket.append(i)
+    yield from filter(None, buckets.values())
 
 
 def exchange_tensors(own: Sequence[Tensor | None], like: Sequence[Tensor], what: str) -> list[list[Tensor]]:
@@ -130,9 +125,9 @@ def exchange_tensors(own: Sequence[Tensor | None], like: Sequence[Tensor], what:
     import torch.distributed as dist
     flat = torch.cat([(torch.zeros_like(x) if g is None else g).detach().flatten()
                       for g, x in zip(own, like, strict=True)])
-    sent = flat if group.carries(flat) else flat.cpu()
-    every = sent.new_empty(group.world(), len(sent))
-    with group.waiting(what):
+    sent = flat if processes.carries(flat) else flat.cpu()
+    every = sent.new_empty(processes.world(), len(sent))
+    with processes.waiting(what):
         dist.all_gather(list(every.unbind()), sent)
     return [[part.view(x.shape) for part, x in zip(row.split([x.numel() for x in like]), like, strict=True)]
             for row in every.to(flat.device)]

@@ -19,7 +19,7 @@ from postgrad.cli.settings import config_from_text
 from postgrad.models import save_model
 from postgrad.recipes.launch import start_training
 from postgrad.recipes.running import check_division
-from postgrad.system.processes import group, missing
+from postgrad.system import processes
 from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
 from postgrad.training.optim import Optim
 
@@ -176,58 +176,59 @@ def test_a_rank_that_dies_is_named_and_the_run_goes_on_without_it(trained):
 
 def two_groups():
     store = torch.distributed.HashStore()
-    return missing.Group(store, 0, 2), missing.Group(store, 1, 2)
+    return processes.Group(store, 0, 2), processes.Group(store, 1, 2)
 
 
 def test_a_rank_that_is_late_is_named_with_where_it_was_seen():
     here, late = two_groups()
     late.tell("at", "3 gathered rollouts")
     here.waits = 4
-    said = missing.who_is_late(here, "summed their gradients", 60)
+    said = processes.who_is_late(here, "summed their gradients", 60)
     assert said == (f"rank 1 (process {os.getpid()} on {socket.gethostname()}) did not come within 60 s to "
                     "where the ranks summed their gradients; last seen where the ranks gathered rollouts: "
                     "look at that process, or allow more with POSTGRAD_TIMEOUT=SECONDS.")
 
 
 def test_a_rank_that_hangs_where_the_others_wait_is_named(monkeypatch):
-    monkeypatch.setattr(missing, "GRACE", 0.0)
+    monkeypatch.setattr(processes, "GRACE", 0.0)
     here, hangs = two_groups()
     hangs.tell("at", "4 gathered rollouts")
     here.waits = 4
-    assert missing.who_is_late(here, "gathered rollouts", 60).startswith("rank 1 (")
+    assert processes.who_is_late(here, "gathered rollouts", 60).startswith("rank 1 (")
 
 
 def test_a_rank_that_failed_has_the_word():
     here, failed = two_groups()
     failed.tell("failed", "the disk is full.")
-    assert missing.who_is_gone(here, "gathered rollouts") == "the disk is full."
+    assert processes.who_is_gone(here, "gathered rollouts") == "the disk is full."
 
 
 def test_ranks_elsewhere_are_known_by_missing_nobody(monkeypatch):
-    monkeypatch.setattr(missing, "GRACE", 0.0)
+    monkeypatch.setattr(processes, "GRACE", 0.0)
     store = torch.distributed.HashStore()
-    here, gone, other = (missing.Group(store, rank, 3) for rank in range(3))
+    here, gone, other = (processes.Group(store, rank, 3) for rank in range(3))
     gone.tell("who", "node-b 12")
     other.tell("missing", "gathered rollouts")
-    assert missing.who_is_gone(here, "gathered rollouts").startswith("rank 1 (process 12 on node-b) died")
+    assert processes.who_is_gone(here, "gathered rollouts").startswith("rank 1 (process 12 on node-b) died")
 
 
 def test_a_signal_tells_a_death_from_a_wish_to_stop(monkeypatch):
     here, other = two_groups()
-    monkeypatch.setattr(group, "_group", here)
-    group.check_others()  # all are alive: somebody wishes the run to stop
+    monkeypatch.setattr(processes, "_group", here)
+    processes.check_others()  # all are alive: somebody wishes the run to stop
     ended = subprocess.Popen(["true"])
     other.tell("who", f"{socket.gethostname()} {ended.pid}")
     ended.wait()
     with pytest.raises(ValueError, match=rf"^rank 1 \(process {ended.pid} on .*\) died"):
-        group.check_others()
+        processes.check_others()
     other.tell("left", "")
-    group.check_others()
+    processes.check_others()
 
 
 def test_one_process_waits_for_nobody():
-    assert group.gather(3, "") == [3] and group.agreed(lambda: 4, "") == 4 and group.says_first("what")
-    assert (group.rank(), group.world(), group.leads(), group.started()) == (0, 1, True, 1)
+    assert processes.gather(3, "") == [3] and processes.agreed(lambda: 4, "") == 4
+    assert processes.says_first("what")
+    assert (processes.rank(), processes.world(), processes.leads(), processes.started()) == (0, 1, True, 1)
 
 
 def test_work_is_dealt_to_lanes_and_comes_back_in_order():
@@ -258,12 +259,12 @@ def test_ranks_that_share_a_gpu_are_counted(monkeypatch):
                               (8, 8, ""), (2, 0, "")):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
         monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
-        assert group.too_few_gpus() == said
+        assert processes.too_few_gpus() == said
 
 
 def test_a_model_is_not_divided_among_ranks_that_share_a_gpu(tmp_path, monkeypatch):
     """Refused before anything is read or made; on a CPU, and without shard, they go on."""
-    monkeypatch.setattr(group, "_group", group.Group(HashStore(), 0, 2))
+    monkeypatch.setattr(processes, "_group", processes.Group(HashStore(), 0, 2))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     recipe, config = config_from_text("sft", ["model=nowhere", "shard=true", "device=cuda", "task=words"])
