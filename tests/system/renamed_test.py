@@ -8,7 +8,7 @@ from postgrad.system import renamed
 
 
 @pytest.mark.parametrize(("old", "new"), [("chat", "models.chat"), ("run", "runs"),
-                                          ("display.live", "runs.display"),
+                                          ("display", "runs.display"),
                                           ("models.sharded", "training.distributed.sharding")])
 def test_an_old_module_is_answered_with_the_new_one(old, new):
     with pytest.raises(ModuleNotFoundError, match=rf"postgrad\.{old} is now postgrad\.{new}\.$"):
