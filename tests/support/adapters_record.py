@@ -1,5 +1,5 @@
 """Records what packages of environments say to scripted replies: tests/assets/adapters/NAME.json, on which
-tests/data/adapters_recorded_test.py runs.
+tests/data/tasks/adapters_recorded_test.py runs.
 
     python tests/support/adapters_record.py verifiers|openenv|skyrl FOLDER    FOLDER: for their environments
 """

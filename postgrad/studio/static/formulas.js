@@ -1,5 +1,5 @@
 // The numbers of the instruments whose states are too many for a table, for pages without a server. Each is the
-// twin of its Python `compute` and held equal to it by tests/studio/alive_test.py: formulas[name](state, given), where
+// twin of its Python `compute` and held equal to it by tests/studio/script/script_test.py: formulas[name](state, given), where
 // `given` is what Python found beforehand (studio/script/given.py).
 "use strict";
 
