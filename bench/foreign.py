@@ -35,8 +35,7 @@ from postgrad.data.tasks import load_task
 from postgrad.models import Adapted, Adapter, Decoder, find_model, load_model, quantise
 from postgrad.models.chat import Chat
 from postgrad.models.engine import Engine
-from postgrad.models.hf_cache import SlotCache
-from postgrad.models.hf_engine import HFEngine
+from postgrad.models.hf_engine import HFEngine, SlotCache
 from postgrad.models.hf_model import HFModel
 from postgrad.models.nf4 import BLOCK, Linear4, held_bytes
 from postgrad.records import Prompt, pad_rows

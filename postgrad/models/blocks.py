@@ -33,7 +33,7 @@ class Blocks(NamedTuple):
             filled = np.zeros((N // size + M, 6), np.int32)
             filled[: len(rows)] = rows[(-much).argsort(kind="stable")]
             tables.append(to_device(torch.from_numpy(filled), packed.cells.device))
-        return cls(*tables, packed.positions)
+        return cls(queries=tables[0], keys=tables[1], positions=packed.positions)
 
 
 def sequence_table(spans: Spans) -> np.ndarray:  # [M, 5]

@@ -141,7 +141,8 @@ def seed_everything(seed: int) -> None:
 
 def random_state() -> dict[str, Any]:
     version, words, gauss = random.getstate()
-    kind, keys, *rest = np.random.get_state(legacy=True)
+    numpy: Any = np.random.get_state(legacy=True)
+    kind, keys, *rest = numpy
     return {"torch": torch.get_rng_state(), "python": [version, list(words), gauss],
             "numpy": [kind, keys.tolist(), *rest]}
 

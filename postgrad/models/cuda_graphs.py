@@ -8,8 +8,9 @@ own, which nobody reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -17,7 +18,9 @@ from torch import Tensor, nn
 
 from postgrad.maths.packing import AttentionLayout, Packed, pad_packed, to_device
 from postgrad.models.blocks import Blocks
+from postgrad.models.families import Config
 from postgrad.models.graph_capture import capturing
+from postgrad.models.kernels import Kernels
 
 MOST = 8  # graphs that are kept
 FINE, COARSE = 64, 8  # sizes in an octave: of the first half of the graphs, and of the others
@@ -33,10 +36,30 @@ def most_graphs(gradients: float) -> int:
     return min(MOST, int(ROOM // max(1.0, gradients)))
 
 
+class GraphedDecoder(Protocol):
+    """What graphs use of a Decoder."""
+
+    config: Config
+    recompute: bool
+
+    @property
+    def head(self) -> Tensor: ...
+
+    @property
+    def ops(self) -> Kernels: ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+    def angles(self, positions: int) -> tuple[Tensor, Tensor]: ...
+
+    def run(self, tokens: Tensor, positions: Tensor, laid: AttentionLayout | Blocks,
+            keep: Callable[[int, Tensor, Tensor], None] | None = None) -> Tensor: ...
+
+
 class Trunk(nn.Module):
     """A decoder below its head as a function of tensors."""
 
-    def __init__(self, decoder):
+    def __init__(self, decoder: GraphedDecoder):
         super().__init__()
         self.decoder = decoder
 
@@ -48,8 +71,10 @@ class PassGraphs:
     """The graphs of one decoder, by their sizes: of a forward and a backward pass each, or of one that only
     reads."""
 
-    def __init__(self, decoder, trained: bool = True):
-        self.decoder, self.trained, self.made, self.pool = decoder, trained, {}, None
+    def __init__(self, decoder: GraphedDecoder, trained: bool = True):
+        self.decoder, self.trained = decoder, trained
+        self.made: dict[tuple[int, int], Callable[..., Tensor]] = {}
+        self.pool: torch.cuda._POOL_HANDLE | None = None
         self.params = [p for p in decoder.parameters() if trained and p.requires_grad]
         self.most = most_graphs(sum(p.nbytes for p in self.params))
         self.copies = [0] * len(self.params)  # where a gradient lies that was copied out of a graph
@@ -98,15 +123,15 @@ class PassGraphs:
                 p.grad = p.grad.clone()
                 self.copies[i] = p.grad.data_ptr()
 
-    def capture(self, inputs: tuple[Tensor, ...]) -> Callable:
+    def capture(self, inputs: tuple[Tensor, ...]) -> Callable[..., Tensor]:
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         held = tuple(x.clone() for x in inputs)
         trunk = Trunk(self.decoder)
         with capturing():
             self.warm_up(trunk, held)
             if self.trained:
-                return torch.cuda.make_graphed_callables(trunk, held, num_warmup_iters=0,
-                                                         allow_unused_input=True, pool=self.pool)
+                return cast(Callable[..., Tensor], torch.cuda.make_graphed_callables(
+                    trunk, held, num_warmup_iters=0, allow_unused_input=True, pool=self.pool))
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self.pool):
                 states = trunk(*held)
@@ -135,6 +160,13 @@ def replay_graph(graph: torch.cuda.CUDAGraph, held: tuple[Tensor, ...], states: 
     return states.clone()
 
 
+class PrefillGraph(NamedTuple):
+    graph: torch.cuda.CUDAGraph
+    inputs: tuple[Tensor, Tensor]
+    states: Tensor
+    angles: tuple[Tensor, Tensor]  # read by the graph
+
+
 class PrefillGraphs:
     """Prompts through a decoder that only reads them, by the sizes of what is read together.
 
@@ -142,10 +174,10 @@ class PrefillGraphs:
     in sequences of so many tokens, in the place `nobody`.
     """
 
-    def __init__(self, decoder, keep: Callable, piece: int, nobody: int):
+    def __init__(self, decoder: GraphedDecoder, keep: Callable[..., None], piece: int, nobody: int):
         self.decoder, self.keep, self.piece, self.nobody = decoder, keep, piece, nobody
-        self.made: dict[tuple[int, ...], tuple] = {}
-        self.pool = None
+        self.made: dict[tuple[int, ...], PrefillGraph] = {}
+        self.pool: torch.cuda._POOL_HANDLE | None = None
 
     def __call__(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor | None:
         """The states [N, D] of the tokens of rows [P, T], which go to these places, all in main memory; None
@@ -174,12 +206,11 @@ class PrefillGraphs:
             self.made[key] = self.capture(inputs, key[2])
         return states[:many]
 
-    def capture(self, inputs: tuple[Tensor, ...], longest: int) -> tuple:
-        """The graph, what it reads and gives, and the table of angles that it looks into."""
+    def capture(self, inputs: tuple[Tensor, Tensor], longest: int) -> PrefillGraph:
         graph, self.pool = torch.cuda.CUDAGraph(), self.pool or torch.cuda.graph_pool_handle()
         with capturing(), torch.cuda.graph(graph, pool=self.pool):
             states = self.read(*inputs, longest)
-        return graph, inputs, states, self.decoder.angles(1)
+        return PrefillGraph(graph, inputs, states, self.decoder.angles(1))
 
     def read(self, columns: Tensor, ends: Tensor, longest: int) -> Tensor:
         tokens, positions, place = columns

@@ -11,20 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache, partial
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import chosen_logp, product
-from postgrad.maths.packing import Packed, last_masked, pack, take_rows
+from postgrad.maths.packing import AttentionLayout, Packed, Spans, last_masked, pack, take_rows
+from postgrad.models.blocks import Blocks
 from postgrad.models.choices import Choices
 from postgrad.models.cuda_graphs import PassGraphs
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, check_positions
-from postgrad.models.kernels import kernels_for, plain, softmax_for
+from postgrad.models.kernels import Kernels, kernels_for, plain, softmax_for
 from postgrad.models.kernels.fused import GPU_TRAINING_LAYER
 from postgrad.models.layer import (
     LayerSpec,
@@ -44,7 +44,7 @@ class RMSNorm(nn.Module):
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
 
-    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
+    def forward(self, x: Tensor, ops: Kernels) -> Tensor:
         return ops.rms_norm(x, self.weight, self.eps)
 
 
@@ -57,7 +57,7 @@ class OtherNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(spec.size)) if spec.weight else None
         self.bias = nn.Parameter(torch.zeros(spec.size)) if spec.bias else None
 
-    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
+    def forward(self, x: Tensor, ops: Kernels) -> Tensor:
         return plain.norm_by_kind(x, self.spec, self.weight, self.bias, self.eps)
 
 
@@ -66,8 +66,8 @@ def norm_module(spec: NormSpec, eps: float) -> RMSNorm | OtherNorm:
 
 
 class Linear(nn.Linear):
-    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
-        return ops.linear(x, self.weight, self.bias)
+    def forward(self, input: Tensor, ops: Kernels = cast(Kernels, plain)) -> Tensor:
+        return ops.linear(input, self.weight, self.bias)
 
 
 class Sublayer(nn.Module):
@@ -81,11 +81,11 @@ class Sublayer(nn.Module):
             self.add_module(last_name(weight), module)
         self.input_names, self.output_name = [last_name(m) for m in spec.inputs], last_name(spec.output)
 
-    def read(self, x: Tensor, ops: ModuleType) -> list[Tensor]:
+    def read(self, x: Tensor, ops: Kernels) -> list[Tensor]:
         """x through each of the input matrices."""
         return [getattr(self, name)(x, ops) for name in self.input_names]
 
-    def read_fused(self, x: Tensor, ops: ModuleType) -> Tensor:
+    def read_fused(self, x: Tensor, ops: Kernels) -> Tensor:
         """The same side by side, from one product, which is faster than several narrow ones."""
         modules = [getattr(self, name) for name in self.input_names]
         biases = [module.bias for module in modules]
@@ -93,11 +93,12 @@ class Sublayer(nn.Module):
                           None if biases[0] is None else torch.cat(biases))
 
     @property
-    def output(self) -> nn.Module:
-        return getattr(self, self.output_name)
+    def output(self) -> Linear:
+        return cast(Linear, getattr(self, self.output_name))
 
-    def write(self, x: Tensor, ops: ModuleType) -> Tensor:
-        return self.output(x, ops)
+    def write(self, x: Tensor, ops: Kernels) -> Tensor:
+        y: Tensor = self.output(x, ops)
+        return y
 
 
 class Attention(Sublayer):
@@ -107,7 +108,7 @@ class Attention(Sublayer):
         self.heads = spec.inputs[0].outputs // head_dim
         self.head_by_head = all(norm.size == head_dim for norm in spec.inner)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, ops: Kernels) -> tuple[Tensor, Tensor, Tensor]:
         """[N, D] -> queries, keys and values [N, heads, head_dim], queries and keys rotated."""
         parts = [part.unflatten(1, (-1, self.head_dim)) for part in self.read(x, ops)]
         for i, name in enumerate(self.norm_names):
@@ -122,7 +123,7 @@ class MLP(Sublayer):
         super().__init__(spec, eps)
         self.activation = activation
 
-    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
+    def forward(self, x: Tensor, ops: Kernels) -> Tensor:
         a, b = self.read(x, ops)
         y = ops.swiglu(a, b) if self.activation == "silu" else plain.gated(self.activation, a, b)
         return self.write(y, ops)
@@ -149,10 +150,11 @@ class DecoderLayer(nn.Module):
         self.add_module(spec.name, norm_module(spec, eps))
         return spec.name
 
-    def normed(self, x: Tensor, name: str | None, ops: ModuleType) -> Tensor:
-        return x if name is None else getattr(self, name)(x, ops)
+    def normed(self, x: Tensor, name: str | None, ops: Kernels) -> Tensor:
+        y: Tensor = x if name is None else getattr(self, name)(x, ops)
+        return y
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, laid: Any, ops: ModuleType,
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, laid: Any, ops: Kernels,
                 functions: LayerFunctions,
                 keep: Callable[[Tensor, Tensor], None] | None = None) -> Tensor:  # [N, D] -> [N, D]
         """Attention over the sequences that `laid` describes, then the MLP; keep is called with k and v."""
@@ -168,24 +170,27 @@ class DecoderLayer(nn.Module):
                 keep(k, v)
             answer = ops.attention(q, k, v, laid, self.window)
         if fused:
-            return ops.add_gated(*functions.gate_up_fused(self, x, answer, ops), self.mlp.output.weight)
-        return functions.after_attention(self, x, answer, ops)
+            x, gates = functions.gate_up_fused(self, x, answer, ops)
+            return ops.add_gated(x, gates, self.mlp.output.weight)
+        x = functions.after_attention(self, x, answer, ops)
+        return x
 
-    def qkv(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
+    def qkv(self, x: Tensor, cos: Tensor, sin: Tensor, ops: Kernels) -> tuple[Tensor, Tensor, Tensor]:
         before, _ = self.around_attention
-        return self.self_attn(self.normed(x, before, ops), cos, sin, ops)
+        q, k, v = self.self_attn(self.normed(x, before, ops), cos, sin, ops)
+        return q, k, v
 
     # [N, D], [N, heads, head_dim] -> [N, D]
-    def after_attention(self, x: Tensor, answer: Tensor, ops: ModuleType) -> Tensor:
+    def after_attention(self, x: Tensor, answer: Tensor, ops: Kernels) -> Tensor:
         (_, after), (before, last) = self.around_attention, self.around_mlp
         x = x + self.normed(self.self_attn.write(answer.flatten(1), ops), after, ops)
         return x + self.normed(self.mlp(self.normed(x, before, ops), ops), last, ops)
 
-    def qkv_fused(self, x: Tensor, ops: ModuleType) -> Tensor:
+    def qkv_fused(self, x: Tensor, ops: Kernels) -> Tensor:
         before, _ = self.around_attention
         return self.self_attn.read_fused(self.normed(x, before, ops), ops)
 
-    def gate_up_fused(self, x: Tensor, answer: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor]:
+    def gate_up_fused(self, x: Tensor, answer: Tensor, ops: Kernels) -> tuple[Tensor, Tensor]:
         """As `after_attention`, up to the product by gate and up."""
         before, _ = self.around_mlp
         x = x + self.self_attn.write(answer.flatten(1), ops)
@@ -213,7 +218,8 @@ def layer_functions(compiled: bool) -> LayerFunctions:
     """Compiled once for all layers and lengths."""
     if not compiled:
         return LayerFunctions()
-    return LayerFunctions(*(torch.compile(part, dynamic=True) for part in LayerFunctions()[:-1]), fused=True)
+    qkv, after, qkv_fused, gate_up = (torch.compile(part, dynamic=True) for part in LayerFunctions()[:-1])
+    return LayerFunctions(qkv, after, qkv_fused, gate_up, fused=True)
 
 
 class DecoderBody(nn.Module):
@@ -236,15 +242,15 @@ def rotary_frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
     original / high stay, and those in between are mixed.
     """
     plain = 1.0 / c.rope_theta ** (torch.arange(0, c.head_dim, 2, dtype=torch.int64).float() / c.head_dim)
-    scaling = dict(c.architecture.scaling)
+    scaling: dict[str, Any] = dict(c.architecture.scaling)
     if scaling.get("rope_type", "dynamic") == "dynamic":
         return plain
     if scaling["rope_type"] == "linear":
-        return plain / scaling["factor"]
+        return plain / float(scaling["factor"])
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
     waves = scaling["original_max_position_embeddings"] * plain / (2 * math.pi)  # in the original length
-    kept = ((waves - low) / (high - low)).clamp(0, 1)
-    return plain * (kept + (1 - kept) / scaling["factor"])
+    kept: Tensor = ((waves - low) / (high - low)).clamp(0, 1)
+    return plain * (kept + (1 - kept) / float(scaling["factor"]))
 
 
 class Decoder(nn.Module):
@@ -267,7 +273,7 @@ class Decoder(nn.Module):
         self.precision: torch.dtype | None = None
         self.compiled = False  # through torch.compile and, in training, CUDA graphs
         self.recompute = False  # in a backward pass, of each layer all but its input
-        self._angles: tuple[Tensor, Tensor] | None = None
+        self._angles = torch.empty(0), torch.empty(0)
         self._replays: dict[bool, PassGraphs] = {}  # of passes that train, and that only read
         self.copy: Any = None  # of a decoder that is divided among ranks: a whole one, to sample from
 
@@ -293,8 +299,8 @@ class Decoder(nn.Module):
         and made anew when more are asked for."""
         check_positions(positions, self.config.max_position_embeddings)
         device, dtype = self.head.device, self.head.dtype
-        made = None if self._angles is None else self._angles[0]
-        if made is None or len(made) < positions or (made.device, made.dtype) != (device, dtype):
+        cos, _ = self._angles
+        if len(cos) < positions or (cos.device, cos.dtype) != (device, dtype):
             many = min(max(1024, 2 * positions), self.config.max_position_embeddings)
             table = torch.outer(torch.arange(many).float(), rotary_frequencies(self.config)).to(device)
             self._angles, self._replays = (table.cos().to(dtype), table.sin().to(dtype)), {}
@@ -316,8 +322,8 @@ class Decoder(nn.Module):
                 else self.ops.attention_layout(packed.spans, self.head))
         return self.run(tokens.flatten()[packed.cells], packed.positions, laid, keep)
 
-    def run(self, tokens: Tensor, positions: Tensor, laid,
-            keep: Callable | None = None) -> Tensor:  # [N] -> [N, D]
+    def run(self, tokens: Tensor, positions: Tensor, laid: Spans | AttentionLayout | Blocks,
+            keep: Callable[[int, Tensor, Tensor], None] | None = None) -> Tensor:  # [N] -> [N, D]
         """Tokens at their positions, in sequences as the kernels' attention takes them,
         through all layers."""
         (cos, sin), ops = (table[positions] for table in self._angles), self.ops
@@ -325,7 +331,8 @@ class Decoder(nn.Module):
         x = self.model.embed_tokens(tokens)
         for i, layer in enumerate(self.model.layers):
             x = run_checkpointed(self, layer, x, cos, sin, laid, ops, made, keep and partial(keep, i))
-        return self.model.norm(x, ops)
+        states: Tensor = self.model.norm(x, ops)
+        return states
 
     @property
     def fuses_layers(self) -> bool:
@@ -333,11 +340,12 @@ class Decoder(nn.Module):
         return self.compiled and not hasattr(self, "active_adapter")
 
     @property
-    def ops(self) -> ModuleType:
+    def ops(self) -> Kernels:
         return kernels_for(self.head.device, self.head.dtype, self.precision)
 
-    def engine(self, **sizes) -> Engine:
-        return self.copy.engine(**sizes) if self.copy else self.engine_for(self, **sizes)
+    def engine(self, **sizes: Any) -> Engine:
+        engine: Engine = self.copy.engine(**sizes) if self.copy else self.engine_for(self, **sizes)
+        return engine
 
     engine_for = staticmethod(Engine)  # also for an adapter on this
 

@@ -9,18 +9,20 @@ are read from its description (layer.py). Where the kernels' fused step supports
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Protocol, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from postgrad.maths.packing import pack, to_device
-from postgrad.models.cuda_graphs import PrefillGraphs
+from postgrad.maths.packing import Packed, pack, to_device
+from postgrad.models.cuda_graphs import GraphedDecoder, PrefillGraphs
+from postgrad.models.families import Config
 from postgrad.models.graph_capture import capturing
-from postgrad.models.kernels import kernels_for, plain
+from postgrad.models.kernels import Kernels, kernels_for, plain
 from postgrad.models.kernels.cpu import Panels
 from postgrad.models.kernels.fused import first_refusal, report_refusal
 from postgrad.models.layer import LAYERS, LayerSpec, NormSpec, last_norm, layer_specs, outer_weights
@@ -31,11 +33,15 @@ PREFILL_TOKENS = 16_384  # of waiting prompts, in one pass
 SMALL = 1024  # width of a model that waits for its launches
 
 
-class Merged(Mapping):
+class WeightUpdates(Protocol):
+    def update(self, path: str) -> Tensor | None: ...
+
+
+class Merged(Mapping[str, Tensor]):
     """The weights of a plain decoder that says what a body and its adapter (or none) say,
     each made when it is asked for."""
 
-    def __init__(self, body: nn.Module, adapter=None):
+    def __init__(self, body: nn.Module, adapter: WeightUpdates | None = None):
         # the parameters themselves, whose data may be exchanged
         self.body, self.adapter, self.plain = body, adapter, body.state_dict(keep_vars=True)
         self.packed = {f"{path}.weight" for path, layer in body.named_modules() if isinstance(layer, Linear4)}
@@ -43,7 +49,8 @@ class Merged(Mapping):
     def __getitem__(self, name: str) -> Tensor:
         path = name.removesuffix(".weight")
         packed = name in self.packed
-        weight = self.body.get_submodule(path).weight if packed else self.plain[name].detach()
+        layer = self.body.get_submodule(path) if packed else None
+        weight = layer.weight if isinstance(layer, Linear4) else self.plain[name].detach()
         update = self.adapter.update(path) if self.adapter and path != name else None
         return weight if update is None else full_tensor(weight) + update.detach()
 
@@ -59,6 +66,22 @@ class Merged(Mapping):
         return len(self.plain) + len(self.packed)
 
 
+class EngineModel(Protocol):
+    """A Decoder, or an adapter on one."""
+
+    @property
+    def config(self) -> Config: ...
+
+    @property
+    def head(self) -> Tensor: ...
+
+    def angles(self, positions: int) -> tuple[Tensor, Tensor]: ...
+
+    def merged(self) -> Merged: ...
+
+    def states(self, tokens: Tensor, packed: Packed, keep: Callable[..., None]) -> Tensor: ...
+
+
 class Engine:
     """rows slots of `new` tokens each, and as many prompts of up to `read` tokens.
 
@@ -68,7 +91,8 @@ class Engine:
 
     graphs = True  # on a GPU a step can be captured as a graph
 
-    def __init__(self, model, *, rows: int, prompts: int, read: int, new: int, positions: int | None = None):
+    def __init__(self, model: EngineModel, *, rows: int, prompts: int, read: int, new: int,
+                 positions: int | None = None):
         self.model, self.c = model, model.config
         self.device = model.head.device
         self.dtype = model.head.dtype
@@ -87,8 +111,9 @@ class Engine:
         self.panels: dict[str, Panels] = {}
         self.own = self.ops.packed_names(self) if self.fuses else set()  # the weights kept in panels
         self.keep = partial(store_prompt_kv, self.ops, self.k_prompt, self.v_prompt)
-        self.readings = PrefillGraphs(model, self.keep, min(64, read),
-                                      prompts) if self.reads_by_graphs else None
+        self.readings = (PrefillGraphs(cast(GraphedDecoder, model), self.keep, min(64, read), prompts)
+                         if self.reads_by_graphs else None)
+        self.whole: Callable[..., Tensor] | None = None
         self.taking: tuple[list[int], torch.cuda.CUDAGraph] | None = None
         self.refresh()
 
@@ -193,6 +218,11 @@ class Engine:
             return self.weights.get(name)
         return fuse_weights(self.merged, self.layout[name]).to(self.dtype)
 
+    def matrix(self, name: str) -> Tensor:
+        weight = self.weight(name)
+        assert weight is not None, f"no weight {name}"
+        return weight
+
     @torch.no_grad()
     def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
         """Reads prompts into their places; returns the state from which each one's first
@@ -215,7 +245,7 @@ class Engine:
     def logits(self, hidden: Tensor) -> Tensor:  # [R, D] -> [R, V], in float32 at least
         if "head" in self.panels:
             return self.panels["head"].product(hidden)
-        head = self.weight("head")
+        head = self.matrix("head")
         if hidden.is_cuda and hidden.dtype == torch.bfloat16:
             return torch.mm(hidden, head.T, out_dtype=torch.float32)
         return F.linear(hidden, head).to(torch.promote_types(hidden.dtype, torch.float32))
@@ -227,21 +257,21 @@ class Engine:
         next one is chosen. longest: tokens of the longest row, which these kernels need not be told."""
         if self.whole:
             return self.whole(token, at, slot, prompt, prompt_length)
-        w, ops, rows = self.weight, self.ops, (at, slot, prompt, prompt_length)
+        w, bias, ops, rows = self.matrix, self.weight, self.ops, (at, slot, prompt, prompt_length)
         x, delta = w("embed")[token], None
         for i, layer in enumerate(self.layers):
             y = self.enter(x, delta, layer.attention.before, i)
-            qkv = F.linear(y, w(f"{i}.qkv"), w(f"{i}.qkv_bias"))
+            qkv = F.linear(y, w(f"{i}.qkv"), bias(f"{i}.qkv_bias"))
             if layer.attention.inner:
                 qkv = self.norm_heads(qkv, i, layer.attention.inner)
             y = ops.step_attention(qkv, self.cos, self.sin, *rows, self.k_prompt[i], self.v_prompt[i],
                                    self.k[i], self.v[i], layer.window)
-            delta = self.leave(F.linear(y, w(f"{i}.o"), w(f"{i}.o_bias")), layer.attention.after, i)
+            delta = self.leave(F.linear(y, w(f"{i}.o"), bias(f"{i}.o_bias")), layer.attention.after, i)
             y = self.enter(x, delta, layer.mlp.before, i)
-            y = F.linear(y, w(f"{i}.gate_up"), w(f"{i}.gate_up_bias"))
+            y = F.linear(y, w(f"{i}.gate_up"), bias(f"{i}.gate_up_bias"))
             y = (ops.swiglu_joined(y) if layer.activation == "silu"
                  else plain.gated(layer.activation, *y.chunk(2, dim=1)))
-            delta = self.leave(F.linear(y, w(f"{i}.down"), w(f"{i}.down_bias")), layer.mlp.after, i)
+            delta = self.leave(F.linear(y, w(f"{i}.down"), bias(f"{i}.down_bias")), layer.mlp.after, i)
         return self.add_norm(x, delta, self.last_norm, "norm")
 
     def enter(self, x: Tensor, delta: Tensor | None, norm: NormSpec | None, layer: int) -> Tensor:  # [R, D]
@@ -257,7 +287,7 @@ class Engine:
     def add_norm(self, x: Tensor, delta: Tensor | None, norm: NormSpec, name: str) -> Tensor:  # [R, D]
         """x += delta in place, and its norm."""
         if norm.is_plain_rms:
-            return self.ops.add_norm(x, delta, self.weight(name), self.c.rms_norm_eps)
+            return self.ops.add_norm(x, delta, self.matrix(name), self.c.rms_norm_eps)
         return self.norm(x if delta is None else x.add_(delta), norm, name)
 
     def norm(self, x: Tensor, norm: NormSpec, name: str) -> Tensor:
@@ -275,16 +305,17 @@ class Engine:
         return torch.cat([*parts, v], dim=1).flatten(1)
 
 
-def store_prompt_kv(ops, k_prompt: Tensor, v_prompt: Tensor, place: Tensor, position: Tensor, layer: int,
+def store_prompt_kv(ops: Kernels, k_prompt: Tensor, v_prompt: Tensor, place: Tensor, position: Tensor, layer: int,
                     k: Tensor, v: Tensor) -> None:
     """Keys and values [N, kv, head_dim] of prompts' tokens, to their places in a layer. Not a method: the
     readings have it, and an engine that they would know would not be freed at once."""
     ops.store_kv(k, v, place, position, k_prompt[layer], v_prompt[layer])
 
 
-def weight_layout(config, layers: list[LayerSpec]) -> dict[str, tuple[str, ...]]:
+def weight_layout(config: Config, layers: list[LayerSpec]) -> dict[str, tuple[str, ...]]:
     """A decoder's weights by short names: those that are applied to the same thing stand together."""
-    out = {weight.short if part == "weight" else f"{weight.short}_{part}": (f"{weight.name}.{part}",)
+    out: dict[str, tuple[str, ...]] = {
+           weight.short if part == "weight" else f"{weight.short}_{part}": (f"{weight.name}.{part}",)
            for weight in outer_weights(config) for part in weight.shapes()}
     for i, layer in enumerate(layers):
         for short, names in layer.fused().items():

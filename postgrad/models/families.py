@@ -224,6 +224,16 @@ class Config:
         return f"{self.architecture.family.classes}For{purpose}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class HFSizes:
+    """The sizes of a network of `transformers` (hf_model.py)."""
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    max_position_embeddings: int
+
+
 def read_config_json(path: Path) -> dict[str, Any]:
     """The JSON object in a config.json, unchecked."""
     try:

@@ -1,12 +1,10 @@
-"""Any other architecture, through `transformers` (postgrad[hf]):
-a network of its own with the interface of `Decoder`.
+"""Any other architecture, through `transformers` (postgrad[hf]): its network with the interface of `Decoder`.
 
-Slower than the decoder, and for everything that it does not read: in training rows are padded again, and a
-prompt is computed once for each of its samples. The same Llama weights (tiny-chat, one CPU core) sample about
-2.5 times slower through here and train about 4 times slower (bench/foreign.py ratio). What stands between
-the last state and the logits (a bias, a cap, a scale) is the network's own code. Only safetensors are read,
-and only code that comes with `transformers` is run. Left out on purpose: dropout, which stays off;
-torch.compile; quantised weights.
+Slower than the decoder: in training rows are padded again, and a prompt is computed once for each of its
+samples. The same Llama weights (tiny-chat, one CPU core) sample about 2.5 times slower and train about 4
+times slower (bench/foreign.py ratio). Between the last state and the logits (a bias, a cap, a scale) runs the
+network's own code. Only safetensors are read, and only code that comes with `transformers` runs. Left out on
+purpose: dropout, which stays off; torch.compile; quantised weights.
 """
 
 from __future__ import annotations
@@ -14,37 +12,31 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from postgrad.maths.packing import Packed, last_masked, pack, take_rows
 from postgrad.models.choices import Choices, choice_columns
-from postgrad.models.families import FAMILIES, check_positions, largest_allowed
-from postgrad.models.hf_engine import HFEngine
+from postgrad.models.families import FAMILIES, HFSizes, check_positions, largest_allowed
+from postgrad.system.files import error_text
 
-ENDLESS = 1 << 20  # positions of a network whose config knows no end of them
-INSIDE = "network."  # where an HFModel has the network, in its names of weights
-TOLD: set[str] = set()
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
+    from postgrad.models.hf_engine import HFEngine, SampledModel
 
-@dataclass(frozen=True, kw_only=True)
-class HFSizes:
-    """What the rest of the code asks of a config."""
-
-    model_type: str
-    vocab_size: int
-    hidden_size: int
-    max_position_embeddings: int
+ENDLESS = 1 << 20  # positions of a network whose config has no limit
+INSIDE = "network."  # prefix of the network's weights in an HFModel
+REPORTED: set[str] = set()  # model types
 
 
-class BodyOutput(tuple):
-    """A body's output that has the last states and nothing else."""
+class BodyOutput(tuple[Tensor, ...]):
+    """The output of a body: the last states alone."""
 
     @property
     def last_hidden_state(self) -> Tensor:
@@ -55,26 +47,25 @@ class BodyOutput(tuple):
 
 
 class FixedBody(nn.Module):
-    """Stands where a network's body stood, and says what it is given: so the network's own code goes from
-    states to logits."""
+    """Replaces a network's body and returns given states, so that the network's own code computes their
+    logits."""
 
-    def forward(self, *args, **options) -> BodyOutput:
+    states: Tensor
+
+    def forward(self, *args: object, **options: object) -> BodyOutput:
         return BodyOutput((self.states,))
 
     @property
-    def decoder(self):  # where some classes look for it
+    def decoder(self) -> FixedBody:  # where some classes look for it
         return self
 
 
 class HFModel(nn.Module):
-    """A causal language model of `transformers`.
-
-    network: what AutoModelForCausalLM would make of its folder.
-    """
+    """A causal language model of `transformers`, as AutoModelForCausalLM opens it."""
 
     active_adapter: Any  # as in Decoder
 
-    def __init__(self, network: nn.Module):
+    def __init__(self, network: PreTrainedModel):
         super().__init__()
         self.network, sizes = network.eval(), network.config.get_text_config()
         ends = (getattr(sizes, name, None)
@@ -83,46 +74,44 @@ class HFModel(nn.Module):
             model_type=network.config.model_type, vocab_size=len(self.head), hidden_size=sizes.hidden_size,
             max_position_embeddings=next((n for n in ends if isinstance(n, int) and n > 0), ENDLESS))
         self.precision: torch.dtype | None = None
-        self.compiled = False  # asked of every model; this one never is
-        self.recompute = False  # as a decoder has it
-        reader = copy.copy(network)  # its own table of modules, which are the same but for one
-        reader._modules = network._modules | {network.base_model_prefix: FixedBody()}
-        self._reader = (reader,)  # in a tuple: not a part of this module
+        self.compiled = False  # set on every model; without effect here
+        self.recompute = False  # as in Decoder
+        reader, self._fixed = copy.copy(network), (FixedBody(),)  # shares all modules but the body
+        reader._modules = network._modules | {network.base_model_prefix: self._fixed[0]}
+        self._reader = (reader,)  # in a tuple: not a submodule
 
-    def _apply(self, fn, recurse: bool = True) -> HFModel:
-        """Where .to() goes through. Buffers (rotary frequencies, say) move and keep their precision, as when
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> HFModel:
+        """`to` comes through here. Buffers (rotary frequencies) move and keep their precision, as when
         `transformers` itself opens a folder in bfloat16."""
-        kept = [(module, name, x) for module in self.network.modules() for name, x in module._buffers.items()
-                if x is not None]
-        super()._apply(fn, recurse)
-        for module, name, x in kept:
-            module._buffers[name] = x.to(module._buffers[name].device)
+        before = [(module._buffers, name, x) for module in self.network.modules()
+                  for name, x in module._buffers.items() if x is not None]
+        nn.Module._apply(self, fn, recurse)
+        for buffers, name, x in before:
+            buffers[name] = x.to(buffers[name].device)
         return self
 
     @property
     def head(self) -> Tensor:  # [V, D]
-        return self.network.get_output_embeddings().weight
+        weight: Tensor = self.network.get_output_embeddings().weight
+        return weight
 
-    def run(self, tokens: Tensor, **inputs) -> Tensor:  # [B, T] -> [B, T, D]
-        """The network below its head.
-
-        inputs: a cache of earlier tokens, with mask and positions; nothing for whole rows.
-        """
+    def run(self, tokens: Tensor, **inputs: object) -> Tensor:  # [B, T] -> [B, T, D]
+        """The network below its head. inputs: a cache of earlier tokens, with mask and positions."""
         inputs = {"use_cache": "past_key_values" in inputs, **inputs}
-        return self.network.base_model(input_ids=tokens, **inputs).last_hidden_state
+        states: Tensor = self.network.base_model(input_ids=tokens, **inputs).last_hidden_state
+        return states
 
     def read(self, states: Tensor) -> Tensor:  # [N, D] -> [N, V]
         """The network from its last states to the logits."""
-        (reader,) = self._reader
-        reader._modules[self.network.base_model_prefix].states = states[None]
-        return reader(input_ids=torch.zeros(1, len(states), dtype=torch.int64, device=states.device),
-                      use_cache=False).logits[0]
+        (reader,), (fixed,) = self._reader, self._fixed
+        fixed.states = states[None]
+        none = torch.zeros(1, len(states), dtype=torch.int64, device=states.device)
+        logits: Tensor = reader(input_ids=none, use_cache=False).logits[0]
+        return logits
 
     def states(self, tokens: Tensor, packed: Packed) -> Tensor:  # [B, T] -> [N, D]
-        """The final hidden state of each token of the packed rows.
-
-        Padding stands on the right, where no token looks.
-        """
+        """The final hidden state of each token of the packed rows. Padding is on the right, out of
+        attention's reach."""
         check_positions(tokens.shape[1], self.config.max_position_embeddings)
         with self._cast():
             return take_rows(self.run(tokens).flatten(0, 1), packed.cells)
@@ -137,13 +126,12 @@ class HFModel(nn.Module):
 
     def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0,
              packed: Packed | None = None) -> tuple[Tensor, Tensor]:  # [B, T] -> logp, entropy [B, T]
-        """Log-probability of each masked token given those before it, and the entropy of the choice;
-        zero elsewhere."""
+        """As `Decoder.logp`."""
         logp, entropy = choice_columns(self.choices(tokens, mask, packed), tokens, temperature)
         return logp, entropy
 
     def choices(self, tokens: Tensor, mask: Tensor, packed: Packed | None = None) -> Choices:
-        """What each masked token was chosen from."""
+        """As `Decoder.choices`."""
         if packed is None:
             packed = pack(last_masked(mask) + 1, tokens, mask).to(tokens.device)
         states = take_rows(self.states(tokens, packed), packed.before)
@@ -153,20 +141,23 @@ class HFModel(nn.Module):
         with self._cast():
             return self.read(states)
 
-    def _cast(self):
+    def _cast(self) -> AbstractContextManager[object]:
         return torch.autocast(self.head.device.type, self.precision) if self.precision else nullcontext()
 
-    def engine(self, **sizes) -> HFEngine:
+    def engine(self, **sizes: Any) -> HFEngine:
         return self.engine_for(self, **sizes)
 
-    engine_for = staticmethod(HFEngine)
+    @staticmethod
+    def engine_for(model: SampledModel, **sizes: Any) -> HFEngine:
+        from postgrad.models.hf_engine import HFEngine  # imports transformers
+        return HFEngine(model, **sizes)
 
     def merged(self) -> dict[str, Tensor]:
         return self.state_dict()
 
     def save(self, tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtype | None, largest: int,
-             facts: dict) -> None:
-        """tensors: as `merged` names them, and what stands beside them. facts: likewise, in config.json."""
+             facts: Mapping[str, object]) -> None:
+        """tensors: by the names of `merged`, and further ones. facts: further keys of config.json."""
         plain = {name.removeprefix(INSIDE): x.detach() for name, x in tensors.items()}
         if dtype:
             once = {x.data_ptr(): x.to(dtype) for x in plain.values()}  # a tied weight stays one
@@ -174,8 +165,8 @@ class HFModel(nn.Module):
         with quiet_transformers():
             self.network.save_pretrained(folder, state_dict=plain, max_shard_size=largest)
         path = folder / "config.json"
-        kept = {"dtype": str(dtype or self.head.dtype).removeprefix("torch.")}
-        path.write_text(json.dumps(json.loads(path.read_text()) | kept | facts, indent=1))
+        stored = {"dtype": str(dtype or self.head.dtype).removeprefix("torch."), **facts}
+        path.write_text(json.dumps(json.loads(path.read_text()) | stored, indent=1))
 
     def hf_class(self, purpose: str) -> str:
         """The class of `transformers` for a purpose; the network's own where there is none."""
@@ -183,13 +174,13 @@ class HFModel(nn.Module):
             MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as classes,
         )
         assert purpose == "SequenceClassification"
-        found = classes.get(self.config.model_type, type(self.network).__name__)
-        return found if isinstance(found, str) else found[0]
+        name: str | tuple[str, ...] = classes.get(self.config.model_type, type(self.network).__name__)
+        return name if isinstance(name, str) else name[0]
 
 
 @contextmanager
-def quiet_transformers():
-    """`transformers` without its bars and remarks: what matters of them is raised here."""
+def quiet_transformers() -> Iterator[None]:
+    """`transformers` without progress bars and warnings."""
     from transformers.utils import logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -202,38 +193,34 @@ def quiet_transformers():
             logging.enable_progress_bar()
 
 
-def load_hf_model(folder: Path, raw: dict, device: str, dtype: torch.dtype | None,
-                 beside: tuple[str, ...] = ()) -> HFModel:
-    """The network that config.json (raw) describes, with its weights.
-
-    beside: tensors in the files that are not its own.
-    """
+def load_hf_model(folder: Path, raw: dict[str, Any], device: str, dtype: torch.dtype | None,
+                  beside: tuple[str, ...] = ()) -> HFModel:
+    """The network that config.json (raw) describes, with its weights. beside: further tensors in the
+    files."""
     kind = raw.get("model_type")
     check_hf_config(folder, raw)
     network_class, config = hf_classes(folder, kind)
     try:
         with quiet_transformers():
-            network, seen = network_class.from_pretrained(
+            network, info = network_class.from_pretrained(
                 folder, config=config, dtype=dtype or "auto", use_safetensors=True, local_files_only=True,
                 output_loading_info=True,
                 attn_implementation="sdpa" if network_class._supports_sdpa else "eager")
     except Exception as error:  # whatever its code makes of a file that it does not expect
         raise ValueError(f"{folder}: transformers cannot open it as {network_class.__name__} "
-                         f"({_line(error)}).") from error
-    missing, unknown = sorted(seen["missing_keys"]), sorted(set(seen["unexpected_keys"]) - set(beside))
+                         f"({error_text(error)}).") from error
+    missing, unknown = sorted(info["missing_keys"]), sorted(set(info["unexpected_keys"]) - set(beside))
     if missing or unknown:
         raise ValueError(f"{folder} does not fit config.json: missing {missing[:3]}, unknown {unknown[:3]}.")
-    if kind not in TOLD:
-        TOLD.add(kind)
+    if str(kind) not in REPORTED:
+        REPORTED.add(str(kind))
         print(f"postgrad: {kind} runs through transformers, slower than {', '.join(FAMILIES)}, which have "
-              "a decoder here.",
-              file=sys.stderr)
+              "a decoder here.", file=sys.stderr)
     return check_head_split(HFModel(network.to(device)), folder)
 
 
-def check_hf_config(folder: Path, raw: dict) -> None:
-    """What no network may ask for: quantised weights, and kernels,
-    which would be code from somewhere else."""
+def check_hf_config(folder: Path, raw: dict[str, Any]) -> None:
+    """Refuses quantised weights, kernels (foreign code) and sizes beyond any network."""
     stack = [raw]
     while stack:
         for key, value in stack.pop().items():
@@ -248,11 +235,9 @@ def check_hf_config(folder: Path, raw: dict) -> None:
             stack += [value] if isinstance(value, dict) else []
 
 
-def hf_classes(folder: Path, kind: str) -> tuple[type, object]:
-    """The class of a model_type and its config.
-
-    By name from what comes with `transformers`: a folder's own code never runs.
-    """
+def hf_classes(folder: Path, kind: object) -> tuple[type[PreTrainedModel], PretrainedConfig]:
+    """The class of a model_type and its config, by name from those of `transformers`: a folder's own code
+    never runs."""
     ours = ", ".join(FAMILIES)
     try:
         from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
@@ -268,27 +253,22 @@ def hf_classes(folder: Path, kind: str) -> tuple[type, object]:
         with quiet_transformers():
             config = CONFIG_MAPPING[kind].from_pretrained(folder)
     except Exception as error:  # likewise
-        raise ValueError(f"{folder}/config.json cannot be read as {kind} ({_line(error)}).") from error
-    found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    return found[0] if isinstance(found, tuple) else found, config
+        raise ValueError(f"{folder}/config.json cannot be read as {kind} ({error_text(error)}).") from error
+    network = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    return network[0] if isinstance(network, tuple) else network, config
 
 
 @torch.no_grad()
 def check_head_split(model: HFModel, folder: Path) -> HFModel:
-    """States and head, taken apart here, say what the whole network says: asked once, of a few tokens."""
+    """Checks on a few tokens that states and head, split here, give the logits of the full network."""
     tokens = torch.arange(6, device=model.head.device).remainder(len(model.head))[None]
     try:
         whole = model.network(input_ids=tokens, use_cache=False).logits
         apart = model.logits(tokens)
     except Exception as error:  # likewise
         raise ValueError(f"{folder}: {type(model.network).__name__} of transformers does not run as a plain "
-                         f"language model ({_line(error)}).") from error
+                         f"language model ({error_text(error)}).") from error
     if whole.shape != apart.shape or (whole - apart).abs().max() > 1e-3 * whole.abs().max():
         raise ValueError(f"{folder}: the head of {type(model.network).__name__} is not a function of the "
                          "last states alone, which training needs.")
     return model.requires_grad_(True)
-
-
-def _line(error: Exception) -> str:
-    """What an error says, in one line."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:200].rstrip(".")

@@ -186,10 +186,11 @@ def _same_head(listed: dict[str, StoredTensor]) -> None:
 def model_weights(model: Decoder | HFModel | Adapted | ScalarModel) -> Mapping[str, Tensor]:
     """The tensors of a model's folder: an adapter merged into its body, with the head of a reward model."""
     if not isinstance(model, ScalarModel):
-        return model.merged()
+        weights: Mapping[str, Tensor] = model.merged()
+        return weights
     body, head = model.body.merged(), {SCORE: model.score_head.weight.detach()}
     if not isinstance(body, Merged):  # through transformers
-        return head | body
+        return {**head, **body}
     body.plain = head | dict(body.plain)
     return body
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +20,14 @@ from postgrad.maths.packing import Packed
 from postgrad.models.choices import Choices
 from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Engine, Merged
-from postgrad.models.families import Config
-from postgrad.models.hf_engine import HFEngine
-from postgrad.models.hf_model import HFModel, HFSizes
-from postgrad.models.nf4 import linear_layers
+from postgrad.models.families import Config, HFSizes
+from postgrad.models.hf_model import HFModel
+from postgrad.models.nf4 import Linear4, linear_layers
 from postgrad.models.recompute import adapter_active
 from postgrad.system.settings import Settings, setting
+
+if TYPE_CHECKING:
+    from postgrad.models.hf_engine import HFEngine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +131,7 @@ class Adapted(nn.Module):
         if not hasattr(body, "active_adapter"):
             body.active_adapter = None
             for path, layer in body.named_modules():
-                if isinstance(layer, nn.Linear):
+                if isinstance(layer, nn.Linear | Linear4):
                     layer.register_forward_hook(_added(body, parameter_key(path)))
 
     @property
@@ -149,9 +151,9 @@ class Adapted(nn.Module):
         return self.body.angles(positions)
 
     def engine(self, **sizes: Any) -> Engine | HFEngine:
-        made: Engine | HFEngine = (self.copy.engine(**sizes) if self.copy
-                                   else self.body.engine_for(self, **sizes))
-        return made
+        engine: Engine | HFEngine = (self.copy.engine(**sizes) if self.copy
+                                     else self.body.engine_for(cast(Any, self), **sizes))
+        return engine
 
     @contextmanager
     def active(self) -> Iterator[Any]:

@@ -1,6 +1,5 @@
-"""Frozen linear layers in 4 bits: NF4, blocks of 64, their constants quantised as well (QLoRA, Dettmers et
-al. 2023, arXiv:2305.14314, section 3). 4.127 bits a weight; each is made whole again where it is used,
-forward and backward.
+"""Frozen linear layers in 4 bits: NF4, blocks of 64, with double quantisation (QLoRA, Dettmers et al. 2023,
+arXiv:2305.14314, section 3). 4.127 bits a weight, dequantised in each forward and backward pass.
 
 Through bitsandbytes (`pip install 'postgrad[qlora]'`) and not by hand: on one core it unpacks a 1536 x 576
 matrix as fast as memory is copied, where a look-up in torch takes five times as long (bench/foreign.py).
@@ -9,16 +8,20 @@ Left out on purpose: paged optimizers, other 4-bit types, and a head or embeddin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from postgrad.models.kernels import Kernels
 
 BLOCK = 64
 
 
 def bitsandbytes() -> ModuleType:
-    """Its functions, imported when they are needed."""
+    """bitsandbytes.functional, imported on first use."""
     try:
         from bitsandbytes import functional
     except ImportError as error:
@@ -27,21 +30,22 @@ def bitsandbytes() -> ModuleType:
     return functional
 
 
-def linear_layers(body: nn.Module) -> dict[str, nn.Linear]:
-    """The linear layers by their paths, without the head: that is read as a matrix, not called."""
+def linear_layers(body: nn.Module) -> dict[str, nn.Linear | Linear4]:
+    """The linear layers by their paths, without the head, whose weight is read and which is never called."""
     head = getattr(body, "head", None)
     return {path: m for path, m in body.named_modules()
             if isinstance(m, Linear4) or (isinstance(m, nn.Linear) and m.weight is not head)}
 
 
-class Linear4(nn.Linear):
-    """A linear layer whose weight can't be trained.
+class Linear4(nn.Module):
+    """A linear layer with a frozen 4-bit weight, which stays on its device: `to` does not move it."""
 
-    It stays on the device where it was packed, whatever `to` is told.
-    """
+    in_features: int
+    out_features: int
+    bias: nn.Parameter | None
 
-    def __init__(self, layer: nn.Linear, device: torch.device | str):
-        nn.Module.__init__(self)  # past nn.Linear's, which would make a weight
+    def __init__(self, layer: nn.Linear | Linear4, device: torch.device | str):
+        super().__init__()
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.register_parameter("bias", layer.bias)
         if layer.weight.numel() % BLOCK:
@@ -55,8 +59,8 @@ class Linear4(nn.Linear):
 
     def unpacked(self, dtype: torch.dtype) -> Tensor:  # [out, in]
         self.constants.dtype = dtype
-        return bitsandbytes().dequantize_4bit(self.codes, self.constants).view(self.out_features,
-                                                                               self.in_features)
+        weight: Tensor = bitsandbytes().dequantize_4bit(self.codes, self.constants)
+        return weight.view(self.out_features, self.in_features)
 
     @property
     def weight(self) -> Tensor:
@@ -66,30 +70,34 @@ class Linear4(nn.Linear):
     def nbytes(self) -> int:
         """Codes and the constants of the blocks; the tables of number formats are shared by all layers."""
         c = self.constants
-        return sum(x.nbytes for x in (self.codes, c.absmax, c.state2.absmax, c.offset))
+        return sum(int(x.nbytes) for x in (self.codes, c.absmax, c.state2.absmax, c.offset))
 
-    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
-        return Linear4Function.apply(x, self, ops)
+    def forward(self, x: Tensor, ops: Kernels) -> Tensor:
+        return _apply_linear4(x, self, ops)
 
 
 class Linear4Function(torch.autograd.Function):
-    """W x + b with W unpacked in both passes, so that no unpacked W is kept between them."""
+    """W x + b with W dequantised in both passes, so that none is saved for the backward pass."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, layer: Linear4, ops: ModuleType) -> Tensor:
+    def forward(ctx: Any, x: Tensor, layer: Linear4, ops: Kernels) -> Tensor:
         ctx.layer, ctx.ops = layer, ops
         return ops.linear(x, layer.unpacked(x.dtype), layer.bias)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return ctx.ops.linear(grad, ctx.layer.unpacked(grad.dtype).T), None, None
 
 
+_apply_linear4: Callable[..., Tensor] = Linear4Function.apply
+
+
 def quantise(body: nn.Module, device: torch.device | str = "cpu") -> nn.Module:
-    """Packs the matrices of a model's layers one by one and moves it to the device, where the unpacked model
-    need not fit."""
+    """Quantises the matrices of a model's layers one by one and moves it to the device, which needs no room
+    for the full model."""
     if not hasattr(body, "ops"):
-        raise ValueError(f"bits=4 is for the families that have a decoder here; {body.config.model_type} "
+        config: Any = body.config
+        raise ValueError(f"bits=4 is for the families that have a decoder here; {config.model_type} "
                          "runs through transformers: leave bits out.")
     for path, layer in linear_layers(body).items():
         home, _, name = path.rpartition(".")

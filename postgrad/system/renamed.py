@@ -29,7 +29,7 @@ MODULES = {  # below postgrad.; the longest prefix counts
     "chat": "models.chat", "template": "models.chat.template",
     "tokenizer_files": "models.chat.tokenizer_files", "tools": "models.chat.tools",
     "spelling": "models.chat.detokenize", "capturing": "models.graph_capture", "embedded": "models.embedded",
-    "models.foreign": "models.hf_model", "models.foreign_cache": "models.hf_cache",
+    "models.foreign": "models.hf_model", "models.foreign_cache": "models.hf_engine",
     "models.foreign_engine": "models.hf_engine", "models.parts": "models.weights",
     "models.replay": "models.cuda_graphs", "models.computing": "models.model_set",
     "models.modules": "models.decoder",

@@ -101,7 +101,7 @@ def test_weights_in_half_precision_are_what_transformers_makes_of_them():
 
 
 def test_it_says_once_that_it_is_slower(folders, monkeypatch, capsys):
-    monkeypatch.setattr(hf_model, "TOLD", set())
+    monkeypatch.setattr(hf_model, "REPORTED", set())
     load_model(folders("gpt2")), load_model(folders("gpt2"))
     said = capsys.readouterr().err
     assert said == ("postgrad: gpt2 runs through transformers, slower than llama, mistral, qwen2, qwen3, "

@@ -7,7 +7,7 @@ from settings_text import override
 from small import CHAT, small_model
 
 from postgrad.cli.settings import config_from_text
-from postgrad.models.hf_model import HFSizes
+from postgrad.models.families import HFSizes
 from postgrad.recipes.defaults import memory_needs
 from postgrad.recipes.launch import start_training
 from postgrad.recipes.oom_advice import advice

@@ -31,7 +31,7 @@ LARGEST = 10**7           # of a value: characters, and SLOT for each place in a
 SLOT = 64
 AT_ONCE, IN_ALL = 10**8, 5 * 10**8  # characters that a single step may make, and all of them together
 BITS = 10_000             # of a whole number
-STEPS, STEP = 10**6, 300  # operations of a rendering; STEP characters of operands or result count as one more
+STEPS, STEP = 10**6, 300  # operations of a rendering; STEP characters of operands count as one more
 SECONDS = 10              # of processor time: for what a single operation does that STEPS does not see
 # what makes more than it is given
 GROWS = {"*", "%", "center", "ljust", "rjust", "zfill", "expandtabs", "to_bytes", "replace", "join", "format",
@@ -124,10 +124,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def measured(self, value: T) -> T:
         """The value; TemplateLimit where it is too large, or steps or the total are used up."""
-        self.spend(value)
         size = 1
         if type(value) in (str, list, tuple) and isinstance(value, Sized):
             size = len(value) * (1 if isinstance(value, str) else 8)
+        self.spend(value_size(value), size)
         self.spent.made = getattr(self.spent, "made", 0) + size
         if self.spent.made > IN_ALL:
             raise TemplateLimit(f"over {IN_ALL:,} characters")
@@ -135,12 +135,12 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             raise TemplateLimit(f"over {SECONDS} s of processor time")
         return value
 
-    def spend(self, *values: object) -> None:
-        """Counts an operation on these values; TemplateLimit where one is too large or no steps are left."""
-        sizes = [value_size(value) for value in values]
-        if max(sizes) > LARGEST:
+    def spend(self, largest: int, work: int) -> None:
+        """Counts an operation that reads or makes `work` characters; TemplateLimit where its largest value is
+        too large, or the steps are used up."""
+        if largest > LARGEST:
             raise TemplateLimit(f"a value of over {LARGEST:,} characters")
-        self.spent.steps = getattr(self.spent, "steps", 0) + 1 + sum(sizes) // STEP
+        self.spent.steps = getattr(self.spent, "steps", 0) + 1 + work // STEP
         if self.spent.steps > STEPS:
             raise TemplateLimit(f"over {STEPS:,} steps")
 
@@ -155,7 +155,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def foresee(self, name: str, first: object, rest: Sequence[object]) -> None:
         """Checks the operands of an operation, and the size of its result, before it runs."""
-        self.spend(first, *rest)
+        sizes = [value_size(x) for x in (first, *rest)]
+        self.spend(max(sizes), sum(sizes))
         numbers = all(isinstance(x, int | float) for x in (first, *rest))
         if name == "**" and numbers and any(growth_factor(x) * growth_factor(first).bit_length() > BITS
                                             for x in rest):

@@ -9,7 +9,7 @@ from foreign_small import CHAT, ENDS, small_folders
 from transformers import AutoModelForCausalLM, BloomConfig
 
 from postgrad.models import hf_engine, load_model
-from postgrad.models.hf_cache import NoCache, RepackedCache, SlotCache
+from postgrad.models.hf_engine import NoCache, RepackedCache, SlotCache
 from postgrad.models.hf_engine import NoSync
 from postgrad.models.hf_model import HFModel
 from postgrad.records import Prompt
@@ -126,7 +126,7 @@ def test_a_step_that_cannot_be_captured_runs_without_a_graph(folders, monkeypatc
         yield
 
     stream = []
-    monkeypatch.setattr(hf_engine, "TOLD", set())
+    monkeypatch.setattr(hf_engine, "REPORTED", set())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
     monkeypatch.setattr(torch.cuda, "graph", graph)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: "ours")
