@@ -36,6 +36,8 @@ from postgrad.models.layer import (
 )
 from postgrad.models.recompute import run_checkpointed
 
+PLAIN = cast(Kernels, plain)
+
 
 class RMSNorm(nn.Module):
     """x / rms(x) * weight, in float32 at least."""
@@ -66,7 +68,7 @@ def norm_module(spec: NormSpec, eps: float) -> RMSNorm | OtherNorm:
 
 
 class Linear(nn.Linear):
-    def forward(self, input: Tensor, ops: Kernels = cast(Kernels, plain)) -> Tensor:
+    def forward(self, input: Tensor, ops: Kernels = PLAIN) -> Tensor:
         return ops.linear(input, self.weight, self.bias)
 
 

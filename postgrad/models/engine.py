@@ -305,8 +305,8 @@ class Engine:
         return torch.cat([*parts, v], dim=1).flatten(1)
 
 
-def store_prompt_kv(ops: Kernels, k_prompt: Tensor, v_prompt: Tensor, place: Tensor, position: Tensor, layer: int,
-                    k: Tensor, v: Tensor) -> None:
+def store_prompt_kv(ops: Kernels, k_prompt: Tensor, v_prompt: Tensor, place: Tensor, position: Tensor,
+                    layer: int, k: Tensor, v: Tensor) -> None:
     """Keys and values [N, kv, head_dim] of prompts' tokens, to their places in a layer. Not a method: the
     readings have it, and an engine that they would know would not be freed at once."""
     ops.store_kv(k, v, place, position, k_prompt[layer], v_prompt[layer])
@@ -314,9 +314,11 @@ def store_prompt_kv(ops: Kernels, k_prompt: Tensor, v_prompt: Tensor, place: Ten
 
 def weight_layout(config: Config, layers: list[LayerSpec]) -> dict[str, tuple[str, ...]]:
     """A decoder's weights by short names: those that are applied to the same thing stand together."""
-    out: dict[str, tuple[str, ...]] = {
-           weight.short if part == "weight" else f"{weight.short}_{part}": (f"{weight.name}.{part}",)
-           for weight in outer_weights(config) for part in weight.shapes()}
+    out: dict[str, tuple[str, ...]] = {}
+    for weight in outer_weights(config):
+        for part in weight.shapes():
+            short = weight.short if part == "weight" else f"{weight.short}_{part}"
+            out[short] = (f"{weight.name}.{part}",)
     for i, layer in enumerate(layers):
         for short, names in layer.fused().items():
             out[f"{i}.{short}"] = tuple(f"{LAYERS}.{i}.{name}" for name in names)

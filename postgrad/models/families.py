@@ -32,7 +32,8 @@ class Family:
     eps_key: what config.json calls the norms' epsilon.
     qk_norm: before the rotation, "head", queries and keys head by head; "projection", all heads as one.
     fixed: further keys of config.json with the one value that is built in.
-    gguf: what GGUF rotates together, "halves" of a head, as here, or "neighbours"; "": not read from GGUF.
+    gguf_arch: GGUF's name of the architecture; None: it has none. gguf: how GGUF lays out the rotary pairs,
+    "halves" of a head, as here, or "neighbours"; "": GGUF files of it are not read.
     """
 
     classes: str
@@ -47,6 +48,7 @@ class Family:
     bias_on_qkv: bool = False
     bias_by_config: bool = False  # attention_bias, on all four projections
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    gguf_arch: str | None = None
     gguf: str = ""
 
     def __post_init__(self) -> None:
@@ -64,14 +66,16 @@ WINDOWS = {"max_position_embeddings": 32768, "sliding_window": 4096, "max_window
            "num_key_value_heads": 32}
 FAMILIES = {
     "llama": Family(classes="Llama", config_defaults={"max_position_embeddings": 2048}, bias_by_config=True,
-                    gguf="neighbours"),
+                    gguf_arch="llama", gguf="neighbours"),
     "mistral": Family(classes="Mistral", config_defaults={"max_position_embeddings": 131072,
-                                                          "sliding_window": 4096, "num_key_value_heads": 8}),
-    "qwen2": Family(classes="Qwen2", config_defaults=WINDOWS, bias_on_qkv=True, gguf="halves"),
+                                                          "sliding_window": 4096, "num_key_value_heads": 8},
+                      gguf_arch="llama"),
+    "qwen2": Family(classes="Qwen2", config_defaults=WINDOWS, bias_on_qkv=True, gguf_arch="qwen2",
+                    gguf="halves"),
     "qwen3": Family(classes="Qwen3", config_defaults={**WINDOWS, "head_dim": 128}, bias_by_config=True,
-                    qk_norm="head", gguf="halves"),
+                    qk_norm="head", gguf_arch="qwen3", gguf="halves"),
     "olmo2": Family(classes="Olmo2", config_defaults={"max_position_embeddings": 2048, "rms_norm_eps": 1e-5},
-                    bias_by_config=True, norms=AFTER, qk_norm="projection"),
+                    bias_by_config=True, norms=AFTER, qk_norm="projection", gguf_arch="olmo2"),
 }
 
 

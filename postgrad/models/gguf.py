@@ -119,10 +119,10 @@ def check_header(path: Path) -> None:
 
 def gguf_config(facts: dict[str, Any], tied: bool) -> Config:
     kind = facts["general.architecture"]
-    known = {name: family for name, family in FAMILIES.items() if family.gguf}
+    known = {family.gguf_arch: name for name, family in FAMILIES.items() if family.gguf and family.gguf_arch}
     if str(kind) not in known:
         raise ValueError(f"its architecture is {kind!r:.60}; {', '.join(known)} are read.")
-    family = known[kind]
+    model_type = known[kind]
     told = {key.removeprefix(f"{kind}."): x for key, x in facts.items() if key.startswith(f"{kind}.")}
     for key, plain in {"rope.scaling.type": "none", "expert_count": 0, "attention.sliding_window": 0}.items():
         if told.get(key, plain) != plain:
@@ -144,7 +144,7 @@ def gguf_config(facts: dict[str, Any], tied: bool) -> Config:
                   rope_theta=told.get("rope.freq_base", 10000.0),
                   # it is stored in float32
                   rms_norm_eps=float(f"{told['attention.layer_norm_rms_epsilon']:.6g}"),
-                  architecture=Architecture(model_type=kind, qkv_bias=family.bias_on_qkv,
+                  architecture=Architecture(model_type=model_type, qkv_bias=FAMILIES[model_type].bias_on_qkv,
                                             tokens=tuple(ids.items())))
 
 

@@ -16,6 +16,7 @@ from small import small_model
 from postgrad.cli import main
 from postgrad.models import ScalarModel, find_model, load_model, save_model
 from postgrad.models.chat import Chat
+from postgrad.models.families import FAMILIES
 
 TINY = find_model("tiny-chat")
 
@@ -160,9 +161,8 @@ def test_without_transformers(folder, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     check(["train", "grpo:words", "model=bad", "--json"], capsys, tmp_path,
-          "'gemma3', which runs through transformers: pip install 'postgrad[hf]', or name a model of llama, "
-          "mistral, qwen2, qwen3, olmo2, which need no "
-          "more.")
+          "'gemma3', which runs through transformers: pip install 'postgrad[hf]', or name a model of "
+          f"{', '.join(FAMILIES)}, which need no more.")
 
 
 def test_memory_has_no_figures_for_others(folder, tmp_path, capsys):

@@ -9,8 +9,7 @@ from foreign_small import CHAT, ENDS, small_folders
 from transformers import AutoModelForCausalLM, BloomConfig
 
 from postgrad.models import hf_engine, load_model
-from postgrad.models.hf_engine import NoCache, RepackedCache, SlotCache
-from postgrad.models.hf_engine import NoSync
+from postgrad.models.hf_engine import NoCache, NoSync, RepackedCache, SlotCache
 from postgrad.models.hf_model import HFModel
 from postgrad.records import Prompt
 from postgrad.sampling import LocalSampler, Sampling
@@ -133,9 +132,9 @@ def test_a_step_that_cannot_be_captured_runs_without_a_graph(folders, monkeypatc
     monkeypatch.setattr(torch.cuda, "set_stream", stream.append)
     for _ in range(2):
         sampler = LocalSampler(model, CHAT)
-        active = sampler._decoder_for([[1] * 16], 16, settings)
+        active = sampler._batch_for([[1] * 16], 16, settings)
         active.engine.graphs = True
-        monkeypatch.setattr(active, "step", lambda n, times=1, mine=active: stepped(mine, n, times))
+        monkeypatch.setattr(active, "run", lambda *part, mine=active: run_as_on_gpu(mine, *part))
         said = sampler.sample(prompts, 16, settings, seed=0)
         assert not active.engine.graphs and not active.graphs
         assert [r.tokens for r in said[0]] == [r.tokens for r in wanted[0]]
@@ -145,8 +144,8 @@ def test_a_step_that_cannot_be_captured_runs_without_a_graph(folders, monkeypatc
         "slower (operation not permitted when stream is capturing).\n")
 
 
-def stepped(active, n, times):
-    """Steps as a GPU takes them, where the rest is on a CPU."""
+def run_as_on_gpu(active, *part):
+    """A part of a step as a GPU runs it, where the rest is on a CPU."""
     device, active.device = active.device, SimpleNamespace(type="cuda")
-    type(active).step(active, n, times)
+    type(active).run(active, *part)
     active.device = device
