@@ -154,7 +154,7 @@ def ours(work: Work, gate: Gate) -> None:
     from postgrad.cli.settings import config_from_text
     from postgrad.models.checkpoint import seed_everything
     from postgrad.recipes import running
-    from postgrad.recipes.registry import recipe_module
+    from postgrad.recipes.defaults import fill_defaults
     from postgrad.runs import Run
     from postgrad.runs.tracker import Tracker
     from postgrad.sampling import LocalSampler, Sampling
@@ -162,7 +162,8 @@ def ours(work: Work, gate: Gate) -> None:
 
     recipe, config = config_from_text(*spec(work))
     seed_everything(config.seed)
-    parts = recipe_module(recipe).build(config, running.model_source(config))
+    config, _ = fill_defaults(config)
+    parts = running.build_setup(config, running.model_source(config))
     if work.kind == "grpo":
         from postgrad.data.tasks import load_task
         prompts, turn = load_task(work.data).prompts("train", work.prompts, 0), iter(range(10**9))

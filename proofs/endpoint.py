@@ -28,7 +28,7 @@ from postgrad.evaluation import task_figures
 from postgrad.models import find_model, load_model
 from postgrad.models.chat import Chat
 from postgrad.recipes.benchmarks.suite import score_reply, suite_tasks, write_suite
-from postgrad.recipes.measuring import Measured
+from postgrad.recipes.measuring import Evaluator
 from postgrad.resolve.models import open_folder
 from postgrad.sampling import LocalSampler, Sampling
 
@@ -135,7 +135,7 @@ class Suite:
                               env=LOCAL | (env or {}), **how).stdout
 
     def eval(self) -> tuple[float, list[str]]:
-        asked = Measured(self.name, None, self.problems, 1, "test", 0, self.tokens, 0.0, "cpu", None)
+        asked = Evaluator(self.name, None, self.problems, 1, "test", 0, self.tokens, 0.0, "cpu", None)
         model = asked.open(self.model)
         drawn = asked.draw(model, asked.open_reward(model), greedy=False)  # at temperature 0
         return task_figures(asked.task, drawn)["pass@1"], [group[0].rollout.text for group in drawn.groups]

@@ -222,20 +222,20 @@ def late(folder: Path) -> Bars:
 def weigh(path: str) -> None:
     """Trains in this rank and writes its peak memory above that of the imports: before the checkpoint is
     written, and with it. Pages of 4 kB where the path says so."""
-    peaks, saved_after = [], hooks.saved_after
+    peaks, state_of = [], hooks.state_of
 
     def peak() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
-    def watched(*args) -> bool:
+    def watched(*args) -> dict:
         peaks.append(peak())
-        return saved_after(*args)
+        return state_of(*args)
 
     import torch._dynamo
     import torch.distributed.fsdp  # noqa: F401
     if path.endswith("-4k.json"):
         ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE
-    hooks.saved_after = watched
+    hooks.state_of = watched
     processes.join_ranks()
     before = peak()
     carry_out(json.loads(Path(path).read_text()))

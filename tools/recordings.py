@@ -38,7 +38,7 @@ from postgrad.evaluation.compute import answers_in, ranker_scores
 from postgrad.evaluation.evaluate import draw_samples
 from postgrad.models import find_model, load_model
 from postgrad.models.chat import Chat
-from postgrad.recipes.defaults import reply_tokens_for
+from postgrad.recipes.defaults import reply_sampling
 from postgrad.recipes.panel import measure_ledger
 from postgrad.records import Prompt, Scored
 from postgrad.resolve.models import checkpoint_folder, open_model, open_reward, run_named
@@ -215,7 +215,7 @@ def languages(folder: Path) -> dict:
 
 def sampled(model: str | Path, part: str, problems: int, samples: int):
     task, sampler = load_task(part), sampler_of(model)
-    settings = Sampling(max_new_tokens=reply_tokens_for(task, sampler.model))
+    settings = reply_sampling(task, sampler.model)
     return task, score_samples(task, sampler, task.prompts("test", problems, 0), samples, settings, 0)
 
 

@@ -48,7 +48,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.models import Decoder, load_scalar, save_model
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
-from postgrad.recipes.defaults import reply_tokens_for
+from postgrad.recipes.defaults import reply_sampling
 from postgrad.recipes.pipelines.stages import CONVERSATIONS, Data, Done, Measurement, Pipeline, Stage, keep
 from postgrad.recipes.process import ProcessConfig, Replies
 from postgrad.recipes.row_reader import RowSettings
@@ -57,7 +57,7 @@ from postgrad.records import Prompt, Rollout
 from postgrad.resolve.models import open_folder, open_model
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.model import ProcessReward
-from postgrad.sampling import LocalSampler, Sampling
+from postgrad.sampling import LocalSampler
 from postgrad.system.files import write_text
 from postgrad.system.settings import COUNT, Settings, setting
 from postgrad.training.batches.columns import rollout_batch
@@ -229,7 +229,7 @@ def recovered(config: OversightConfig, models: Sequence[str], track: Progress) -
     right: dict[str, list[float]] = {}
     for name, model in zip(names, models, strict=True):
         policy, chat = open_model(model, config.device)
-        greedy = Sampling(max_new_tokens=reply_tokens_for(task, policy), temperature=0.0)
+        greedy = reply_sampling(task, policy, temperature=0.0)
         groups = score_samples(task, LocalSampler(policy, chat), prompts, 1, greedy, 0, track)
         right[name] = [float(passed(task, scored)) for (scored,) in groups]
         said[name] = [find_answer(scored.rollout.text) for (scored,) in groups]
@@ -430,7 +430,7 @@ def measure_judge(config: OversightConfig, models: Sequence[str], track: Progres
     critic = ProcessReward(load_scalar(open_folder(models[2]), device=config.device), chat, step_ends,
                           device=config.device)
     groups = score_samples(task, LocalSampler(writer, chat), task.prompts("test", many.problems, config.seed),
-                           many.samples, Sampling(max_new_tokens=reply_tokens_for(task, writer)),
+                           many.samples, reply_sampling(task, writer),
                            seed_of(config.seed, "answers"), track)
     rng, shown = random.Random(seed_of(config.seed, "pairs")), []
     for group in groups:

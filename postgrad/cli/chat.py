@@ -67,12 +67,13 @@ def run_chat(options: ChatOptions) -> int:
 
 def open_session(options: ChatOptions) -> ChatSession:
     from postgrad.recipes.chat_session import open_chat
+    from postgrad.records import Sampling
     temperature = options.temperature if options.temperature is not None else float(options.samples > 1)
-    return open_chat(chat_models(options), task=options.task, system=options.system, samples=options.samples,
-                     turns=options.turns, seed=options.seed, device=options.device,
-                     max_new_tokens=options.max_new_tokens, temperature=temperature, top_k=options.top_k,
-                     top_p=options.top_p, min_p=options.min_p,
-                     stop=tuple(text.replace("\\n", "\n") for text in options.stop))
+    settings = Sampling(max_new_tokens=options.max_new_tokens, temperature=temperature, top_k=options.top_k,
+                        top_p=options.top_p, min_p=options.min_p,
+                        stop=tuple(text.replace("\\n", "\n") for text in options.stop))
+    return open_chat(chat_models(options), settings, task=options.task, system=options.system,
+                     samples=options.samples, turns=options.turns, seed=options.seed, device=options.device)
 
 
 def chat_models(options: ChatOptions) -> list[ModelStage]:

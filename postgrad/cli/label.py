@@ -104,7 +104,7 @@ def export_judgements(options: ExportLabelsOptions) -> None:
 
 
 def make_items(options: MakeOptions) -> None:
-    from postgrad.recipes.label_items import make_label_items
+    from postgrad.recipes.pick import make_label_items
     counts = make_label_items(options_from(SampleOptions, options), options.store, prompts=options.prompts,
                               split=options.split,
                               track=progress_tracker(f"{options.model} on {options.task}", options.json))

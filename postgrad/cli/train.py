@@ -93,7 +93,7 @@ def run_train(options: TrainOptions) -> int:
     changes = [*options.changes, *([f"agent.command={options.agent}"] if options.agent else [])]
     if options.show:
         return print_settings(options.recipe, changes, options.task, as_json=options.json)
-    from postgrad.recipes.defaults import choose_defaults
+    from postgrad.recipes.defaults import fill_defaults
     from postgrad.recipes.fit import free_folder
     from postgrad.recipes.launch import start_pipeline
     from postgrad.recipes.registry import is_pipeline
@@ -105,7 +105,7 @@ def run_train(options: TrainOptions) -> int:
     staged = is_pipeline(recipe)
     if not staged:
         check_place(folder)
-    config, chosen = choose_defaults(config)
+    config, chosen = fill_defaults(config)
     intro = describe_run(options.recipe, folder, config, {c.setting: c.why for c in chosen.choices},
                          f"{chosen.model} has {chosen.size} parameters" if chosen.choices else "",
                          "pipeline.json" if staged else "config.json")

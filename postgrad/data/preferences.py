@@ -227,7 +227,7 @@ def split_rows(rows: Sequence[RowT], share: float = 0.1,
             [r for r in rows if ask_of(prompt_messages(r)) in held])
 
 
-def preference_report(rows: Sequence[Pair] | Sequence[Conversation], shown: int = 5) -> dict[str, Any]:
+def preference_report(rows: Sequence[Pair | Conversation], shown: int = 5) -> dict:
     """How often a judgement stands twice, and how often the opposite stands too;
     of each the first few, as ids (line numbers).
 

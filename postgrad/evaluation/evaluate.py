@@ -13,7 +13,7 @@ from postgrad.maths.intervals import mean_interval
 from postgrad.maths.passk import pass_at_k
 from postgrad.records import Prompt, Reward, Rollout, Scored
 from postgrad.rewards.base import score_groups
-from postgrad.sampling import Sampling, TokenSampler
+from postgrad.sampling import Sampler, Sampling
 
 BLOCK = 128  # prompts that are sampled together
 SHARE = (0.0, 1.0)  # what a share of right samples can be
@@ -61,7 +61,7 @@ def with_interval(name: str, interval: tuple[float, float, float]) -> Figures:
     return {name: mean, f"{name}_interval": [low, high] if math.isfinite(high - low) else None}
 
 
-def sample_all(sampler: TokenSampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
+def sample_all(sampler: Sampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
                track: Progress = iter) -> list[list[Rollout]]:
     """[P][G] samples, a block of prompts at a time. track: shows progress."""
     blocks = [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]
@@ -69,7 +69,7 @@ def sample_all(sampler: TokenSampler, prompts: Sequence[Prompt], samples: int, s
         return [group for block in blocks for group in sampler.sample(block, samples, settings, seed)]
 
 
-def score_samples(task: EvalTask, sampler: TokenSampler, prompts: Sequence[Prompt], samples: int,
+def score_samples(task: EvalTask, sampler: Sampler, prompts: Sequence[Prompt], samples: int,
                   settings: Sampling, seed: int,
                   track: Progress = iter, reward: Reward | None = None) -> list[list[Scored]]:
     """Every sample with its verdict. reward: what scores them, in place of the task's verifier."""
@@ -89,7 +89,7 @@ class ScoredSamples(NamedTuple):
         return [sound for group in self.groups if (sound := [s for s in group if s.verdict.given])]
 
 
-def draw_samples(task: EvalTask, sampler: TokenSampler, prompts: Sequence[Prompt], *, samples: int,
+def draw_samples(task: EvalTask, sampler: Sampler, prompts: Sequence[Prompt], *, samples: int,
                  settings: Sampling, seed: int, greedy: bool = True, track: Progress = iter,
                  reward: Reward | None = None) -> ScoredSamples:
     """Samples of every prompt and, with greedy, its likeliest reply; each with its verdict."""
@@ -105,7 +105,7 @@ def draw_samples(task: EvalTask, sampler: TokenSampler, prompts: Sequence[Prompt
     return drawn
 
 
-def evaluate_task(task: EvalTask, sampler: TokenSampler, prompts: Sequence[Prompt], *, samples: int = 8,
+def evaluate_task(task: EvalTask, sampler: Sampler, prompts: Sequence[Prompt], *, samples: int = 8,
                   settings: Sampling, seed: int, greedy: bool = True, track: Progress = iter,
                   reward: Reward | None = None, measures: Mapping[str, Measure] = MappingProxyType({}),
                   kept: int = 0) -> Figures:

@@ -45,7 +45,8 @@ class Critic(Protocol):
 
 
 class Scorer(Protocol):
-    heads: int
+    @property
+    def heads(self) -> int: ...
 
     def scores(self, tokens: Tensor, lengths: Tensor, packed: Packed | None = None) -> Tensor:
         """[B, T], [B] -> [B, K]: what each head says of a whole answer."""

@@ -1,27 +1,30 @@
-"""What every recipe shares: the settings that all runs have, what a run is made of, and its evaluations."""
+"""What every recipe shares: the settings of all runs, the parts of a training, and its evaluations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar
 
 from postgrad import methods
-from postgrad.data.environments import sampler_for
+from postgrad.data.environments import Player, sampler_for
 from postgrad.data.tasks import Task
 from postgrad.data.tasks.games import prove_play
 from postgrad.evaluation import evaluate_task
+from postgrad.evaluation.evaluate import Figures, Measure
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.recipes.registry import recipe_for
-from postgrad.records import Prompt, Reward
+from postgrad.records import Message, Prompt, Reward
 from postgrad.resolve.models import Model, ModelSource
-from postgrad.resolve.tasks import task_label
+from postgrad.resolve.tasks import open_task, task_label
 from postgrad.rewards.base import check_verifier
 from postgrad.sampling import LocalSampler, Sampling
+from postgrad.sampling.sampler import DecodableModel
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, Settings, setting
 from postgrad.training.loop import BatchSource, Objective, StepInfo
 from postgrad.training.optim import Optim, OptimSettings
@@ -42,12 +45,12 @@ class Evaluation(Settings):
     max_new_tokens: int | None = setting(None, "the most tokens of a reply; none: as in the rollouts, else "
                                          "as the task says, else by the model's size",
                                          "more where `finished` is below 1: replies are cut", within=COUNT)
-    split: str = setting("validation", "the part of the task that is asked: train, validation or test",
-                         "test for the last figure alone; train to see whether a model has learned by heart")
+    split: str = setting("validation", "the split of the task: train, validation or test",
+                         "test for the last figure alone; train to see whether a model has memorised it")
 
     panel: str | None = setting(None, "further tasks that every evaluation measures, for `postgrad ledger`: "
                                 "standard, or names with commas between",
-                                "to see while it is trained what a run loses elsewhere; it costs problems x "
+                                "to see during training what a run loses elsewhere; it costs problems x "
                                 "samples replies of each task")
 
     prefix: ClassVar[str] = "evaluation."
@@ -57,9 +60,9 @@ class Evaluation(Settings):
         return task.prompts(self.split, self.problems, seed_of(seed, "evaluation") % 2**31)
 
 
-# what several recipes say of a setting: about, and when to change it
+# settings of several recipes: about, when, range
 MODEL = ("the model to start from: a name, a folder, a hub id, a run or RUN@STEP",
-         "to train a model of your own; a run goes on from what that run made")
+         "to train a model of your own; a run continues from the model that run trained")
 METHOD = ("the row of the table, its name or FILE.py", "to train by another algorithm; `postgrad methods` "
           "lists them, and method.NAME=VALUE sets a constant of the row")
 STEPS = ("optimizer steps", "more while the held-out figures still rise; fewer where they have begun to fall",
@@ -76,10 +79,10 @@ TASK = ("the task: a name, a file, or in Python a Task or rows",
 
 @dataclass(frozen=True, kw_only=True)
 class RunInputs:
-    """What a run reads besides its model: if one of them changes, going on would not be the same run."""
+    """What a run reads besides its model: if one of them changes, a resumed run would differ."""
 
-    task: object = None
-    data: object = None
+    task: Task | str | Sequence[object] | None = None
+    data: str | Sequence[object] | None = None
     reward: object = None
     teacher: Model | str | None = None
     method_file: str | None = None
@@ -98,6 +101,12 @@ class TrainConfig(Settings):
     device: str
 
     @property
+    def last_step(self) -> int:
+        """`steps`, of a config whose model-dependent defaults are filled in."""
+        assert self.steps is not None, "fill_defaults comes first"
+        return self.steps
+
+    @property
     def source_model(self) -> str | None:
         """The model to start from; None for a recipe that makes its own (pretraining)."""
         return None
@@ -112,9 +121,9 @@ class TrainConfig(Settings):
 
 
 class ModelDefaults(Settings):
-    """A config whose open settings are filled in by the size of its model (recipes/defaults.py).
+    """A config with defaults that depend on its model (recipes/defaults.py).
 
-    reply_group: the group of settings with the limit of a reply, where there is one.
+    reply_group: the group of settings with the most tokens of a reply, where there is one.
     rate_law: (learning rate at 2M parameters, exponent of the size); None: the recipe's.
     """
 
@@ -133,19 +142,19 @@ class ModelDefaults(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(TrainConfig, ModelDefaults):
-    """The settings that all recipes have. Every recipe gives `method`, `steps` and `optim` values of its own.
+    """The settings that all recipes have. Every recipe gives `method`, `steps` and `optim` its own values.
 
-    recipe: the name of the recipe; which methods it trains follows from what they learn from (`recipe_for`).
+    recipe: the name of the recipe; the methods it trains follow from what they learn from (`recipe_for`).
     """
 
     recipe: ClassVar[str]
-    task: Task | str | Sequence | None = setting(None, *TASK)
+    task: Task | str | Sequence[object] | None = setting(None, *TASK)
     model: str = setting("tiny-chat", *MODEL)
     method: Method = setting(MISSING, *METHOD, resolve=methods.method_from_config)
-    steps: int = setting(MISSING, *STEPS)
+    steps: int | None = setting(MISSING, *STEPS)
     optim: OptimSettings = setting(about="the optimizer")
     evaluation: Evaluation = setting(group=Evaluation)
-    save_every: int = setting(20, *SAVE)
+    save_every: int | None = setting(20, *SAVE)
     seed: int = setting(0, *SEED)
     device: str = setting("cpu", *DEVICE)
 
@@ -166,23 +175,39 @@ class RunConfig(TrainConfig, ModelDefaults):
         return {"model": task_label(self.model), "task": None if self.task is None else task_label(self.task),
                 "method": self.method.name, "row": methods.describe_row(self.row)}
 
-    def __post_init__(self):
+    def open_task(self) -> Task:
+        assert self.task is not None
+        return open_task(self.task)
+
+    def __post_init__(self) -> None:
         super().__post_init__()
         if recipe_for(self.method) != self.recipe:
             raise ValueError(f"method {self.method.name!r} is not trained by this recipe: it learns from "
                              f"{self.method.source}, write `postgrad train {self.method.name}`.")
 
 
-def refuse_adapter(config) -> None:
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(RunConfig):
+    """The config of a recipe that learns from the data of a task, or from rows of the user's."""
+
+    data: str | Sequence[object] | None = None
+    save_every: int = setting(20, *SAVE)
+
+    @property
+    def inputs(self) -> RunInputs:
+        return replace(super().inputs, data=self.data)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.task is None) == (self.data is None):
+            raise ValueError(f"{self.method.name} needs either task=NAME (its own data) or data=FILE.jsonl "
+                             "(yours), not both.")
+
+
+def refuse_adapter(optim: OptimSettings) -> None:
     """Of a recipe that trains all weights."""
-    if config.optim.adapter.lora:
+    if optim.adapter.lora:
         raise ValueError("this recipe trains all weights: leave lora out.")
-
-
-def check_one_source(config) -> None:
-    if (config.task is None) == (config.data is None):
-        raise ValueError(f"{config.method.name} needs either task=NAME (its own data) or data=FILE.jsonl "
-                         "(yours), not both.")
 
 
 @dataclass
@@ -190,7 +215,7 @@ class TrainingSetup:
     """Everything that `train` needs, and how the policy is evaluated.
 
     evaluate(step) -> figures; None where this recipe evaluates nothing.
-    notes: on the data; saved as events. data: its counts (recipes/data_counts.py); saved in run.json.
+    notes: on the data; saved as events. data: its counts (`data_counts`); saved in run.json.
     hooks: called after each step, before it is evaluated and saved.
     panel(folder, step): adds an entry to the ledger at each evaluation.
     """
@@ -200,47 +225,63 @@ class TrainingSetup:
     batches: BatchSource
     objective: Objective
     optim: Optim
-    evaluate: Callable[[int], dict] | None = None
+    evaluate: Callable[[int], Figures] | None = None
     evaluate_every: int = 0
     source: ModelSource | None = None
     notes: tuple[str, ...] = ()
-    data: Mapping[str, int] = field(default_factory=dict)
+    data: Mapping[str, object] = field(default_factory=dict)
     hooks: tuple[Callable[[StepInfo], None], ...] = ()
     panel: Callable[[Path, int], None] | None = None
 
 
 def check_task(task: Task, split: str = "train", count: int = 8) -> None:
-    """The verifier pays its own gold and not garbage; before any training."""
-    if task.gold is not None and task.verify is not None and task.play is None:
+    """Before any training: the verifier pays its own gold, and not garbage."""
+    if task.play is not None:
+        prove_play(task, task.prompts(split, count, 0))
+    elif task.gold is not None and task.verify is not None:
         check_verifier(task.verify, [(p, task.gold(p)) for p in task.prompts(split, count, 0)],
                        best=task.best)
-    elif task.play is not None:
-        prove_play(task, task.prompts(split, count, 0))
 
 
-def prompts_that_fit(sampler: LocalSampler, prompts: list[Prompt], settings: Sampling,
+def prompts_that_fit(sampler: LocalSampler | Player, prompts: list[Prompt], settings: Sampling,
                      truncate: str) -> list[Prompt]:
     """The prompts that fit the model with their replies. truncate: refuse, where one does not, or drop."""
-    kept = [p for p in prompts if sampler.fits(p, settings)] if truncate == "drop" else []
-    if not kept:
+    fitting = [p for p in prompts if sampler.fits(p, settings)] if truncate == "drop" else []
+    if not fitting:
         sampler.check(prompts, settings)
-    return kept or prompts
+    return fitting or prompts
 
 
-FOLLOWED = 4  # held-out problems whose replies are logged at every evaluation
+LOGGED_PROBLEMS = 4  # held-out problems whose replies are logged at every evaluation
 
 
-def policy_evaluator(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int,
-                     max_new_tokens: int = 64,
-             reward: Reward | None = None, truncate: str = "refuse", turns: int | None = None,
-             **measures) -> Callable[[int], dict]:
-    """The same held-out problems at every evaluation, with samples drawn anew. judge:
-    where the task has no verifier. truncate: as in `fitting`. turns: the most replies of an episode.
-    measures: as `evaluate` takes them. The replies to the first problems are in the row."""
-    prompts = evaluation.asked(task, seed)
+def policy_evaluator(model: DecodableModel, chat: Chat, task: Task, config: RunConfig,
+                     max_new_tokens: int = 64, *, reward: Reward | None = None, truncate: str = "refuse",
+                     turns: int | None = None,
+                     measures: Mapping[str, Measure] = MappingProxyType({})) -> Callable[[int], Figures]:
+    """Evaluates the same held-out problems at every step, with new samples.
+
+    reward: where the task has no verifier. truncate: as in `prompts_that_fit`. turns: the most replies of an
+    episode. measures: as in `evaluate_task`.
+    """
+    how, seed = config.evaluation, config.seed
     sampler = sampler_for(task, LocalSampler(model, chat), turns)
-    settings = Sampling(max_new_tokens=evaluation.max_new_tokens or max_new_tokens)
-    prompts = prompts_that_fit(sampler, prompts, settings, truncate)
-    return lambda step: evaluate_task(task, sampler, prompts, samples=evaluation.samples, settings=settings,
-                                 seed=seed_of(seed, "evaluation", step), greedy=False, reward=reward,
-                                 measures=measures, kept=FOLLOWED)
+    settings = Sampling(max_new_tokens=how.max_new_tokens or max_new_tokens)
+    prompts = prompts_that_fit(sampler, how.asked(task, seed), settings, truncate)
+    return lambda step: evaluate_task(task, sampler, prompts, samples=how.samples, settings=settings,
+                                      seed=seed_of(seed, "evaluation", step), greedy=False, reward=reward,
+                                      measures=measures, kept=LOGGED_PROBLEMS)
+
+
+def data_counts(train: Iterable[Sequence[Message]],
+                evaluated: Iterable[Sequence[Message]] = ()) -> dict[str, int]:
+    """Prompts of training and of evaluations, counted by their text: those of training, how many of them
+    repeat another, those that are evaluated, and how many of these are trained on too.
+
+    {"prompts": 2000, "repeated": 0, "evaluated": 64, "leaked": 0}
+    """
+    texts, held_out = ([" ".join(word for m in messages for word in f"{m['role']}: {m['content']}".split())
+                        for messages in prompts] for prompts in (train, evaluated))
+    distinct = set(texts)
+    return {"prompts": len(texts), "repeated": len(texts) - len(distinct), "evaluated": len(held_out),
+            "leaked": sum(text in distinct for text in held_out)}

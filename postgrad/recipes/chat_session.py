@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from postgrad.data.environments import Episode, max_turns, play_with_tools
 from postgrad.data.tasks import SPLITS, Task, load_task
@@ -21,7 +20,7 @@ Problem = Prompt  # a question of a task, with its answer
 
 @dataclass
 class ChatModel:
-    """One model in the chat, and the turns that it remembers: questions and its own replies."""
+    """One model in the chat, and its history: questions and its own replies."""
 
     name: str
     made_by: str
@@ -37,8 +36,8 @@ class ChatModel:
 class ChatReply:
     """One reply while it is sampled.
 
-    problem: what the verifier judges it by, where the question is one of the task's. turns: where tools or an
-    environment answer, the messages between the question and the last reply.
+    problem: the task's problem, where the question is one. turns: where tools or an environment answer, the
+    messages between the question and the last reply.
     """
 
     model: ChatModel
@@ -51,7 +50,7 @@ class ChatReply:
 
     @property
     def transcript(self) -> str:
-        """All that follows the question."""
+        """The turns and the reply."""
         earlier = [f"[{t['role']}] {t['content']}" if t["role"] != "assistant" else t["content"]
                    for t in self.turns]
         return "\n".join([*earlier, self.text])
@@ -60,14 +59,14 @@ class ChatReply:
         v = self.verdict
         verdict: dict[str, object] = ({} if v is None else {"error": v.error} if v.error
                                       else {"score": v.score, "reason": v.reason})
-        made = {"made_by": self.model.made_by} if self.model.made_by else {}
-        return {"model": self.model.name, **made, "reply": self.text, "ended": self.ended, **verdict,
+        made_by = {"made_by": self.model.made_by} if self.model.made_by else {}
+        return {"model": self.model.name, **made_by, "reply": self.text, "ended": self.ended, **verdict,
                 **({"turns": self.turns} if self.turns else {})}
 
 
 class ChatSession:
-    """The models, their sampling, and the conversation. turns: questions follow one another; else each
-    stands alone."""
+    """The models, their sampling, and the conversation. turns: a question follows those before it; else each
+    is a conversation of its own."""
 
     def __init__(self, models: list[ChatModel], settings: Sampling, *, task: Task | None = None,
                  system: str | None = None, samples: int = 1, turns: bool = False, seed: int = 0):
@@ -92,7 +91,7 @@ class ChatSession:
                      if p.question == question), None)
 
     def replies(self, question: str, problem: Prompt | None = None) -> list[list[ChatReply]]:
-        """[sample][model], all still to be sampled."""
+        """[sample][model], to be sampled."""
         problem, self.number = problem or self.find_problem(question), self.number + 1
         asked: Sequence[Message] = problem.messages if problem else ({"role": "user", "content": question},)
         if self.system:
@@ -102,7 +101,7 @@ class ChatSession:
                  for model, messages in rows] for i in range(self.samples)]
 
     def with_history(self, model: ChatModel, asked: Sequence[Message]) -> tuple[Message, ...]:
-        """The question after the turns before it; the oldest are dropped where the context is full."""
+        """The question after the history; its oldest turns are dropped where the context is full."""
         positions, before = model.sampler.model.config.max_position_embeddings, len(model.turns)
         system = [m for m in asked if m["role"] == "system"]
         rest = [m for m in asked if m["role"] != "system"]
@@ -118,19 +117,18 @@ class ChatSession:
         return messages
 
     def sample(self, reply: ChatReply) -> Iterator[str]:
-        """The reply, piece by piece; at its end it is judged. With a task that has tools, or on a problem of
-        an environment, their messages stand between the replies."""
+        """Streams the reply and scores it at its end; an episode where the task has tools or plays."""
         if self.task is not None and (self.task.tools or reply.problem and self.task.play):
-            yield from self.play(reply)
+            yield from self.play(reply, self.task)
         else:
             yield from self.stream(reply)
 
-    def play(self, reply: ChatReply) -> Iterator[str]:
-        """An episode as training plays it, turn by turn."""
-        sampler, task = reply.model.sampler, self.task
+    def play(self, reply: ChatReply, task: Task) -> Iterator[str]:
+        """An episode as in training, turn by turn; messages of the environment stand between the replies."""
+        sampler = reply.model.sampler
         prompt = replace(reply.problem, messages=reply.prompt.messages) if reply.problem else reply.prompt
         seed = seed_of(self.seed, reply.prompt.id, 0)
-        verify = task.verify if reply.problem else unjudged
+        verify = task.verify if reply.problem and task.verify else unjudged
         game = Episode(prompt, task.play or play_with_tools(verify), task.tools, sampler.chat, seed=seed,
                        env_seed=seed_of(self.seed, "environment", prompt.id, 0),
                        room=sampler.positions - self.settings.max_new_tokens, turns=max_turns(task))
@@ -172,16 +170,16 @@ class ChatSession:
                 reply.model.turns += [reply.prompt.messages[-1], {"role": "assistant", "content": reply.text}]
 
 
-def open_chat(models: Sequence[ModelStage], *, task: str | None = None, system: str | None = None,
-              samples: int = 1, turns: bool = False, seed: int = 0, device: str = "cpu",
-              **sampling: Any) -> ChatSession:
-    """A session with models by name. sampling: as `Sampling` takes it."""
-    settings, loaded = Sampling(**sampling), load_task(task) if task else None
+def open_chat(models: Sequence[ModelStage], settings: Sampling, *, task: str | None = None,
+              system: str | None = None, samples: int = 1, turns: bool = False, seed: int = 0,
+              device: str = "cpu") -> ChatSession:
+    """A session with models by name."""
+    loaded = load_task(task) if task else None
     opened = [ChatModel(stage.name, stage.made_by, LocalSampler(*open_writer(stage.name, device)))
               for stage in models]
     return ChatSession(opened, settings, task=loaded, system=system, samples=samples, turns=turns, seed=seed)
 
 
 def unjudged(prompt: Prompt, text: str) -> Verdict:
-    """The verifier of a question without a known answer."""
+    """The verifier of a question that is no problem of the task."""
     return Verdict(score=0.0)

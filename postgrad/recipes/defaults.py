@@ -1,49 +1,50 @@
-"""Defaults that fit the model: what a config leaves open follows from the model's size and the task.
+"""Model-dependent defaults: what a config leaves open follows from the model's size and the task.
 
-Left open are the rate, adapter or all weights, the tokens of a reply, the tokens of a pass, and with rows
-that sample the length of the run. What is named, by the user or by a named setting, stands. The chosen values
-are saved with the run, so that going on chooses nothing anew.
+Open are the learning rate, adapter or all weights, the tokens of a reply, the tokens of a pass, and for rows
+that sample the length of the run. What the user or a named setting names stands. The chosen values are saved
+with the run, so that resuming chooses nothing.
 
 rate      a power law through what was measured. GRPO learns with 3e-4 at 2M parameters (1e-3 destroys the
           policy) and with 1.5e-5 at 135M, DPO with 1e-4 and 5e-6 (docs/results/real-models.md): a factor of
           20 over a factor of 67 in size, an exponent of 0.71. At 0.63B that is 5.1e-6, where 5e-6 was seen to
           learn; at 7B 9e-7 and 3e-7, where DeepSeekMath has 1e-6 (arXiv:2402.03300) and Zephyr's DPO 5e-7
-          (arXiv:2310.16944). Imitation and scalar heads bear more: an exponent of 0.5, which at 7B gives SFT
-          1.7e-5, where Zephyr's has 2e-5. Up to EMBEDDED parameters the rate stands as it is: the embedded
-          models and smaller ones. A row that makes several updates of a collection takes a third: PPO, DAPO,
-          GSPO and CISPO end higher with 1e-4 than with 3e-4, which destroys CISPO (proofs/mend.py schedules).
+          (arXiv:2310.16944). SFT and scalar heads bear more: an exponent of 0.5, which at 7B gives SFT
+          1.7e-5, where Zephyr's has 2e-5. Up to EMBEDDED parameters the rate is constant: the embedded models
+          and smaller ones. A row with several updates per collection takes a third: PPO, DAPO, GSPO and CISPO
+          end higher with 1e-4 than with 3e-4, which destroys CISPO (proofs/mend.py schedules).
 adapters  take ten times the rate of all weights (Schulman et al. 2025, LoRA Without Regret), from ten times
           EMBEDDED on; below, a factor that grows with the size from 1. They are chosen above LARGE
           parameters, and where all weights do not fit the GPU. Rank 16 where rewards or preferences teach,
-          which say little, 32 where texts do and for reward models.
+          which carry few bits, 32 where texts do and for reward models.
 replies   as long as the task says; else 64 tokens, and 256 from TALKATIVE parameters on, for such models
           explain themselves: of an instruct model's replies to GSM8K 8 % were finished within 64 tokens, 57 %
           within 300. At most half of the model's positions, so that a prompt fits too.
-length    a row that makes several updates of a collection gets as many more steps, so that all rows draw the
-          same samples; evaluations and checkpoints come every ten collections.
+length    a row with several updates per collection gets as many more steps, so that all rows draw the same
+          samples; evaluations and checkpoints come every ten collections.
 pass      8,192 tokens on a GPU, halved until the estimate of memory/ leaves a tenth of the GPU free.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import wraps
 from pathlib import Path
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple, TypeVar
 
 import torch
 
 from postgrad.data.tasks import Task
+from postgrad.models import Adapted, Decoder
 from postgrad.models.cuda_graphs import MOST
 from postgrad.models.families import Config, read_config_json
 from postgrad.models.weights import list_weights
 from postgrad.recipes.base import ModelDefaults, RunConfig
+from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.resolve.models import open_folder, read_config
 from postgrad.resolve.tasks import open_task
-from postgrad.system.settings import replace_settings
-from postgrad.training.batches import Rollouts
+from postgrad.sampling import Sampling
+from postgrad.system.settings import Settings, replace_settings
 from postgrad.training.memory import Memory, Setup, beside, cache, estimate, parameters
 
 EMBEDDED, TALKATIVE, LARGE = 2e6, 5e7, 1e9  # parameters
@@ -55,16 +56,13 @@ RANK = 16
 WHOLE = ("process",)  # recipes that train all weights, always
 PASSES = (8192, 4096, 2048, 1024)  # tokens, on a GPU
 TEN = 10  # collections between two evaluations, and two checkpoints
-FREE = 0.1  # of the GPU, for what the estimate does not count
-TO_BE_NAMED = "to be named"  # stands where a task has to be said before a run can start
+FREE = 0.1  # of the GPU, for what the estimate leaves out
+TO_BE_NAMED = "to be named"  # in place of a task that has to be named before a run can start
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 
 
-Choose = Callable[[str, object, str], None]  # setting, value, why
-
-
 class ModelSize(NamedTuple):
-    """What the rules ask of a model. shape: None of an architecture that runs through transformers."""
+    """What the rules need of a model. shape: None where the architecture runs through transformers."""
 
     parameters: float
     positions: float
@@ -72,7 +70,7 @@ class ModelSize(NamedTuple):
 
 
 def model_size(model: str | Path) -> ModelSize:
-    """By its config.json, all that is fetched of a hub id; of other architectures by the weights' headers."""
+    """From config.json, all that is fetched of a hub id; of other architectures from the weights' headers."""
     try:
         shape = read_config(model)
     except ValueError:
@@ -87,15 +85,15 @@ def model_size(model: str | Path) -> ModelSize:
 
 # the rules
 
-def default_rate(recipe: str, size: float, adapter: bool = False, imitates: bool = False,
-         several: bool = False, law: tuple[float, float] | None = None) -> float:
-    """rate("rollouts", 135e6) -> 1.5e-05, to two digits. imitates: the row learns texts, in any recipe.
-    several: it makes more than one update of a collection. law: in place of the recipe's own."""
+def default_rate(recipe: str, size: float, adapter: bool = False, supervised: bool = False,
+                 several: bool = False, law: tuple[float, float] | None = None) -> float:
+    """default_rate("rollouts", 135e6) -> 1.5e-05, to two digits. supervised: the row learns texts, in any
+    recipe. several: it makes more than one update per collection. law: in place of the recipe's."""
     first, exponent = law or RATES[recipe]
     first = first / 3 if several else first
     larger = max(1.0, size / EMBEDDED)
-    found = first * larger ** -(GENTLE if imitates else exponent) * (min(10.0, larger) if adapter else 1.0)
-    return float(f"{found:.1e}")
+    rate = first * larger ** -(GENTLE if supervised else exponent) * (min(10.0, larger) if adapter else 1.0)
+    return float(f"{rate:.1e}")
 
 
 def reply_tokens(task: int | None, size: float, positions: float) -> int:
@@ -105,21 +103,24 @@ def reply_tokens(task: int | None, size: float, positions: float) -> int:
 
 
 def adapter_rank(recipe: str, size: float, fits: bool = True) -> int:
-    """0: all weights. fits: all weights can be trained in the memory there is."""
+    """0: all weights. fits: training all weights fits the GPU."""
     if recipe in WHOLE or (size <= LARGE and fits):
         return 0
     return RANKS.get(recipe, RANK)
 
 
 def pass_tokens(peak: Callable[[int], float], gpu_memory: float) -> int:
-    """The tokens of a pass that keep the peak within the memory there is; the fewest where none does."""
+    """The most tokens of a pass whose peak fits the GPU; the fewest where none does."""
     return next((tokens for tokens in PASSES if peak(tokens) <= (1 - FREE) * gpu_memory), PASSES[-1])
 
 
-def reply_tokens_for(task: Task, model) -> int:
-    """The most tokens of a reply of an opened model: for measuring, where none was named."""
-    size = sum(p.numel() for p in model.parameters())
-    return reply_tokens(task.tokens, size, model.config.max_position_embeddings)
+def reply_sampling(task: Task, model: Decoder | Adapted, max_new_tokens: int | None = None,
+                   temperature: float = 1.0) -> Sampling:
+    """How an opened model samples replies to a task. max_new_tokens None: by the rule."""
+    if max_new_tokens is None:
+        size = sum(p.numel() for p in model.parameters())
+        max_new_tokens = reply_tokens(task.tokens, size, model.config.max_position_embeddings)
+    return Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
 
 
 # a config
@@ -134,13 +135,13 @@ def memory_needs(config: RunConfig, shape: Config) -> Memory:
     setup = Setup(lora=optim.adapter.lora or 0, bits=bits, single=not half, tokens=tokens, on_gpu=on_gpu,
                   compiled=optim.compile is not False, graphs=MOST, recompute=optim.recompute,
                   reward_model=bool(config.inputs.reward), teacher=teacher_shape(config))
-    made = estimate(shape, method, setup)
-    if not made.cache:
-        return made
-    r: Rollouts = getattr(config, config.reply_group)
+    needs = estimate(shape, method, setup)
+    if not needs.cache or not isinstance(config, RolloutConfig):
+        return needs
+    r = config.rollouts
     rows = min(r.max_concurrent, r.prompts_per_step * r.group_size)
-    writing = replace(setup, tokens=r.budget, samples=rows)
-    return replace(made, cache=cache(shape, writing) + beside(shape, writing), release=r.release)
+    sampling = replace(setup, tokens=r.budget, samples=rows)
+    return replace(needs, cache=cache(shape, sampling) + beside(shape, sampling), release=r.release)
 
 
 def teacher_shape(config: RunConfig) -> Config | None:
@@ -159,123 +160,104 @@ def gpu_bytes(device: str) -> float | None:
 
 
 class DefaultChoice(NamedTuple):
+    """why: the reason, in words; "" where it goes without saying."""
+
     setting: str
     value: object
     why: str
 
 
 class ChosenDefaults(NamedTuple):
-    """The settings that were filled in for a model. size: its parameters, in words."""
+    """The defaults that were filled in for a model. size: its parameters, in words."""
 
     model: str = ""
     size: str = ""
     choices: tuple[DefaultChoice, ...] = ()
 
+    @property
     def sentence(self) -> str:
         words = ", ".join(f"{name}={value} ({why})" for name, value, why in self.choices)
         return f"{self.model} has {self.size} parameters: {words}" if words else ""
 
 
-def fill_defaults(config, origin: Path | None = None, gpu_memory: float | None = None) -> tuple:
-    """(the config with its model-dependent defaults filled in, a sentence on them, or "")."""
-    config, chosen = choose_defaults(config, origin, gpu_memory)
-    return config, chosen.sentence()
+S = TypeVar("S", bound=Settings)
+M = TypeVar("M", bound=ModelDefaults)
 
 
-def choose_defaults(config, origin: Path | None = None, gpu_memory: float | None = None) -> tuple:
+def fill_defaults(config: S, origin: Path | None = None,
+                  gpu_memory: float | None = None) -> tuple[S, ChosenDefaults]:
     """(the config with its model-dependent defaults filled in, which they are).
 
-    origin: the folder of a model that has no name of its own. gpu_memory: in bytes; else it is asked for.
+    origin: the folder of a model that has no name of its own. gpu_memory: in bytes; None: that of the device.
     """
-    if not isinstance(config, ModelDefaults) or not has_open_defaults(config):
-        return config, ChosenDefaults()
-    size = model_size(origin or config.model)
-    gpu_memory = gpu_bytes(config.device) if gpu_memory is None else gpu_memory
-    chosen: list[DefaultChoice] = []
-
-    def choose(key: str, value: object, why: str) -> None:
-        nonlocal config
-        config = replace_settings(config, {key: value})
-        chosen.extend([DefaultChoice(key, value, why)] if why else [])
-
-    choose_length(config, choose)
-    choose_replies(config, size, choose)
-    choose_weights(config, size, gpu_memory, choose)
-    if config.optim.lr is None:
-        adapted = bool(config.optim.adapter.lora)
-        several = updates_per_collection(config) > 1
-        chosen_rate = default_rate(config.recipe, size.parameters, adapted, is_supervised(config), several,
-                                   config.rate_law)
-        choose("optim.lr", chosen_rate, "by the size, a third for several updates" if several else
-               "by the size")
-    model = origin.name if origin else config.model
-    return config, ChosenDefaults(model, parameter_text(size.parameters), tuple(chosen))
+    if isinstance(config, ModelDefaults) and has_open_defaults(config):
+        return choose_defaults(config, origin, gpu_memory)
+    return config, ChosenDefaults()
 
 
-def try_fill_defaults(config) -> tuple:
-    """As `fitted`; where that cannot be known yet (no model, no task there), the config as it is, and why."""
+def try_fill_defaults(config: S) -> tuple[S, str]:
+    """(config, sentence) of `fill_defaults`; where the model or the task is missing, the config as it is, and
+    the reason."""
     try:
-        return fill_defaults(config)
-    except (ValueError, OSError) as fault:
-        return config, f"what is open (none) is chosen when the run starts: {fault}"
+        filled, chosen = fill_defaults(config)
+        return filled, chosen.sentence
+    except (ValueError, OSError) as error:
+        return config, f"what is open (none) is chosen when the run starts: {error}"
 
 
 def has_open_defaults(config: ModelDefaults) -> bool:
-    optim = config.optim
+    """Whether any rule has something to choose."""
+    length = isinstance(config, RolloutConfig) and None in (config.steps, config.save_every,
+                                                            config.evaluation.every)
     replies = bool(config.reply_group) and config.reply_limit is None
-    length = is_rollout_run(config) and None in (config.steps, config.save_every, config.evaluation.every)
-    return optim.lr is None or optim.adapter.lora is None or replies or length or evaluates_replies(config)
+    return None in (config.optim.lr, config.optim.adapter.lora) or replies or length or samples_evaluations(
+        config)
 
 
-def is_rollout_run(config: ModelDefaults) -> TypeGuard[RunConfig]:
-    return isinstance(config, RunConfig) and config.recipe == "rollouts"
+def choose_defaults(config: M, origin: Path | None, gpu_memory: float | None) -> tuple[M, ChosenDefaults]:
+    size = model_size(origin or config.model)
+    gpu_memory = gpu_bytes(config.device) if gpu_memory is None else gpu_memory
+    choices: list[DefaultChoice] = []
+    for rule in (choose_length, choose_replies, choose_weights, choose_rate):
+        chosen = [*rule(config, size, gpu_memory)]
+        config = replace_settings(config, {choice.setting: choice.value for choice in chosen})
+        choices += [choice for choice in chosen if choice.why]
+    name = origin.name if origin else config.model
+    return config, ChosenDefaults(name, parameter_text(size.parameters), tuple(choices))
 
 
-def evaluates_replies(config: ModelDefaults) -> TypeGuard[RunConfig]:
+def choose_length(config: ModelDefaults, size: ModelSize,
+                  gpu_memory: float | None) -> Iterator[DefaultChoice]:
+    """Steps, and the steps between two evaluations and two checkpoints."""
+    if not isinstance(config, RolloutConfig):
+        return
+    updates, count = config.updates_per_collection, config.rollouts.collections
+    if config.steps is None:
+        why = f"{updates} of each of {count} collections" if updates > 1 else ""
+        yield DefaultChoice("steps", count * updates, why)
+    for name, every in (("evaluation.every", config.evaluation.every), ("save_every", config.save_every)):
+        if every is None:
+            yield DefaultChoice(name, TEN * updates, "")
+
+
+def choose_replies(config: ModelDefaults, size: ModelSize,
+                   gpu_memory: float | None) -> Iterator[DefaultChoice]:
+    """The most tokens of a reply: in rollouts, labelled replies and evaluations."""
+    named, evaluated = config.reply_limit, samples_evaluations(config)
+    by_task = task_reply_tokens(config) if named is None and (config.reply_group or evaluated) else None
+    tokens = named or reply_tokens(by_task, size.parameters, size.positions)
+    why = "as in the rollouts" if named else "as the task says" if by_task else "by the size"
+    if config.reply_group and named is None:
+        yield DefaultChoice(f"{config.reply_group}.max_new_tokens", tokens, why)
+    if evaluated:
+        yield DefaultChoice("evaluation.max_new_tokens", tokens, why)
+
+
+def samples_evaluations(config: ModelDefaults) -> bool:
     """Whether evaluations sample replies whose limit is open."""
     return (isinstance(config, RunConfig) and config.recipe in ("sft", "preference", "rollouts")
             and config.task is not None and config.evaluation.every != 0
             and config.evaluation.max_new_tokens is None)
-
-
-def is_supervised(config: ModelDefaults) -> bool:
-    return isinstance(config, RunConfig) and config.method.kind == "supervised"
-
-
-def updates_per_collection(config: ModelDefaults) -> int:
-    """Optimizer steps on one collection of rollouts; 1 for a recipe that collects none."""
-    if not is_rollout_run(config):
-        return 1
-    rollouts: Rollouts = getattr(config, config.reply_group)
-    return config.row.updates(rollouts.prompts_per_step)
-
-
-def choose_length(config: ModelDefaults, choose: Choose) -> None:
-    """Steps, and the steps between two evaluations and two checkpoints."""
-    if not is_rollout_run(config):
-        return
-    updates = updates_per_collection(config)
-    if config.steps is None:
-        rollouts: Rollouts = getattr(config, config.reply_group)
-        count = rollouts.collections
-        choose("steps", count * updates, f"{updates} of each of {count} collections" if updates > 1 else "")
-    if config.evaluation.every is None:
-        choose("evaluation.every", TEN * updates, "")
-    if config.save_every is None:
-        choose("save_every", TEN * updates, "")
-
-
-def choose_replies(config: ModelDefaults, size: ModelSize, choose: Choose) -> None:
-    """The most tokens of a reply: in rollouts, labelled replies and evaluations."""
-    named = config.reply_limit
-    asked = named is None and (config.reply_group or evaluates_replies(config))
-    by_task = task_reply_tokens(config) if asked else None
-    tokens = named or reply_tokens(by_task, size.parameters, size.positions)
-    why = "as in the rollouts" if named else "as the task says" if by_task else "by the size"
-    if config.reply_group and named is None:
-        choose(f"{config.reply_group}.max_new_tokens", tokens, why)
-    if evaluates_replies(config):
-        choose("evaluation.max_new_tokens", tokens, why)
 
 
 def task_reply_tokens(config: ModelDefaults) -> int | None:
@@ -286,28 +268,36 @@ def task_reply_tokens(config: ModelDefaults) -> int | None:
     return open_task(task).tokens
 
 
-def choose_weights(config: ModelDefaults, size: ModelSize, gpu_memory: float | None, choose: Choose) -> None:
+def choose_weights(config: ModelDefaults, size: ModelSize,
+                   gpu_memory: float | None) -> Iterator[DefaultChoice]:
     """Adapter or all weights, and on a GPU the tokens of a pass."""
-    run, shape = config if isinstance(config, RunConfig) else None, size.shape
+    memory = math.inf if gpu_memory is None else gpu_memory
 
     def peak(tokens: int, rank: int) -> float:
-        assert run is not None and shape is not None
-        adapter = replace(config.optim.adapter, lora=rank)
-        optim = replace(config.optim, tokens_per_pass=tokens, adapter=adapter)
-        return memory_needs(replace(run, optim=optim), shape).peak
+        if memory == math.inf or not isinstance(config, RunConfig) or size.shape is None:
+            return 0.0
+        changes = {"optim.tokens_per_pass": tokens, "optim.adapter.lora": rank}
+        return memory_needs(replace_settings(config, changes), size.shape).peak
 
-    known = run is not None and shape is not None
     rank = config.optim.adapter.lora
     if rank is None:
-        fits = gpu_memory is None or not known or peak(PASSES[-1], 0) <= (1 - FREE) * gpu_memory
-        rank = adapter_rank(config.recipe, size.parameters, fits)
+        rank = adapter_rank(config.recipe, size.parameters, peak(PASSES[-1], 0) <= (1 - FREE) * memory)
         large = (f"above {parameter_text(LARGE)}" if size.parameters > LARGE else
                  "all weights do not fit the GPU")
-        choose("optim.adapter.lora", rank, large if rank else "all weights")
-    if gpu_memory is not None and known and config.optim.tokens_per_pass is None:
-        tokens = pass_tokens(lambda tokens: peak(tokens, rank), gpu_memory)
-        if tokens != PASSES[0]:
-            choose("optim.tokens_per_pass", tokens, "by the GPU's memory")
+        yield DefaultChoice("optim.adapter.lora", rank, large if rank else "all weights")
+    tokens = pass_tokens(lambda tokens: peak(tokens, rank), memory)
+    if config.optim.tokens_per_pass is None and tokens != PASSES[0]:
+        yield DefaultChoice("optim.tokens_per_pass", tokens, "by the GPU's memory")
+
+
+def choose_rate(config: ModelDefaults, size: ModelSize, gpu_memory: float | None) -> Iterator[DefaultChoice]:
+    if config.optim.lr is None:
+        several = isinstance(config, RolloutConfig) and config.updates_per_collection > 1
+        supervised = isinstance(config, RunConfig) and config.method.kind == "supervised"
+        rate = default_rate(config.recipe, size.parameters, bool(config.optim.adapter.lora), supervised,
+                            several, config.rate_law)
+        yield DefaultChoice("optim.lr", rate, "by the size, a third for several updates" if several else
+                            "by the size")
 
 
 def parameter_text(size: float) -> str:
@@ -316,11 +306,3 @@ def parameter_text(size: float) -> str:
     if size >= 1e9:
         return f"{size / 1e9:.3g}B"
     return f"{millions:.2g}M" if millions < 10 else f"{millions:.0f}M"
-
-
-def with_defaults(build: Callable) -> Callable:
-    """Of a recipe's build: what the config leaves open is chosen, where it was not before."""
-    @wraps(build)
-    def built(config, begins):
-        return build(fill_defaults(config, begins.origin)[0], begins)
-    return built

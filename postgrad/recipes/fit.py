@@ -1,5 +1,5 @@
-"""The door from Python, for training: every argument is an object or a name, and goes through the functions
-that the command line uses."""
+"""Training from Python: every argument is an object or a name, and takes the same way as on the command
+line."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from typing import TYPE_CHECKING
 from postgrad import methods
 from postgrad.data.tasks import Task
 from postgrad.methods import Method
+from postgrad.recipes.base import TrainConfig
 from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.registry import config_class, make_config, recipe_for
 from postgrad.recipes.running import check_place, finished, resume_saved, start_run
 from postgrad.resolve.models import Model, open_named_model
 from postgrad.runs import Run as Folder
 from postgrad.runs.display import Display
+from postgrad.runs.rows import JsonDict
 from postgrad.runs.tracker import CallbackTracker, Tracker, open_tracker
 from postgrad.sampling import Sampler
 from postgrad.system import processes
 from postgrad.system.renamed import renamed_argument, renamed_attribute
 
-Callback = Callable[[int, dict], None]
+Callback = Callable[[int, dict[str, float]], None]
 
 
 class Run(Folder):
-    """A run's folder, as `fit` gives it: its rows, its model.
+    """A run's folder, as `fit` returns it: its rows, its model.
 
     Run.open("runs/words").metrics()[-1]["reward"]
     """
@@ -37,41 +39,44 @@ class Run(Folder):
     if not TYPE_CHECKING:
         __getattr__ = renamed_attribute
 
-    def metrics(self) -> list[dict]:
+    def metrics(self) -> list[JsonDict]:
         """A row for every step."""
         return self.rows("metrics")[0]
 
-    def evaluations(self) -> list[dict]:
+    def evaluations(self) -> list[JsonDict]:
         """A row for every evaluation on held-out problems, the first at step 0."""
         return self.rows("evals")[0]
 
-    def samples(self) -> list[dict]:
-        """Samples of every step with their scores and what is known of each token."""
+    def samples(self) -> list[JsonDict]:
+        """Samples of every step, with their scores and the columns of each token."""
         return self.rows("samples")[0]
 
     def model(self, step: int | None = None, device: str = "cpu") -> Model:
         """The trained model; step: as it was at a checkpoint, 0 for the start."""
         return open_named_model(str(self.folder) if step is None else f"{self.folder}@{step}", device)
 
-    def chat(self, prompt: str | None = None, **settings) -> str | None:
-        """The model's reply; without a prompt, a conversation in the terminal or notebook,
-        until an empty line."""
+    def chat(self, prompt: str | None = None, *, seed: int = 0,
+             **settings: float | tuple[str, ...]) -> str | None:
+        """The model's reply; without a prompt, a conversation in the terminal or notebook, until an empty
+        line. settings: as `Sampling` has them."""
         model = self.model()
         if prompt is not None:
-            return model.reply(prompt, **settings)
+            return model.reply(prompt, seed=seed, **settings)
         while asked := input("you: ").strip():
-            print(f"{self.folder.name}: {model.reply(asked, **settings)}")
+            print(f"{self.folder.name}: {model.reply(asked, seed=seed, **settings)}")
         return None
 
 
 Source = str | Path | Folder | Model
+TaskLike = Task | str | Path | Iterable[object]
 
 
 @renamed_argument("watch")
-def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, reward=None, teacher=None,
-        run: str | Path | None = None, display: bool = True, trackers: Sequence[Tracker | str] = (),
-        callback: Callback | None = None, **settings) -> Run:
-    """Trains a model, and gives the run.
+def fit(model: Source, method: str | Path | Method = "grpo", *, task: TaskLike | None = None,
+        data: str | Path | Iterable[object] | None = None, reward: object = None,
+        teacher: Source | None = None, run: str | Path | None = None, display: bool = True,
+        trackers: Sequence[Tracker | str] = (), callback: Callback | None = None, **settings: object) -> Run:
+    """Trains a model, and returns the run.
 
         fit("tiny-chat", "grpo", task="words", run="runs/words", steps=40, lr=3e-4)
         fit("tiny-chat", "grpo", task=prompts, reward=my_reward)
@@ -81,17 +86,17 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     model: a name, a folder, a Run or a Model. method: a row's name, a row, a changed row. task: a Task, rows
     of prompts, a file or a name. data: conversations, pairs or labelled answers as records, dicts, a table or
     a file. reward: a function (prompt, text) -> float | bool | Verdict, a list or weighted dict of them, a
-    reward model, a run or a name. teacher: whose word opd follows, a name, a folder, a Run or a Model.
+    reward model, a run or a name. teacher: the model that opd distils, a name, a folder, a Run or a Model.
     settings: by the names of the command line, lr=1e-4, group_size=4; by group, rollouts={"temperature":
     0.8}.
     run: the folder, by default the next free one in runs/. display: False prints nothing. trackers: objects
     with the hooks of `Tracker`, files or names. callback(step, metrics) is called after each step.
     """
-    row = methods.get_method(method) if isinstance(method, str | Path) else method
-    if not isinstance(model, str | Path | Folder | Model):
+    row = methods.get_method(str(method)) if isinstance(method, str | Path) else method
+    if not isinstance(model, Source):
         raise ValueError(f"model is {model!r:.80}: expected a name, a folder, a Run, or what "
                          "load_model gives.")
-    if not isinstance(row, methods.Method):
+    if not isinstance(row, Method):
         raise ValueError(f"method is {row!r:.80}: expected a row of the table, its name, or FILE.py with a "
                          "row of your own.")
     followers = open_trackers(trackers, callback)
@@ -100,15 +105,16 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
               else processes.agreed(lambda: free_folder(row.name), "named the run"))
     check_place(folder)
     recipe = recipe_for(row)
-    handed = {"task": task, "data": data, "reward": reward, "teacher": teacher}
-    given = {name: as_given(name, value) for name, value in handed.items() if value is not None}
-    for name in given.keys() - {f.name for f in fields(config_class(recipe))}:
+    given = {"task": task, "data": data, "reward": reward, "teacher": teacher}
+    objects = {name: config_value(name, value) for name, value in given.items() if value is not None}
+    for name in objects.keys() - {f.name for f in fields(config_class(recipe))}:
         raise ValueError(f"{row.name} takes no {name}: it learns from {row.source}; leave {name} out.")
-    name = str(folder / "start") if isinstance(model, Model) else str(as_given("model", model))
-    config = make_config(row.name, recipe, "", {**settings, **given, "model": name, "method": row})
+    name = str(folder / "start") if isinstance(model, Model) else str(config_value("model", model))
+    config = make_config(row.name, recipe, "", {**settings, **objects, "model": name, "method": row})
     with _origin(model, folder) as origin:
         config, chosen = fill_defaults(config, origin)
-        shown = [Display(row.name, config.steps, intro=chosen)] if display else []
+        assert isinstance(config, TrainConfig)
+        shown = [Display(row.name, config.last_step, intro=chosen.sentence)] if display else []
         start_run(config, folder, trackers=[*shown, *followers], origin=origin,
                   command=f"postgrad.fit({name!r}, {row.name!r}, ...)")
     return Run.open(folder)
@@ -117,29 +123,30 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
 @renamed_argument("watch")
 def resume(run: str | Path | Folder, *, steps: int | None = None, sampler: Sampler | str | None = None,
            display: bool = True, trackers: Sequence[Tracker | str] = (), callback: Callback | None = None,
-           **objects) -> Run:
-    """Goes on with a run to the same result as if it had never stopped.
+           **objects: object) -> Run:
+    """Resumes a run, to the same bits as if it had never stopped.
 
-    steps: another length than it began with: a finished run is trained further, with the learning rate of a
-    run of so many steps. sampler: the addresses of its samplers now, or the object that it was given.
-    display, trackers, callback: as in `fit`. objects: what was passed as an object and has no name (task,
-    data, reward, method), once more; another is refused.
+    steps: another length: a finished run is trained further, with the learning rate of a run of so many
+    steps. sampler: the addresses of its samplers now, or the object that it was given. display, trackers,
+    callback: as in `fit`. objects: the task, data, reward or method that has no name, once more; another is
+    refused.
     """
     opened = Folder.open(run.folder if isinstance(run, Folder) else Path(run))
-    recipe, made = opened.started()
+    recipe, planned = opened.started()
     followers = open_trackers(trackers, callback)
-    objects = {name: as_given(name, value) for name, value in objects.items()}
+    objects = {name: config_value(name, value) for name, value in objects.items()}
     processes.join_ranks()
-    told = finished(opened, steps)
-    shown = [Display(opened.info.get("method") or recipe, steps or made)] if display and not told else []
+    end_note = finished(opened, steps)
+    title = opened.info.get("method") or recipe
+    shown = [Display(title, steps or planned)] if display and not end_note else []
     resume_saved(opened, steps=steps, sampler=sampler, trackers=[*shown, *followers], **objects)
-    if told and display and processes.leads():
-        print(told)
+    if end_note and display and processes.leads():
+        print(end_note)
     return Run.open(opened.folder)
 
 
 def free_folder(spec: str) -> Path:
-    """The next folder in runs/ that is not taken: runs/grpo-words-1, ..."""
+    """The first free folder of runs/grpo-words-1, runs/grpo-words-2, ..."""
     stem = Path(spec).name.replace(":", "-")
     return next(path for n in range(1, 100_000) if not (path := Path("runs") / f"{stem}-{n}").exists())
 
@@ -152,16 +159,15 @@ def open_trackers(trackers: Sequence[Tracker | str], callback: Callback | None =
     return [*map(open_tracker, trackers), *([CallbackTracker(callback)] if callback else [])]
 
 
-def as_given(name: str, value):
-    """An argument as a config holds it: a run or a path as its name, what can be gone through only once as a
-    list,
-    a table of pandas as rows. A table of several splits is none."""
+def config_value(name: str, value: object) -> object:
+    """An argument as a config holds it: a run or a path as its name, an iterator as a list, a pandas table as
+    rows. A table of several splits is refused."""
     if isinstance(value, Folder | Path):
         return str(value.folder) if isinstance(value, Folder) else str(value)
     if name == "reward":
         if isinstance(value, Mapping):
-            return {as_given(name, key): weight for key, weight in value.items()}
-        return [as_given(name, x) for x in value] if isinstance(value, list | tuple) else value
+            return {config_value(name, key): weight for key, weight in value.items()}
+        return [config_value(name, x) for x in value] if isinstance(value, list | tuple) else value
     if name not in ("task", "data"):
         return value
     if not isinstance(value, str | Task | Iterable):
@@ -184,15 +190,15 @@ def as_given(name: str, value):
 
 @contextmanager
 def _origin(model: Source, folder: Path) -> Iterator[Path | None]:
-    """The folder of a model that was handed in, beside the run's, which takes it in as `start`; else None."""
+    """Saves a Model beside the run's folder, which takes it in as `start`; else None."""
     if not isinstance(model, Model):
         yield None
         return
-    aside, parent = folder.parent / f".{folder.name}.start-{os.getpid()}", folder.parent
-    there = parent.exists()
+    place, parent = folder.parent / f".{folder.name}.start-{os.getpid()}", folder.parent
+    existed = parent.exists()
     try:
-        yield model.save(aside)
+        yield model.save(place)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        if not there and parent.exists() and not any(parent.iterdir()):
+        shutil.rmtree(place, ignore_errors=True)
+        if not existed and parent.exists() and not any(parent.iterdir()):
             parent.rmdir()

@@ -1,4 +1,4 @@
-"""What is done after each step of a run: samples are logged, the policy is evaluated and saved."""
+"""Hooks after each step of a run: samples are logged, the policy is evaluated and saved."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import partial
 
 from postgrad.models import is_adapted
 from postgrad.models.checkpoint import checkpoint_bytes, copy_state, send_shards, state_writer
-from postgrad.recipes.base import TrainingSetup
+from postgrad.recipes.base import TrainConfig, TrainingSetup
 from postgrad.recipes.sample_rows import sample_rows
 from postgrad.records import Scored
 from postgrad.resolve.models import base_name
-from postgrad.runs import SampleLog, Saves
+from postgrad.runs import Run, SampleLog, Saves
 from postgrad.runs.tracker import RunTrackers
 from postgrad.system import processes
 from postgrad.system.signals import Stopped
@@ -19,101 +19,70 @@ from postgrad.training.distributed.sharding import unshard
 from postgrad.training.loop import StepInfo, state_of
 from postgrad.training.oom import oom_phase
 
-Hook = Callable[[StepInfo], None]
-
 
 def evaluate_policy(run: RunTrackers, setup: TrainingSetup, step: int) -> None:
-    """Evaluates the policy, logs the figures and adds an entry to the ledger, where there is a panel."""
+    """Evaluates the policy. The rank that writes logs the figures, and adds an entry to the ledger."""
     assert setup.evaluate is not None
     with oom_phase("sampling"), unshard(setup.models):
-        run.log_eval(step, setup.evaluate(step))
-        if setup.panel:
-            setup.panel(run.run.folder, step)
+        figures = setup.evaluate(step)
+        if isinstance(run.run, Run):
+            run.log_eval(step, figures)
+            if setup.panel:
+                setup.panel(run.run.folder, step)
 
 
-def writer_hooks(run: RunTrackers, setup: TrainingSetup, config, stop: Callable, saves: Saves,
-                 log: SampleLog) -> list[Hook]:
-    """Hooks of the rank that writes the run."""
+def step_hooks(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, stop: Callable[[], int | None],
+               saves: Saves, log: SampleLog) -> list[Callable[[StepInfo], None]]:
+    """The hooks of a rank. One that does not write takes part in the collectives of sharded models."""
+    writes, sharded = isinstance(run.run, Run), config.optim.divides
 
     def samples(now: StepInfo) -> None:
-        if now.batch.scored:
+        if now.batch.scored and writes:
             run.log_samples(now.step, lambda: [tracked_sample(s) for s in now.batch.scored])
             log.later(now.step, partial(sample_rows, now, setup))
-            if config.optim.divides:  # the other ranks ask now
+            if sharded:  # the other ranks compute theirs now
                 log.ask()
+        elif now.batch.scored and sharded:
+            sample_rows(now, setup)
 
     def evaluation(now: StepInfo) -> None:
-        if evaluates_after(now.step, setup, config):
+        every = setup.evaluate_every
+        due = setup.evaluate and every and (now.step % every == 0 or now.step == config.steps)
+        if due and (writes or sharded):
             evaluate_policy(run, setup, now.step)
 
     def save(now: StepInfo) -> None:
-        asked = asked_to_stop(stop)
-        if saves_after(now.step, config, asked):
-            log.wait()
-            state = state_of(setup.models, setup.optim, setup.batches)
-            policy = setup.models.policy
-            under = base_name(setup.source) if setup.source and is_adapted(policy) else ""
-            keep, save = (state_writer, saves.now) if config.optim.divides else (copy_state, saves.start)
-            save(now.step, keep(state, policy=policy, chat=setup.chat, base=under),
-                 checkpoint_bytes(state, policy))
-        if asked:
+        signals = processes.gather(stop(), "agreed to go on")  # all ranks stop after the same step
+        signal = next(filter(None, signals), None)
+        assert config.save_every is not None
+        if signal or now.step % config.save_every == 0 or now.step == config.steps:
+            if writes:
+                log.wait()
+                save_checkpoint(setup, saves, now.step, sharded)
+            elif sharded:
+                send_shards(state_of(setup.models, setup.optim, setup.batches), setup.models.policy)
+        if signal:
             saves.wait()
         saves.check()
-        end_if(asked)
+        if signal:
+            processes.tell_left()
+            raise Stopped(signal)
 
     return [samples, *setup.hooks, evaluation, save]
 
 
+def save_checkpoint(setup: TrainingSetup, saves: Saves, step: int, sharded: bool) -> None:
+    """Writes a checkpoint: of sharded models at once, else from a copy while the run goes on."""
+    state, policy = state_of(setup.models, setup.optim, setup.batches), setup.models.policy
+    base = base_name(setup.source) if setup.source and is_adapted(policy) else ""
+    write, save = (state_writer, saves.now) if sharded else (copy_state, saves.start)
+    save(step, write(state, policy=policy, chat=setup.chat, base=base), checkpoint_bytes(state, policy))
+
+
 def tracked_sample(s: Scored) -> dict[str, object]:
-    """A sample as trackers are told it."""
+    """A sample as `Tracker.on_samples` takes it."""
     rollout, verdict = s.rollout, s.verdict
     return {"id": rollout.prompt.id, "prompt": rollout.prompt.question, "text": rollout.text,
             "score": verdict.score, "reason": verdict.error or verdict.reason, "parts": dict(verdict.parts),
             "finished": rollout.finished, "token_ids": rollout.tokens,
             "prompt_token_ids": rollout.prompt_tokens}
-
-
-def saves_after(step: int, config, asked: int | None) -> bool:
-    return bool(asked) or step % config.save_every == 0 or step == config.steps
-
-
-def evaluates_after(step: int, setup: TrainingSetup, config) -> bool:
-    every = setup.evaluate_every
-    return bool(setup.evaluate and every and (step % every == 0 or step == config.steps))
-
-
-def evaluate_sharded(setup: TrainingSetup, step: int) -> None:
-    """Evaluates on a rank that does not write."""
-    assert setup.evaluate is not None
-    with unshard(setup.models):
-        setup.evaluate(step)
-
-
-def follower_hooks(setup: TrainingSetup, config, stop: Callable) -> list[Hook]:
-    """Hooks of a rank that does not write: its part of the collectives, where models are sharded."""
-    def samples(now: StepInfo) -> None:
-        if config.optim.divides and now.batch.scored:
-            sample_rows(now, setup)
-
-    def evaluation(now: StepInfo) -> None:
-        if config.optim.divides and evaluates_after(now.step, setup, config):
-            evaluate_sharded(setup, now.step)
-
-    def save(now: StepInfo) -> None:
-        asked = asked_to_stop(stop)
-        if config.optim.divides and saves_after(now.step, config, asked):
-            send_shards(state_of(setup.models, setup.optim, setup.batches), setup.models.policy)
-        end_if(asked)
-
-    return [*setup.hooks, samples, evaluation, save]
-
-
-def asked_to_stop(stop: Callable[[], int | None]) -> int | None:
-    """The signal that any rank was sent, so that all of them stop after the same step."""
-    return next(filter(None, processes.gather(stop(), "agreed to go on")), None)
-
-
-def end_if(asked: int | None) -> None:
-    if asked:
-        processes.tell_left()
-        raise Stopped(asked)

@@ -1,9 +1,10 @@
-"""What a run was given by name, and whether it is still the same: else going on would not be the same run."""
+"""Hashes of the inputs of a run: if one has changed, a resumed run would differ, and is refused."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import TypedDict
 
 from postgrad import methods
 from postgrad.recipes.base import RunConfig, TrainConfig
@@ -16,30 +17,39 @@ from postgrad.system.renamed import translate_row
 from postgrad.system.settings import flat_settings
 
 
-def input_hashes(config: TrainConfig) -> dict:
-    """Hashes of what a run was given by name: if one of them changes, going on would not be the same run."""
-    given = config.inputs
-    reward, teacher = parse_reward(given.reward), given.teacher
-    named = {"task": given.task, "data": given.data, "reward": given.reward, "method": given.method_file}
-    files = {name: found for name, value in named.items() if (found := tasks.files_in(value))}
-    if given.agent_files:
-        files["agent"] = [Path(file) for file in given.agent_files]
-    if given.rates and Path(given.rates).is_file():
-        files["difficulty.rates"] = [Path(given.rates)]
+class InputHashes(TypedDict):
+    """judged_by: of the reward models; taught_by: of the teacher; files: by the setting that names them."""
+
+    judged_by: list[str]
+    taught_by: str | None
+    rubric: str | None
+    files: dict[str, str]
+
+
+def input_hashes(config: TrainConfig) -> InputHashes:
+    """The hashes of a run's inputs, as run.json keeps them."""
+    inputs = config.inputs
+    reward, teacher = parse_reward(inputs.reward), inputs.teacher
+    named = {"task": inputs.task, "data": inputs.data, "reward": inputs.reward, "method": inputs.method_file}
+    files = {name: paths for name, value in named.items() if (paths := tasks.files_in(value))}
+    if inputs.agent_files:
+        files["agent"] = [Path(file) for file in inputs.agent_files]
+    if inputs.rates and Path(inputs.rates).is_file():
+        files["difficulty.rates"] = [Path(inputs.rates)]
     return {"judged_by": [fingerprint(open_folder(name)) for name in reward.model_names],
             "taught_by": fingerprint(open_folder(teacher)) if isinstance(teacher, str) else None,
             "rubric": reward.rubric_hash(),
-            "files": {name: contents_hash(found) for name, found in files.items()}}
+            "files": {name: contents_hash(paths) for name, paths in files.items()}}
 
 
 def contents_hash(paths: list[Path]) -> str:
-    """Of one file the hash of its bytes, of several a hash of theirs."""
+    """The hash of one file's bytes; of several files, the hash of their hashes."""
     hashes = [file_hash(path) for path in paths]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def check_inputs(run: Run, config: TrainConfig) -> None:
-    """Before anything in the run is touched: all that it was given is as it was."""
+    """Refuses to resume a run whose inputs have changed; before anything in the run is touched."""
     remedy = "so it cannot go on to the same result: put the old one back, or start a new run."
     for key, form in {"judged_by": list, "files": dict, "row": dict}.items():
         if not isinstance(run.info.get(key, form()), form):
@@ -61,12 +71,11 @@ def check_inputs(run: Run, config: TrainConfig) -> None:
     if now["rubric"] != run.info.get("rubric"):
         raise ValueError(f"the rubric of {reward} has changed since this run began, {remedy}")
     if isinstance(config, RunConfig) and "row" in run.info:
-        before, after = translate_row(run.info["row"]), methods.describe_row(config.row)
-        if changed := methods.row_difference(before, after):
+        row = methods.describe_row(config.row)
+        if changed := methods.row_difference(translate_row(run.info["row"]), row):
             raise ValueError(f"the row {config.method.name} has changed since this run began ({changed}), "
                              f"{remedy}")
-    within = {"agent": "agent.command"}  # a setting of what was kept under its first name
     for name, before in run.info.get("files", {}).items():
         if now["files"].get(name) != before:
-            value = flat_settings(config).get(within.get(name, name), "")
+            value = flat_settings(config).get("agent.command" if name == "agent" else name, "")
             raise ValueError(f"{name} {value!s:.100} has changed since this run began, {remedy}")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from postgrad.recipes.base import TrainConfig
 from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.pipelines.stages import StageTrackers, run_pipeline, saved_plan
 from postgrad.recipes.registry import config_class, is_pipeline, recipe_module
 from postgrad.recipes.running import resume_saved, start_run
 from postgrad.runs import Follower, Run
+from postgrad.runs.rows import JsonDict
 from postgrad.runs.tracker import Tracker
 from postgrad.sampling import Sampler
 from postgrad.system import processes
@@ -17,8 +19,8 @@ from postgrad.system.settings import Settings, settings_from_json
 
 
 def start_pipeline(recipe: str, config: Settings, folder: Path, *, command: str = "",
-                   stages: StageTrackers | None = None) -> dict:
-    """Carries out a pipeline in the folder; -> its summary."""
+                   stages: StageTrackers | None = None) -> JsonDict:
+    """Runs a pipeline in the folder; -> its summary."""
     if processes.started() > 1:
         raise ValueError(f"{recipe} is several trainings and goes on in one process: leave torchrun out, "
                          "or train its stages one by one with `torchrun ... -m postgrad train`.")
@@ -28,14 +30,15 @@ def start_pipeline(recipe: str, config: Settings, folder: Path, *, command: str 
 
 
 def start_training(recipe: str, config: Settings, folder: Path, *, command: str = "",
-                   trackers: Sequence[Tracker] = ()) -> Run | Follower | dict:
-    """A new run in the folder; a pipeline gives its summary."""
+                   trackers: Sequence[Tracker] = ()) -> Run | Follower | JsonDict:
+    """Trains a new run in the folder; of a pipeline, returns the summary."""
     if is_pipeline(recipe):
         return start_pipeline(recipe, config, folder, command=command, stages=StageTrackers(trackers))
+    assert isinstance(config, TrainConfig)
     return start_run(config, folder, command=command, trackers=trackers)
 
 
-def saved_pipeline(folder: Path) -> dict | None:
+def saved_pipeline(folder: Path) -> JsonDict | None:
     """pipeline.json of the folder; None where it holds no pipeline."""
     path = folder / "pipeline.json"
     if not path.exists():
@@ -52,8 +55,8 @@ def saved_pipeline(folder: Path) -> dict | None:
     return started
 
 
-def resume_pipeline(folder: Path, stages: StageTrackers | None = None) -> dict:
-    """Goes on with the pipeline in the folder; -> its summary."""
+def resume_pipeline(folder: Path, stages: StageTrackers | None = None) -> JsonDict:
+    """Resumes the pipeline in the folder; -> its summary."""
     started = saved_pipeline(folder)
     assert started is not None, f"{folder} holds no pipeline"
     config = settings_from_json(config_class(started["recipe"]), started["config"])
@@ -61,8 +64,8 @@ def resume_pipeline(folder: Path, stages: StageTrackers | None = None) -> dict:
 
 
 def resume_training(folder: Path, *, steps: int | None = None, sampler: Sampler | str | None = None,
-                    trackers: Sequence[Tracker] = (), **objects: object) -> Run | Follower | dict:
-    """Goes on with the run (as `resume_saved`) or the pipeline in the folder."""
+                    trackers: Sequence[Tracker] = (), **objects: object) -> Run | Follower | JsonDict:
+    """Resumes the run (as `resume_saved`) or the pipeline in the folder."""
     if saved_pipeline(folder):
         if steps is not None or sampler is not None:
             raise ValueError(f"{folder} is a pipeline, whose stages have settings of their own: resume one "

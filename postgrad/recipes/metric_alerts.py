@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 from postgrad.recipes.base import TrainConfig
 from postgrad.resolve.rewards import parse_reward
+from postgrad.runs import Run
 from postgrad.runs.explain import METRICS, Limit
-from postgrad.runs.tracker import RunTrackers, Tracker
+from postgrad.runs.tracker import Metrics, Row, RunTrackers, Tracker
 
 KIND = "worry"  # of these events
 
 
 def metric_limits(config: TrainConfig) -> dict[str, Limit]:
-    """The limits that hold for a run. The KL per reply has one where a model judges: a verifier is not gamed
+    """The limits of a run's metrics. The KL per reply has one where a model judges: verifiers are not gamed
     so."""
     learned = parse_reward(config.inputs.reward).learned
     return {name: metric.limit for name, metric in METRICS.items()
@@ -21,18 +22,22 @@ def metric_limits(config: TrainConfig) -> dict[str, Limit]:
 
 
 class MetricAlerts(Tracker):
-    """An event for each metric that passes its limit, the first time it does."""
+    """An event for each metric, the first time it passes its limit."""
 
     def __init__(self, run: RunTrackers, limits: Mapping[str, Limit]):
+        assert isinstance(run.run, Run)
         self.run, self.limits = run, limits
-        self.told = {row["data"].get("metric") for row in run.run.rows("events")[0] if row["kind"] == KIND}
+        events = run.run.rows("events")[0]
+        self.reported = {row["data"].get("metric") for row in events if row["kind"] == KIND}
 
-    def on_step(self, step: int, metrics: Mapping) -> None:
+    def on_step(self, step: int, metrics: Metrics) -> None:
+        self.on_eval(step, metrics)
+
+    def on_eval(self, step: int, figures: Row) -> None:
         for name, limit in self.limits.items():
-            if name not in self.told and metrics.get(name, 0.0) > limit.above:
-                self.told.add(name)
-                text = (f"step {step}: {name} is {metrics[name]:.3g} {limit.unit}, over {limit.above:g}: "
+            value = figures.get(name)
+            if name not in self.reported and isinstance(value, int | float) and value > limit.above:
+                self.reported.add(name)
+                text = (f"step {step}: {name} is {value:.3g} {limit.unit}, over {limit.above:g}: "
                         f"{limit.advice} (postgrad explain {name})")
                 self.run.event(KIND, text, step=step, metric=name)
-
-    on_eval = on_step

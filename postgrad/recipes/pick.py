@@ -1,8 +1,8 @@
-"""Best-of-n and rejection sampling to a file: sample, judge,
-keep the good replies as conversations that `sft` reads.
+"""Replies of a model to a task's prompts, as data.
 
-    postgrad pick tiny-chat --task words --keep passing --out good.jsonl        what the verifier pays in full
-    postgrad pick tiny-chat --task questions --reward runs/reward --out best.jsonl
+    postgrad pick tiny-chat --task words --keep passing --out good.jsonl        rejection sampling, for `sft`
+    postgrad pick tiny-chat --task questions --reward runs/reward --out best.jsonl      best-of-n
+    postgrad label make ...                                                     pairs to label, into a store
 """
 
 from __future__ import annotations
@@ -10,33 +10,35 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import torch
 
 from postgrad.data.environments import sampler_for
+from postgrad.data.exchange import draw_items
+from postgrad.data.store import Store
 from postgrad.data.tasks import Task, load_task
 from postgrad.evaluation import mean_of, sample_all
-from postgrad.evaluation.progress import Progress
+from postgrad.evaluation.progress import Progress, track_replies
 from postgrad.maths.noise import seed_of
 from postgrad.maths.select import ROUNDING, best_of_group, best_of_n_kl, passing
-from postgrad.recipes.defaults import reply_tokens_for
+from postgrad.recipes.defaults import reply_sampling
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.records import Rollout, Verdict, require_verdicts
 from postgrad.resolve.models import ModelSource, open_folder, open_writer
 from postgrad.resolve.rewards import parse_reward
 from postgrad.runs.disk import refuse_if_unwritable
-from postgrad.sampling import LocalSampler, Sampling
+from postgrad.sampling import LocalSampler
 from postgrad.system.files import write_text
-from postgrad.system.options import PickConfig
+from postgrad.system.options import PickConfig, SampleOptions
 
 NUMBER = re.compile(r"[0-9]+(?:[.][0-9]+)?")
 
 
-def pick_replies(config: PickConfig, out: Path, *, rates: Path | None = None, track: Progress = iter) -> dict:
-    """Writes the kept replies, one conversation a line with its score; -> counts, and the KL bound of
-    best-of-n. rates: where to write how often each prompt was answered well enough, for `difficulty`."""
+def pick_replies(config: PickConfig, out: Path, *, rates: Path | None = None,
+                 track: Progress = iter) -> dict[str, object]:
+    """Writes the selected replies, one conversation a line with its score; -> counts, and the KL bound of
+    best-of-n. rates: the file for the pass rate of each prompt, for `difficulty`."""
     for file, flag in ((out, "--out"), (rates, "--rates")):
         if file is not None:
             refuse_if_there(file, flag)
@@ -47,27 +49,30 @@ def pick_replies(config: PickConfig, out: Path, *, rates: Path | None = None, tr
                          "--threshold.")
     rollouts, verdicts = sample_and_score(config, task, track)
     score = torch.tensor([v.score if v.error is None else -torch.inf for v in verdicts])
-    select = best_of_group if config.keep == "best" else partial(passing, best=bar, threshold=1.0)
-    good = (select(score, config.samples) & score.isfinite()).nonzero().squeeze(1).tolist()
-    if not good:
+    good = best_of_group(score, config.samples)
+    if config.keep == "passing":
+        assert bar is not None
+        good = passing(score, config.samples, best=bar, threshold=1.0)
+    passed = (good & score.isfinite()).nonzero().squeeze(1).tolist()
+    if not passed:
         raise ValueError(f"none of {len(rollouts)} replies scores {bar:g}: lower --threshold, or "
                          "keep the best.")
-    kept = distinct_replies(good, config.samples, config.most, lambda i: reply_key(rollouts[i].text, i,
-                                                                                   config.distinct))
+    selected = distinct_replies(passed, config.samples, config.most,
+                                lambda i: reply_key(rollouts[i].text, i, config.distinct))
     write_jsonl(out, [{"messages": [*map(dict, rollouts[i].prompt.messages),
-                                   {"role": "assistant", "content": rollouts[i].text}],
-                      "score": verdicts[i].score} for i in kept])
-    asked = [r.prompt for r in rollouts[::config.samples]]
+                                    {"role": "assistant", "content": rollouts[i].text}],
+                       "score": verdicts[i].score} for i in selected])
+    prompts = [r.prompt for r in rollouts[::config.samples]]
     if rates:
         assert bar is not None
-        found = pass_rates(verdicts, config.samples, bar)
-        write_jsonl(rates, [{"prompt": prompt.id, "rate": rate}
-                           for prompt, rate in zip(asked, found, strict=True) if rate is not None])
+        write_jsonl(rates, [{"prompt": prompt.id, "rate": rate} for prompt, rate in
+                            zip(prompts, pass_rates(verdicts, config.samples, bar), strict=True)
+                            if rate is not None])
     sound = [v.score for v in verdicts if v.error is None]
-    return {"prompts": len(asked), "replies": len(rollouts), "passing": len(good), "kept": len(kept),
+    return {"prompts": len(prompts), "replies": len(rollouts), "passing": len(passed), "kept": len(selected),
             "errors": len(verdicts) - len(sound),
-            "prompts without one": len(asked) - len({i // config.samples for i in kept}),
-            "mean score": mean_of(sound), "mean score kept": mean_of(verdicts[i].score for i in kept),
+            "prompts without one": len(prompts) - len({i // config.samples for i in selected}),
+            "mean score": mean_of(sound), "mean score kept": mean_of(verdicts[i].score for i in selected),
             "KL at most": best_of_n_kl(config.samples) if config.keep == "best" else None, "out": str(out)}
 
 
@@ -78,15 +83,14 @@ def refuse_if_there(file: Path, flag: str) -> None:
 
 
 def sample_and_score(config: PickConfig, task: Task, track: Progress) -> tuple[list[Rollout], list[Verdict]]:
-    """Every reply, those to one prompt side by side, and what is said of each."""
+    """All replies, those to one prompt in a row, and their verdicts."""
     model, chat = open_writer(config.model, config.device)
     judging = RolloutConfig(task=config.task, model=config.model, reward=config.reward, device=config.device)
     begins = ModelSource(origin=open_folder(config.model), name=config.model)
     spec = parse_reward(config.reward)
     models = spec.load_models(model, chat, judging, begins)
     reward = spec.open(task, chat, models, device=config.device)
-    tokens = reply_tokens_for(task, model) if config.max_new_tokens is None else config.max_new_tokens
-    settings = Sampling(max_new_tokens=tokens, temperature=config.temperature)
+    settings = reply_sampling(task, model, config.max_new_tokens, config.temperature)
     sampler = sampler_for(task, LocalSampler(model, chat))
     prompts = task.prompts("train", config.prompts, config.seed)
     sampler.check(prompts, settings)
@@ -98,32 +102,49 @@ def sample_and_score(config: PickConfig, task: Task, track: Progress) -> tuple[l
 
 
 def reply_key(text: str, number: int, distinct: str) -> object:
-    """What makes a reply another than the others to its prompt: its place, its text, or its numbers in order
-    (the distinct reasoning paths of Yuan et al. 2023, arXiv:2308.01825)."""
+    """The key by which replies to a prompt are distinct: place, text, or the numbers in order (the distinct
+    reasoning paths of Yuan et al. 2023, arXiv:2308.01825)."""
     if distinct == "any":
         return number
     return " ".join(text.split()) if distinct == "text" else tuple(NUMBER.findall(text.replace(",", "")))
 
 
-def distinct_replies(good: Sequence[int], samples: int, most: int | None, key: Callable[[int],
-                                                                                        object]) -> list[int]:
-    """Of good replies, the first of those with one key, and the first `most` to each prompt.
+def distinct_replies(passed: Sequence[int], samples: int, most: int | None,
+                     key: Callable[[int], object]) -> list[int]:
+    """The first reply of each key, and of these the first `most` to each prompt.
 
-    apart([0, 1, 2, 4], 3, 1, key) -> [0, 4]: replies 0 to 2 answer one prompt, 3 to 5 the next.
+    distinct_replies([0, 1, 2, 4], 3, 1, key) -> [0, 4]: replies 0 to 2 answer one prompt, 3 to 5 the next.
     """
-    found: dict[int, dict[object, int]] = {}
-    for i in good:
-        found.setdefault(i // samples, {}).setdefault(key(i), i)
-    return [i for paths in found.values() for i in [*paths.values()][:most]]
+    by_prompt: dict[int, dict[object, int]] = {}
+    for i in passed:
+        by_prompt.setdefault(i // samples, {}).setdefault(key(i), i)
+    return [i for replies in by_prompt.values() for i in [*replies.values()][:most]]
 
 
 def pass_rates(verdicts: Sequence[Verdict], samples: int, bar: float) -> list[float | None]:
-    """The share of replies to each prompt that score the bar; None where none of them could be judged."""
+    """The share of replies to each prompt that score the bar; None where none has a verdict."""
     sound = [[v.score for v in verdicts[i: i + samples] if v.error is None]
              for i in range(0, len(verdicts), samples)]
     return [mean_of(score >= bar - ROUNDING for score in scores) if scores else None for scores in sound]
 
 
-def write_jsonl(file: Path, rows: Sequence[dict]) -> None:
+def write_jsonl(file: Path, rows: Sequence[dict[str, object]]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def make_label_items(options: SampleOptions, store: str, *, prompts: int, split: str,
+                     track: Progress = iter) -> dict[str, int]:
+    """Puts two answers to each prompt into a store, to label; -> how many prompts were asked, skipped because
+    both answers were equal, added, and known before."""
+    task = load_task(options.task)
+    model, chat = open_writer(options.model, options.device)
+    sampler, asked = LocalSampler(model, chat), task.prompts(split, prompts, options.seed)
+    settings = reply_sampling(task, model, options.max_new_tokens, options.temperature)
+    sampler.check(asked, settings)
+    with track_replies(track, 2 * len(asked), sampler):
+        items, skipped = draw_items(sampler, asked, settings, options.seed,
+                                    f"{options.model} on {task.name}, seed {options.seed}")
+    with Store.open(store) as opened:
+        added = opened.add(items)
+    return {"prompts": len(asked), "skipped": skipped, "added": added["added"], "known": added["known"]}

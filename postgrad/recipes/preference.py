@@ -1,5 +1,4 @@
-"""Learning from preferences on the policy itself: DPO and its family on pairs,
-KTO on answers labelled good or bad.
+"""Preference optimisation of the policy: DPO and its family on pairs, KTO on answers labelled good or bad.
 
     postgrad train dpo:questions            a task's pairs
     postgrad train dpo data=pairs.jsonl     pairs of your own: {"prompt", "chosen", "rejected"} a line
@@ -9,7 +8,7 @@ KTO on answers labelled good or bad.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -24,75 +23,77 @@ from postgrad.data.preferences import (
 )
 from postgrad.data.rows import source_name
 from postgrad.data.tasks import Task
+from postgrad.evaluation.evaluate import Figures
 from postgrad.maths.intervals import grouped_interval
-from postgrad.methods import Method
+from postgrad.methods import Method, Preference
 from postgrad.models import Models
+from postgrad.models.chat import Chat
 from postgrad.recipes.base import (
     METHOD,
     STEPS,
+    DataConfig,
     Evaluation,
-    RunConfig,
-    RunInputs,
     TrainingSetup,
-    check_one_source,
+    data_counts,
     policy_evaluator,
 )
-from postgrad.recipes.data_counts import data_counts
-from postgrad.recipes.defaults import with_defaults
 from postgrad.recipes.row_reader import RowReader, RowSettings, evaluate_objective
 from postgrad.records import Batch, Conversation, Pair
 from postgrad.resolve.models import ModelSource, open_policy, open_reference
-from postgrad.resolve.tasks import open_task
 from postgrad.system.settings import setting
 from postgrad.training import objectives
 from postgrad.training.batches import PairBatches, SingleBatches
 from postgrad.training.distributed.virtual_ranks import current_virtual_ranks
+from postgrad.training.loop import Objective
 from postgrad.training.optim import Optim, OptimSettings
+
+Row = Pair | Conversation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs(RowSettings):
-    """How many pairs are drawn from a task (a file gives all it has), how many are held out,
-    how many go into a step."""
+    """The number of pairs: drawn from a task (a file gives all it has), held out, in a step."""
 
-    drawn: int = setting(2000, "pairs drawn from a task to learn from",
+    drawn: int = setting(2000, "training pairs drawn from a task",
                          "more where the held-out accuracy is far below that of the step; a file gives all "
                          "it has")
-    held_out: int = setting(400, "pairs drawn from a task to evaluate",
+    held_out: int = setting(400, "held-out pairs drawn from a task",
                             "more: a narrower interval; 400 leave about 5 points of accuracy either way")
     per_step: int = setting(32, "pairs (kto: answers) in a step", "more: a steadier gradient; kto wants 16 "
                             "or more, for its baseline is the batch's")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if min(self.drawn, self.held_out, self.per_step) < 1:
             raise ValueError(f"pairs.drawn {self.drawn}, pairs.held_out {self.held_out} and pairs.per_step "
                              f"{self.per_step} must be at least 1.")
 
 
+class PairConfig(DataConfig):
+    """What the configs of preference runs and reward models have. (The field is theirs.)"""
+
+    pairs: Pairs
+    steps: int
+
+
 @dataclass(frozen=True, kw_only=True)
-class PreferenceConfig(RunConfig):
+class PreferenceConfig(PairConfig):
     """One run on preferences."""
 
     recipe: ClassVar[str] = "preference"
-    data: str | Sequence | None = setting(None, "instead of a task: a JSONL file of pairs (kto: of labelled "
-                                          "answers)", "to learn from preferences of your own; `postgrad "
-                                          "label` collects them")
+    data: str | Sequence[object] | None = setting(
+        None, "instead of a task: a JSONL file of pairs (kto: of labelled answers)",
+        "to learn from preferences of your own; `postgrad label` collects them")
     method: Method = setting(methods.get_method("dpo"), *METHOD, resolve=methods.method_from_config)
     pairs: Pairs = setting(group=Pairs)
     steps: int = setting(120, *STEPS)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=20, samples=8))
 
-    @property
-    def inputs(self) -> RunInputs:
-        return replace(super().inputs, data=self.data)
-
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        check_one_source(self)
         beta = methods.constants_of(self.method).get("beta", 1.0)
-        if not beta > 0:
+        if not (isinstance(beta, int | float) and beta > 0):
             raise ValueError(f"method.beta is {beta}: it must be above 0.")
 
 
@@ -112,11 +113,11 @@ def preference_on_gsm8k() -> PreferenceConfig:
 SETTINGS = {"questions": preference_on_questions, "gsm8k": preference_on_gsm8k}
 
 
-def read_pair_sets(config, reading: RowReader) -> tuple[list[Pair], list[Pair], Task | None]:
-    """Pairs to learn from, pairs held out, and the task, if there is one."""
+def read_pair_sets(config: PairConfig, reader: RowReader) -> tuple[list[Pair], list[Pair], Task | None]:
+    """Training pairs, held-out pairs, and the task, if there is one."""
     if config.data is not None:
-        return *split_rows(read_pairs(config.data, reading.bad), config.pairs.holdout), None
-    task = open_task(config.task)
+        return *split_rows(read_pairs(config.data, reader.bad), config.pairs.holdout), None
+    task = config.open_task()
     if task.preferences is None:
         raise ValueError(f"task {task.name} has no labelled pairs: give pairs of your own with "
                          "data=FILE.jsonl.")
@@ -124,84 +125,93 @@ def read_pair_sets(config, reading: RowReader) -> tuple[list[Pair], list[Pair], 
     return drawn, task.preferences("test", config.pairs.held_out, config.seed), task
 
 
-def data_notes(config, rows: list) -> tuple[str, ...]:
-    """What is worth saying of data that was handed in: its repeats and contradictions."""
-    if config.data is None:
-        return ()
-    found = preference_report(rows)
-    odd = found["repeated"] or found["contradicted"]
-    return (f"{source_name(config.data)}: {preference_sentence(found)}",) if odd else ()
+def read_labelled(config: PairConfig,
+                  reader: RowReader) -> tuple[list[Conversation], list[Conversation], Task | None]:
+    """KTO's labelled answers, in the same three parts."""
+    if config.data is not None:
+        return *split_rows(read_singles(config.data, reader.bad), config.pairs.holdout), None
+    train, held_out, task = read_pair_sets(config, reader)
+    return split_pairs(train), split_pairs(held_out), task
 
 
 def split_pairs(pairs: Sequence[Pair]) -> list[Conversation]:
     """Both answers of each pair by themselves, labelled."""
     return [Conversation(id=f"{p.id}/{side}", label=side == "chosen",
-                         messages=(*p.messages, {"role": "assistant", "content": getattr(p, side)}))
-            for p in pairs for side in ("chosen", "rejected")]
+                         messages=(*p.messages, {"role": "assistant", "content": text}))
+            for p in pairs for side, text in (("chosen", p.chosen), ("rejected", p.rejected))]
 
 
-def read_labelled(config, reading: RowReader) -> tuple[list[Conversation], list[Conversation], Task | None]:
-    """What KTO learns from, in the same three parts."""
-    if config.data is not None:
-        return *split_rows(read_singles(config.data, reading.bad), config.pairs.holdout), None
-    train, held, task = read_pair_sets(config, reading)
-    return split_pairs(train), split_pairs(held), task
-
-
-def balance_kto(method: Method, rows: Sequence[Conversation]) -> Method:
+def balance_kto(method: Preference, rows: Sequence[Row]) -> Preference:
     """KTO's weights, so that wanted and unwanted answers count alike whatever their number
     (its section 4.2)."""
-    good = sum(bool(r.label) for r in rows)
+    good = sum(isinstance(row, Conversation) and bool(row.label) for row in rows)
     bad = len(rows) - good
     return methods.change(method, wanted=max(1.0, bad / good), unwanted=max(1.0, good / bad))
 
 
-@with_defaults
-def build(config: PreferenceConfig, begins: ModelSource) -> TrainingSetup:
-    method = config.method
-    alone = method.source == "singles"
-    reading = RowReader(config.pairs, config.data)
-    train, held, task = (read_labelled if alone else read_pair_sets)(config, reading)
-    policy, chat = open_policy(config, begins)
-    most = policy.config.max_position_embeddings
-    train, held = (reading.fitting(rows, chat, most) for rows in (train, held))
-    if alone and {"wanted", "unwanted"} <= methods.constants_of(method).keys():
+def build(config: PreferenceConfig, source: ModelSource) -> TrainingSetup:
+    method, reader = config.method, RowReader(config.pairs, config.data)
+    assert isinstance(method, Preference)
+    rows: tuple[Sequence[Row], Sequence[Row], Task | None] = (
+        read_labelled(config, reader) if method.source == "singles" else read_pair_sets(config, reader))
+    policy, chat = open_policy(config, source)
+    train, held_out = (reader.fitting(part, chat, policy.config.max_position_embeddings) for part in rows[:2])
+    if method.source == "singles" and {"wanted", "unwanted"} <= methods.constants_of(method).keys():
         method = balance_kto(method, train)
     models = Models(policy=policy,
-                    reference=open_reference(config, begins, policy) if method.needs_reference else None)
-    line = partial(SingleBatches if alone else PairBatches, chat=chat, method=method, models=models,
-                   seed=config.seed, max_tokens=most, truncate=config.pairs.cut,
-                   tokens_per_pass=config.optim.at_once, device=config.device)
-    batches = line(train, per_step=config.pairs.per_step, steps=config.steps,
+                    reference=open_reference(config, source, policy) if method.needs_reference else None)
+    evaluate = policy_evaluator(policy, chat, rows[2], config) if rows[2] else None
+    return pair_setup(config, method, models, chat, reader, train, held_out, evaluate)
+
+
+def pair_setup(config: PairConfig, method: Preference, models: Models, chat: Chat, reader: RowReader,
+               train: Sequence[Row], held_out: Sequence[Row],
+               evaluate: Callable[[int], Figures] | None = None,
+               measure: Callable[[Batch], Figures] = lambda batch: {}) -> TrainingSetup:
+    """A training on pairs or singles that fit the model. evaluate: of the policy, where a task judges it.
+    measure: further figures of the held-out batch."""
+    source: type[SingleBatches] | type[PairBatches]
+    source = SingleBatches if method.source == "singles" else PairBatches
+    make: Callable[..., SingleBatches | PairBatches] = partial(
+        source, chat=chat, method=method, models=models, seed=config.seed, truncate=config.pairs.cut,
+        max_tokens=models.policy.config.max_position_embeddings, tokens_per_pass=config.optim.at_once,
+        device=config.device)
+    batches = make(train, per_step=config.pairs.per_step, steps=config.steps,
                    virtual_ranks=current_virtual_ranks(config.optim.virtual_ranks, config.optim.divides))
     objective = objectives.build_objective(method)
-    looks: list[Callable[[int], dict]] = []
-    if held:
-        looks.append(lambda step: evaluate_pairs(objective, models, line(held, per_step=len(held), steps=1),
-                                                 config))
-    if task:
-        looks.append(policy_evaluator(policy, chat, task, config.evaluation, config.seed))
-    return TrainingSetup(models=models, chat=chat, batches=batches, objective=objective,
-                 notes=reading.notes(batches.limit) + data_notes(config, train + held),
-                 data=reading.counts(batches.limit)
-                      | data_counts(map(prompt_messages, train), map(prompt_messages, held)),
-                 optim=Optim(models, config.optim, config.steps),
-                 evaluate=lambda step: {k: v for look in looks for k, v in look(step).items()},
-                 evaluate_every=config.evaluation.every if looks else 0)
+
+    def figures(step: int) -> Figures:
+        found: Figures = {}
+        if held_out:
+            (batch,) = make(held_out, per_step=len(held_out), steps=1)
+            found = pair_figures(objective, models, batch, config.optim.at_once) | measure(batch)
+        return found | (evaluate(step) if evaluate else {})
+
+    return TrainingSetup(
+        models=models, chat=chat, batches=batches, objective=objective,
+        notes=reader.notes(batches.limit) + data_notes(config, [*train, *held_out]),
+        data=reader.counts(batches.limit) | data_counts(map(prompt_messages, train),
+                                                        map(prompt_messages, held_out)),
+        optim=Optim(models, config.optim, config.steps), evaluate=figures,
+        evaluate_every=config.evaluation.every or 0 if held_out or evaluate else 0)
 
 
-def evaluate_pairs(objective, models: Models, line, config) -> dict:
-    """Loss, accuracy (with its interval over prompts) and margin on what was held out."""
-    (batch,) = line
-    stats = evaluate_objective(objective, models, batch, config.optim.at_once)
-    found = stats.results()
-    _, low, high = grouped_interval(stats.of_units("accuracy"), prompts_in(batch), (0.0, 1.0))
-    return {"accuracy": found["accuracy"], "accuracy_interval": [low, high],
-            "margin": found["chosen"] - found["rejected"], "loss": found["loss"]}
+def data_notes(config: PairConfig, rows: Sequence[Row]) -> tuple[str, ...]:
+    """A note on the repeats and contradictions of `data`."""
+    if config.data is None:
+        return ()
+    report = preference_report(rows)
+    odd = report["repeated"] or report["contradicted"]
+    return (f"{source_name(config.data)}: {preference_sentence(report)}",) if odd else ()
 
 
-def prompts_in(batch: Batch) -> list[tuple[int, ...]]:
-    """The prompt of each unit, as its tokens."""
+def pair_figures(objective: Objective, models: Models, batch: Batch, tokens_per_pass: int) -> Figures:
+    """Loss, accuracy (with its interval over prompts) and margin on held-out rows."""
+    stats = evaluate_objective(objective, models, batch, tokens_per_pass)
+    results = stats.results()
     starts = batch.mask.int().argmax(1).tolist()
-    return [tuple(batch.tokens[row, : starts[row]].tolist())
-            for row in range(0, len(batch), batch.rows_per_unit)]
+    prompts = [tuple(batch.tokens[row, : starts[row]].tolist())
+               for row in range(0, len(batch), batch.rows_per_unit)]
+    _, low, high = grouped_interval(stats.of_units("accuracy"), prompts, (0.0, 1.0))
+    return {"accuracy": results["accuracy"], "accuracy_interval": [low, high],
+            "margin": results["chosen"] - results["rejected"], "loss": results["loss"]}

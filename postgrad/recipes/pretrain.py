@@ -1,23 +1,24 @@
-"""The embedded base models from nothing: a tokenizer, a corpus made by `tasks/corpus.py` or
+"""Pretraining of the embedded base models: a tokenizer, a corpus of `tasks/corpus.py` or
 `tasks/corpus_zero.py`, and next-token prediction.
 
     postgrad train pretrain:tiny --run runs/tiny device=cuda
     postgrad train pretrain:zero --run runs/zero device=cuda
 
-made the weights in `postgrad/models/embedded/tiny` and `tiny-zero`. Documents are packed into rows of fixed
-length. The tokenizer is made from the text of `tiny` whatever the corpus, so all of them share it.
+gave the weights in `postgrad/models/embedded/tiny` and `tiny-zero`. Documents are packed into rows of fixed
+length. The tokenizer is trained on the text of `tiny` whatever the corpus, so all models share it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import MISSING, dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from postgrad import methods
@@ -26,24 +27,27 @@ from postgrad.maths.noise import seed_of
 from postgrad.models import Config, Decoder, Models, load_model
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import DEVICE, SAVE, SEED, STEPS, TrainConfig, TrainingSetup, refuse_adapter
-from postgrad.records import Batch
+from postgrad.records import Batch, Message
 from postgrad.resolve.models import ModelSource
 from postgrad.system.settings import COUNT, Settings, setting
 from postgrad.training import objectives
+from postgrad.training.loop import State
 from postgrad.training.optim import Optim, OptimSettings
 
-CORPORA = {"tiny": corpus.documents, "zero": corpus_zero.zero_documents,
-           "zero-control": corpus_zero.control_documents}
+Tokens = NDArray[np.uint16]
+CORPORA: dict[str, Callable[[int, int, int], Iterable[str | Sequence[Message]]]] = {
+    "tiny": corpus.documents, "zero": corpus_zero.zero_documents,
+    "zero-control": corpus_zero.control_documents}
 CONTROL = ("<|pad|>", "<|bos|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 TEMPLATE = ("{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
             "{% if add_generation_prompt %}<|assistant|>{% endif %}")
-CHUNK = 20_000  # documents a worker makes at a time
+CHUNK = 20_000  # documents of one job
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes(Settings):
-    """Of the new model."""
+    """The shape of the new model."""
 
     vocab_size: int = setting(1024, "tokens of the new tokenizer",
                               "more for a corpus of more words; the embedding grows with it", within=COUNT)
@@ -60,7 +64,7 @@ class Sizes(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig(TrainConfig):
-    """One run that makes a base model."""
+    """One run that pretrains a base model."""
 
     recipe: ClassVar[str] = "pretrain"
     steps: int = setting(MISSING, *STEPS)
@@ -69,10 +73,10 @@ class PretrainConfig(TrainConfig):
                              "tokens", within=COUNT)
     corpus: str = setting("tiny", f"the text: {', '.join(CORPORA)}",
                           "zero for a base that R1-Zero starts from, zero-control for the same without "
-                          "chains that look back")
+                          "chains that backtrack")
     sizes: Sizes = setting(group=Sizes)
     row_length: int = setting(256, "tokens in a row",
-                              "as long as the texts that the model will read; at most sizes.positions",
+                              "as long as the texts of later trainings; at most sizes.positions",
                               within=COUNT)
     rows_per_step: int = setting(512, "rows in a step",
                                  "fewer on a CPU or for a smaller corpus; memory is tokens_per_pass",
@@ -84,9 +88,9 @@ class PretrainConfig(TrainConfig):
                            "as many as there are cores: the corpus is the same", within=COUNT)
     save_every: int = setting(1000, *SAVE)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_adapter(self)
+        refuse_adapter(self.optim)
         if self.corpus not in CORPORA:
             raise ValueError(f"corpus is {self.corpus!r}: choose one of {', '.join(CORPORA)}.")
 
@@ -103,12 +107,12 @@ def zero() -> PretrainConfig:
 
 
 def control() -> PretrainConfig:
-    """What the base of R1-Zero is held against: its text without chains that look back."""
+    """The control of R1-Zero's base: its text without chains that backtrack."""
     return replace(zero(), corpus="zero-control")
 
 
 def smoke() -> PretrainConfig:
-    """A few steps of everything, to see that it works."""
+    """A smoke test: a few steps of a smaller model."""
     return PretrainConfig(steps=3, documents=2_000, sizes=Sizes(width=32, layers=1, heads=2), rows_per_step=8,
                           optim=OptimSettings(lr=3e-3))
 
@@ -117,8 +121,7 @@ SETTINGS = {"tiny": tiny, "zero": zero, "control": control, "smoke": smoke}
 
 
 def make_chat(text: str, vocab_size: int) -> Chat:
-    """A byte-level BPE with single digits, so that any text can be written and numbers are
-    read digit by digit."""
+    """A byte-level BPE tokenizer that splits numbers into digits, and its chat template."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
                                                        pre_tokenizers.ByteLevel(add_prefix_space=False)])
@@ -132,7 +135,7 @@ def make_chat(text: str, vocab_size: int) -> Chat:
     return Chat(tokenizer, TEMPLATE, bos="<|bos|>", eos="<|end|>", pad="<|pad|>")
 
 
-def encode_documents(chat: Chat, name: str, seed: int, start: int, count: int) -> np.ndarray:
+def encode_documents(chat: Chat, name: str, seed: int, start: int, count: int) -> Tokens:
     """Documents start .. start + count - 1 of a corpus as one array of tokens, each from <|bos|> to
     <|end|>."""
     texts = [f"<|bos|>{doc}<|end|>" if isinstance(doc, str) else chat.text_of(doc, reply=False)
@@ -141,35 +144,36 @@ def encode_documents(chat: Chat, name: str, seed: int, start: int, count: int) -
                            for e in chat.tokenizer.encode_batch(texts, add_special_tokens=False)])
 
 
-_worker_chat: Chat | None = None
+class _Worker:
+    """A worker process: its tokenizer is sent once, not with each job."""
 
+    chat: ClassVar[Chat]
 
-def _prepare(tokenizer_json: str) -> None:
-    global _worker_chat
-    _worker_chat = Chat(Tokenizer.from_str(tokenizer_json), TEMPLATE, bos="<|bos|>", eos="<|end|>",
+    @classmethod
+    def start(cls, tokenizer_json: str) -> None:
+        cls.chat = Chat(Tokenizer.from_str(tokenizer_json), TEMPLATE, bos="<|bos|>", eos="<|end|>",
                         pad="<|pad|>")
 
+    @classmethod
+    def encode(cls, job: tuple[str, int, int, int]) -> Tokens:
+        return encode_documents(cls.chat, *job)
 
-def _work(job: tuple[str, int, int, int]) -> np.ndarray:
-    return encode_documents(_worker_chat, *job)
 
-
-def encode_corpus(chat: Chat, config: PretrainConfig) -> np.ndarray:
-    """The whole corpus as tokens, made by worker processes; the same whatever their number."""
+def encode_corpus(chat: Chat, config: PretrainConfig) -> Tokens:
+    """The corpus as tokens, encoded by worker processes; the same whatever their number."""
     jobs = [(config.corpus, config.seed, at, min(CHUNK, config.documents - at))
             for at in range(0, config.documents, CHUNK)]
     if config.workers < 2:
         return np.concatenate([encode_documents(chat, *job) for job in jobs])
-    with ProcessPoolExecutor(config.workers, initializer=_prepare,
+    with ProcessPoolExecutor(config.workers, initializer=_Worker.start,
                              initargs=(chat.tokenizer.to_str(),)) as pool:
-        return np.concatenate(list(pool.map(_work, jobs)))
+        return np.concatenate(list(pool.map(_Worker.encode, jobs)))
 
 
 class BlockBatches:
-    """Rows of row_length tokens from one long array, in a shuffled order that is a function of the
-    seed and the round."""
+    """Rows of row_length tokens from one array; the order of each epoch is a function of the seed."""
 
-    def __init__(self, tokens: np.ndarray, config: PretrainConfig):
+    def __init__(self, tokens: Tokens, config: PretrainConfig):
         self.config, self.step = config, 0
         count = len(tokens) // config.row_length
         if count < config.rows_per_step:
@@ -180,51 +184,47 @@ class BlockBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         c = self.config
-        per_round = len(self.rows) // c.rows_per_step
-        order, turn_now = None, -1
+        per_epoch = len(self.rows) // c.rows_per_step
+        order, order_epoch = torch.empty(0), -1
         mask = torch.ones(c.rows_per_step, c.row_length, dtype=torch.bool, device=c.device)
         mask[:, 0] = False
-        fixed = {"mask": mask, "lengths": torch.full((c.rows_per_step,), c.row_length),
-                 "weight": mask / mask.sum()}
+        lengths, weight = torch.full((c.rows_per_step,), c.row_length), mask / mask.sum()
         while self.step < c.steps:
-            turn, place = divmod(self.step, per_round)
-            if turn != turn_now:
-                order = torch.randperm(len(self.rows),
-                                       generator=torch.Generator().manual_seed(seed_of(c.seed, "rows", turn)))
-                turn_now = turn
-            picked = self.rows[order[place * c.rows_per_step: (place + 1) * c.rows_per_step]]
+            epoch, place = divmod(self.step, per_epoch)
+            if epoch != order_epoch:
+                generator = torch.Generator().manual_seed(seed_of(c.seed, "rows", epoch))
+                order, order_epoch = torch.randperm(len(self.rows), generator=generator), epoch
+            rows = self.rows[order[place * c.rows_per_step: (place + 1) * c.rows_per_step]]
             self.step += 1
-            yield Batch(ids=("row",) * c.rows_per_step, tokens=(picked.to(c.device).long() & 0xFFFF), **fixed,
-                        facts={"tokens": float(picked.numel())})
+            yield Batch(ids=("row",) * c.rows_per_step, tokens=(rows.to(c.device).long() & 0xFFFF), mask=mask,
+                        lengths=lengths, weight=weight, facts={"tokens": float(rows.numel())})
 
-    def state(self) -> dict:
+    def state(self) -> State:
         return {"step": self.step}
 
-    def restore(self, state: dict) -> None:
+    def restore(self, state: State) -> None:
         self.step = state["step"]
 
 
-def build(config: PretrainConfig, begins: ModelSource | None) -> TrainingSetup:
-    begins_with = begins.weights if begins else None
-    text = "" if begins_with else corpus.sample_text(40_000, config.seed)
-    chat = Chat.load(begins_with) if begins_with else make_chat(text, config.sizes.vocab_size)
+def build(config: PretrainConfig, source: ModelSource | None) -> TrainingSetup:
+    chat = (Chat.load(source.weights) if source else
+            make_chat(corpus.sample_text(40_000, config.seed), config.sizes.vocab_size))
     began = time.perf_counter()
     tokens = encode_corpus(chat, config)
     print(f"corpus: {config.documents:,} documents, {len(tokens):,} tokens, "
-          f"{time.perf_counter() - began:.0f} s",
-          flush=True)
-    z = config.sizes
-    sizes = Config(vocab_size=z.vocab_size, hidden_size=z.width,
-                   intermediate_size=round(z.width * 8 / 3 / 64) * 64, num_hidden_layers=z.layers,
-                   num_attention_heads=z.heads, num_key_value_heads=z.heads, head_dim=z.width // z.heads,
-                   max_position_embeddings=z.positions, tie_word_embeddings=True)
-    if begins_with:
-        model = load_model(begins_with, device=config.device,
+          f"{time.perf_counter() - began:.0f} s", flush=True)
+    if source:
+        model = load_model(source.weights, device=config.device,
                            divide=config.optim.dividing(config.device))
     else:
-        model = Decoder(sizes).start(torch.Generator().manual_seed(seed_of(config.seed, "weights"))).to(
+        z = config.sizes
+        shape = Config(vocab_size=z.vocab_size, hidden_size=z.width,
+                       intermediate_size=round(z.width * 8 / 3 / 64) * 64, num_hidden_layers=z.layers,
+                       num_attention_heads=z.heads, num_key_value_heads=z.heads, head_dim=z.width // z.heads,
+                       max_position_embeddings=z.positions, tie_word_embeddings=True)
+        model = Decoder(shape).start(torch.Generator().manual_seed(seed_of(config.seed, "weights"))).to(
             config.device)
     trained = Models(policy=model)
     return TrainingSetup(models=trained, chat=chat, batches=BlockBatches(tokens, config),
-                 objective=objectives.build_objective(methods.get_method("sft")),
-                 optim=Optim(trained, config.optim, config.steps))
+                         objective=objectives.build_objective(methods.get_method("sft")),
+                         optim=Optim(trained, config.optim, config.steps))

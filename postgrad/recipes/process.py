@@ -1,26 +1,25 @@
-"""Models that check reasoning: the process model scores every step, the outcome model the whole answer,
-on the same replies.
+"""Process reward models score every step of a reply, outcome reward models the reply; on the same replies.
 
     postgrad train process:words                    labels: is all right after this step?
     postgrad train outcome:words                    labels: is the answer right?
-    postgrad train process:words generator=RUN      on the replies of another model than the one that is
-                                                    trained
+    postgrad train process:words generator=RUN      on the replies of another model than the trained one
     postgrad train ppo:words reward=RUN             what they are for
 
-The replies are a model's own samples, so that the mistakes are those a model makes;
-the task's checker labels them.
+The replies are samples of a model, so that the mistakes are those a model makes; the task labels them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
 
 from postgrad import methods
 from postgrad.data.tasks import Task
+from postgrad.evaluation.evaluate import Figures
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
@@ -36,10 +35,8 @@ from postgrad.recipes.base import (
     check_task,
     refuse_adapter,
 )
-from postgrad.recipes.defaults import with_defaults
-from postgrad.records import Rollout, Step
+from postgrad.records import Batch, Rollout, Step
 from postgrad.resolve.models import ModelSource, open_reward, open_writer
-from postgrad.resolve.tasks import open_task
 from postgrad.rewards.base import VerifierReward, score_groups
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.settings import Settings, setting
@@ -48,15 +45,15 @@ from postgrad.training.batches import LabelledReply, StepBatches
 from postgrad.training.batches.offline import label_reply
 from postgrad.training.optim import Optim, OptimSettings
 
-# of the labels "right" and "wrong": 1 where the model agrees, 0 where not, 0.5 where it says 0
+# by label, right or wrong: 1 where the sign of the score is the label, 0 where not, 0.5 where the score is 0
 Hits = dict[bool, list[float]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replies(Settings):
-    """The replies that are labelled."""
+    """The labelled replies."""
 
-    problems: int = setting(800, "problems that are asked",
+    problems: int = setting(800, "problems of the training replies",
                             "more where the held-out accuracy is far below that of the step")
     samples: int = setting(4, "replies to each problem", "more where most replies to a problem are alike, "
                            "right or wrong; other problems teach more")
@@ -67,12 +64,12 @@ class Replies(Settings):
     temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
                                  "above 1 where the generator makes too few mistakes to learn from")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if min(self.problems, self.samples, self.per_step) < 1:
             raise ValueError(f"replies.problems {self.problems}, replies.samples {self.samples} and "
                              f"replies.per_step {self.per_step} must be at least 1.")
-        self.sampling()  # checks its own
+        self.sampling()  # checks its settings
 
     def sampling(self) -> Sampling:
         return Sampling(max_new_tokens=64 if self.max_new_tokens is None else self.max_new_tokens,
@@ -81,7 +78,7 @@ class Replies(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessConfig(RunConfig):
-    """One run that trains a model to check reasoning."""
+    """One run that trains a process or outcome reward model."""
 
     recipe: ClassVar[str] = "process"
     model: str = setting("tiny-chat", "the body that is trained",
@@ -96,9 +93,9 @@ class ProcessConfig(RunConfig):
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=25, problems=100))
     save_every: int = setting(25, *SAVE)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        refuse_adapter(self)
+        refuse_adapter(self.optim)
         if self.task is None:
             raise ValueError(f"{self.method.name} needs problems whose replies can be checked: name a task "
                              "with task=NAME.")
@@ -111,7 +108,7 @@ class ProcessConfig(RunConfig):
 
     @property
     def by_step(self) -> bool:
-        """Whether every step is labelled, and not the whole reply alone."""
+        """Whether every step is labelled, not the reply alone."""
         return self.method.source == "steps"
 
 
@@ -128,36 +125,35 @@ def process_on_hard_words() -> ProcessConfig:
 SETTINGS = {"words": process_on_words, "hard": process_on_hard_words}
 
 
-@with_defaults
-def build(config: ProcessConfig, begins: ModelSource) -> TrainingSetup:
-    method, task = config.method, open_task(config.task)
+def build(config: ProcessConfig, source: ModelSource) -> TrainingSetup:
+    task = config.open_task()
     task.of_one_reply("an outcome or process model")
     check_task(task)
-    policy, chat = open_reward(begins.weights, config.device, divide=config.optim.dividing(config.device))
-    policy.head = "process" if config.by_step else "outcome"
-    generator, look = ReplyGenerator(config, chat), config.evaluation
-    line = {"seed": config.seed, "max_tokens": policy.config.max_position_embeddings, "device": config.device}
+    model, chat = open_reward(source.weights, config.device, divide=config.optim.dividing(config.device))
+    model.head = "process" if config.by_step else "outcome"
+    generator, how = ReplyGenerator(config, chat), config.evaluation
+    make = partial(StepBatches, seed=config.seed, max_tokens=model.config.max_position_embeddings,
+                   device=config.device)
     drawn = generator.replies(task, "train", config.replies.problems, config.replies.samples)
-    marked = label_replies(config.by_step, task, drawn, chat)
-    batches = StepBatches(marked, per_step=config.replies.per_step, steps=config.steps, **line)
-    evaluate = None
-    if look.every:
-        held = label_replies(config.by_step, task,
-                        generator.replies(task, look.split, look.problems, look.samples), chat)
-        evaluate = lambda step: evaluate_labels(policy,  # noqa: E731
-                                     StepBatches(held, per_step=len(held), steps=1, **line), config)
-    models = Models(policy=policy)
-    return TrainingSetup(models=models, chat=chat, batches=batches,
-                         objective=objectives.build_objective(method),
-                         optim=Optim(models, config.optim, config.steps), evaluate=evaluate,
-                         evaluate_every=look.every, notes=unlabelled_note(len(drawn), len(marked)))
+    labelled = label_replies(config.by_step, task, drawn, chat)
+    models = Models(policy=model)
+    setup = TrainingSetup(models=models, chat=chat,
+                          batches=make(labelled, per_step=config.replies.per_step, steps=config.steps),
+                          objective=objectives.build_objective(config.method),
+                          optim=Optim(models, config.optim, config.steps),
+                          notes=unlabelled_note(len(drawn), len(labelled)))
+    if how.every:
+        held_out = label_replies(config.by_step, task,
+                                 generator.replies(task, how.split, how.problems, how.samples), chat)
+        (batch,) = make(held_out, per_step=len(held_out), steps=1)
+        setup.evaluate_every = how.every
+        setup.evaluate = lambda step: evaluate_labels(model, batch, config.optim.at_once)
+    return setup
 
 
 class ReplyGenerator:
-    """The model whose replies are labelled.
-
-    Its replies are functions of (seed, split): a resumed run labels the same ones.
-    """
+    """The model whose replies are labelled. They are a function of (seed, split): a resumed run labels the
+    same ones."""
 
     def __init__(self, config: ProcessConfig, chat: Chat):
         name = config.generator or config.model
@@ -185,50 +181,49 @@ def label_replies(by_step: bool, task: Task, replies: Sequence[Rollout], chat: C
     if by_step and task.steps is None:
         raise ValueError(f"task {task.name} cannot check the steps of a reply: train an outcome model "
                          "(outcome), or give the task a `steps`.")
-    if by_step:
+    if by_step and task.steps is not None:
         return [label_reply(r, task.steps(r.prompt, r.text), chat) for r in replies]
+    assert task.verify is not None
     (rows,) = score_groups(VerifierReward(task.verify, task.waits), [replies])
     return [label_reply(s.rollout, [Step(end=len(s.rollout.text), right=s.verdict.score >= task.best,
-                                  reason=s.verdict.reason)], chat) for s in rows if s.verdict.given]
+                                         reason=s.verdict.reason)], chat) for s in rows if s.verdict.given]
 
 
-def unlabelled_note(replies: int, marked: int) -> tuple[str, ...]:
-    """What is said of replies that have no label."""
-    without = replies - marked
+def unlabelled_note(replies: int, labelled: int) -> tuple[str, ...]:
+    without = replies - labelled
     return (f"{without} of {replies} replies could not be judged, and are left out.",) if without else ()
 
 
 @torch.no_grad()
-def evaluate_labels(model: ScalarModel, held: StepBatches, config: ProcessConfig) -> dict:
-    """How often the sign of the score is the label, on replies that were held out."""
+def evaluate_labels(model: ScalarModel, held_out: Batch, tokens_per_pass: int) -> Figures:
+    """How often the sign of the score is the label, on held-out replies."""
     hits: dict[str, Hits] = {}
-    (batch,) = held
-    for micro in batch.split(config.optim.at_once):
+    for micro in held_out.split(tokens_per_pass):
+        assert micro.label is not None
         agrees = micro.label * model.token_scores(micro.tokens, packed=micro.packed)
         for i, name in enumerate(micro.ids):
-            mine = hits.setdefault(name, {True: [], False: []})
+            of_problem = hits.setdefault(name, {True: [], False: []})
             for x, label in zip(agrees[i][micro.mask[i]].tolist(), micro.label[i][micro.mask[i]].tolist(),
                                 strict=True):
-                mine[label > 0].append(0.5 if x == 0 else float(x > 0))
+                of_problem[label > 0].append(0.5 if x == 0 else float(x > 0))
     return label_figures(hits)
 
 
-def label_figures(hits: Mapping[str, Hits]) -> dict:
+def label_figures(hits: Mapping[str, Hits]) -> Figures:
     """Accuracy on all labels, on the right ones and on the wrong ones; their mean, balanced, with its
     interval over problems.
 
-    Labels of one problem are not independent, so the interval is that of a ratio of sums over
-    problems, linearised:
-    a share S = sum_i h_i / sum_i n_i moves with problem i by (h_i - S n_i) / mean(n).
+    Labels of one problem are not independent, so the interval is that of a ratio of sums over problems,
+    linearised: a share S = sum_i h_i / sum_i n_i moves with problem i by (h_i - S n_i) / mean(n).
     """
     count = {side: sum(len(x[side]) for x in hits.values()) for side in (True, False)}
     share = {side: sum(sum(x[side]) for x in hits.values()) / count[side] for side in count if count[side]}
     balanced = sum(share.values()) / len(share)
-    moved = [sum((sum(x[side]) - s * len(x[side])) * len(hits) / count[side] for side, s in share.items())
-             / len(share) for x in hits.values()]
-    _, low, high = mean_interval([balanced + by for by in moved], (0.0, 1.0))
-    out = {"accuracy": sum(share[side] * count[side] for side in share) / sum(count.values()),
-           "balanced_accuracy": balanced, "balanced_accuracy_interval": [low, high],
-           "right_steps": count[True] / sum(count.values()), "problems": len(hits)}
+    shifts = [sum((sum(x[side]) - s * len(x[side])) * len(hits) / count[side] for side, s in share.items())
+              / len(share) for x in hits.values()]
+    _, low, high = mean_interval([balanced + shift for shift in shifts], (0.0, 1.0))
     names = {True: "accuracy_right", False: "accuracy_wrong"}
-    return out | {names[side]: s for side, s in share.items()}
+    return {"accuracy": sum(share[side] * count[side] for side in share) / sum(count.values()),
+            "balanced_accuracy": balanced, "balanced_accuracy_interval": [low, high],
+            "right_steps": count[True] / sum(count.values()), "problems": len(hits),
+            **{names[side]: s for side, s in share.items()}}

@@ -1,13 +1,13 @@
-"""The recipes by name, and the config that a name and its settings stand for.
+"""Recipes by name, and the config of a name and its settings, for the command line, the studio and `fit`.
 
-The command line, the studio's form and `fit` come through here. A recipe is a config dataclass, a `build`
-that makes a TrainingSetup of it, and a few named settings. Which recipe trains a method follows from it.
+A recipe is a config dataclass, a `build` that makes a TrainingSetup of it, and a few named settings. The
+recipe that trains a method follows from the method.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import fields
 from functools import cache
 from importlib import import_module
@@ -78,8 +78,8 @@ def recipe_module(recipe: str) -> ModuleType:
 def config_class(recipe: str) -> type[Settings]:
     if recipe.endswith(".py"):
         return type(next(iter(recipe_module(recipe).SETTINGS.values()))())
-    found: type[Settings] = getattr(recipe_module(recipe), CONFIGS[recipe])
-    return found
+    config: type[Settings] = getattr(recipe_module(recipe), CONFIGS[recipe])
+    return config
 
 
 def recipe_names() -> list[str]:
@@ -88,18 +88,16 @@ def recipe_names() -> list[str]:
 
 
 def recipe_for(method: methods.Method) -> str:
-    """The recipe that trains a method: it follows from where its batches come from, and what it trains.
-
-    A method on pairs without a score of its own trains a scalar head: a reward model.
-    """
+    """The recipe that trains a method, by the source of its batches. A method on pairs without a score
+    trains a scalar head: a reward model."""
     if method.source == "pairs":
-        return "reward" if getattr(method, "score", None) is None else "preference"
+        return "preference" if isinstance(method, methods.Preference) and method.score else "reward"
     return {"conversations": "sft", "singles": "preference", "steps": "process", "outcomes": "process"}.get(
         method.source, "rollouts")
 
 
 def recipe_named(name: str) -> tuple[str, methods.Method | None]:
-    """The recipe that a name stands for, and the method where it is one: "dapo" -> ("rollouts", DAPO)."""
+    """The recipe of a name, and the method where it is one: "dapo" -> ("rollouts", DAPO)."""
     if name in PIPELINES or name == "pretrain":
         return name, None
     if recipe := pipeline_recipe(name):
@@ -113,7 +111,7 @@ def recipe_named(name: str) -> tuple[str, methods.Method | None]:
 
 
 def split_spec(spec: str) -> tuple[str, str]:
-    """What is trained, and the named setting: "grpo:words" -> ("grpo", "words"), "lab.py:quick" ->
+    """The method or pipeline, and the named setting: "grpo:words" -> ("grpo", "words"), "lab.py:quick" ->
     ("lab.py", "quick") for a pipeline with SETTINGS; any other "mine.py:soft" is a method of a file."""
     if ".py" in spec:
         file, _, setting = spec.rpartition(":")
@@ -126,8 +124,7 @@ def config_for(spec: str, settings: Mapping[str, object] | None = None,
                task: str | None = None) -> tuple[str, Settings]:
     """config_for("grpo:words", {"optim.lr": 1e-4}) -> ("rollouts", config).
 
-    settings: Python values by name, as `replace_settings` takes them; a method in place of the one that the
-    spec names.
+    settings: Python values by name, as in `replace_settings`; a method replaces that of the spec.
     """
     settings = {**(settings or {}), **({"task": task} if task else {})}
     name, setting = split_spec(spec)
@@ -140,8 +137,9 @@ def config_for(spec: str, settings: Mapping[str, object] | None = None,
 
 
 def make_config(name: str, recipe: str, setting: str, settings: Mapping[str, object]) -> Settings:
-    """The config of a recipe: a named setting's or the recipe's defaults, with other settings."""
-    named, kind = recipe_module(recipe).SETTINGS, config_class(recipe)
+    """The config of a recipe: a named setting's or the recipe's defaults, with changed settings."""
+    named: Mapping[str, Callable[[], Settings]] = recipe_module(recipe).SETTINGS
+    kind = config_class(recipe)
     known = {f.name for f in fields(kind)}
     for other in (other for other in OBJECTS if other in settings and other not in known):
         raise ValueError(f"{name} takes no {other}: leave it out.")
@@ -160,14 +158,14 @@ def make_config(name: str, recipe: str, setting: str, settings: Mapping[str, obj
 
 
 def task_hint(setting: str, known: Set[str]) -> str:
-    """What to write for a task that was taken for a named setting."""
+    """The hint for a task in the place of a named setting."""
     if "task" not in known or not is_task_name(setting):
         return ""
     return f" It is a task: write --task {setting} (in Python task={setting!r})."
 
 
 def setting_hint(name: str) -> str:
-    """What a setting of another library or of version 0.1 is called here; "" for any other name."""
+    """The hint for a setting of another library or of version 0.1; "" for any other name."""
     if new := renamed_setting(name):
         return f" It is now {new!r}."
     return f" {OTHER_NAMES[name][1]}" if name in OTHER_NAMES else ""

@@ -1,30 +1,30 @@
-"""RLAIF: replies of a model, critiqued, revised and compared by a constitution;
-what comes out feeds SFT, reward and DPO.
+"""RLAIF: replies of a model, critiqued, revised and compared by a constitution, as data for SFT, DPO and
+reward models.
 
-    sample -> critique -> revise      revisions.jsonl    postgrad train sft data=...      (SL-CAI, Bai et al.
-        2022)
-    sample -> compare in pairs        pairs.jsonl        postgrad train dpo data=...      (RL-CAI; RLAIF, Lee
-        et al. 2023)
+    sample -> critique -> revise   revisions.jsonl   postgrad train sft data=...   (SL-CAI, Bai et al. 2022)
+    sample -> compare in pairs     pairs.jsonl       postgrad train dpo data=...   (RL-CAI; RLAIF, Lee et al.
+                                                                                    2023)
 
 Left out on purpose: chain-of-thought before the judgement, and soft labels (a row keeps its confidence,
-training takes the side). Whether a reply is right is not judged by the rules that ship: a judge without the
-gold answer cannot know.
+training takes the side). The rules that ship do not judge whether a reply is right: that needs the gold
+answer.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from postgrad.data.tasks import load_task
 from postgrad.evaluation import BLOCK
 from postgrad.evaluation.progress import Progress, track_replies
 from postgrad.maths.noise import seed_of
-from postgrad.recipes.defaults import reply_tokens_for
+from postgrad.recipes.defaults import reply_sampling
 from postgrad.records import Prompt, Rollout
 from postgrad.resolve.models import open_writer
 from postgrad.rewards.constitution import SHIPPED, Constitution, read_constitution
@@ -34,8 +34,12 @@ from postgrad.system.files import atomic_folder, read_text
 from postgrad.system.options import RULES, RLAIFConfig
 from postgrad.system.settings import settings_to_json
 
+Rows = list[dict[str, Any]]
+Counts = dict[str, float]
+Groups = Sequence[Sequence[Rollout]]  # of rollouts to one prompt
 
-def run_rlaif(config: RLAIFConfig, folder: Path, *, track: Progress = iter) -> dict:
+
+def run_rlaif(config: RLAIFConfig, folder: Path, *, track: Progress = iter) -> dict[str, object]:
     """Writes revisions.jsonl, pairs.jsonl, summary.json and the constitution into an empty folder;
     -> the summary."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -43,9 +47,8 @@ def run_rlaif(config: RLAIFConfig, folder: Path, *, track: Progress = iter) -> d
                          "or move it away.")
     task, constitution = load_task(config.task), read_constitution(config.constitution)
     model, chat = open_writer(config.model, config.device)
-    if config.max_new_tokens is None:
-        config = replace(config, max_new_tokens=reply_tokens_for(task, model))
-    settings = Sampling(max_new_tokens=config.max_new_tokens, temperature=config.temperature)
+    settings = reply_sampling(task, model, config.max_new_tokens, config.temperature)
+    config = replace(config, max_new_tokens=settings.max_new_tokens)
     judge = open_preference_judge(config, constitution, settings)
     sampler, prompts = LocalSampler(model, chat), task.prompts("train", config.prompts, config.seed)
     sampler.check(prompts, settings)
@@ -53,8 +56,10 @@ def run_rlaif(config: RLAIFConfig, folder: Path, *, track: Progress = iter) -> d
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"{folder} cannot be made ({error}): choose a place you can write to.") from error
-    revisions, pairs, counts = [], [], Counter()
-    asked = [judge.sampler] if isinstance(judge, PromptedJudge) else []  # for a critique and a revision each
+    revisions: Rows = []
+    pairs: Rows = []
+    counts: Counts = defaultdict(int)
+    asked = [judge.sampler] if isinstance(judge, PromptedJudge) else []  # a critique and a revision each
     with track_replies(track, len(prompts) * config.samples * (1 + 2 * len(asked)), sampler, *asked):
         for block in [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]:
             groups = sampler.sample(block, config.samples, settings, config.seed)
@@ -62,12 +67,12 @@ def run_rlaif(config: RLAIFConfig, folder: Path, *, track: Progress = iter) -> d
             revisions += revise_replies(judge, groups, config.seed, counts)
             pairs += compare_replies(judge, groups, config.seed, counts)
     summary = rlaif_summary(config, constitution, revisions, pairs, counts) | {"prompts": len(prompts)}
-    with atomic_folder(folder) as made:
-        (made / "constitution.toml").write_text(read_text(config.constitution or SHIPPED), encoding="utf-8")
+    with atomic_folder(folder) as place:
+        (place / "constitution.toml").write_text(read_text(config.constitution or SHIPPED), encoding="utf-8")
         for name, rows in (("revisions", revisions), ("pairs", pairs)):
-            (made / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows),
-                                                encoding="utf-8")
-        (made / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+            (place / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows),
+                                                 encoding="utf-8")
+        (place / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return summary
 
 
@@ -79,32 +84,27 @@ def open_preference_judge(config: RLAIFConfig, constitution: Constitution,
     return PromptedJudge(model, chat, LocalSampler(model, chat), constitution, settings, device=config.device)
 
 
-def revise_replies(judge: PreferenceJudge, groups: Sequence[Sequence[Rollout]], seed: int,
-           counts: Counter) -> list[dict]:
-    """Rows for SFT: every reply, critiqued and written anew.
-
-    What has no text, before or after, is track_replies and left out.
-    """
+def revise_replies(judge: PreferenceJudge, groups: Groups, seed: int, counts: Counts) -> Rows:
+    """Rows for SFT: every reply, critiqued and revised. Replies without text, before or after, are counted
+    and left out."""
     replies = [(r.prompt, r.text) for group in groups for r in group if r.text.strip()]
     counts["empty"] += sum(map(len, groups)) - len(replies)
-    rows = []
-    for (prompt, before), made in zip(replies, judge.revise(replies, seed_of(seed, "revise")), strict=True):
-        counts["revised"] += made.text != before
-        if not made.text.strip():
+    rows: Rows = []
+    for (prompt, before), revision in zip(replies, judge.revise(replies, seed_of(seed, "revise")),
+                                          strict=True):
+        counts["revised"] += revision.text != before
+        if not revision.text.strip():
             counts["emptied"] += 1
             continue
-        messages = [*map(dict, prompt.messages), {"role": "assistant", "content": made.text}]
-        rows.append({"id": f"{prompt.id}#{len(rows)}", "messages": messages, "critique": made.critique,
-                     "rules": made.rules, "before": before})
+        messages = [*map(dict, prompt.messages), {"role": "assistant", "content": revision.text}]
+        rows.append({"id": f"{prompt.id}#{len(rows)}", "messages": messages, "critique": revision.critique,
+                     "rules": revision.rules, "before": before})
     return rows
 
 
-def compare_replies(judge: PreferenceJudge, groups: Sequence[Sequence[Rollout]], seed: int,
-            counts: Counter) -> list[dict]:
-    """Rows for DPO and reward models: all pairs of different replies to a prompt.
-
-    Ties, equal texts and repeats are track_replies.
-    """
+def compare_replies(judge: PreferenceJudge, groups: Groups, seed: int, counts: Counts) -> Rows:
+    """Rows for DPO and reward models: all pairs of different replies to a prompt. Ties, equal texts and
+    repeats are counted and left out."""
     asks: dict[tuple[str, frozenset[str]], tuple[Prompt, str, str]] = {}
     for group in groups:
         texts = [r.text for r in group if r.text.strip()]
@@ -114,20 +114,20 @@ def compare_replies(judge: PreferenceJudge, groups: Sequence[Sequence[Rollout]],
             counts[kind] += 1
             if kind == "judged":
                 asks[key] = group[0].prompt, a, b
-    rows = []
-    for (prompt, a, b), said in zip(
+    rows: Rows = []
+    for (prompt, a, b), opinion in zip(
             asks.values(), judge.compare(list(asks.values()), seed_of(seed, "compare")), strict=True):
-        counts["first shown"] += said.position
-        if said.first == 0.5:
+        counts["first shown"] += opinion.position
+        if opinion.first == 0.5:
             counts["ties"] += 1
             continue
-        sides = (a, b) if said.first > 0.5 else (b, a)
-        rows.append({"id": f"{prompt.id}#{len(rows)}", **pair_row(prompt, *sides), "rules": said.rules,
-                     "why": said.why, "confidence": max(said.first, 1 - said.first)})
+        sides = (a, b) if opinion.first > 0.5 else (b, a)
+        rows.append({"id": f"{prompt.id}#{len(rows)}", **pair_row(prompt, *sides), "rules": opinion.rules,
+                     "why": opinion.why, "confidence": max(opinion.first, 1 - opinion.first)})
     return rows
 
 
-def pair_row(prompt: Prompt, chosen: str, rejected: str) -> dict:
+def pair_row(prompt: Prompt, chosen: str, rejected: str) -> dict[str, object]:
     """As texts where the prompt is one question, else as messages."""
     if [m["role"] for m in prompt.messages] == ["user"]:
         return {"prompt": prompt.question, "chosen": chosen, "rejected": rejected}
@@ -136,8 +136,8 @@ def pair_row(prompt: Prompt, chosen: str, rejected: str) -> dict:
     return {"prompt": [*map(dict, prompt.messages)], **sides}
 
 
-def rlaif_summary(config: RLAIFConfig, constitution: Constitution, revisions: list[dict], pairs: list[dict],
-              counts: Counter) -> dict:
+def rlaif_summary(config: RLAIFConfig, constitution: Constitution, revisions: Rows, pairs: Rows,
+                  counts: Counts) -> dict[str, object]:
     """Counts, and how often each rule was broken before and after the revision and decided a pair."""
     before = [constitution.broken(row["before"]) for row in revisions]
     after = [constitution.broken(row["messages"][-1]["content"]) for row in revisions]

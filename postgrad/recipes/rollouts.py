@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from postgrad import methods
 from postgrad.data.environments import max_turns, sampler_for
 from postgrad.data.rows import read_conversations
 from postgrad.data.tasks import Task, reflection
+from postgrad.evaluation.evaluate import Figures
 from postgrad.maths.ensemble import RULES
 from postgrad.methods import Method, Policy
-from postgrad.models import Models
+from postgrad.models import LanguageModel, Models
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import (
     METHOD,
@@ -26,11 +27,10 @@ from postgrad.recipes.base import (
     RunInputs,
     TrainingSetup,
     check_task,
+    data_counts,
     policy_evaluator,
     prompts_that_fit,
 )
-from postgrad.recipes.data_counts import data_counts
-from postgrad.recipes.defaults import with_defaults
 from postgrad.recipes.difficulty import Difficulty
 from postgrad.recipes.samplers import RemoteSettings, open_sampler
 from postgrad.records import Prompt, Reward, Rollout
@@ -40,19 +40,22 @@ from postgrad.resolve.tasks import open_task
 from postgrad.resolve.teachers import Again, ask_with_demonstration, open_teacher, prove_help
 from postgrad.rewards.base import score_groups
 from postgrad.sampling import LocalSampler, Sampling, TokenSampler
+from postgrad.sampling.sampler import DecodableModel
 from postgrad.serving.agents import Agent, played_by
 from postgrad.system.settings import Settings, setting
 from postgrad.training import objectives
 from postgrad.training.batches import PtxMix, RolloutBatches, Rollouts, SelectedPairs, SelectedTexts
 from postgrad.training.batches.columns import rollout_batch
 from postgrad.training.batches.episodes import join_episodes
+from postgrad.training.batches.rollouts import Sample
 from postgrad.training.batches.shuffled import model_logp
 from postgrad.training.distributed.sharding import unshard
 from postgrad.training.distributed.virtual_ranks import current_virtual_ranks
 from postgrad.training.optim import Optim, OptimSettings
 
-LINES = {"rollouts": RolloutBatches, "rollouts to pairs": SelectedPairs,
-         "rollouts to conversations": SelectedTexts}
+BATCH_SOURCES: dict[str, Callable[..., RolloutBatches | SelectedPairs | SelectedTexts]] = {
+    "rollouts": RolloutBatches, "rollouts to pairs": SelectedPairs,
+    "rollouts to conversations": SelectedTexts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +111,9 @@ class RolloutConfig(RunConfig):
                              "(several with commas), judge:MODEL[:RUBRIC.txt], a verifier by name; in Python "
                              "a function; none: the task's verifier",
                              "where the task has no verifier, or to learn what people prefer")
-    teacher: Model | str | None = setting(None, "whose word on each token is followed: a name, a folder, a "
-                                          "run or RUN@STEP; in Python a Model", "with opd, which needs one: "
-                                          "a model that is better at the task and has the same tokenizer")
+    teacher: Model | str | None = setting(None, "the model that is distilled: a name, a folder, a run or "
+                                          "RUN@STEP; in Python a Model", "with opd, which needs one: a model "
+                                          "that is better at the task and has the same tokenizer")
     kl: KL = setting(group=KL)
     ptx: Ptx = setting(group=Ptx)
     reward_ensemble: str = setting("mean", "how the scores of several reward models or heads become one: "
@@ -133,14 +136,25 @@ class RolloutConfig(RunConfig):
 
     @property
     def row(self) -> Method:
-        return row_with_settings(self)
+        """The method with the KL coefficient, and a correction where other weights or another engine
+        sample."""
+        method = self.method if self.kl.coef is None else with_kl(self.method, self.kl.coef)
+        off_policy = self.rollouts.async_depth or self.remote.foreign
+        if off_policy and isinstance(method, Policy) and method.correction is None:
+            return methods.change(method, correction="tis")
+        return method
+
+    @property
+    def updates_per_collection(self) -> int:
+        """Optimizer steps on one collection of rollouts."""
+        return self.row.updates(self.rollouts.prompts_per_step)
 
     @property
     def inputs(self) -> RunInputs:
         return replace(super().inputs, reward=self.reward, teacher=self.teacher, rates=self.difficulty.rates,
                        agent_files=tuple(word for word in self.agent.words if Path(word).is_file()))
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.task is None:
             raise ValueError(f"{self.method.name} needs prompts: name a task with task=NAME or task=FILE.")
@@ -211,41 +225,26 @@ SETTINGS = {"questions": rollouts_on_questions, "words": rollouts_on_words, "har
             "big-numbers": partial(rollouts_on_game, "big-numbers", 30, 3e-4), "gsm8k": rollouts_on_gsm8k}
 
 
-def row_with_settings(config: RolloutConfig) -> Method:
-    """The method's row with what other settings say of it: the KL coefficient, and a correction where other
-    weights or another engine wrote the samples."""
-    method = with_kl(config.method, config.kl.coef)
-    off_policy = config.rollouts.async_depth or config.remote.foreign
-    if off_policy and isinstance(method, Policy) and method.correction is None:
-        return cast(Method, method.with_setting("correction", "tis"))
-    return method
-
-
-def with_kl(method: Method, weight: float | None) -> Method:
-    """weight: of the KL, wherever the row puts it: DPO's is its beta."""
-    if weight is None:
-        return method
+def with_kl(method: Method, coef: float) -> Method:
+    """The method with a KL coefficient, wherever the row puts it: DPO's is its beta."""
+    if isinstance(method, Policy):
+        return methods.change(method, **{"kl_in_reward" if method.kl_in_reward > 0 else "kl_in_loss": coef})
     if method.kind == "supervised":
         raise ValueError(f"{method.name} has no KL: leave kl.coef out.")
-    if method.kind == "preference":
-        if weight == 0:
-            raise ValueError(f"{method.name} divides by its KL weight: kl.coef must be above 0.")
-        return methods.change(method, beta=weight)
-    return methods.change(method, **{"kl_in_reward" if method.kl_in_reward > 0 else "kl_in_loss": weight})
+    if coef == 0:
+        raise ValueError(f"{method.name} divides by its KL weight: kl.coef must be above 0.")
+    return methods.change(method, beta=coef)
 
 
-def pretraining_mix(config: RolloutConfig, chat: Chat, max_tokens: int) -> PtxMix | None:
-    """The texts that are imitated beside the rollouts."""
-    if not config.ptx.coef:
-        return None
+def pretraining_mix(config: RolloutConfig, chat: Chat, max_tokens: int) -> PtxMix:
+    """The texts of the supervised loss beside the rollouts."""
     if config.ptx.texts:
         rows = [(c.id, *chat.conversation(c.messages, tools=c.tools))
                 for c in read_conversations(config.ptx.texts)]
     else:
         from postgrad.data.tasks.corpus import documents
-        made = enumerate(documents(config.seed, 0, 2000))
-        rows = [(str(i), *(chat.document(d) if isinstance(d, str) else chat.conversation(d)))
-                for i, d in made]
+        rows = [(str(i), *(chat.document(text) if isinstance(text, str) else chat.conversation(text)))
+                for i, text in enumerate(documents(config.seed, 0, 2000))]
     for name, tokens, _ in rows:
         if len(tokens) > max_tokens:
             raise ValueError(f"text {name} has {len(tokens)} tokens, over the model's {max_tokens}: shorten "
@@ -253,111 +252,111 @@ def pretraining_mix(config: RolloutConfig, chat: Chat, max_tokens: int) -> PtxMi
     return PtxMix(rows, rows=2 * config.rollouts.prompts_per_step, weight=config.ptx.coef, seed=config.seed)
 
 
-def reply_kl(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list[float]:
-    """log pi(reply) - log ref(reply) of each rollout, sampled from pi: its mean is the KL to the start, in
-    nats. Both at temperature 1, at which evaluations sample."""
+def reply_kl(reference: LanguageModel, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list[float]:
+    """log pi(reply) - log ref(reply) of each rollout, sampled from pi, both at temperature 1: its mean is the
+    KL to the reference, in nats."""
     batch = rollout_batch(rollouts).to(config.device)
-    ref, _ = model_logp(reference, batch, config.optim.at_once)
-    said = join_episodes(ref, batch.episode).sum(1).tolist()
-    return [sum(x for row in r.rows for x in row.logp) - y for r, y in zip(rollouts, said, strict=True)]
+    ref_logp, _ = model_logp(reference, batch, config.optim.at_once)
+    by_rollout = join_episodes(ref_logp, batch.episode).sum(1).tolist()
+    return [sum(x for row in r.rows for x in row.logp) - ref
+            for r, ref in zip(rollouts, by_rollout, strict=True)]
 
 
-def rollout_sampler(sampler: TokenSampler, config: RolloutConfig, task: Task, reward: Reward) -> Callable:
+def rollout_sampler(sampler: TokenSampler, config: RolloutConfig, task: Task, reward: Reward) -> Sample:
     """How the run samples: (prompts, group_size, seed, step) -> groups of rollouts."""
-    sampler = sampler_for(task, sampler, config.rollouts.turns)
+    player = sampler_for(task, sampler, config.rollouts.turns)
     settings = Sampling(max_new_tokens=config.rollouts.budget, temperature=config.rollouts.temperature)
-    sampler.ended = reward.prefetch
+    player.ended = reward.prefetch
 
-    def sample(prompts, group_size: int, seed: int, step: int) -> list[list[Rollout]]:
-        sampler.policy_step = step
-        return sampler.sample(prompts, group_size, settings, seed)
+    def sample(prompts: Sequence[Prompt], group_size: int, seed: int, step: int) -> list[list[Rollout]]:
+        player.policy_step = step
+        return player.sample(prompts, group_size, settings, seed)
 
     return sample
 
 
-def scores_given(reward: Reward, rollouts: Sequence[Rollout]) -> list[float]:
-    """The scores of rollouts; of those without a verdict none."""
-    return [s.verdict.score for s in score_groups(reward, [rollouts])[0] if s.verdict.given]
-
-
 def rollout_evaluator(config: RolloutConfig, models: Models, chat: Chat, task: Task,
-                reward: Reward) -> Callable | None:
-    """The held-out problems by the task's verifier; what a reward of the run's own says of them stands
-    beside, as proxy. None where nobody judges."""
+                      reward: Reward) -> Callable[[int], Figures] | None:
+    """Evaluates held-out problems by the task's verifier, with the run's own reward beside it as `proxy`.
+    None where nobody judges."""
     if not config.evaluation.every or (not task.judged and config.reward is None):
         return None
-    apart = config.reward is not None and task.judged
     measures = reflection.measures(task, chat.places)
-    if apart:
-        measures["proxy"] = partial(scores_given, reward)
+    if config.reward is not None and task.judged:
+        measures["proxy"] = lambda rollouts: [s.verdict.score for s in score_groups(reward, [rollouts])[0]
+                                              if s.verdict.given]
     if models.reference:
         measures["kl_reply"] = partial(reply_kl, models.reference, config)
-    return policy_evaluator(models.policy, chat, task, config.evaluation, config.seed, config.rollouts.budget,
-                    None if task.judged else reward, config.rollouts.truncate, config.rollouts.turns,
-                    **measures)
+    how = config.rollouts
+    return policy_evaluator(models.policy, chat, task, config, how.budget,
+                            reward=None if task.judged else reward, truncate=how.truncate, turns=how.turns,
+                            measures=measures)
 
 
-def drawn_prompts(config: RolloutConfig, models: Models, chat: Chat, task: Task,
-                  again: Again | None) -> tuple[list[Prompt], tuple[str, ...]]:
-    """The prompts of the run, of the difficulty that is asked for, that fit its models with their reply; and
-    notes on those that do not. again: how the teacher is asked them, where it is shown more."""
-    asked, how = task.prompts("train", config.rollouts.prompts, config.seed), config.rollouts
-    drawn = config.difficulty.chosen(asked)
+def training_prompts(config: RolloutConfig, policy: DecodableModel, teacher: DecodableModel | None,
+                     chat: Chat, task: Task, again: Again | None) -> tuple[list[Prompt], tuple[str, ...]]:
+    """The prompts of the run, by their difficulty, that fit its models with a reply; and notes on the others.
+    again: how the teacher is asked them, where it is shown a demonstration."""
+    drawn, how, notes = task.prompts("train", config.rollouts.prompts, config.seed), config.rollouts, []
+    if config.difficulty.rates is not None:
+        drawn, note = config.difficulty.select(drawn)
+        notes.append(note)
     settings = Sampling(max_new_tokens=how.budget)
-    prompts = prompts_that_fit(LocalSampler(models.policy, chat), drawn, settings, how.truncate)
-    if models.teacher:
-        read = [again(p) for p in prompts] if again else prompts
-        kept = {p.id for p in prompts_that_fit(LocalSampler(models.teacher, chat), read, settings,
-                                               how.truncate)}
-        prompts = [p for p in prompts if p.id in kept]
-    long = len(drawn) - len(prompts)
-    note = f"{long:,} of {len(drawn):,} prompts do not fit the model with their reply, and are left out"
-    return prompts, (*config.difficulty.note(len(asked), len(drawn)), *([note] if long else ()))
+    prompts = prompts_that_fit(LocalSampler(policy, chat), drawn, settings, how.truncate)
+    if teacher:
+        shown = [again(p) for p in prompts] if again else prompts
+        fitting = {p.id for p in prompts_that_fit(LocalSampler(teacher, chat), shown, settings, how.truncate)}
+        prompts = [p for p in prompts if p.id in fitting]
+    if long := len(drawn) - len(prompts):
+        notes.append(f"{long:,} of {len(drawn):,} prompts do not fit the model with their reply, and are "
+                     "left out")
+    return prompts, tuple(notes)
 
 
-@with_defaults
-def build(config: RolloutConfig, begins: ModelSource) -> TrainingSetup:
+def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
+    assert config.task is not None
     method, spec = config.row, parse_reward(config.reward)
-    taught, shown = getattr(method, "teacher", False), getattr(method, "shown", False)
+    row = method if isinstance(method, Policy) else None
+    taught, shown, critic = (row.teacher, row.shown, row.critic) if row else (False, False, False)
     task = open_task(config.task, config.reward, judged=not (taught or config.agent.command))
     check_task(task)
-    policy, chat = open_policy(config, begins)
+    policy, chat = open_policy(config, source)
     task = played_by(config.agent, task, chat, policy)
-    rewards = spec.load_models(policy, chat, config, begins)
-    compared = method.needs_reference or config.kl.measure
-    models = Models(policy=policy, reference=open_reference(config, begins, policy) if compared else None,
-                    critic=spec.new_critic(policy, rewards, config, begins)
-                           if getattr(method, "critic", False) else None,
-                    reward=rewards[0] if rewards else None,
-                    teacher=open_teacher(config, begins, policy, chat))
+    rewards = spec.load_models(policy, chat, config, source)
+    compared, named = method.needs_reference or config.kl.measure, config.teacher is not None
+    teacher = open_teacher(config, source, policy, chat) if taught or named else None
+    models = Models(policy=policy, reference=open_reference(config, source, policy) if compared else None,
+                    critic=spec.new_critic(policy, rewards, config, source) if critic else None,
+                    reward=rewards[0] if rewards else None, teacher=teacher)
     again = ask_with_demonstration(task, config.seed) if shown else None
-    prompts, left_out = drawn_prompts(config, models, chat, task, again)
+    prompts, notes = training_prompts(config, policy, teacher, chat, task, again)
     reward = spec.open(task, chat, rewards, device=config.device, ensemble=config.reward_ensemble,
                        taught=taught)
-    line = LINES[method.source]
-    own = {RolloutBatches: lambda: {"target": config.kl.target, "gain": config.kl.gain,
-                                    "mix": pretraining_mix(config, chat,
-                                                           policy.config.max_position_embeddings),
-                                    "show": again and (lambda prompt: chat.render(again(prompt).messages))},
-           SelectedTexts: lambda: {"best": spec.best_score(task)}, SelectedPairs: dict}[line]()
     settings = replace(config.rollouts, turns=max_turns(task, config.rollouts.turns))
-    sampler, source = open_sampler(config, policy, chat)
-    batches = line(prompts, sample=rollout_sampler(sampler, config, task, reward), source=source,
-                   reward=reward,
-                   models=models, method=method, settings=settings, steps=config.steps, seed=config.seed,
-                   tokens_per_pass=config.optim.at_once, device=config.device,
-                   virtual_ranks=current_virtual_ranks(config.optim.virtual_ranks,
-                                                       config.optim.divides), **own)
-    tokens = settings.max_collection_tokens // getattr(method, "minibatches", 1)
-    optim, helped = Optim(models, config.optim, config.steps, tokens), ()
-    if again and not begins.checkpoint:
+    sampler, weights = open_sampler(config, policy, chat)
+    own: dict[str, object] = {}
+    if row:
+        positions = policy.config.max_position_embeddings
+        own = {"target": config.kl.target, "gain": config.kl.gain,
+               "mix": pretraining_mix(config, chat, positions) if config.ptx.coef else None,
+               "show": (lambda prompt: chat.render(again(prompt).messages)) if again else None}
+    elif method.kind == "supervised":
+        own = {"best": spec.best_score(task)}
+    batches = BATCH_SOURCES[method.source](
+        prompts, sample=rollout_sampler(sampler, config, task, reward), source=weights, reward=reward,
+        models=models, method=method, settings=settings, steps=config.last_step, seed=config.seed,
+        tokens_per_pass=config.optim.at_once, device=config.device,
+        virtual_ranks=current_virtual_ranks(config.optim.virtual_ranks, config.optim.divides), **own)
+    tokens = settings.max_collection_tokens // (row.minibatches if row else 1)
+    optim = Optim(models, config.optim, config.last_step, tokens)
+    if again and not source.checkpoint:
         with unshard(models):
-            helped = (prove_help(config, task, LocalSampler(policy, chat), again, reward),)
+            notes = (*notes, prove_help(config, task, LocalSampler(policy, chat), again, reward))
     evaluated = config.evaluation.asked(task, config.seed) if config.evaluation.every else []
-    return TrainingSetup(models=models, chat=chat, batches=batches,
-                 data=data_counts((p.messages for p in prompts), (p.messages for p in evaluated)),
-                 objective=objectives.build_objective(method, temperature=config.rollouts.temperature),
-                 optim=optim, evaluate_every=config.evaluation.every,
-                 evaluate=rollout_evaluator(config, models, chat, task, reward),
-                 hooks=(lambda now: batches.after(now.row),) if line is RolloutBatches else (),
-                 notes=(*left_out, *helped))
+    return TrainingSetup(
+        models=models, chat=chat, batches=batches, optim=optim, notes=notes,
+        data=data_counts((p.messages for p in prompts), (p.messages for p in evaluated)),
+        objective=objectives.build_objective(method, temperature=config.rollouts.temperature),
+        evaluate=rollout_evaluator(config, models, chat, task, reward),
+        evaluate_every=config.evaluation.every or 0,
+        hooks=(lambda step: batches.after(step.row),) if isinstance(batches, RolloutBatches) else ())

@@ -1,4 +1,4 @@
-"""Rows of one's own: what is done about those that cannot be read or do not fit, how many are held out."""
+"""Rows of a training: what happens to unreadable and to long ones, and how many are held out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from postgrad.data.rows import BadRows, source_name
+from postgrad.data.rows import BadRows, Source, source_name
 from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.records import Batch, Conversation, Pair
@@ -17,55 +17,55 @@ from postgrad.training.batches.offline import TokenLimit
 from postgrad.training.loop import Objective
 from postgrad.training.stats import Stats
 
-RowT = TypeVar("RowT", Pair, Conversation)
+RowT = TypeVar("RowT", bound=Pair | Conversation)
 TRUNCATE = ("refuse", "drop", "left", "right")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowSettings(Settings):
-    """What is done with rows of a file, or rows that were handed in (`data`)."""
+    """How the rows of `data` are read and split."""
 
     skip_bad: bool = setting(False, "rows of `data` that cannot be read are left out and counted, instead of "
-                             "refused", "where a few rows of a large file are broken and need not be mended")
+                             "refused", "where a few rows of a large file are broken and can be spared")
     truncate: str = setting("refuse", "rows of more tokens than the model takes: refuse, drop (leave out), "
                             "left (cut their start) or right (cut their end)",
                             "left for long conversations, whose end matters; right for long texts")
-    holdout: float = setting(0.1, "the share of the prompts in `data` that is held out and evaluated, by a "
+    holdout: float = setting(0.1, "the share of the prompts in `data` that is held out for evaluations, by a "
                              "hash of their text, where there are 20 or more",
-                             "0 where every row has to be learned from; more for a narrower interval")
+                             "0 to train on every row; more for a narrower interval")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.truncate not in TRUNCATE:
             raise ValueError(f"truncate is {self.truncate!r}: expected one of {', '.join(TRUNCATE)}.")
         if not 0 <= self.holdout < 1:
             raise ValueError(f"holdout is {self.holdout}: it is a share, from 0 to below 1.")
 
-
     @property
     def cut(self) -> str:
-        """What the assembly line does about long rows; those to be dropped do not come so far."""
+        """What a batch source does about long rows; with `drop` none reaches it."""
         return "refuse" if self.truncate == "drop" else self.truncate
 
 
 class RowReader:
-    """The rows of a run, as its settings have them read, and what is worth saying of that."""
+    """Reads the rows of a run, and counts those that are unreadable or too long. data None: a task's."""
 
-    def __init__(self, own: RowSettings, data: object):
-        self.own, self.name = own, "the rows" if data is None else source_name(data)
-        self.bad = BadRows(skip=own.skip_bad, hint="Mend what is bad, or leave it out with skip_bad=true.")
+    def __init__(self, settings: RowSettings, data: Source | None):
+        self.settings, self.name = settings, "the rows" if data is None else source_name(data)
+        self.bad = BadRows(skip=settings.skip_bad,
+                           hint="Mend what is bad, or leave it out with skip_bad=true.")
         self.rows = self.long = 0
 
-    def fitting(self, rows: Sequence[RowT], chat: Chat, most: int) -> list[RowT]:
-        """Where long rows are to be dropped, those that fit; else all of them."""
-        if self.own.truncate != "drop":
+    def fitting(self, rows: Sequence[RowT], chat: Chat, max_tokens: int) -> list[RowT]:
+        """With truncate=drop, the rows of at most max_tokens tokens; else all of them."""
+        if self.settings.truncate != "drop":
             return list(rows)
-        kept = [row for row in rows if row_tokens(row, chat) <= most]
-        self.rows, self.long = self.rows + len(rows), self.long + len(rows) - len(kept)
-        return kept
+        fitting = [row for row in rows if row_tokens(row, chat) <= max_tokens]
+        self.rows, self.long = self.rows + len(rows), self.long + len(rows) - len(fitting)
+        return fitting
 
     def counts(self, *limits: TokenLimit) -> dict[str, int]:
-        """What a run keeps of it: rows that could not be read, were left out for their length, were cut."""
+        """Rows that could not be read, were dropped for their length, were cut; saved with the run."""
         return {"bad": self.bad.count, "dropped": self.long, "cut": sum(limit.cut for limit in limits)}
 
     def notes(self, *limits: TokenLimit) -> tuple[str, ...]:
@@ -84,7 +84,7 @@ def row_tokens(row: Pair | Conversation, chat: Chat) -> int:
 
 @torch.no_grad()
 def evaluate_objective(objective: Objective, models: Models, batch: Batch, tokens_per_pass: int) -> Stats:
-    """What an objective sees of a batch that is not trained on: its loss, and whatever it counts."""
+    """The statistics of an objective on a batch that is not trained on."""
     stats = Stats()
     for micro in batch.split(tokens_per_pass):
         stats.add(objective(models, micro)[1])

@@ -1,4 +1,4 @@
-"""One run from its start to its end: folder, checks, and going on after a stop."""
+"""One run from its start to its end: folder, checks, and resuming after a stop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import torch
 
 from postgrad import __version__, methods
 from postgrad.models.checkpoint import read_state, seed_everything
-from postgrad.recipes import panel
-from postgrad.recipes.base import TrainingSetup
+from postgrad.recipes.base import TrainConfig, TrainingSetup
 from postgrad.recipes.defaults import fill_defaults
-from postgrad.recipes.hooks import evaluate_policy, evaluate_sharded, follower_hooks, writer_hooks
+from postgrad.recipes.hooks import evaluate_policy, step_hooks
 from postgrad.recipes.inputs import check_inputs, input_hashes
 from postgrad.recipes.metric_alerts import MetricAlerts, metric_limits
 from postgrad.recipes.oom_advice import memory_advice
+from postgrad.recipes.panel import panel_recorder
 from postgrad.recipes.registry import RECIPES, config_class, recipe_module
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.resolve.models import ModelSource, fingerprint, open_folder
@@ -31,32 +31,34 @@ from postgrad.sampling import Sampler
 from postgrad.system import processes
 from postgrad.system.files import error_text
 from postgrad.system.gc_tuning import seldom_collected
-from postgrad.system.settings import settings_from_json, settings_to_json
+from postgrad.system.settings import replace_settings, settings_from_json, settings_to_json
 from postgrad.system.signals import Stopped, stop_on_signal
 from postgrad.system.user_code import is_record, record
 from postgrad.training.loop import restore_state, train
 
 
-def model_source(config, checkpoint: Path | None = None, origin: Path | None = None) -> ModelSource | None:
+def model_source(config: TrainConfig, checkpoint: Path | None = None,
+                 origin: Path | None = None) -> ModelSource | None:
     """Where a run's models come from; None for a recipe that makes its own (pretraining)."""
     if (model := config.source_model) is None:
         return ModelSource(origin=checkpoint, name="", checkpoint=checkpoint) if checkpoint else None
     return ModelSource(origin=origin or open_folder(model), name=model, checkpoint=checkpoint)
 
 
-def start_run(config, folder: Path | str, *, command: str = "", trackers: Sequence[Tracker] = (),
-              origin: Path | None = None) -> Run | Follower:
-    """A new run. The folder has to be free; everything is built, and so checked, before it is made. Of
-    several ranks the first writes it.
+def start_run(config: TrainConfig, folder: Path | str, *, command: str = "",
+              trackers: Sequence[Tracker] = (), origin: Path | None = None) -> Run | Follower:
+    """Trains a new run. Everything is built and checked before its folder is made, by the first rank.
 
-    origin: the folder of a model that has no name of its own; it is moved into the run, as `start`, and
-    config.model names it there. Model-dependent defaults are filled in (recipes/defaults.py) and saved.
+    origin: the folder of a model that has no name of its own; it moves into the run, as `start`, where
+    config.model names it. Model-dependent defaults are filled in (recipes/defaults.py) and saved.
     """
     processes.join_ranks()
-    check_division(config)
+    check_sharding(config)
     check_place(Path(folder))
     source = model_source(config, origin=origin)
-    config = with_virtual_ranks(fill_defaults(config, source.origin if source else None)[0])
+    config, _ = fill_defaults(config, source.origin if source else None)
+    if config.optim.virtual_ranks is None and processes.world() > 1:  # saved: resuming keeps the number
+        config = replace_settings(config, {"optim.virtual_ranks": processes.world()})
     seed_everything(config.seed)
     setup = build_setup(config, source)
     if not processes.leads():
@@ -66,24 +68,18 @@ def start_run(config, folder: Path | str, *, command: str = "", trackers: Sequen
              "begins_with": fingerprint(source.origin) if source else None, "data": dict(setup.data),
              **input_hashes(config)}
     run = Run.create(folder, recipe=config.recipe, config=settings_to_json(config, record),
-                     steps=config.steps, **config.facts(), **facts, bring={"start": origin} if origin else {})
+                     steps=config.last_step, **config.facts(), **facts,
+                     bring={"start": origin} if origin else {})
     return train_to_end(run, setup, config, trackers, [("data", note) for note in setup.notes])
 
 
-def build_setup(config, source: ModelSource | None) -> TrainingSetup:
-    setup = replace(recipe_module(config.recipe).build(config, source), source=source)
-    return replace(setup, panel=panel.panel_recorder(config, setup))
-
-
-def with_virtual_ranks(config):
-    """Virtual ranks default to the ranks at the start; the number is saved with the run."""
-    if config.optim.virtual_ranks is not None or processes.world() == 1:
-        return config
-    return replace(config, optim=replace(config.optim, virtual_ranks=processes.world()))
+def build_setup(config: TrainConfig, source: ModelSource | None) -> TrainingSetup:
+    setup: TrainingSetup = recipe_module(config.recipe).build(config, source)
+    return replace(setup, source=source, panel=panel_recorder(config, setup))
 
 
 def check_place(folder: Path) -> None:
-    """Before anything is read or built: a run can be made there. Asked by the rank that makes it."""
+    """Whether a run can be made there; before anything is read or built, on the rank that makes it."""
     if not processes.leads():
         return
     folder = Path(os.path.abspath(folder))
@@ -92,17 +88,17 @@ def check_place(folder: Path) -> None:
     refuse_if_unwritable(folder)
 
 
-def check_division(config) -> None:
-    """Whether models can be divided among the ranks that are there: FSDP2 needs NCCL on a GPU."""
+def check_sharding(config: TrainConfig) -> None:
+    """Whether models can be sharded over the ranks: FSDP2 on GPUs needs NCCL, and so one GPU a rank."""
     if config.optim.divides and config.device.startswith("cuda") and (few := processes.too_few_gpus()):
         raise ValueError(f"shard=true wants a GPU for each rank, and there are {few}: start no more ranks "
                          "than GPUs (torchrun --nproc-per-node), or leave shard out.")
 
 
 def finished(run: Run, steps: int | None = None) -> str:
-    """Where nothing is left to train, a sentence that says so and how to go on; else "".
+    """Where nothing is left to train, a sentence that says so and how to train further; else "".
 
-    steps: to which the run is to go on, where that was said.
+    steps: the length to resume to; None: the saved one.
     """
     made, place = run.info["steps"], os.path.relpath(run.folder)
     if run.state()["state"] != "done" or steps not in (None, made):
@@ -114,7 +110,7 @@ def finished(run: Run, steps: int | None = None) -> str:
             "train it further.")
 
 
-def saved_config(run: Run, objects: Mapping[str, object]):
+def saved_config(run: Run, objects: Mapping[str, object]) -> TrainConfig:
     """The config that a run was saved with. objects: the values that have no name, passed once more."""
     recipe, _ = run.started()
     if recipe not in RECIPES:
@@ -124,25 +120,27 @@ def saved_config(run: Run, objects: Mapping[str, object]):
     first = run.folder / "start"  # a model that was passed as an object moves with the run
     model = {"model": str(first)} if first.is_dir() else {}
     remote = {"remote": {**run.config["remote"], "sampler": None}} if given_sampler(run) else {}
-    return settings_from_json(config_class(recipe), run.config | model | remote, objects)
+    config = settings_from_json(config_class(recipe), run.config | model | remote, objects)
+    assert isinstance(config, TrainConfig)
+    return config
 
 
 def match_objects(run: Run, objects: Mapping[str, object]) -> dict[str, object]:
     """The objects that a run was given, each checked against its record in the saved config."""
-    needed = {name: kept for name, kept in run.config.items() if is_record(kept)}
-    if "method" in needed and "method" not in objects and needed["method"]["name"] in methods.METHODS:
-        objects = {**objects, "method": methods.METHODS[needed["method"]["name"]]}  # registered again since
-    for name, kept in needed.items():
+    records = {name: value for name, value in run.config.items() if is_record(value)}
+    if "method" in records and "method" not in objects and records["method"]["name"] in methods.METHODS:
+        objects = {**objects, "method": methods.METHODS[records["method"]["name"]]}  # registered again
+    for name, saved in records.items():
         if name not in objects:
-            raise ValueError(f"this run was given its {name} in Python ({kept['given']} {kept['name']}), "
+            raise ValueError(f"this run was given its {name} in Python ({saved['given']} {saved['name']}), "
                              "which has no name to find it by: go on with "
                              f"postgrad.resume({str(run.folder)!r}, {name}=...).")
-        if name != "method" and record(objects[name]) != kept:
+        if name != "method" and record(objects[name]) != saved:
             raise ValueError(f"the {name} that was handed in is not the one this run began with "
-                             f"({kept['given']} {kept['name']}): hand in the same, or start a new run.")
-    for name in objects.keys() - needed.keys():
+                             f"({saved['given']} {saved['name']}): hand in the same, or start a new run.")
+    for name in objects.keys() - records.keys():
         raise ValueError(f"this run found its {name} by name ({run.config.get(name)}): leave {name} out.")
-    return {name: objects[name] for name in needed}
+    return {name: objects[name] for name in records}
 
 
 def given_sampler(run: Run) -> Mapping[str, str] | None:
@@ -154,18 +152,18 @@ def given_sampler(run: Run) -> Mapping[str, str] | None:
 
 def resume_saved(run: Run, *, steps: int | None = None, sampler: Sampler | str | None = None,
                  trackers: Sequence[Tracker] = (), **objects: object) -> Run | Follower:
-    """Goes on with a run by its saved config; a finished run stays as it is.
+    """Resumes a run by its saved config; a finished run stays as it is.
 
-    steps: another length than the run began with. sampler: the addresses of its samplers now, as many as
-    before or not, or the object that it was given. objects: the values that were passed as objects and have
-    no name, once more.
+    steps: another length. sampler: the addresses of its samplers now, any number of them, or the object that
+    it was given. objects: the values that have no name, passed once more.
     """
     given = given_sampler(run)
     if given and (sampler is None or record(sampler) != given):
         raise ValueError(f"this run was given its sampler in Python ({given['name']}): go on with "
                          f"postgrad.resume({str(run.folder)!r}, sampler=...), of the same class.")
     config = saved_config(run, objects)
-    config = config if steps is None else replace(config, steps=steps)
+    if steps is not None:
+        config = replace_settings(config, {"steps": steps})
     if sampler is not None:
         if not isinstance(config, RolloutConfig) or not (given or config.remote.sampler):
             raise ValueError(f"run {run.folder} samples in its own process: leave sampler out.")
@@ -173,45 +171,41 @@ def resume_saved(run: Run, *, steps: int | None = None, sampler: Sampler | str |
     return resume_run(run, config, trackers=trackers)
 
 
-def resume_run(run: Run, config, *, trackers: Sequence[Tracker] = ()) -> Run | Follower:
-    """Goes on from the newest sound checkpoint, or from the beginning where there is none, to the same bits,
-    with any number of ranks; to more steps than the run had, where config.steps says so. A finished run
-    stays.
+def resume_run(run: Run, config: TrainConfig, *, trackers: Sequence[Tracker] = ()) -> Run | Follower:
+    """Resumes from the newest sound checkpoint, or from the start where there is none, to the same bits, with
+    any number of ranks; to more steps than the run had, where config.steps says so. A finished run stays.
 
-    Everything is built, and so checked, before anything in the run is changed.
+    Everything is built and checked before anything in the run is changed.
     """
     processes.join_ranks()
-    check_division(config)
+    check_sharding(config)
     check_inputs(run, config)
     if finished(run, config.steps):
         return run
     seed_everything(config.seed)
     with run.locked() if processes.leads() else nullcontext():
         checkpoint = processes.agreed(run.newest, "looked for the checkpoint")
-        check_length(run, config, checkpoint)
-        setup = build_setup(config, model_source(config, checkpoint))
+        source, done = model_source(config, checkpoint), int(checkpoint.name) if checkpoint else 0
+        config, _ = fill_defaults(config, source.origin if source else None)
+        steps = config.last_step
+        if steps < done or (steps == done != run.config["steps"]):
+            raise ValueError(f"{run.folder} has made {done} steps already: steps={steps} leaves nothing to "
+                             f"do; name more than {done}.")
+        setup = build_setup(config, source)
         if checkpoint:
-            take_up(checkpoint, setup)
+            restore_checkpoint(checkpoint, setup)
         if not processes.leads():
-            follower = Follower(run.folder, int(checkpoint.name) if checkpoint else 0)
-            return train_to_end(follower, setup, config)
+            return train_to_end(Follower(run.folder, done), setup, config)
         run.go_back(checkpoint)
         notes = [("damaged", f"passed over: {damage}") for damage in run.damaged.values()]
-        if {run.info["steps"], run.config["steps"]} != {config.steps}:
-            notes.append(("steps", lengthened(run, config, setup)))
-            run.set_steps(config.steps)
+        if {run.info["steps"], run.config["steps"]} != {steps}:
+            notes.append(("steps", length_note(run, config, setup)))
+            run.set_steps(steps)
         return train_to_end(run, setup, config, trackers, notes)
 
 
-def check_length(run: Run, config, checkpoint: Path | None) -> None:
-    made = int(checkpoint.name) if checkpoint else 0
-    if config.steps < made or (config.steps == made != run.config["steps"]):
-        raise ValueError(f"{run.folder} has made {made} steps already: steps={config.steps} leaves nothing "
-                         f"to do; name more than {made}.")
-
-
-def lengthened(run: Run, config, setup: TrainingSetup) -> str:
-    """What another number of steps means for the rate."""
+def length_note(run: Run, config: TrainConfig, setup: TrainingSetup) -> str:
+    """What another number of steps means for the learning rate."""
     last = run.next_step - 1
     before = next((row["lr"] for row in reversed(run.rows("metrics")[0]) if "lr" in row), None)
     after = f", after {before:.2g} at step {last}" if before is not None else ""
@@ -220,8 +214,8 @@ def lengthened(run: Run, config, setup: TrainingSetup) -> str:
             f"step {last + 1}{after}")
 
 
-def take_up(checkpoint: Path, setup: TrainingSetup) -> None:
-    """What the checkpoint knows goes into the models, the optimizer and the batches."""
+def restore_checkpoint(checkpoint: Path, setup: TrainingSetup) -> None:
+    """Restores the models, the optimizer and the batches."""
     state = read_state(checkpoint)
     try:
         restore_state(state, setup.models, setup.optim, setup.batches)
@@ -231,9 +225,10 @@ def take_up(checkpoint: Path, setup: TrainingSetup) -> None:
                          "start a new run.") from error
 
 
-def train_to_end(run: Run | Follower, setup: TrainingSetup, config, trackers: Sequence[Tracker] = (),
+def train_to_end(run: Run | Follower, setup: TrainingSetup, config: TrainConfig,
+                 trackers: Sequence[Tracker] = (),
                  notes: Sequence[tuple[str, str]] = ()) -> Run | Follower:
-    """Trains to the last step or to a signal; the trackers are told how it ended. notes: events to begin
+    """Trains to the last step or to a signal, and reports the end to the trackers. notes: events to begin
     with, (kind, text)."""
     tracked = RunTrackers(run, trackers)
     display = next((tracker for tracker in trackers if isinstance(tracker, Display)), None)
@@ -243,24 +238,20 @@ def train_to_end(run: Run | Follower, setup: TrainingSetup, config, trackers: Se
               memory_advice(config, setup.models), seldom_collected()):
             if isinstance(run, Run):
                 tracked.trackers.append(MetricAlerts(tracked, metric_limits(config)))
-                hooks = writer_hooks(tracked, setup, config, stop, saves, log)
-            else:
-                hooks = follower_hooks(setup, config, stop)
+            hooks = step_hooks(tracked, setup, config, stop, saves, log)
             tracked.start()
             for kind, text in notes:
                 tracked.event(kind, text) if kind != "damaged" else tracked.repeat_event(kind, text)
-            if setup.evaluate and setup.evaluate_every and run.next_step == 1:
-                if isinstance(run, Run):
-                    evaluate_policy(tracked, setup, 0)
-                elif config.optim.divides:
-                    evaluate_sharded(setup, 0)
+            if (setup.evaluate and setup.evaluate_every and run.next_step == 1
+                    and (isinstance(run, Run) or config.optim.divides)):
+                evaluate_policy(tracked, setup, 0)
             train(setup.models, setup.batches, setup.objective, setup.optim, tracked, hooks,
                   meanwhile=log.ask)
     except Stopped as end:
         tracked.end("stopped", str(end))
         raise
     except RunGone as error:
-        with suppress(RunGone):  # the folder cannot be told
+        with suppress(RunGone):  # its folder is gone too
             tracked.end("failed", str(error))
         raise
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""What a run keeps of a step's samples: the first groups, with what is known of each token."""
+"""The samples of a step that a run logs: its first groups, with the columns of each token."""
 
 from __future__ import annotations
 
@@ -11,46 +11,51 @@ from torch import Tensor
 from postgrad.maths.packing import fetch_async
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import TrainingSetup
+from postgrad.recipes.row_reader import evaluate_objective
 from postgrad.records import Batch
 from postgrad.training.batches.checkpointing import pick_rows
 from postgrad.training.loop import StepInfo
-from postgrad.training.stats import Stats
+
+SampleRow = dict[str, object]
 
 
-def sample_rows(now: StepInfo, setup: TrainingSetup) -> Callable[[], Iterator[dict]]:
-    """The rollouts of a step's first groups, with what is known of each token: asked of the models here, and
-    made into rows by the call, which another thread may make while the next step is computed."""
+def sample_rows(now: StepInfo, setup: TrainingSetup) -> Callable[[], Iterator[SampleRow]]:
+    """The rollouts of a step's first groups, with the columns of each token. The models compute them here;
+    the call makes the rows, in another thread while the next step is computed."""
     rows, device = first_groups(now.batch), now.batch.mask.device
-    # what came from several ranks is in main memory
+    # columns of several ranks are in main memory
     columns = {name: [values[i].to(device) for i in rows] for name, values in now.stats.columns.items()}
     columns["mask"] = [now.batch.mask[i] for i in rows]
-    after = logp_after(now, setup, rows) if "logp" in columns else []
+    after = []  # log-probs after the update, [T] each
+    if "logp" in columns:
+        after = evaluate_objective(setup.objective, now.models, pick_rows(now.batch, rows),
+                                   setup.optim.tokens_per_pass).columns["logp"]
     known = []
     for k, i in enumerate(rows):
         rollout = now.batch.scored[i].rollout
         reply = slice(at := len(rollout.prompt_tokens), at + len(rollout.tokens))
         known.append({name: values[k][reply] for name, values in columns.items()})
         known[k] |= {"moved": after[k][reply] - known[k]["logp"]} if after else {}
-    arrived = fetch_columns(known)
-    return lambda: (sample_row(now.batch, i, found, setup.chat)
-                    for i, found in zip(rows, arrived(), strict=True))
+    fetched = fetch_columns(known)
+    return lambda: (sample_row(now.batch, i, columns, setup.chat)
+                    for i, columns in zip(rows, fetched(), strict=True))
 
 
 def fetch_columns(known: list[dict[str, Tensor]]) -> Callable[[], Iterator[dict[str, Tensor]]]:
-    """The columns of some rows, on their way to main memory in one piece."""
+    """Starts one asynchronous copy of all columns to main memory; the call waits for it and splits it."""
     flat = [x.float() for columns in known for x in columns.values()]
     sizes = [len(x) for x in flat]
     arrived = fetch_async(torch.cat(flat))
 
-    def apart() -> Iterator[dict[str, Tensor]]:
+    def split() -> Iterator[dict[str, Tensor]]:
         parts = iter(arrived().split(sizes))
         for columns in known:
             yield {name: next(parts) for name in columns}
 
-    return apart
+    return split
 
 
-def sample_row(batch: Batch, i: int, known: dict[str, Tensor], chat: Chat) -> dict:
+def sample_row(batch: Batch, i: int, known: dict[str, Tensor], chat: Chat) -> SampleRow:
     s = batch.scored[i]
     return {"id": batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
             "tokens": chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens),
@@ -62,27 +67,26 @@ def sample_row(batch: Batch, i: int, known: dict[str, Tensor], chat: Chat) -> di
 
 
 def round_column(x: Tensor) -> list[float]:
-    """float32 to five places, each as Python's `round` has it: 10^5 times such a number is exact in
-    float64."""
+    """Rounds float32 to five places as Python's `round` does: 10^5 times a float32 is exact in float64."""
     return (torch.round(x.double() * 1e5) / 1e5).tolist()
 
 
-def turn_rows(batch: Batch, row: int) -> list[dict]:
-    """The turns of a row, each reply with what it was paid: its turn reward, or on the last of the episode
-    the score; None of what was shown and where there is no verdict."""
+def turn_rows(batch: Batch, row: int) -> list[SampleRow]:
+    """The turns of a row, each reply with its reward: the turn's, or on the last of the episode the score;
+    None for messages of the environment and without a verdict."""
     s = batch.scored[row]
     rows = [i for i, other in enumerate(batch.scored) if other.rollout.episode == s.rollout.episode]
     at = sum(len(batch.scored[i].rollout.sampled) for i in rows if i < row)
     last = max(turn.end for turn in s.rollout.turns) if row == rows[-1] else None
-    made = []
+    turns = []
     for turn in s.rollout.turns:
-        wrote, paid = turn.policy_step is not None, None
-        if wrote and s.verdict.given:
-            paid = (sum(s.verdict.per_token[at: at + turn.end - turn.start]) if s.verdict.per_token
-                    else s.verdict.score * (turn.end == last))
-        at += turn.end - turn.start if wrote else 0
-        made.append(asdict(turn) | {"reward": paid})
-    return made
+        sampled, reward = turn.policy_step is not None, None
+        if sampled and s.verdict.given:
+            reward = (sum(s.verdict.per_token[at: at + turn.end - turn.start]) if s.verdict.per_token
+                      else s.verdict.score * (turn.end == last))
+        at += turn.end - turn.start if sampled else 0
+        turns.append(asdict(turn) | {"reward": reward})
+    return turns
 
 
 def first_groups(batch: Batch, groups: int = 2) -> list[int]:
@@ -91,17 +95,8 @@ def first_groups(batch: Batch, groups: int = 2) -> list[int]:
     return [i for i, s in enumerate(batch.scored) if s.rollout.prompt.id in names]
 
 
-@torch.no_grad()
-def logp_after(now: StepInfo, setup: TrainingSetup, rows: list[int]) -> list[torch.Tensor]:  # [T] each
-    """What the policy says of the tokens of these rows after the update."""
-    stats = Stats()
-    for micro in pick_rows(now.batch, rows).split(setup.optim.tokens_per_pass):
-        stats.add(setup.objective(now.models, micro)[1])
-    return stats.columns["logp"]
-
-
 def mean_advantage(known: dict[str, Tensor]) -> float | None:
-    """Over the trained tokens of a row; None where the method has no advantages (pairs, texts to imitate)."""
+    """Over the trained tokens of a row; None where the method has no advantages (pairs, texts)."""
     if "adv" not in known:
         return None
     trained = known["adv"][known["mask"] > 0]

@@ -1,5 +1,5 @@
-"""Who writes a run's rollouts, and how it gets the weights: this process, a copy of the policy in a thread,
-or samplers behind addresses."""
+"""The sampler of a run's rollouts, and how it gets the weights: this process, a copy of the policy in a
+thread, or samplers behind addresses."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol
 from urllib.parse import urlsplit
 
 import torch
 
+from postgrad.models import Adapted, Decoder, LanguageModel
 from postgrad.models.chat import Chat
 from postgrad.records import Batch
 from postgrad.resolve.handles import SharedWeights, gpu_of
@@ -26,8 +27,10 @@ from postgrad.system import processes
 from postgrad.system.processes import timeout
 from postgrad.system.settings import POSITIVE, Settings, setting
 from postgrad.system.sockets import is_loopback
+from postgrad.training.batches import Rollouts
 from postgrad.training.batches.async_collector import LiveWeights, WeightSource
 from postgrad.training.batches.shuffled import model_logp, padded_columns
+from postgrad.training.optim import OptimSettings
 
 WAYS = ("folder", "ipc", "vllm")
 HERE = "vllm"  # in the place of an address: vLLM in this process
@@ -57,7 +60,7 @@ class RemoteSettings(Settings):
 
     prefix: ClassVar[str] = "remote."
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.weight_sync not in WAYS:
             raise ValueError(f"remote.weight_sync is {self.weight_sync!r}: expected {', '.join(WAYS[:-1])} "
@@ -82,8 +85,7 @@ class RemoteSettings(Settings):
     @property
     def own(self) -> bool:
         """Whether the sampler is a user's: an object, a file or a plugin's."""
-        return isinstance(self.sampler, str) and is_sampler_name(self.sampler) or not isinstance(
-            self.sampler, str | None)
+        return is_sampler_name(self.sampler) if isinstance(self.sampler, str) else self.sampler is not None
 
     @property
     def here(self) -> bool:
@@ -107,32 +109,47 @@ class RemoteSettings(Settings):
         return self.here or self.own or (bool(self.sampler) and self.weight_sync == "vllm")
 
 
-def open_sampler(config, policy, chat: Chat) -> tuple[TokenSampler, WeightSource]:
-    """Who writes the rollouts of a run, and whose weights it writes by."""
-    if config.rollouts.async_depth and processes.world() > 1:
+class SamplingConfig(Protocol):
+    """What opening a sampler needs of a run's config."""
+
+    @property
+    def rollouts(self) -> Rollouts: ...
+
+    @property
+    def remote(self) -> RemoteSettings: ...
+
+    @property
+    def optim(self) -> OptimSettings: ...
+
+    @property
+    def device(self) -> str: ...
+
+
+def open_sampler(config: SamplingConfig, policy: Decoder | Adapted,
+                 chat: Chat) -> tuple[TokenSampler, WeightSource]:
+    """The sampler of a run, and the source of its weights."""
+    remote, depth, ranks = config.remote, config.rollouts.async_depth, processes.world()
+    if depth and ranks > 1:
         raise ValueError("rollouts.async_depth is for a training in one process: leave torchrun out, or "
                          "async_depth.")
-    if config.remote.here and (config.rollouts.async_depth or processes.world() > 1):
+    if remote.here and (depth or ranks > 1):
         raise ValueError("sampler=vllm is for one process that trains in step: for rollouts.async_depth or "
                          "torchrun start `vllm serve` and name it with sampler=http://HOST:PORT "
                          "remote.weight_sync=vllm.")
-    if config.remote.own:
-        if config.rollouts.async_depth or processes.world() > 1:
-            raise ValueError("a sampler of yours is for one process that trains in step: leave "
-                             "rollouts.async_depth or torchrun out.")
-        own = OwnSampler(config, policy, chat)
-        return own.sampler, own
-    if config.remote.sampler:
-        served = Served(config, policy, chat)
+    if remote.own and (depth or ranks > 1):
+        raise ValueError("a sampler of yours is for one process that trains in step: leave "
+                         "rollouts.async_depth or torchrun out.")
+    if remote.sampler:
+        served = OwnSampler(config, policy, chat) if remote.own else Served(config, policy, chat)
         return served.sampler, served
     sampler = LocalSampler(policy, chat, max_concurrent=config.rollouts.max_concurrent)
-    if config.rollouts.async_depth:
+    if depth:
         return sampler, Copied(sampler, policy)
     return sampler, Released(sampler) if config.rollouts.release else LiveWeights()
 
 
 class Released(LiveWeights):
-    """The weights that are trained; what the sampler holds of them is given back after each collection."""
+    """The weights in training; the sampler frees its cache and its copy of them after each collection."""
 
     def __init__(self, sampler: LocalSampler):
         self.sampler = sampler
@@ -142,9 +159,9 @@ class Released(LiveWeights):
 
 
 class Copied:
-    """A copy of the policy in this process, that samples while the policy is trained."""
+    """A copy of the policy in this process, which samples while the policy is trained."""
 
-    def __init__(self, sampler: LocalSampler, policy):
+    def __init__(self, sampler: LocalSampler, policy: Decoder | Adapted):
         self.sampler, self.policy = sampler, policy
 
     def keep(self, step: int) -> Callable[[], None]:
@@ -161,10 +178,11 @@ class Copied:
 
 
 class OwnSampler(LiveWeights):
-    """A sampler of the user's, which takes the policy's weights by itself; its rows are checked."""
+    """A sampler of the user's, which takes the policy's weights itself; its rows are checked."""
 
-    def __init__(self, config, policy, chat: Chat):
+    def __init__(self, config: SamplingConfig, policy: Decoder | Adapted, chat: Chat):
         self.config, self.policy = config, policy
+        assert config.remote.sampler is not None
         self.own = make_sampler(config.remote.sampler, policy, chat)
         self.sampler = CheckedSampler(self.own, chat, positions=policy.config.max_position_embeddings,
                                       vocabulary=policy.config.vocab_size,
@@ -186,11 +204,12 @@ class OwnSampler(LiveWeights):
 
 
 class Served:
-    """Samplers behind addresses; the first rank hands them the weights, through a folder or the GPU's
+    """Samplers behind addresses; the first rank sends them the weights, through a folder or the GPU's
     memory."""
 
-    def __init__(self, config, policy, chat: Chat):
+    def __init__(self, config: SamplingConfig, policy: Decoder | Adapted, chat: Chat):
         how = config.remote
+        assert how.weights is not None
         self.config, self.policy, self.foreign = config, policy, how.foreign
         place, depth = Path(how.weights).absolute(), config.rollouts.async_depth
         shares = how.weight_sync == "ipc"
@@ -224,7 +243,7 @@ class Served:
         processes.gather(None, "gave the samplers their weights")
 
     def reload(self, weights: WeightVersion) -> None:
-        """vLLM is told to read them. It does not say afterwards what it has: the log-probs do."""
+        """Has vLLM load the weights. It does not report which it has: the log-probs do."""
         place = self.folder.folder / weights.name
         if isinstance(self.sampler, VllmSampler):
             return self.sampler.load(place)
@@ -234,9 +253,8 @@ class Served:
                                    f"a word on the weights of step {weights.step}")
 
     def check(self, step: int, behind: int) -> None:
-        """A few rows of each sampler are computed again. Of weights that the policy has left behind they are
-        mostly near; where they are not, the very weights are asked. A policy that is divided among ranks is
-        not."""
+        """Recomputes the log-probs of a few rows of each sampler: by the policy, and where that has moved on
+        and they differ too much, by the weights that sampled. Not with a sharded policy."""
         rows = self.sampler.spot_checks.pop(step, [])
         if not rows or self.config.optim.divides:
             return
@@ -246,12 +264,12 @@ class Served:
         except SamplerFault:
             if not behind:
                 raise
-            then = self.folder.open(rows[0].weights, self.config.device)
-            check_logprobs(rows, row_logp(self.config, then, rows), step, self.gap)
+            older = self.folder.open(rows[0].weights, self.config.device)
+            check_logprobs(rows, row_logp(self.config, older, rows), step, self.gap)
 
 
-def row_logp(config, model, rows: Sequence[SpotCheck]) -> list[list[float]]:
-    """A model's log-probs of rows that samplers wrote."""
+def row_logp(config: SamplingConfig, model: LanguageModel, rows: Sequence[SpotCheck]) -> list[list[float]]:
+    """A model's log-probs of sampled rows."""
     tokens = [[*row.context, *row.tokens] for row in rows]
     masks = [[False] * len(row.context) + [True] * len(row.tokens) for row in rows]
     base = padded_columns([row.address for row in rows], tokens, masks)

@@ -1,4 +1,4 @@
-"""A model by its name as an application that speaks OpenAI's protocol (serving/)."""
+"""Serves a model, by its name, behind OpenAI's protocol (serving/)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from postgrad.serving.decode_worker import ServedModel
 from postgrad.serving.session_recorder import Recorder
 from postgrad.serving.weight_updates import CheckpointWatcher, PushedWeights
 
-PUSH_INTERVAL = 0.05  # seconds between two looks into a folder of weights, for which a training waits
+PUSH_INTERVAL = 0.05  # seconds between two polls of a folder of weights, for which a training waits
 
 
 class ServedApp(NamedTuple):
-    """context: tokens of a prompt and its reply; follows: whether newer weights are loaded as they appear."""
+    """context: tokens of a prompt and its reply; follows: newer weights are loaded as they appear."""
 
     app: ASGIApp
     name: str
@@ -30,7 +30,7 @@ class ServedApp(NamedTuple):
 def serve_model(model: str, *, name: str | None, rows: int, context: int, queue: int, record: str | None,
                 every: float, device: str, token: str | None) -> ServedApp:
     """model: a name; a run, whose newest checkpoint is followed; or a folder of weights that a training
-    leaves for its samplers. every: seconds between two looks for newer weights."""
+    writes for its samplers. every: seconds between two polls for newer weights."""
     pushed = is_weights_folder(model)
     run = None if pushed else run_named(model)
     folder = current_weights(model)[0] if pushed else open_folder(model)

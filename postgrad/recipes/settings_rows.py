@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from postgrad import methods
 from postgrad.data.tasks import Task
@@ -22,11 +22,13 @@ from postgrad.recipes.registry import (
     split_spec,
 )
 from postgrad.recipes.rollouts import RolloutConfig
-from postgrad.system.settings import Configurable, describe_settings, flat_settings
+from postgrad.runs.rows import JsonDict
+from postgrad.system.settings import Settings, default_settings, describe_settings, flat_settings
 
 
-def preview_config(spec: str, settings: Mapping[str, object] | None = None, task: str | None = None):
-    """As `config_for`, where no task need be named yet: preview("grpo") -> ("rollouts", config)"""
+def preview_config(spec: str, settings: Mapping[str, object] | None = None,
+                   task: str | None = None) -> tuple[str, Settings]:
+    """As `config_for`, where the task may be missing: preview_config("grpo") -> ("rollouts", config)"""
     name, setting = split_spec(spec)
     recipe, _ = recipe_named(name)
     if recipe == "pretrain" and not setting:
@@ -36,85 +38,73 @@ def preview_config(spec: str, settings: Mapping[str, object] | None = None, task
     return config_for(spec, settings, task)
 
 
-def open_values(config) -> dict[str, object]:
-    """What stands where a config leaves a value open for good: the row's, or a rule's. {"kl.coef": 0.04}"""
-    out: dict[str, object] = {}
+def implied_values(config: Settings) -> dict[str, object]:
+    """The values of settings that stay None: the row's, or a rule's. {"kl.coef": 0.04}"""
+    values: dict[str, object] = {}
     if isinstance(config, TrainConfig | ModelDefaults):
-        on_gpu = config.device.startswith("cuda")
-        out["optim.tokens_per_pass"] = config.optim.per_pass(on_gpu)
+        values["optim.tokens_per_pass"] = config.optim.per_pass(config.device.startswith("cuda"))
         if rank := config.optim.adapter.lora:
-            out["optim.adapter.alpha"] = 2.0 * rank
+            values["optim.adapter.alpha"] = 2.0 * rank
     if isinstance(config, RolloutConfig):
-        out["kl.coef"] = kl_weight(config.method)
-    return {key: value for key, value in out.items() if value is not None}
+        constants = methods.constants_of(config.method)
+        coef = constants.get("kl_in_reward") or constants.get("kl_in_loss", constants.get("beta"))
+        values |= {"kl.coef": coef} if coef is not None else {}
+    return values
 
 
-def kl_weight(row: Method) -> float | None:
-    """The weight of the KL to the start that a row has by itself, wherever it puts it."""
-    known = methods.constants_of(row)
-    if row.kind == "policy":
-        return known["kl_in_reward"] or known["kl_in_loss"]
-    return known.get("beta")
-
-
-def plain_value(value: object) -> object:
+def json_value(value: object) -> object:
     """A value for a table or for JSON: a row or a task by its name."""
-    if isinstance(value, Configurable | Task):
+    if isinstance(value, Method | Task):
         return value.name
     return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
 
 
-def setting_rows(config) -> list[dict]:
+def setting_rows(config: Settings) -> list[JsonDict]:
     """A config, a row for each setting: {"setting", "value", "open", "about", "when"}.
 
-    Where a value is left open, `value` is what stands for it, and `open` is true.
+    open: the config leaves the value None, and `value` is what is used in its place.
     """
-    chosen, _ = try_fill_defaults(config)
-    stands = {key: value for key, value in flat_settings(chosen).items() if value is not None}
-    stands |= open_values(chosen)
-    rows = []
-    for key, value, about, when in describe_settings(config):
-        left = value is None
-        rows.append({"setting": key, "value": plain_value(stands.get(key) if left else value),
-                     "open": left and key in stands, "about": about, "when": when})
-    return rows
+    filled, _ = try_fill_defaults(config)
+    used = {key: value for key, value in flat_settings(filled).items() if value is not None}
+    used |= implied_values(filled)
+    return [{"setting": key, "value": json_value(used.get(key) if value is None else value),
+             "open": value is None and key in used, "about": about, "when": when}
+            for key, value, about, when in describe_settings(config)]
 
 
-def settings_index() -> list[dict]:
+def settings_index() -> list[JsonDict]:
     """Every setting of every recipe and pipeline, and every constant of every row, with its defaults:
     {"setting": "rollouts.group_size", "about", "when", "defaults": {"rollouts": 8}}
 
     A name that means different things in two places is listed once for each meaning.
     """
-    found: dict[tuple[str, str], dict] = {}
+    index: dict[tuple[str, str], JsonDict] = {}
 
     def add(key: str, about: str, when: str, home: str, value: object) -> None:
-        entry = found.setdefault((key, about), {"setting": key, "about": about, "when": when, "defaults": {}})
+        entry = index.setdefault((key, about), {"setting": key, "about": about, "when": when, "defaults": {}})
         entry["defaults"][home] = value
 
     for recipe in RECIPES | PIPELINES:
-        config = preview_config(default_method_name(recipe))[1]
-        for row in setting_rows(config):
-            if not row["setting"].startswith("method."):
-                add(row["setting"], row["about"], row["when"], recipe, row["value"])
+        for setting in setting_rows(preview_config(default_method_name(recipe))[1]):
+            if not setting["setting"].startswith("method."):
+                add(setting["setting"], setting["about"], setting["when"], recipe, setting["value"])
     for row in methods.METHODS.values():
         for name, value in methods.constants_of(row).items():
             add(f"method.{name}", *row.words(name), row.name, value)
-    plain = methods.get_method("grpo")
+    grpo = methods.get_method("grpo")
     for field, options in methods.PARTS.items():
         for part in options:
-            row = methods.change(plain, **{field: part})
+            row = methods.change(grpo, **{field: part})
             for name, value in methods.constants_of(row).items():
-                if name not in methods.constants_of(plain):
+                if name not in methods.constants_of(grpo):
                     add(f"method.{name}", *row.words(name), f"{field}={part}", value)
-    return list(found.values())
+    return list(index.values())
 
 
 def default_method_name(recipe: str) -> str:
-    """What `postgrad train` calls a recipe by: the row that is its default, or its own name."""
-    if recipe in PIPELINES or recipe == "pretrain":
-        return recipe
-    return config_class(recipe).__dataclass_fields__["method"].default.name
+    """The name of a recipe for `postgrad train`: its default method, or its own."""
+    method = default_settings(config_class(recipe)).get("method")
+    return recipe if recipe in PIPELINES or not isinstance(method, Method) else method.name
 
 
 def methods_of_recipe(recipe: str) -> list[str]:
@@ -122,5 +112,5 @@ def methods_of_recipe(recipe: str) -> list[str]:
     return [row.name for row in methods.METHODS.values() if recipe_for(row) == recipe]
 
 
-def as_json(rows: list[dict]) -> str:
+def as_json(rows: Sequence[JsonDict]) -> str:
     return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"

@@ -1,5 +1,5 @@
-"""Supervised fine-tuning: imitate conversations, from a task's demonstrations, JSONL files or rows that are
-handed in; several of them by weight.
+"""Supervised fine-tuning on conversations: a task's demonstrations, JSONL files or rows from Python; several
+of them mixed by weight.
 
     postgrad train sft data=chats.jsonl
     postgrad train sft data=chats.jsonl:0.8,words:0.2
@@ -17,7 +17,8 @@ from postgrad import methods
 from postgrad.data.preferences import ask_of, prompt_messages, split_rows
 from postgrad.data.rows import read_conversations
 from postgrad.data.tasks import Task
-from postgrad.methods import Method
+from postgrad.evaluation.evaluate import Figures
+from postgrad.methods import Method, Supervised
 from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import tool_schema
@@ -25,15 +26,12 @@ from postgrad.recipes.base import (
     METHOD,
     MODEL,
     STEPS,
-    RunConfig,
-    RunInputs,
+    DataConfig,
     TrainingSetup,
-    check_one_source,
     check_task,
+    data_counts,
     policy_evaluator,
 )
-from postgrad.recipes.data_counts import data_counts
-from postgrad.recipes.defaults import with_defaults
 from postgrad.recipes.row_reader import RowReader, RowSettings, evaluate_objective
 from postgrad.records import Batch, Conversation
 from postgrad.resolve.models import ModelSource, open_policy
@@ -43,41 +41,37 @@ from postgrad.system.settings import COUNT, setting
 from postgrad.training import objectives
 from postgrad.training.batches import ConversationBatches
 from postgrad.training.batches.offline import TokenLimit
+from postgrad.training.loop import Objective
 from postgrad.training.optim import Optim, OptimSettings
 
 TURNS = ("all", "last")
-MOST_HELD_OUT = 500  # conversations: an evaluation is to cost little beside the steps
+MAX_HELD_OUT = 500  # conversations: an evaluation should cost little beside the steps
 
 
 @dataclass(frozen=True, kw_only=True)
-class SFTConfig(RunConfig):
-    """One run of imitation."""
+class SFTConfig(DataConfig):
+    """One run of supervised fine-tuning."""
 
     recipe: ClassVar[str] = "sft"
     model: str = setting("tiny", *MODEL)
-    data: str | Sequence | None = setting(
+    data: str | Sequence[object] | None = setting(
         None, 'instead of a task: a JSONL file of {"messages": [...]} rows; several with commas between, and '
         "a weight after a colon, a.jsonl:0.7,words:0.3, where a task gives its demonstrations",
-        "to imitate conversations of your own, or several kinds together; in Python rows, or a table of them")
+        "to train on conversations of your own, or on several kinds; in Python rows, or a table of them")
     method: Method = setting(methods.get_method("sft"), *METHOD, resolve=methods.method_from_config)
     examples: int = setting(4000, "demonstrations drawn from the task",
                             "at least steps x rows_per_step, so that none comes twice; a task with fewer "
                             "gives all it has", within=COUNT)
     rows: RowSettings = setting(group=RowSettings)
-    turns: str = setting("all", "the assistant's turns that are learned: all, or the last of a conversation",
-                         "last where earlier turns are there to be read and not to be imitated")
+    turns: str = setting("all", "the assistant's turns to train on: all, or the last of a conversation",
+                         "last where earlier turns are context alone")
     steps: int = setting(60, *STEPS)
     rows_per_step: int = setting(64, "conversations in a step", "fewer where the data are few, so that there "
                                  "are steps enough; memory is tokens_per_pass", within=COUNT)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
 
-    @property
-    def inputs(self) -> RunInputs:
-        return replace(super().inputs, data=self.data)
-
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        check_one_source(self)
         if self.turns not in TURNS:
             raise ValueError(f"turns is {self.turns!r}: expected {' or '.join(TURNS)}.")
 
@@ -127,7 +121,7 @@ SETTINGS = {"words": sft_on_words, "arithmetic": sft_on_arithmetic, "countdown":
 
 
 def task_demonstrations(name: str | Task, config: SFTConfig) -> list[Conversation]:
-    """Those of a task, with its tools as whoever plays it is shown them."""
+    """The demonstrations of a task, with the schemas of its tools."""
     task = open_task(name)
     if task.demonstrations is None:
         raise ValueError(f"task {task.name} has no demonstrations to imitate: "
@@ -138,90 +132,91 @@ def task_demonstrations(name: str | Task, config: SFTConfig) -> list[Conversatio
 
 @dataclass
 class ConversationSets:
-    """The conversations of a run: those of each source to learn from, those that are held out."""
+    """The conversations of a run: of each source those to train on, and those held out."""
 
     sources: list[DataSource]
-    readings: list[RowReader]
+    readers: list[RowReader]
     train: list[list[Conversation]]
-    held: list[Conversation]
+    held_out: list[Conversation]
 
     @property
     def shares(self) -> list[float]:
         return source_shares(self.sources, [len(rows) for rows in self.train])
 
     @property
-    def weighed(self) -> bool:
+    def weighted(self) -> bool:
         return self.sources[0].weight is not None
 
-    def counts(self, limit: TokenLimit) -> dict:
-        """What was left out and cut, and what each of several sources gives."""
-        total = dict(sum((Counter(reading.counts()) for reading in self.readings), Counter()))
+    def counts(self, limit: TokenLimit) -> dict[str, object]:
+        """Rows that were left out or cut, and where there are several sources, the rows and share of each."""
+        total = dict(sum((Counter(reader.counts()) for reader in self.readers), Counter[str]()))
         named = [{"name": source.name, "rows": len(rows), "share": share}
                  for source, rows, share in zip(self.sources, self.train, self.shares, strict=True)]
         return {"bad": 0, "dropped": 0, **total, "cut": limit.cut,
                 **({"sources": named} if len(named) > 1 else {})}
 
     def notes(self, limit: TokenLimit) -> tuple[str, ...]:
-        said = [f"{source.name} {share:.1%} ({len(rows):,} rows)"
-                for source, rows, share in zip(self.sources, self.train, self.shares, strict=True)]
-        mixed = (f"imitated: {', '.join(said)}",) if len(said) > 1 else ()
-        left_out = [note for reading in self.readings for note in reading.notes()]
-        return (*mixed, *left_out, *limit.note(self.readings[0].name if len(said) == 1 else "the rows"))
+        parts = [f"{source.name} {share:.1%} ({len(rows):,} rows)"
+                 for source, rows, share in zip(self.sources, self.train, self.shares, strict=True)]
+        mixture = (f"imitated: {', '.join(parts)}",) if len(parts) > 1 else ()
+        left_out = [note for reader in self.readers for note in reader.notes()]
+        return (*mixture, *left_out, *limit.note(self.readers[0].name if len(parts) == 1 else "the rows"))
 
 
-def read_conversation_sets(config: SFTConfig, chat: Chat, most: int) -> ConversationSets:
-    """All that is imitated. Of rows of one's own some prompts are held out, in whatever source they stand."""
+def read_conversation_sets(config: SFTConfig, chat: Chat, max_tokens: int) -> ConversationSets:
+    """Reads all sources. Of `data` a share of the prompts is held out, in whichever source they are."""
     if config.data is None:
-        reading = RowReader(config.rows, None)
-        rows = reading.fitting(task_demonstrations(config.task, config), chat, most)
-        return ConversationSets([DataSource(rows=config.task)], [reading], [rows], [])
+        task, reader = config.open_task(), RowReader(config.rows, None)
+        rows = reader.fitting(task_demonstrations(task, config), chat, max_tokens)
+        return ConversationSets([DataSource(rows=config.task)], [reader], [rows], [])
     sources = sources_of(config.data)
-    readings = [RowReader(config.rows, source.rows) for source in sources]
-    found = [task_demonstrations(source.rows, config) if source.task
-             else read_conversations(source.rows, reading.bad)
-             for source, reading in zip(sources, readings, strict=True)]
-    _, held = split_rows([row for rows in found for row in rows], config.rows.holdout, MOST_HELD_OUT)
-    asks = {ask_of(prompt_messages(row)) for row in held}
-    kept = [[row for row in rows if ask_of(prompt_messages(row)) not in asks] for rows in found]
-    train = [reading.fitting(rows, chat, most) for rows, reading in zip(kept, readings, strict=True)]
+    readers = [RowReader(config.rows, source.rows) for source in sources]
+    read = [task_demonstrations(source.rows, config) if source.task
+            else read_conversations(source.rows, reader.bad)
+            for source, reader in zip(sources, readers, strict=True)]
+    _, held_out = split_rows([row for rows in read for row in rows], config.rows.holdout, MAX_HELD_OUT)
+    asks = {ask_of(prompt_messages(row)) for row in held_out}
+    rest = [[row for row in rows if ask_of(prompt_messages(row)) not in asks] for rows in read]
+    train = [reader.fitting(rows, chat, max_tokens) for rows, reader in zip(rest, readers, strict=True)]
     for source, rows in zip(sources, train, strict=True):
         if not rows:
             raise ValueError(f"{source.name} has no row left to learn from: lower holdout, or leave it out.")
-    return ConversationSets(sources, readings, train, readings[0].fitting(held, chat, most))
+    return ConversationSets(sources, readers, train, readers[0].fitting(held_out, chat, max_tokens))
 
 
-@with_defaults
-def build(config: SFTConfig, begins: ModelSource) -> TrainingSetup:
-    model, chat = open_policy(config, begins)
-    task = open_task(config.task) if config.task is not None else None
-    evaluate, every, evaluated = None, config.evaluation.every, []
-    if task and every:
+def build(config: SFTConfig, source: ModelSource) -> TrainingSetup:
+    assert isinstance(config.method, Supervised)
+    model, chat = open_policy(config, source)
+    evaluate, every, problems = None, config.evaluation.every or 0, []
+    if config.task is not None and every:
+        task = config.open_task()
         check_task(task)
-        evaluated = config.evaluation.asked(task, config.seed)
-        evaluate = policy_evaluator(model, chat, task, config.evaluation, config.seed)
-    most = model.config.max_position_embeddings
-    imitated = read_conversation_sets(config, chat, most)
-    line = partial(ConversationBatches, chat=chat, method=config.method, seed=config.seed,
-                   device=config.device, max_tokens=most, truncate=config.rows.cut,
+        problems = config.evaluation.asked(task, config.seed)
+        evaluate = policy_evaluator(model, chat, task, config)
+    positions = model.config.max_position_embeddings
+    sets = read_conversation_sets(config, chat, positions)
+    make = partial(ConversationBatches, chat=chat, method=config.method, seed=config.seed,
+                   device=config.device, max_tokens=positions, truncate=config.rows.cut,
                    last=config.turns == "last")
-    train = [row for rows in imitated.train for row in rows]
-    batches = line(imitated.train if imitated.weighed else train, per_step=config.rows_per_step,
-                   steps=config.steps, shares=imitated.shares if imitated.weighed else ())
+    train = [row for rows in sets.train for row in rows]
+    batches = make(sets.train if sets.weighted else train, per_step=config.rows_per_step, steps=config.steps,
+                   shares=sets.shares if sets.weighted else ())
     models, objective = Models(policy=model), objectives.build_objective(config.method)
-    if imitated.held:
-        (kept,) = line(imitated.held, per_step=len(imitated.held), steps=1)
-        evaluate, every = partial(held_out_loss, objective, models, kept,
-                                 config), every or -(-config.steps // 10)
-    return TrainingSetup(models=models, chat=chat, batches=batches, objective=objective,
-                 optim=Optim(models, config.optim, config.steps, batches.tokens), evaluate=evaluate,
-                 evaluate_every=every,
-                 notes=imitated.notes(batches.limit),
-                 data=imitated.counts(batches.limit) | data_counts(
-                     (c.messages[:-1] for c in train),
-                     [*(p.messages for p in evaluated), *(c.messages[:-1] for c in imitated.held)]))
+    if sets.held_out:
+        (held_out,) = make(sets.held_out, per_step=len(sets.held_out), steps=1)
+        evaluate, every = partial(held_out_loss, objective, models, held_out,
+                                  config), every or -(-config.steps // 10)
+    return TrainingSetup(
+        models=models, chat=chat, batches=batches, objective=objective, evaluate=evaluate,
+        evaluate_every=every, optim=Optim(models, config.optim, config.steps, batches.tokens),
+        notes=sets.notes(batches.limit),
+        data=sets.counts(batches.limit) | data_counts(
+            (c.messages[:-1] for c in train),
+            [*(p.messages for p in problems), *(c.messages[:-1] for c in sets.held_out)]))
 
 
-def held_out_loss(objective, models: Models, held: Batch, config: SFTConfig, step: int) -> dict:
-    """The loss on what was held out, and on how many conversations."""
-    stats = evaluate_objective(objective, models, held, config.optim.at_once)
-    return {"loss": stats.results()["loss"], "rows": len(held)}
+def held_out_loss(objective: Objective, models: Models, held_out: Batch, config: SFTConfig,
+                  step: int) -> Figures:
+    """The loss on held-out conversations, and their number."""
+    stats = evaluate_objective(objective, models, held_out, config.optim.at_once)
+    return {"loss": stats.results()["loss"], "rows": len(held_out)}

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from postgrad.data.tasks import Task
 from postgrad.evaluation import against_first, judged_by_all, score_samples
-from postgrad.models import LanguageModel
+from postgrad.models import Adapted, Decoder
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt, Reward
 from postgrad.resolve.models import Model, ModelSource, open_model, open_reference
@@ -19,7 +19,7 @@ ALL = 100_000  # demonstrations that are looked through for those of a run's pro
 Again = Callable[[Prompt], Prompt]
 
 
-def open_teacher(config, source: ModelSource, policy, chat: Chat) -> LanguageModel | None:
+def open_teacher(config, source: ModelSource, policy, chat: Chat) -> Decoder | Adapted | None:
     """The teacher of a run's row, standing still; None where the row has none."""
     row, named = config.row, config.teacher
     taught, shown = getattr(row, "teacher", False), getattr(row, "shown", False)

@@ -43,8 +43,11 @@ class PolicySampler(Sampler, Protocol):
 class DecodableModel(Protocol):
     """A model that can be sampled from in this process (models/engine.py)."""
 
-    config: Any
-    head: Tensor
+    @property
+    def config(self) -> Any: ...
+
+    @property
+    def head(self) -> Tensor: ...
 
     def engine(self, *, rows: int, prompts: int, read: int, new: int, positions: int) -> Any: ...
 

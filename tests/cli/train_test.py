@@ -9,7 +9,7 @@ import pytest
 from postgrad.cli import main
 from postgrad.cli.settings import config_from_text
 from postgrad.cli.train import changed_settings, describe_run
-from postgrad.recipes.defaults import choose_defaults
+from postgrad.recipes.defaults import fill_defaults
 from postgrad.system.settings import describe_settings
 
 
@@ -18,7 +18,7 @@ def test_the_settings_that_are_not_the_defaults(tmp_path):
     _, config = config_from_text("dapo:words", texts)
     assert {name: str(value) for name, value in changed_settings(config)} == {
         "task": "words", "method": "dapo", "method.high": "0.3", "steps": "2"}
-    config, chosen = choose_defaults(config)
+    config, chosen = fill_defaults(config)
     reasons = {choice.setting: choice.why for choice in chosen.choices}
     lines = describe_run("dapo:words", tmp_path, config, reasons, "tiny-chat has 2M parameters",
                          "config.json").splitlines()

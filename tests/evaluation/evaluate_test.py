@@ -1,6 +1,5 @@
 """Figures of an evaluation and their intervals: what is printed, kept, shown and exported."""
 
-from types import SimpleNamespace
 
 import pytest
 from coverage_cells import AMONG, ASKED, LEAST, SHARES, Cell, covered
@@ -13,7 +12,7 @@ from postgrad.maths.intervals import student, wilson
 from postgrad.methods import METHODS
 from postgrad.models import Models
 from postgrad.models.heads import ScalarModel
-from postgrad.recipes.preference import evaluate_pairs, split_pairs
+from postgrad.recipes.preference import pair_figures, split_pairs
 from postgrad.records import Pair, Prompt, Scored, Verdict
 from postgrad.runs.report.training import stage_table
 from postgrad.sampling import Sampling, ScriptedSampler
@@ -97,11 +96,10 @@ def held_out(prompts, method):
     pairs = [Pair(id=str(i), messages=({"role": "user", "content": f"question {name}"},), chosen="yes",
                   rejected="no") for i, name in enumerate(prompts)]
     rows = split_pairs(pairs) if method == "kto" else pairs
-    line = (SingleBatches if method == "kto" else PairBatches)(
+    (batch,) = (SingleBatches if method == "kto" else PairBatches)(
         rows, CHAT, METHODS[method], models, per_step=len(rows), steps=1, seed=0, max_tokens=64,
         tokens_per_pass=4096)
-    config = SimpleNamespace(optim=SimpleNamespace(at_once=256))
-    return evaluate_pairs(objectives.build_objective(METHODS[method]), models, line, config)
+    return pair_figures(objectives.build_objective(METHODS[method]), models, batch, 256)
 
 
 @pytest.mark.parametrize("method", ["reward", "dpo", "kto"])

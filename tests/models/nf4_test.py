@@ -8,7 +8,7 @@ from statistics import NormalDist
 import pytest
 import torch
 from rlhf_small import small, trained
-from small import CHAT, begins
+from small import CHAT, begins, build
 
 from postgrad import methods
 from postgrad.models import Adapted, Adapter, Decoder, load_model, load_scalar, quantise
@@ -164,7 +164,7 @@ def test_four_models_share_one_body_in_four_bits(tmp_path):
                     tmp_path / "judge")
     config = small(rollouts.RolloutConfig(task="questions", method="ppo", reward=str(judge.folder)), "lora=2",
                    "bits=4")
-    models = rollouts.build(config, begins("tiny-chat")).models
+    models = build(config, begins("tiny-chat")).models
     assert len({id(m.body)
                 for m in (models.policy, models.reference, models.critic.body, models.reward.body)}) == 1
     tokens = torch.randint(6, 500, (2, 9), generator=torch.Generator().manual_seed(1))
@@ -173,5 +173,5 @@ def test_four_models_share_one_body_in_four_bits(tmp_path):
     torch.testing.assert_close(models.reward.score(tokens, lengths), alone.score(tokens, lengths), rtol=1e-4,
                                atol=1e-5)
     # the judge keeps its own body
-    whole = rollouts.build(small(config, "bits=16"), begins("tiny-chat")).models
+    whole = build(small(config, "bits=16"), begins("tiny-chat")).models
     assert whole.reward.body is not whole.policy.body and not isinstance(whole.reward.body, Adapted)

@@ -15,7 +15,7 @@ from postgrad.methods import METHODS, Method, constants_of
 from postgrad.models import Adapters
 from postgrad.recipes import registry
 from postgrad.recipes.registry import PIPELINES
-from postgrad.recipes.rollouts import KL, LINES, RolloutConfig
+from postgrad.recipes.rollouts import BATCH_SOURCES, KL, RolloutConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.runs import dumps
 from postgrad.system.settings import Settings, flat_settings, settings_from_json, settings_to_json
@@ -105,7 +105,7 @@ def test_every_recipe_and_method_can_be_named():
         name, config = config_from_text(f"{row.name if row else recipe}:{setting}")
         assert name == recipe and config == RECIPES[recipe].SETTINGS[setting]()
         assert type(config).__name__ == (registry.RECIPES | PIPELINES)[recipe]
-    for method in [name for name, row in METHODS.items() if row.source in LINES]:
+    for method in [name for name, row in METHODS.items() if row.source in BATCH_SOURCES]:
         recipe, config = config_from_text(f"{method}:words", ["optim.lr=1e-4"])
         assert ((recipe, config.method.name, config.task, config.optim.lr)
                 == ("rollouts", method, "words", 1e-4))

@@ -19,6 +19,7 @@ from postgrad.data.tasks import load_task
 from postgrad.models import Config, Decoder, find_model, save_model
 from postgrad.recipes import defaults, rollouts
 from postgrad.recipes.defaults import (
+    ChosenDefaults,
     adapter_rank,
     default_rate,
     fill_defaults,
@@ -65,7 +66,7 @@ def test_rates_by_hand(recipe, size, wanted):
 
 def test_a_row_that_imitates_its_samples_bears_a_larger_rate():
     assert default_rate("rollouts", 200e6) == 1.1e-5 and default_rate("rollouts", 200e6,
-                                                                      imitates=True) == 3e-5
+                                                                      supervised=True) == 3e-5
 
 
 def test_adapters_take_ten_times_the_rate_of_all_weights():
@@ -115,15 +116,16 @@ def test_the_embedded_models_are_trained_as_ever(recipe, row, lr):
     task = "words" if recipe in ("sft", "rollouts", "process") else "questions"
     before = config_class(recipe)(task=task, method=methods.get_method(row))
     for model in ("tiny", "tiny-chat"):
-        config, said = fill_defaults(replace(before, model=model))
+        config, chosen = fill_defaults(replace(before, model=model))
+        said = chosen.sentence
         values = flat_settings(config)
         assert (values["optim.lr"], values["optim.adapter.lora"]) == (lr, 0)
         assert values["optim.tokens_per_pass"] is None
         assert {v for k, v in values.items() if k.endswith("max_new_tokens")} <= {64, None}
         assert said.startswith(f"{model} has 2M parameters: ") and f"optim.lr={lr}" in said
         assert "\n" not in said
-        again, silent = fill_defaults(config)
-        assert again is config and silent == ""  # chosen once
+        again, chosen = fill_defaults(config)
+        assert again is config and chosen == ChosenDefaults()  # chosen once
 
 
 @pytest.mark.parametrize(("spec", "tokens"), [("grpo:hard", 96), ("grpo:countdown", 128), ("grpo:words", 64),
@@ -149,9 +151,9 @@ def test_tasks_of_their_own_say_it_too(tmp_path):
 
 def test_what_is_named_stands():
     changes = ["lr=1e-2", "lora=3", "rollouts.max_new_tokens=7"]
-    config, said = fill_defaults(override(rollouts.RolloutConfig(task="countdown"), changes))
+    config, chosen = fill_defaults(override(rollouts.RolloutConfig(task="countdown"), changes))
     assert (config.optim.lr, config.optim.adapter.lora, config.rollouts.max_new_tokens) == (1e-2, 3, 7)
-    assert config.evaluation.max_new_tokens == 7 and "optim.lr" not in said  # as long as the rollouts
+    assert config.evaluation.max_new_tokens == 7 and "optim.lr" not in chosen.sentence  # as the rollouts
     named = rollouts.rollouts_on_questions()
     assert fill_defaults(named)[0].optim.lr == named.optim.lr == 1e-4
 
@@ -172,7 +174,7 @@ def test_a_large_model_gets_an_adapter_and_its_rate(monkeypatch):
     config, said = fill_defaults(rollouts.RolloutConfig(task="words", model="7B"))
     assert config.optim.adapter.lora == 16
     assert config.optim.lr == default_rate("rollouts", parameters(SIZES["7B"]), adapter=True)
-    assert config.rollouts.max_new_tokens == 256 and "optim.adapter.lora=16 (above 1B)" in said
+    assert config.rollouts.max_new_tokens == 256 and "optim.adapter.lora=16 (above 1B)" in said.sentence
     whole = fill_defaults(override(rollouts.RolloutConfig(task="words", model="7B"), ["lora=0"]))[0]
     assert whole.optim.adapter.lora == 0 and 10 * whole.optim.lr == pytest.approx(config.optim.lr)
 
@@ -186,11 +188,11 @@ def test_what_does_not_fit_the_gpu_gets_an_adapter_and_short_passes(monkeypatch)
     tight = memory_needs(override(roomy, ["tokens_per_pass=2048"]), half).peak / 0.9
     shorter, said = fill_defaults(config, gpu_memory=tight)
     assert shorter.optim.adapter.lora == 0 and shorter.optim.tokens_per_pass == 2048
-    assert "by the GPU's memory" in said
+    assert "by the GPU's memory" in said.sentence
     assert memory_needs(shorter, half).peak <= 0.9 * tight * (1 + 1e-9)
     small, said = fill_defaults(config, gpu_memory=memory_needs(override(roomy, ["tokens_per_pass=1024"]),
                                                                 half).peak)
-    assert small.optim.adapter.lora == 16 and "all weights do not fit the GPU" in said
+    assert small.optim.adapter.lora == 16 and "all weights do not fit the GPU" in said.sentence
     assert small.optim.lr == default_rate("rollouts", parameters(half), adapter=True)
 
 
@@ -261,4 +263,4 @@ def test_a_pipeline_s_rate_follows_the_model_too(monkeypatch):
 
 def test_pretraining_has_no_rule():
     config = config_from_text("pretrain:smoke")[1]
-    assert fill_defaults(config) == (config, "")
+    assert fill_defaults(config) == (config, ChosenDefaults())

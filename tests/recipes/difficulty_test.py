@@ -39,18 +39,19 @@ def rates(tmp_path):
     ({"below": 0.5}, ["seldom"]), ({"above": 0.2, "below": 0.8}, ["half"])])
 def test_prompts_strictly_between_two_rates_are_kept_in_their_order(rates, bounds, kept):
     prompts = [prompt(name) for name in (*RATES, "unknown")]
-    assert [p.id for p in Difficulty(rates=rates, **bounds).chosen(prompts)] == kept
-    assert [p.id for p in Difficulty(rates=rates, **bounds).chosen(prompts[::-1])] == kept[::-1]
-    assert Difficulty().chosen(prompts) == prompts
+    for order in (1, -1):
+        selected, note = Difficulty(rates=rates, **bounds).select(prompts[::order])
+        assert [p.id for p in selected] == kept[::order]
+        assert note.startswith(f"{len(kept)} of {len(prompts)} prompts have a pass rate above ")
 
 
 def test_what_cannot_choose_says_so(rates, tmp_path):
     with pytest.raises(ValueError, match="above is 0.5 and difficulty.below 0.5: no rate lies between"):
         Difficulty(rates=rates, above=0.5, below=0.5)
     with pytest.raises(ValueError, match="none of 1 prompts has a pass rate above 0 and below 1"):
-        Difficulty(rates=rates).chosen([prompt("always")])
+        Difficulty(rates=rates).select([prompt("always")])
     with pytest.raises(ValueError, match="there is no file"):
-        Difficulty(rates=str(tmp_path / "none.jsonl")).chosen([prompt("half")])
+        Difficulty(rates=str(tmp_path / "none.jsonl")).select([prompt("half")])
     for bad in ('{"prompt": "a"}', '{"prompt": 1, "rate": 0.5}', '{"prompt": "a", "rate": 1.5}',
                 '{"prompt": "a", "rate": true}'):
         (tmp_path / "bad.jsonl").write_text(f"{bad}\n")

@@ -10,7 +10,7 @@ import toy
 from copyist import copyist, one_letter
 from line_small import line
 from settings_text import override
-from small import CHAT, HELPED, PROMPTS, begins, small_model, small_models
+from small import CHAT, HELPED, PROMPTS, begins, build, small_model, small_models
 
 import postgrad as pg
 from postgrad.cli.settings import config_from_text
@@ -235,12 +235,12 @@ def test_prompts_alone_from_a_file(tmp_path):
     path = tmp_path / "asked.jsonl"
     path.write_text("".join(json.dumps({"question": f"Say {n}."}) + "\n" for n in range(12)))
     with pytest.raises(ValueError, match="the row needs an answer"):
-        rollouts.build(override(config_of(str(path), method=METHODS["grpo"]), []), begins("tiny"))
-    parts = rollouts.build(override(config_of(str(path)), ["teacher=tiny-chat"]), begins("tiny"))
+        build(override(config_of(str(path), method=METHODS["grpo"]), []), begins("tiny"))
+    parts = build(override(config_of(str(path)), ["teacher=tiny-chat"]), begins("tiny"))
     batch = next(iter(parts.batches))
     assert parts.evaluate is None and batch.adv[batch.mask].abs().mean() > 0.01
     with pytest.raises(ValueError, match="asked has neither gold nor demonstrations"):
-        rollouts.build(config_of(str(path), method=SDFT), begins("tiny"))
+        build(config_of(str(path), method=SDFT), begins("tiny"))
 
 
 # demonstrations
@@ -272,10 +272,10 @@ def test_that_it_helps_is_looked_at_once_and_kept(tmp_path):
     run = start(config, tmp_path / "run")
     (event,) = [e for e in run.rows("events")[0] if e["kind"] == "data"]
     assert "a pass@1 of 100.0% in place of 0.0%" in event["text"]
-    longer = replace(rollouts.build(config, begins("tiny")).models, reward=None)
+    longer = replace(build(config, begins("tiny")).models, reward=None)
     assert longer.teacher is not None and longer.reference is None
     on_going = replace(begins("tiny"), checkpoint=run.latest())
-    assert not rollouts.build(config, on_going).notes
+    assert not build(config, on_going).notes
 
 
 def test_a_model_that_is_shown_a_demonstration_teaches_itself(tmp_path):

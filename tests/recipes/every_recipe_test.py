@@ -9,7 +9,7 @@ import pkgutil
 import pytest
 import torch
 from settings_text import override
-from small import begins, gsm8k_folder, taught
+from small import begins, build, gsm8k_folder, taught
 
 import postgrad.recipes
 from postgrad.methods import METHODS, change
@@ -133,7 +133,7 @@ def test_each_method_of_the_family_moves_the_weights(method, task, tmp_path):
     rows = check_rows(run)
     assert moved(run) > 1e-5 and all(row["grad_norm"] > 0 for row in rows)
     assert all(0 < row["reward"] < 1 and row["mismatch"] < 1e-4 for row in rows)
-    assert ("kl" in rows[0]) == (rollouts.row_with_settings(config).needs_reference)
+    assert ("kl" in rows[0]) == (config.row.needs_reference)
     if "kl" in rows[0]:
         assert abs(rows[0]["kl"]) < 1e-6 < rows[2]["kl"]  # the policy starts at the reference and leaves it
     check_samples(run, groups=2, group_size=3)
@@ -155,21 +155,19 @@ def test_the_column_of_log_probs_is_that_of_the_model(task, tmp_path):
 def test_a_rollout_knows_the_step_it_was_made_for(task):
     config = small(rollouts.RolloutConfig(task=task, method="grpo"),
                    **{"method.epochs": 2, "evaluation.every": 0})
-    parts = rollouts.build(config, begins("tiny"))
+    parts = build(config, begins("tiny"))
     assert [{s.rollout.policy_step for s in batch.scored} for batch in parts.batches] == [{1}, {1}, {3}]
 
 
 def test_kl_is_what_the_config_asks_for():
     def coefficients(method, kl):
-        row = rollouts.row_with_settings(rollouts.RolloutConfig(task="words", method=method,
-                                                     kl=rollouts.KL(coef=kl)))
+        row = rollouts.RolloutConfig(task="words", method=method, kl=rollouts.KL(coef=kl)).row
         return row.kl_in_reward, row.kl_in_loss
 
     assert coefficients("grpo", None) == (0.0, 0.04) and coefficients("rloo", None) == (0.03, 0.0)
     assert coefficients("grpo", 0.5) == (0.0, 0.5) and coefficients("rloo", 0.5) == (0.5, 0.0)
     assert coefficients("grpo", 0.0) == (0.0, 0.0) and coefficients("nano", 0.1) == (0.0, 0.1)
-    online = rollouts.row_with_settings(rollouts.RolloutConfig(task="words", method="online_dpo",
-                                                    kl=rollouts.KL(coef=0.4)))
+    online = rollouts.RolloutConfig(task="words", method="online_dpo", kl=rollouts.KL(coef=0.4)).row
     assert online.loss.keywords["beta"] == 0.4  # DPO's beta is the weight of its KL
 
 

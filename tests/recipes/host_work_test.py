@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from run_small import logged, make
-from small import CHAT, PROMPTS, small_model
+from small import CHAT, PROMPTS, build, small_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from postgrad.cli.settings import config_from_text
@@ -20,7 +20,6 @@ from postgrad.models.chat import chat
 from postgrad.models.engine import fuse_weights
 from postgrad.models.kernels import plain
 from postgrad.recipes import hooks, running
-from postgrad.recipes.registry import recipe_module
 from postgrad.recipes.running import start_run
 from postgrad.recipes.sample_rows import round_column
 from postgrad.runs import SampleLog
@@ -80,7 +79,7 @@ def test_a_short_run_of_the_embedded_model_is_not_compiled(changes, compiled, mo
     monkeypatch.setattr(model_set, "should_compile", lambda *asked: answers.append(compiles(*asked))
                         or answers[-1])
     recipe, config = config_from_text("grpo:words", changes, None)
-    recipe_module(recipe).build(config, running.model_source(config))
+    build(config, running.model_source(config))
     assert set(answers) == {compiled}
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from settings_text import override
-from small import begins, small_model
+from small import begins, build, small_model
 
 from postgrad.cli import main
 from postgrad.models import ScalarModel, load_scalar, save_model
@@ -83,12 +83,12 @@ def test_a_policy_trains_against_it(trained, method, tmp_path):
 
 def test_what_cannot_be_is_said(trained, tmp_path):
     with pytest.raises(ValueError, match="scores the steps of a reply, and task arithmetic has none"):
-        rollouts.build(rollouts.RolloutConfig(task="arithmetic", reward=str(trained / "process")),
+        build(rollouts.RolloutConfig(task="arithmetic", reward=str(trained / "process")),
                        begins("tiny-chat"))
     with pytest.raises(ValueError, match="task arithmetic cannot check the steps"):
-        process.build(override(process.ProcessConfig(task="arithmetic"), SMALL), begins("tiny-chat"))
+        build(override(process.ProcessConfig(task="arithmetic"), SMALL), begins("tiny-chat"))
     with pytest.raises(ValueError, match="is a reward model, which scores text"):
-        process.build(override(process.process_on_words(), [*SMALL, f"generator={trained / 'outcome'}"]),
+        build(override(process.process_on_words(), [*SMALL, f"generator={trained / 'outcome'}"]),
                       begins("tiny-chat"))
     with pytest.raises(ValueError, match="'dpo' is not trained by this recipe"):
         override(process.process_on_words(), ["method=dpo"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from rlhf_small import small, trained
-from small import CHAT, begins
+from small import CHAT, begins, build
 
 from postgrad.cli import main
 from postgrad.data.rows import read_conversations
@@ -54,7 +54,7 @@ def test_a_cut_run_goes_on_to_the_same_bits(recipe, change, reward_run, tmp_path
 def test_with_adapters_four_models_share_one_body(reward_run, tmp_path):
     judge = trained("reward", small(RewardConfig(task="questions"), "lora=4", "heads=1"), tmp_path / "judge")
     config = small(rollouts.RolloutConfig(task="questions", method="ppo", reward=str(judge.folder)), "lora=4")
-    models = rollouts.build(config, begins("tiny-chat")).models
+    models = build(config, begins("tiny-chat")).models
     bodies = {id(m.body) for m in (models.policy, models.reference, models.critic.body, models.reward.body)}
     assert len(bodies) == 1 and isinstance(models.policy, Adapted) and models.reference.adapter is None
     count = sum(p.numel() for m in models.trained().values() for p in m.parameters())
@@ -67,7 +67,7 @@ def test_with_adapters_four_models_share_one_body(reward_run, tmp_path):
     torch.testing.assert_close(models.critic.value(tokens), alone.value(tokens), rtol=1e-4, atol=1e-5)
     assert not any(p.requires_grad for p in models.reward.parameters())
     assert all(p.requires_grad for p in models.critic.parameters())
-    apart = rollouts.build(replace(config, reward=reward_run), begins("tiny-chat")).models  # trained whole
+    apart = build(replace(config, reward=reward_run), begins("tiny-chat")).models  # trained whole
     assert not isinstance(apart.reward.body, Adapted) and isinstance(apart.critic.body, Adapted)
 
 
@@ -88,13 +88,13 @@ def test_reward_models_that_cannot_judge(reward_run, tmp_path):
     for reward, words in (("tiny-chat", "tiny-chat is no reward model"), ("nowhere", "no model at nowhere"),
                           (f"{reward_run},tiny", "tiny is no reward model")):
         with pytest.raises(ValueError, match=words):
-            rollouts.build(small(rollouts.RolloutConfig(task="questions", reward=reward)),
+            build(small(rollouts.RolloutConfig(task="questions", reward=reward)),
                            begins("tiny-chat"))
     save_model(load_scalar(opening.open_folder(reward_run)), tmp_path)
     Chat(CHAT.tokenizer, CHAT.template + " ", bos=CHAT.bos, eos=CHAT.eos, pad=CHAT.pad).save(tmp_path)
     with pytest.raises(ValueError,
                        match="has another tokenizer or chat template than the policy, so it would misread"):
-        rollouts.build(small(rollouts.RolloutConfig(task="questions", reward=str(tmp_path))),
+        build(small(rollouts.RolloutConfig(task="questions", reward=str(tmp_path))),
                        begins("tiny-chat"))
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"id": "b", "prompt": "Say it.", "completion": "word " * 600}) + "\n")
@@ -102,8 +102,7 @@ def test_reward_models_that_cannot_judge(reward_run, tmp_path):
         rollouts.pretraining_mix(
             rollouts.RolloutConfig(task="words", ptx=rollouts.Ptx(coef=0.1, texts=str(long))), CHAT, 512)
     with pytest.raises(ValueError, match="rejection has no KL"):
-        rollouts.row_with_settings(rollouts.RolloutConfig(task="words", method="rejection",
-                                               kl=rollouts.KL(coef=0.1)))
+        _ = rollouts.RolloutConfig(task="words", method="rejection", kl=rollouts.KL(coef=0.1)).row
     with pytest.raises(ValueError, match="ptx.coef and kl.target are for policy methods"):
         rollouts.RolloutConfig(task="words", method="rejection", ptx=rollouts.Ptx(coef=0.1))
 

@@ -2,7 +2,7 @@
 
 import pytest
 from rlhf_small import small, trained
-from small import begins
+from small import begins, build
 
 from postgrad.data.tasks import load_task
 from postgrad.recipes import rollouts
@@ -94,7 +94,7 @@ def test_a_run_is_judged_by_rules_and_by_a_reward_model(tmp_path):
     (tmp_path / "both.py").write_text(BOTH)
     config = small(rollouts.RolloutConfig(task=str(tmp_path / "both.py"),
                                           reward=f"questions={reward.folder};number+0.5*think"))
-    parts = rollouts.build(config, begins("tiny-chat"))
+    parts = build(config, begins("tiny-chat"))
     scored = [s for batch in parts.batches for s in batch.scored]
     kinds = {s.rollout.prompt.meta["task"] for s in scored}
     assert kinds == {"words", "questions"}

@@ -75,7 +75,7 @@ def test_a_training_run_stops_with_the_sentence(tmp_path, monkeypatch):
         run.log(2, {"loss": 0.5})
 
     monkeypatch.setattr(running, "train", train)
-    monkeypatch.setattr(running, "writer_hooks", lambda *args: [])
+    monkeypatch.setattr(running, "step_hooks", lambda *args: [])
     monkeypatch.setattr(running, "metric_limits", lambda config: [])
     parts = TrainingSetup(models=None, chat=None, batches=None, objective=None, optim=None)
     with pytest.raises(RunGone):

@@ -16,7 +16,7 @@ from postgrad.data.tasks import load_task
 from postgrad.models import Config, Decoder, find_model, load_model
 from postgrad.models.chat import Chat
 from postgrad.models.engine import Engine
-from postgrad.recipes.plan.costs import SLOTS
+from postgrad.recipes.plan import SLOTS
 from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards.base import VerifierReward
 from postgrad.sampling import LocalSampler, Sampling, ScriptedSampler

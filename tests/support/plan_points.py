@@ -5,8 +5,7 @@ from statistics import median
 from typing import NamedTuple
 
 from postgrad.models.families import Config
-from postgrad.recipes.plan import CARDS, Costs, ReplyLengths, Work, sampling_seconds
-from postgrad.recipes.plan.costs import SLOTS
+from postgrad.recipes.plan import CARDS, SLOTS, Costs, ReplyLengths, Work, sampling_seconds
 
 
 def shape(layers, width, inner, heads, kv, vocab, tied=True):

@@ -11,6 +11,8 @@ from settings_text import override
 from postgrad.methods import change
 from postgrad.models import Config, Decoder, Models, ScalarModel, find_model
 from postgrad.models.chat import Chat
+from postgrad.recipes.defaults import fill_defaults
+from postgrad.recipes.running import build_setup
 from postgrad.records import Conversation, Prompt, Reward, Verdict
 from postgrad.resolve.models import ModelSource, open_folder
 
@@ -79,6 +81,11 @@ def taught(config, folder, teacher="tiny-chat"):
 def begins(name):
     """Where a run from this model begins."""
     return ModelSource(origin=open_folder(name), name=name)
+
+
+def build(config, source):
+    """The setup of a run, its defaults filled in."""
+    return build_setup(fill_defaults(config)[0], source)
 
 
 def scheduled(row, epochs=1, minibatches=1):

@@ -5,13 +5,12 @@ import pytest
 import torch
 from line_small import by_id, line, scripted
 from settings_text import override
-from small import PROMPTS, FixedReward, begins
+from small import PROMPTS, FixedReward, begins, build
 
 from postgrad.cli.settings import config_from_text
 from postgrad.maths.credit import scale_rewards
 from postgrad.methods import METHODS, change
 from postgrad.models import load_model
-from postgrad.recipes import rollouts
 from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.running import start_run
 from postgrad.records import Verdict
@@ -161,7 +160,7 @@ def test_rewards_are_scaled_as_zieglers_code_does():
 @pytest.mark.parametrize(("reward", "best"), [("number+think", 2.0), ("0.5*number", 0.5), (None, 1.0)])
 def test_rejection_keeps_what_reaches_the_tasks_best(reward, best):
     _, config = config_from_text("rejection:words", [*SHAPE, *([f"reward={reward}"] if reward else [])])
-    batches = rollouts.build(config, begins("tiny-chat")).batches
+    batches = build(config, begins("tiny-chat")).batches
     assert batches.best == best
     batches.reward = FixedReward(lambda rows: [Verdict(score=best * (i % 4 == 0) + 0.4 * best * (i % 4 == 1))
                                                for i in range(len(rows))])
@@ -175,7 +174,7 @@ def test_rejection_by_a_reward_model_names_what_does_that(tmp_path):
     start_run(config, tmp_path / "judge")
     _, config = config_from_text("rejection:questions", [*SHAPE, f"reward={tmp_path / 'judge'}"])
     with pytest.raises(ValueError, match="a reward model's has no best: train best_of_n"):
-        rollouts.build(config, begins("tiny-chat"))
+        build(config, begins("tiny-chat"))
 
 
 # the KL of an evaluation

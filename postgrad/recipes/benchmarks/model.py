@@ -1,4 +1,4 @@
-"""A model as the lm-evaluation-harness asks one: likelihoods of texts, and replies, by our own sampler."""
+"""A model for the lm-evaluation-harness: likelihoods of texts, and replies, by our own sampler."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from lm_eval.api.model import LM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from postgrad.maths.noise import seed_of
+from postgrad.models import Decoder
 from postgrad.models.chat import Chat
+from postgrad.records import Message
+from postgrad.runs.rows import JsonMapping
 from postgrad.sampling import LocalSampler, RequestBatch, Sampling
 
 OWN = {"until", "do_sample", "temperature", "max_gen_toks", "max_tokens", "top_p", "top_k"}
 
 
 class HarnessModel(LM):
-    def __init__(self, net, chat: Chat):
+    def __init__(self, net: Decoder, chat: Chat):
         super().__init__()
         self.net, self.chat, self.sampler = net.requires_grad_(False), chat, LocalSampler(net, chat)
         self.context = self.sampler.positions
@@ -24,14 +27,15 @@ class HarnessModel(LM):
 
     # chats
 
-    def apply_chat_template(self, chat_history, add_generation_prompt=True, **_) -> str:
+    def apply_chat_template(self, chat_history: Sequence[Message], add_generation_prompt: bool = True,
+                            **_: object) -> str:
         return self.chat.text_of(chat_history, reply=add_generation_prompt)
 
     @property
     def tokenizer_name(self) -> str:
         return ""
 
-    def chat_template(self, chat_template=False) -> str:
+    def chat_template(self, chat_template: bool | str = False) -> str:
         return self.chat.template
 
     # what is measured
@@ -63,20 +67,20 @@ class HarnessModel(LM):
             context_len=1)) for request in requests]
 
     def encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """The tokens of both as one text, divided where the first one ends; blanks belong to what follows."""
-        kept = context.rstrip()
-        whole = self.chat.encode(context + continuation)
-        before = self.chat.encode(kept) or [self.chat.id(self.chat.bos or self.chat.eos)]
-        return before, whole[len(before):] if kept else whole
+        """The tokens of both, encoded as one text; trailing blanks of the context go to the continuation."""
+        stripped = context.rstrip()
+        tokens = self.chat.encode(context + continuation)
+        before = self.chat.encode(stripped) or [self.chat.id(self.chat.bos or self.chat.eos)]
+        return before, tokens[len(before):] if stripped else tokens
 
     def scored(self, before: Sequence[int], after: Sequence[int]) -> tuple[float, bool]:
-        """The log-prob of tokens after others, and whether each is the likeliest."""
+        """The log-prob of the tokens `after`, and whether each is the likeliest."""
         tokens = [*before, *after][-self.context:]
-        told = self.batch.score(tokens, 1)[len(tokens) - 1 - len(after):]
-        return sum(c.logp for c in told), all(c.top[0][0] == c.token for c in told)
+        scored = self.batch.score(tokens, 1)[len(tokens) - 1 - len(after):]
+        return sum(c.logp for c in scored), all(c.top[0][0] == c.token for c in scored)
 
 
-def sampling_from_request(asked: dict) -> Sampling:
+def sampling_from_request(asked: JsonMapping) -> Sampling:
     if other := sorted(asked.keys() - OWN):
         raise ValueError(f"the task asks for {', '.join(other)} in generation_kwargs, which is not honoured.")
     until = asked.get("until") or ()
@@ -87,6 +91,6 @@ def sampling_from_request(asked: dict) -> Sampling:
 
 
 def cut_at_stop(text: str, stop: Sequence[str]) -> str:
-    """The text before the first of these."""
+    """The text before the first stop text."""
     ends = [at for word in stop if (at := text.find(word)) >= 0]
     return text[: min(ends)] if ends else text

@@ -1,9 +1,8 @@
 """Standard benchmarks: EleutherAI's lm-evaluation-harness, in this process, on local files.
 
-A suite is a folder that the harness reads: for each task its rows, a .yaml that says how they are asked (one
-user message, no examples, greedy), and one reading of the replies, the task's own strict verifier. So the
-harness's figure is that of `postgrad eval` on the same problems, and the same folder serves `lm_eval
---include_path` against `postgrad serve`.
+A suite is a folder that the harness reads: for each task its rows, a .yaml (one user message, zero-shot,
+greedy), and a scoring function, the task's own strict verifier. So the harness's figure is that of `postgrad
+eval` on the same problems, and the same folder serves `lm_eval --include_path` against `postgrad serve`.
 """
 
 from __future__ import annotations
@@ -20,13 +19,15 @@ from pathlib import Path
 
 from postgrad.data.tasks import Task
 from postgrad.maths.intervals import wilson
-from postgrad.recipes.defaults import reply_tokens_for
+from postgrad.models import Decoder
+from postgrad.recipes.defaults import reply_sampling
 from postgrad.records import Prompt
 from postgrad.resolve.models import open_writer
 from postgrad.resolve.tasks import open_task
 from postgrad.rewards.base import guarded
+from postgrad.runs.rows import JsonDict, JsonMapping
 
-SMALL = ("words", "arithmetic", "countdown")  # and gsm8k, where its rows are at hand
+SMALL = ("words", "arithmetic", "countdown")  # and gsm8k, where its rows are
 GSM8K = ("data/gsm8k", "../shared/data/gsm8k")
 OFFLINE = ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE")  # local files are all that a suite of ours needs
 READING = '''"""How replies are judged: by the task's own verifier."""
@@ -51,35 +52,35 @@ def suite_tasks(words: str) -> list[str]:
 
 
 def write_suite(folder: Path, names: Sequence[str], *, problems: int, seed: int, tokens: int | None = None,
-                model=None) -> dict[str, str]:
-    """The files of a suite; -> what the harness calls each task. tokens: the most of a reply; None: as the
-    task says, else by the size of the model."""
+                model: Decoder | None = None) -> dict[str, str]:
+    """Writes the files of a suite; -> the harness's name of each task. tokens: the most of a reply; None: the
+    task's, else by the model's size."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "reading.py").write_text(READING)
     called = {}
     for name in names:
         task = open_task(name)
-        plain = re.sub(r"[^\w-]", "_", task.name)
-        called[name] = f"postgrad_{plain}"
+        stem = re.sub(r"[^\w-]", "_", task.name)
+        called[name] = f"postgrad_{stem}"
         rows = [{"task": absolute_source(name), "problems": problems, "seed": seed, "number": i,
                  "question": question_of(task, prompt)}
                 for i, prompt in enumerate(task.prompts("test", problems, seed))]
-        path = (folder / f"{plain}.jsonl").resolve()
+        path = (folder / f"{stem}.jsonl").resolve()
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        most = tokens or task.tokens or (reply_tokens_for(task, model) if model else 256)
-        (folder / f"{plain}.yaml").write_text(task_yaml(called[name], path, most))
+        most = tokens or task.tokens or (reply_sampling(task, model).max_new_tokens if model else 256)
+        (folder / f"{stem}.yaml").write_text(task_yaml(called[name], path, most))
     return called
 
 
 def task_yaml(name: str, rows: Path, tokens: int) -> str:
-    """JSON is YAML, but for the mark of a function."""
-    said = {"task": name, "dataset_path": "json", "test_split": "test", "output_type": "generate_until",
+    """JSON is YAML, but for the tag of a function."""
+    fields = {"task": name, "dataset_path": "json", "test_split": "test", "output_type": "generate_until",
             "dataset_kwargs": {"data_files": {"test": str(rows)}, "cache_dir": str(rows.parent / "cache")},
             "doc_to_text": "{{question}}", "doc_to_target": "", "num_fewshot": 0, "metadata": {"version": 1},
             "metric_list": [{"metric": "strict", "aggregation": "mean", "higher_is_better": True}],
             "generation_kwargs": {"until": [], "do_sample": False, "temperature": 0.0,
                                   "max_gen_toks": tokens}}
-    lines = [f"{key}: {json.dumps(value)}" for key, value in said.items()]
+    lines = [f"{key}: {json.dumps(value)}" for key, value in fields.items()]
     return "\n".join([*lines, "process_results: !function reading.process_results", ""])
 
 
@@ -90,7 +91,7 @@ def absolute_source(name: str) -> str:
 
 
 def question_of(task: Task, prompt: Prompt) -> str:
-    """The one message that a prompt is."""
+    """The user message of a prompt; others are refused."""
     task.of_one_reply("the harness")
     if task.verify is None or [m["role"] for m in prompt.messages] != ["user"]:
         raise ValueError(f"task {task.name} can't be a benchmark here: it needs prompts of one user message, "
@@ -104,20 +105,21 @@ def suite_problems(task: str, problems: int, seed: int) -> tuple[Task, list[Prom
     return opened, opened.prompts("test", problems, seed)
 
 
-def score_reply(doc: dict, reply: str) -> float:
-    """1 where the task's verifier pays a reply in full. What cannot be judged stops the benchmark."""
+def score_reply(doc: JsonMapping, reply: str) -> float:
+    """1 where the task's verifier pays a reply in full. A verifier that fails stops the benchmark."""
     task, prompts = suite_problems(doc["task"], doc["problems"], doc["seed"])
-    said = guarded(task.verify)(prompts[doc["number"]], reply)
-    if said.error:
-        raise ValueError(f"problem {doc['number']} of {task.name} can't be judged: {said.error}")
-    return float(said.score >= task.best)
+    assert task.verify is not None
+    verdict = guarded(task.verify)(prompts[doc["number"]], reply)
+    if verdict.error:
+        raise ValueError(f"problem {doc['number']} of {task.name} can't be judged: {verdict.error}")
+    return float(verdict.score >= task.best)
 
 
 def bench(model: str, *, suite: str = "small", problems: int = 200, seed: int = 0,
-          max_new_tokens: int | None = None, include: str | None = None, device: str = "cpu") -> dict:
+          max_new_tokens: int | None = None, include: str | None = None, device: str = "cpu") -> JsonDict:
     """A model on a suite, by the harness: {"model", "harness", "tasks": [{"task", "metric", "value",
-    "interval", "problems"}], "seconds"}. include: a folder with task files of the harness's own kind; a name
-    lm_eval:NAME in the suite is looked for there and among those that it brings."""
+    "interval", "problems"}], "seconds"}. include: a folder with task files of the harness; lm_eval:NAME in
+    the suite is one of these, or one that ships with the harness."""
     check_installed()
     began = time.perf_counter()
     net, chat = open_writer(model, device)
@@ -134,23 +136,23 @@ def bench(model: str, *, suite: str = "small", problems: int = 200, seed: int = 
                            tokens=max_new_tokens, model=net)
         manager = TaskManager(include_path=[folder, *([include] if include else [])],
                               include_defaults=bool(theirs))
-        found = lm_eval.simple_evaluate(
+        report = lm_eval.simple_evaluate(
             HarnessModel(net, chat), tasks=[*ours.values(), *(n.partition(":")[2] for n in theirs)],
             task_manager=manager, apply_chat_template=True, bootstrap_iters=0, log_samples=False,
             limit=problems if theirs else None)
-    rows = [{"task": task, **figure} for task, results in found["results"].items()
-            for figure in harness_figures(results, found["n-samples"].get(task, {}).get("effective", 0))]
+    rows = [{"task": task, **figure} for task, results in report["results"].items()
+            for figure in harness_figures(results, report["n-samples"].get(task, {}).get("effective", 0))]
     return {"model": model, "harness": f"lm-eval {lm_eval.__version__}", "tasks": rows,
             "seconds": time.perf_counter() - began}
 
 
-def harness_figures(results: dict, count: int) -> list[dict]:
-    """What the harness measured of one task; a share with its interval."""
-    made = []
+def harness_figures(results: JsonMapping, count: int) -> list[JsonDict]:
+    """The figures of one task; a share with its interval."""
+    figures = []
     for key, value in results.items():
-        metric, _, kept = key.partition(",")
-        if not isinstance(value, float | int) or metric.endswith("_stderr") or not kept:
+        metric, _, filter_name = key.partition(",")
+        if not isinstance(value, float | int) or metric.endswith("_stderr") or not filter_name:
             continue
-        made.append({"metric": metric, "value": float(value), "problems": count,
-                     "interval": list(wilson(value, count)) if count and 0 <= value <= 1 else None})
-    return made
+        figures.append({"metric": metric, "value": float(value), "problems": count,
+                        "interval": list(wilson(value, count)) if count and 0 <= value <= 1 else None})
+    return figures

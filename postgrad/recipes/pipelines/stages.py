@@ -34,8 +34,8 @@ from postgrad.evaluation import evaluate_task
 from postgrad.evaluation.progress import Progress
 from postgrad.recipes import pick
 from postgrad.recipes.base import RunConfig
-from postgrad.recipes.defaults import fill_defaults, reply_tokens_for
-from postgrad.recipes.fit import as_given
+from postgrad.recipes.defaults import fill_defaults, reply_sampling
+from postgrad.recipes.fit import config_value
 from postgrad.recipes.registry import config_for, setting_hint
 from postgrad.recipes.running import resume_saved, start_run
 from postgrad.resolve.models import open_writer
@@ -44,7 +44,7 @@ from postgrad.runs import Run, check_name
 from postgrad.runs.display import Display, progress
 from postgrad.runs.rows import read_json
 from postgrad.runs.tracker import Tracker
-from postgrad.sampling import LocalSampler, Sampling
+from postgrad.sampling import LocalSampler
 from postgrad.system.files import atomic_folder, load_json, write_text
 from postgrad.system.options import PickConfig
 from postgrad.system.renamed import renamed_argument, renamed_pipeline, translate_config
@@ -358,7 +358,8 @@ def default_summary(done: Done) -> dict:
 def stage(name: str, spec: str, *, about: str = "", **settings) -> Stage:
     """stage("rl", "grpo:words", model="{sft}", steps=20): as `postgrad train grpo:words ...`. task, data and
     reward may be objects, as `postgrad.fit` takes them."""
-    objects = {key: as_given(key, settings.pop(key)) for key in ("task", "data", "reward") if key in settings}
+    objects = {key: config_value(key, settings.pop(key)) for key in ("task", "data", "reward")
+               if key in settings}
     _, config = config_for(spec, settings | objects)
     return Stage(name=name, config=config, about=about)
 
@@ -388,7 +389,7 @@ def evaluate_named_model(task, model: str, track: Progress, *, problems: int = 1
     """A model on a task's held-out problems: the figures of `evaluate`, and what replies do as they think."""
     opened = open_task(task)
     policy, chat = open_writer(model, device)
-    settings = Sampling(max_new_tokens=max_new_tokens or reply_tokens_for(opened, policy))
+    settings = reply_sampling(opened, policy, max_new_tokens)
     sampler = sampler_for(opened, LocalSampler(policy, chat))
     return evaluate_task(opened, sampler, opened.prompts(split, problems, seed), samples=samples,
                     greedy=greedy, settings=settings, seed=seed, track=track,

@@ -138,9 +138,9 @@ def fitted_memory(config: Any) -> Values:
     except (ValueError, OSError):
         return config, "", None  # what is wrong is said by the config, or when the run starts
     if shape is None or not isinstance(config, RunConfig):
-        return config, chosen, None
+        return config, chosen.sentence, None
     made = memory_needs(config, shape)
-    return config, chosen, {part: getattr(made, part) for part in (*PARTS, "peak")}
+    return config, chosen.sentence, {part: getattr(made, part) for part in (*PARTS, "peak")}
 
 
 def check_models(config: Settings) -> None:

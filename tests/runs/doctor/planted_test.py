@@ -11,8 +11,7 @@ from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.maths import surrogate
 from postgrad.methods import METHODS, describe_row, method
-from postgrad.recipes.base import Evaluation
-from postgrad.recipes.data_counts import data_counts
+from postgrad.recipes.base import Evaluation, data_counts
 from postgrad.recipes.launch import start_training
 from postgrad.resolve.models import open_model
 from postgrad.runs import Run

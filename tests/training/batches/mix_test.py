@@ -4,7 +4,7 @@ import json
 from collections import Counter
 
 import pytest
-from small import CHAT, begins
+from small import CHAT, begins, build
 
 import postgrad as pg
 from postgrad.methods import METHODS
@@ -36,7 +36,7 @@ def files(tmp_path, monkeypatch):
 
 
 def built(data, **settings):
-    return sft.build(sft.SFTConfig(data=data, **settings), begins("tiny"))
+    return build(sft.SFTConfig(data=data, **settings), begins("tiny"))
 
 
 def origins(parts, steps):

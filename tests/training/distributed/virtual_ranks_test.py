@@ -18,7 +18,7 @@ from torch.distributed import HashStore
 from postgrad.cli.settings import config_from_text
 from postgrad.models import save_model
 from postgrad.recipes.launch import start_training
-from postgrad.recipes.running import check_division
+from postgrad.recipes.running import check_sharding
 from postgrad.system import processes
 from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
 from postgrad.training.optim import Optim
@@ -273,4 +273,4 @@ def test_a_model_is_not_divided_among_ranks_that_share_a_gpu(tmp_path, monkeypat
         start_training(recipe, config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     for change in ({"device": "cpu"}, {"optim": replace(config.optim, shard=False)}):
-        check_division(replace(config, **change))
+        check_sharding(replace(config, **change))
