@@ -1,5 +1,4 @@
-"""The command `postgrad`: the parser and what it can do. Nothing heavy is imported before a command needs
-it."""
+"""The command `postgrad`: its parser and its commands. Heavy imports wait until a command needs them."""
 
 from __future__ import annotations
 
@@ -13,30 +12,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from postgrad import __version__
-from postgrad.cli import (
-    audit,
-    bench,
-    chat,
-    diff,
-    doctor,
-    evaluate,
-    exercise,
-    explain,
-    export,
-    fetch,
-    label,
-    ledger,
-    memory,
-    methods,
-    pick,
-    plan,
-    rlaif,
-    runs,
-    serve,
-    studio,
-    train,
-    verifiers,
-)
+from postgrad.cli import chat, evaluate, exercise, generate, label, methods, models, plan, runs, serve, train
 from postgrad.cli.options import Command, add_options, options_from
 from postgrad.cli.settings import setting_for_flag
 from postgrad.system import processes
@@ -55,12 +31,8 @@ first steps:
   postgrad train examples/labs/oversight.py      who can watch over a model that knows more?
   postgrad studio                                see it all in the browser
 """
-COMMANDS = (
-    *train.COMMANDS, *evaluate.COMMANDS, ledger.COMMAND, bench.COMMAND, rlaif.COMMAND, pick.COMMAND,
-    audit.COMMAND, chat.COMMAND, fetch.COMMAND, export.COMMAND, memory.COMMAND, plan.COMMAND, runs.COMMAND,
-    doctor.COMMAND, methods.COMMAND, diff.COMMAND, verifiers.COMMAND, explain.COMMAND, exercise.COMMAND,
-    studio.COMMAND, serve.COMMAND, label.COMMAND,
-)
+GROUPS = (train, evaluate, generate, chat, models, plan, runs, methods, exercise, serve, label)
+COMMANDS = tuple(command for group in GROUPS for command in group.COMMANDS)
 
 
 class SentenceParser(argparse.ArgumentParser):

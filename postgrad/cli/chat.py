@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from postgrad.cli.options import Command, CommandOptions
@@ -13,10 +15,13 @@ from postgrad.system.options import DEVICE, MODEL
 from postgrad.system.settings import setting
 
 if TYPE_CHECKING:
-    from postgrad.recipes.chat_session import ChatSession, Problem
+    from rich.table import Table
+
+    from postgrad.recipes.chat_session import ChatReply, ChatSession, Problem
     from postgrad.resolve.stages import ModelStage
 
 MOST = 8  # models at once
+WIDE, COLUMN = 100, 30  # columns of a terminal for panels side by side: at all, and of each model
 HELP = """\
 /new           forget the conversation (--turns)
 /system TEXT   a system message; none without TEXT
@@ -102,7 +107,6 @@ def chat_models(options: ChatOptions) -> list[ModelStage]:
 def ask_models(session: ChatSession, question: str, problem: Problem | None = None, *,
                quiet: bool = False) -> bool:
     """One question to every model, its replies shown as they come; False where Ctrl-C broke it off."""
-    from postgrad.cli.chat_panels import show_replies
     rows = session.replies(question, problem)
     finished = True
     try:
@@ -184,9 +188,84 @@ def chat_command(session: ChatSession, line: str, quiet: bool) -> bool:
     return True
 
 
-COMMAND = Command("chat", "talk to a model, or to several side by side", ChatOptions, run_chat, """\
+# replies as they are sampled
+
+def show_replies(session: ChatSession, rows: list[list[ChatReply]], quiet: bool) -> None:
+    """Samples the replies, [sample][model], and prints them token by token."""
+    from postgrad.runs.display import is_terminal
+    wide = get_terminal_size().columns >= max(WIDE, COLUMN * len(session.models))
+    if quiet:
+        for reply in (reply for row in rows for reply in row):
+            for _ in session.sample(reply):
+                pass
+    elif is_terminal(sys.stdout) and len(session.models) > 1 and wide:
+        show_panels(session, rows)
+    else:
+        show_lines(session, rows)
+
+
+def show_lines(session: ChatSession, rows: list[list[ChatReply]]) -> None:
+    """One below another, with headings where there are several."""
+    from postgrad.runs.display import clean
+    for column in zip(*rows, strict=True):
+        for i, reply in enumerate(column, 1):
+            if len(session.models) * session.samples > 1:
+                print(f"--- {clean(reply.model.heading)}"
+                      + (f" ({i} of {session.samples})" if session.samples > 1 else ""))
+            for piece in session.sample(reply):
+                print(clean(piece), end="", flush=True)
+            print("".join(f"\n{line}" for line in reply_notes(session, reply)))
+
+
+def show_panels(session: ChatSession, rows: list[list[ChatReply]]) -> None:
+    """Side by side, token by token: all models sample at the same time."""
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(get_renderable=partial(panels, session, rows), console=Console(), refresh_per_second=12):
+        for row in rows:
+            sampling = [session.sample(reply) for reply in row]
+            while sampling:
+                sampling = [pieces for pieces in sampling if next(pieces, None) is not None]
+
+
+def panels(session: ChatSession, rows: list[list[ChatReply]]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from postgrad.runs.display import clean
+    grid = Table(box=SIMPLE_HEAD, expand=True, show_edge=False, show_lines=session.samples > 1,
+                 padding=(0, 2, 0, 0))
+    for model in session.models:
+        grid.add_column(Text(clean(model.heading), style="bold"), ratio=1, overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text("\n").join([
+            Text(clean(reply.transcript)),
+            *(Text(line, style=verdict_colour(reply) if line.startswith("score") else "dim")
+              for line in reply_notes(session, reply)),
+        ]) for reply in row))
+    return grid
+
+
+def verdict_colour(reply: ChatReply) -> str:
+    return "green" if reply.verdict is not None and reply.verdict.score > 0 else "red"
+
+
+def reply_notes(session: ChatSession, reply: ChatReply) -> list[str]:
+    """The lines below a reply: whether it was cut, and its verdict."""
+    from postgrad.runs.display import clean
+    notes = ([f"(cut at {session.settings.max_new_tokens} tokens: --max-new-tokens)"]
+             if reply.ended == "length" else [])
+    if verdict := reply.verdict:
+        notes.append(clean(f"not judged: {verdict.error}" if verdict.error
+                           else f"score {verdict.score:g}: {verdict.reason}").replace("\n", " "))
+    return notes
+
+
+COMMANDS = (Command("chat", "talk to a model, or to several side by side", ChatOptions, run_chat, """\
 examples:
   postgrad chat tiny-chat                           one question a line
   postgrad chat runs/demo                           base, SFT and RL side by side, on the same question
   postgrad chat runs/demo --task words --problem 3  ... on a test problem, each reply with its verdict
-  postgrad chat runs/grpo-words-1 --steps 0,20,40   a run's checkpoints; RUN@20 names one of them""")
+  postgrad chat runs/grpo-words-1 --steps 0,20,40   a run's checkpoints; RUN@20 names one of them"""),)

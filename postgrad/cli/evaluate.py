@@ -1,19 +1,21 @@
-"""`postgrad eval` and `postgrad compare`: a model against samples spent, and models on the same problems."""
+"""`postgrad eval`, `compare`, `ledger`, `bench` and `audit`: models measured."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from postgrad.cli.options import SPLITS, Command, CommandOptions
-from postgrad.cli.output import format_figure, format_percent, print_json, print_table
-from postgrad.system.options import MODEL, SampleOptions, TaskOptions
-from postgrad.system.settings import COUNT, setting
+from postgrad.cli.output import format_figure, format_percent, print_json, print_table, progress_tracker
+from postgrad.system.options import DEVICE, MODEL, SampleOptions, TaskOptions
+from postgrad.system.settings import COUNT, Range, setting
 
 MOST = 10  # problems at either end of the table of gains and losses
 NOT_MEASURES = ("model", "task", "split", "seed", "problems", "samples", "curve", "no_vote", "seconds")
+PROBES = "length,format,position,sycophancy,repetition"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +122,163 @@ def write_measure_page(options: MeasureOptions, measured: Any) -> str:
     return f" The page: {write(options.html, measured)}"
 
 
+# ledger
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerOptions(CommandOptions):
+    run: str = setting(about="the folder of a run or of a pipeline", metavar="RUN", positional=True)
+    panel: str | None = setting(None, "standard (words, arithmetic, countdown, questions, constraints, "
+                                "words-es, and text: the perplexity of held-out pretraining text), or names "
+                                "with commas between; without it: as the run has it, else standard",
+                                metavar="standard|NAME,NAME")
+    problems: int | None = setting(None, "problems of each task; without it: as the run has it, else 50")
+    samples: int | None = setting(None, "replies to each problem; without it: as the run has it, else 4")
+    seed: int | None = setting(None, "of the problems and the sampling; without it: as the run has it, else "
+                               "0")
+    all: bool = setting(False, "every checkpoint that the run has kept, not only the first and the last")
+    device: str = setting("cpu", DEVICE)
+
+
+def run_ledger(options: LedgerOptions) -> None:
+    from postgrad.recipes.panel import measure_ledger
+    from postgrad.runs import ledger
+    measured = measure_ledger(options.run, panel=options.panel, problems=options.problems,
+                              samples=options.samples,
+                         seed=options.seed, every=options.all, device=options.device,
+                         display=not options.json)
+    first, *others = measured["entries"]
+    stages = not all(entry["name"].startswith(("start", "step ")) for entry in measured["entries"])
+    others = others if options.all or stages else others[-1:]
+    against = {entry["name"]: ledger.compare_entries(first, entry) for entry in others}
+    if options.json:
+        return print_json(measured | {"against_first": {name: [line._asdict() for line in lines]
+                                                        for name, lines in against.items()},
+                                      "says": {name: ledger.sentences(lines)
+                                               for name, lines in against.items()}})
+    for name, lines in against.items():
+        print_table([ledger.table_row(line) for line in lines],
+                    title=f"{options.run}, {first['name']} against {name}: up to {measured['problems']} "
+                    f"problems of each task, {measured['samples']} samples of each (95 % intervals over "
+                    "problems)")
+        print("\n" + "\n".join(ledger.sentences(lines)) + "\n")
+    return print(f"One interval in twenty misses by chance: believe a small loss when it comes again with "
+                 f"another --seed. Saved in {options.run}/{ledger.FILE}.")
+
+
+# bench
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(CommandOptions):
+    model: str = setting(about=MODEL, positional=True)
+    suite: str = setting("small", "small (words, arithmetic, countdown, and gsm8k where data/gsm8k has its "
+                         "rows), or tasks with commas between: ours by name or file, the harness's own as "
+                         "lm_eval:NAME", metavar="small|NAME,NAME")
+    problems: int = setting(200, "test problems of each task", within=COUNT)
+    max_new_tokens: int | None = setting(None, "the most tokens of a reply; without it: as the task says, "
+                                         "else by the model's size")
+    include: str | None = setting(None, "task files of the harness's own kind, for lm_eval:NAME",
+                                  metavar="FOLDER")
+    files: str | None = setting(None, "write the suite's task files there and stop: for `lm_eval "
+                                "--include_path` against `postgrad serve`", metavar="FOLDER")
+    seed: int = setting(0, "of the problems")
+    device: str = setting("cpu", DEVICE)
+
+
+def run_bench(options: BenchOptions) -> None:
+    from postgrad.recipes import benchmarks
+    if options.files:
+        written = benchmarks.write_suite(Path(options.files), benchmarks.suite_tasks(options.suite),
+                                         problems=options.problems, seed=options.seed,
+                                         tokens=options.max_new_tokens)
+        if options.json:
+            return print_json({"folder": options.files, "tasks": [*written.values()]})
+        return print(f"{options.files} has {', '.join(written.values())}: lm_eval --include_path "
+                     f"{options.files} --tasks {','.join(written.values())}")
+    measured = benchmarks.bench(options.model, suite=options.suite, problems=options.problems,
+                                seed=options.seed, max_new_tokens=options.max_new_tokens,
+                                include=options.include, device=options.device)
+    if options.json:
+        return print_json(measured)
+    print_table([{"task": row["task"], "metric": row["metric"], "value": f"{row['value']:.4f}",
+                  "95 % interval": "" if row["interval"] is None else
+                  "{:.3f} to {:.3f}".format(*row["interval"]), "problems": row["problems"]}
+                 for row in measured["tasks"]], title=f"{measured['model']} by {measured['harness']}")
+    return print(f"\n{measured['seconds']:.0f} s.")
+
+
+# audit
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions(CommandOptions):
+    model: str = setting(about="a reward model: a run's folder (RUN@20: at a step), a model's folder or a "
+                         "hub id", positional=True)
+    task: str | None = setting(None, "whose held-out answers are edited; without it: questions",
+                               metavar="NAME|FILE")
+    pairs: str | None = setting(None, "or the answers of preference pairs of your own", metavar="FILE.jsonl")
+    probes: str = setting(PROBES, "what is probed", metavar="NAME,NAME")
+    count: int = setting(100, "how many answers", within=Range("at least 2", lambda x: x >= 2))
+    seed: int = setting(0, "of the answers and the wordings")
+    device: str = setting("cpu", DEVICE)
+    out: str | None = setting(None, "write the figures here", metavar="FILE.json")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.out and not Path(self.out).parent.is_dir():
+            raise ValueError(f"--out {self.out}: there is no folder {Path(self.out).parent}.")
+        if self.pairs and self.task:
+            raise ValueError("the answers come either from --task NAME or from --pairs FILE.jsonl, not both.")
+
+
+def run_audit(options: AuditOptions) -> None:
+    from postgrad.recipes.audit import audit_reward_model
+    from postgrad.runs import json_value
+    from postgrad.system.files import write_text
+    report = audit_reward_model(options.model, task=options.task or "questions", pairs=options.pairs,
+                                probes=options.probes.split(","), count=options.count, seed=options.seed,
+                                device=options.device,
+                                track=progress_tracker(f"scoring for {options.model}", options.json))
+    if options.out:
+        write_text(Path(options.out), json.dumps(json_value(report), indent=1, allow_nan=False) + "\n")
+    return print_json(report) if options.json else print_audit(report)
+
+
+def print_audit(report: Mapping[str, Any]) -> None:
+    """A table of the probes, then a sentence each."""
+    from postgrad.runs.display import clean
+    print_table([probe_row(probe) for probe in report["probes"]],
+                title=f"{report['model']}: {report['answers']} answers to {report['prompts']} prompts "
+                f"({report['source']}), scores {report['mean']:.3g} with a spread of {report['spread']:.3g}")
+    print()
+    for probe in report["probes"]:
+        print(clean(probe["sentence"]))
+    left = {f"{why} ({p['probe']})": n for p in report["probes"] for why, n in p["left_out"].items() if n}
+    if report["too_long"]:
+        left["answers over the model's length"] = report["too_long"]
+    if left:
+        print("left out: " + ", ".join(f"{n} {why}" for why, n in left.items()))
+    print("\nEffects are in units of the spread of the scores. A bias is an effect of at least "
+          f"{report['threshold']} with an interval that excludes 0.")
+
+
+def probe_row(probe: Mapping[str, Any]) -> dict[str, str]:
+    signed = {k: "" if probe[k] is None else f"{probe[k]:+.2f}" for k in ("effect", "by_length", "truth")}
+    measured = probe["effect"] is not None
+    return {"probe": probe["probe"], "verdict": probe["verdict"], "effect": signed["effect"],
+            "95 % interval": " to ".join(f"{x:+.2f}" for x in probe["interval"]) if measured else "",
+            "edits that rise": f"{probe['rises']:.0%}" if measured else "",
+            "tokens added": f"{probe['added']:.1f}" if measured else "",
+            "by length": signed["by_length"], "true quality": signed["truth"]}
+
+
 COMMANDS = (
     Command("eval", "measure a model on a task: pass@k, majority vote and best-of-n against samples spent, "
             "greedy, format, length, diversity", EvalOptions, run_eval),
     Command("compare", "models on the same problems: is the difference real, what was won and lost",
             CompareOptions, run_compare),
+    Command("ledger", "what a run gained and what it lost, on a panel of tasks: its start against its "
+            "end", LedgerOptions, run_ledger),
+    Command("bench", "standard benchmarks: the lm-evaluation-harness in this process, on local files",
+            BenchOptions, run_bench),
+    Command("audit", "probe a reward model for biases: length, format, position, sycophancy, "
+            "repetition", AuditOptions, run_audit),
 )

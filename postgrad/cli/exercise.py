@@ -185,7 +185,7 @@ def write_progress(options: ExportProgressOptions) -> None:
     return print(f"{options.out}: {len(saved['solved'])} solved, {len(saved['written'])} questions answered")
 
 
-COMMAND = Command("exercise", "exercises of the book, checked: an error is named, not just counted", actions=(
+COMMANDS = (Command("exercise", "exercises of the book, checked: each error is named", actions=(
     Command("list", "what there is to do, and what you have solved", run=list_exercises),
     Command("start", "the task, and a file to write your answer into", StartExerciseOptions, start_exercise),
     Command("check", "your answer, judged: right, or what is wrong with it", CheckExerciseOptions,
@@ -195,4 +195,4 @@ COMMAND = Command("exercise", "exercises of the book, checked: an error is named
     Command("ask", "the questions; a model answer after your own", QuestionOptions, ask_question),
     Command("export", "your progress and your answers as a JSON file", ExportProgressOptions,
             write_progress),
-))
+)),)

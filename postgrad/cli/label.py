@@ -196,7 +196,7 @@ def read_key(options: CommandOptions) -> str | None:
             return key
 
 
-COMMAND = Command("label", "preferences: a store of pairs of answers, and labellers' judgements", actions=(
+COMMANDS = (Command("label", "preferences: a store of pairs of answers, and labellers' judgements", actions=(
     Command("import", "pairs, rankings, or answers to be labelled, from a JSONL file into the store",
             ImportLabelsOptions, import_labels),
     Command("export", "the judgements as a JSONL file to train on", ExportLabelsOptions, export_judgements),
@@ -205,4 +205,4 @@ COMMAND = Command("label", "preferences: a store of pairs of answers, and labell
     Command("stats", "what is in the store: items, labels, contradictions, agreement between labellers",
             StoreOptions, print_stats),
     Command("ask", "label in the terminal, one key a line", LabelOptions, ask_labels),
-))
+)),)

@@ -1,22 +1,57 @@
-"""`postgrad plan`: a training on many GPUs, before it is started."""
+"""`postgrad memory` and `plan`: GPU memory and seconds of a training, before it is started."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from postgrad.cli.memory import GB, SHAPE
-from postgrad.cli.options import Command, CommandOptions
+from postgrad.cli.options import Command, CommandOptions, options_from
 from postgrad.cli.output import print_json, print_table
+from postgrad.system.options import FootprintOptions
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, setting
 
 if TYPE_CHECKING:
     from postgrad.recipes.plan import Option
 
-MOST = 6  # layouts in the table
+CARDS = (12, 24, 40, 80)  # GB
+SHAPE = "1B, 7B, 13B or 70B; or tiny, a run, a model's folder or a hub id"
+GB = 1e9
+MOST_LAYOUTS = 6  # layouts in the table
 NOTE = ("Arithmetic, held against what was measured on one H200; nothing past one GPU was measured, and "
         "links and disks are assumed (docs/scale.md).")
 
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions(FootprintOptions, CommandOptions):
+    model: str = setting(about=SHAPE, metavar="MODEL|SIZE", positional=True)
+    method: str = setting("ppo,dpo,grpo", "rows of the table", metavar="NAME,NAME")
+    reward: str | None = setting(None, "who judges; without it: a model where there is a critic",
+                                 choices=("model", "verifier"))
+
+
+def run_memory(options: MemoryOptions) -> None:
+    from postgrad.recipes.plan import method_memory
+    parameters, rows = method_memory(options.model, options.method.split(","),
+                                     options_from(FootprintOptions, options), options.reward)
+    if options.json:
+        return print_json({"model": options.model, "parameters": parameters, "methods": rows})
+    trained = f"LoRA of rank {options.lora}" if options.lora else "all weights trained"
+    print_table([memory_line(row) for row in rows],
+                title=f"{options.model}: {parameters / 1e9:.2f}B parameters, {trained}, "
+                      f"{options.bits} bits, GB")
+    return print("The peak is the larger of sampling and updating, which take turns. Leave a tenth "
+                 "of a card free.")
+
+
+def memory_line(row: Mapping[str, Any]) -> dict[str, str]:
+    fits = next((f"{card} GB" for card in CARDS if row["peak"] <= card * GB), f"over {CARDS[-1]} GB")
+    sizes = {part: f"{size / GB:.1f}" for part, size in row.items()
+             if part not in ("method", "models", "sampling", "updating")}
+    return {"method": row["method"], "models": ", ".join(row["models"]), **sizes, "fits": fits}
+
+
+# plan
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(CommandOptions):
@@ -58,7 +93,7 @@ def run_plan(options: PlanOptions) -> None:
                            "options": [asdict(layout) | {"times": layout.times._asdict()}
                                        for layout in layouts]})
     best = layouts[0]
-    print_table([plan_line(layout) for layout in layouts[:MOST]],
+    print_table([plan_line(layout) for layout in layouts[:MOST_LAYOUTS]],
                 title=f"{options.model}, {parameters / 1e9:.2f}B parameters, {method} on {options.gpus}: "
                       "seconds of a step, quickest first")
     print_table([{"GPU": phase, "part": part, "GB": f"{size / GB:.1f}"}
@@ -74,8 +109,12 @@ def plan_line(layout: Option) -> dict[str, str]:
             "waits": f"{layout.times.waiting:.2f}", "step": f"{layout.times.step:.2f}"}
 
 
-COMMAND = Command("plan", "a training on many GPUs before it is started: memory, layout, seconds of a step",
-                  PlanOptions, run_plan, """\
+COMMANDS = (
+    Command("memory", "what a method asks of a GPU: weights, gradients, optimizer, activations, cache",
+            MemoryOptions, run_memory),
+    Command("plan", "a training on many GPUs before it is started: memory, layout, seconds of a step",
+            PlanOptions, run_plan, """\
 examples:
   postgrad plan 7B --gpus 8xH100
-  postgrad plan 70B --gpus 64xH100 --method grpo --prompts 128 --group 16 --reply-tokens 1024""")
+  postgrad plan 70B --gpus 64xH100 --method grpo --prompts 128 --group 16 --reply-tokens 1024"""),
+)

@@ -1,17 +1,113 @@
-"""`postgrad serve`: a model, or the newest checkpoint of a run, by OpenAI's protocol."""
+"""`postgrad studio` and `serve`: the web app, and a model by OpenAI's protocol."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from postgrad.cli.options import Command, CommandOptions
+from postgrad.cli.options import STORE, Command, CommandOptions
 from postgrad.cli.output import print_json
 from postgrad.system.options import DEVICE, MODEL
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, Range, setting
 
-PORT = 8000
+if TYPE_CHECKING:
+    from socket import socket
 
+    from starlette.types import ASGIApp
+
+STUDIO_PORT, API_PORT = 8765, 8000
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudioOptions(CommandOptions):
+    words: list[str] = setting([], "the folder of runs (without it: runs), or `export` and a folder to write",
+                               metavar="RUNS | export DIR", positional=True)
+    runs: str = setting("runs", "the runs, for export", metavar="FOLDER")
+    store: str = setting(STORE, "the preferences", metavar="FILE")
+    port: int | None = setting(None, "without it: 8765, or any free one where that is taken")
+    host: str = setting("127.0.0.1", "who can reach it; by default this machine alone")
+    no_open: bool = setting(False, "don't open a browser")
+
+
+def run_studio(options: StudioOptions) -> None:
+    words = options.words
+    if words[:1] == ["export"]:
+        if len(words) != 2:
+            raise ValueError("postgrad studio export takes one folder: postgrad studio export "
+                             "site [--runs runs]")
+        return export_studio(options, Path(words[1]))
+    if len(words) > 1:
+        raise ValueError(f"postgrad studio takes one folder of runs, not {len(words)}: {' '.join(words)}")
+    return serve_studio(options, Path(words[0] if words else options.runs))
+
+
+def export_studio(options: StudioOptions, folder: Path) -> None:
+    from postgrad.studio.export import export_site
+    written = export_site(folder, runs=Path(options.runs), store=Path(options.store))
+    if options.json:
+        return print_json(written)
+    print(f"{written['pages']} pages, {written['bytes'] / 1e6:.1f} MB: open {folder / 'index.html'}")
+    if written["lost"]:
+        print(f"without a page: {', '.join(written['lost'])}", file=sys.stderr)
+    return None
+
+
+def run_server(app: ASGIApp, sock: socket, header_bytes: int | None = None) -> None:
+    import uvicorn
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False,
+                            timeout_graceful_shutdown=1, h11_max_incomplete_event_size=header_bytes)
+    uvicorn.Server(config).run(sockets=[sock])
+
+
+def serve_studio(options: StudioOptions, runs: Path) -> None:
+    import threading
+    import webbrowser
+    from socket import gethostname
+
+    from postgrad.studio.app import create_studio
+    from postgrad.studio.security import start_url
+    from postgrad.system.sockets import LOOPBACK, bind, is_loopback, keep_token, origin, token_file
+    sock = bind(options.host, options.port, STUDIO_PORT)
+    host, port = options.host, sock.getsockname()[1]
+    loopback = is_loopback(host)
+    token = keep_token(token_file("studio"))
+    names = LOOPBACK if loopback else (*LOOPBACK, host, gethostname())
+    app = create_studio(runs=runs, token=token, hosts=names, store=Path(options.store), loopback=loopback)
+    url = start_url(origin(host, port), token)
+    if options.json:
+        print_json({"url": url, "runs": str(runs), "port": port})
+    else:
+        print(f"postgrad studio on {runs}: open\n  {url}\nCtrl-C ends it; trainings started from it go on.",
+              flush=True)
+    if not loopback:
+        print(f"Anybody who can reach {host} and knows this address can use it; starting runs and cells "
+              "is switched off.", file=sys.stderr)
+    if not options.no_open and not options.json:
+        webbrowser.open(url)
+    timer = threading.Timer(1.0, warm_studio)
+    timer.daemon = True
+    timer.start()
+    run_server(app, sock)
+
+
+def warm_studio() -> None:
+    """Imports torch, computes every instrument once and compiles every template, so that the first slider
+    does not wait. One thread: a training may need the cores."""
+    import torch
+
+    from postgrad.studio.instruments import INSTRUMENTS
+    from postgrad.studio.instruments.web import first_numbers
+    from postgrad.studio.pages import jinja_environment
+    torch.set_num_threads(1)
+    for instrument in INSTRUMENTS.values():
+        first_numbers(instrument)
+    for name in jinja_environment().list_templates():
+        jinja_environment().get_template(name)
+
+
+# serve
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions(CommandOptions):
@@ -34,11 +130,9 @@ class ServeOptions(CommandOptions):
 
 
 def run_serve(options: ServeOptions) -> None:
-    import uvicorn
-
     from postgrad.recipes.serve import serve_model
     from postgrad.system.sockets import bind, is_loopback, keep_token, origin, token_file
-    sock = bind(options.host, options.port, PORT)
+    sock = bind(options.host, options.port, API_PORT)
     token = None if is_loopback(options.host) else keep_token(token_file("serve"))
     app, name, context, follows = serve_model(
         options.model, name=options.name, rows=options.rows, context=options.context, queue=options.queue,
@@ -49,9 +143,7 @@ def run_serve(options: ServeOptions) -> None:
                     "rows": options.rows})
     else:
         print_address(url, name, token, follows, options.host)
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False,
-                            timeout_graceful_shutdown=1, h11_max_incomplete_event_size=2**16)
-    uvicorn.Server(config).run(sockets=[sock])
+    run_server(app, sock, header_bytes=2**16)
 
 
 def print_address(url: str, name: str, token: str | None, follows: bool, host: str) -> None:
@@ -64,9 +156,17 @@ def print_address(url: str, name: str, token: str | None, follows: bool, host: s
               "it is.", file=sys.stderr)
 
 
-COMMAND = Command("serve", "a model or a running training for other programs, by OpenAI's protocol",
-                  ServeOptions, run_serve, """\
+COMMANDS = (
+    Command("studio", "see every run, label preferences and touch the mathematics, in the browser",
+            StudioOptions, run_studio,
+            "postgrad studio export DIR [--runs FOLDER] writes the same pages as files that open "
+            "without a server and can be published as they are: the book with its search, instruments "
+            "that answer in the page, and the runs with every step. Cells, labelling and new runs say "
+            "what they need."),
+    Command("serve", "a model or a running training for other programs, by OpenAI's protocol",
+            ServeOptions, run_serve, """\
 examples:
   postgrad serve tiny-chat             then: OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none")
   postgrad serve runs/grpo-words-1     a run, at its newest checkpoint while it trains; RUN@20: one step
-  postgrad serve tiny-chat --record kept   the exact tokens of every chat, by conversation""")
+  postgrad serve tiny-chat --record kept   the exact tokens of every chat, by conversation"""),
+)

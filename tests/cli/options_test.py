@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import postgrad.cli
-from postgrad.cli import COMMANDS, audit, main, parser, reference
-from postgrad.cli.memory import MemoryOptions
+from postgrad.cli import COMMANDS, evaluate, main, parser, reference
 from postgrad.cli.options import CommandOptions, add_options, options_from
+from postgrad.cli.plan import MemoryOptions
 from postgrad.evaluation.edits import PROBES
 from postgrad.system.options import FootprintOptions, PickConfig
 from postgrad.system.settings import Settings, setting
@@ -75,7 +75,7 @@ def test_every_command_is_carried_out_by_something():
 
 
 def test_what_is_written_in_two_places_is_the_same():
-    assert audit.PROBES.split(",") == list(PROBES)
+    assert evaluate.PROBES.split(",") == list(PROBES)
     assert {f.name for f in fields(FootprintOptions)} < {f.name for f in fields(MemoryOptions)}
     args = parser().parse_args(["pick", "tiny", "--task", "words", "--out", "x"])
     assert options_from(PickConfig, args) == PickConfig(model="tiny", task="words")

@@ -181,7 +181,7 @@ def warm() -> None:
     import pyarrow.parquet
     import transformers.models.gpt2.modeling_gpt2  # noqa: F401
     assert gguf and pyarrow.parquet
-    from postgrad.cli import chat_panels  # noqa: F401
+    from postgrad.cli import chat  # noqa: F401
     from postgrad.recipes import audit, chat_session, pick, rlaif  # noqa: F401
     from postgrad.recipes.registry import RECIPES, recipe_module
     from postgrad.studio import app  # noqa: F401

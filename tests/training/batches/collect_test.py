@@ -10,7 +10,7 @@ import torch
 from small import CHAT, small_model
 
 import postgrad as pg
-from postgrad.cli import export, main
+from postgrad.cli import main, models
 from postgrad.data.preferences import split_rows
 from postgrad.data.rows import read_conversations
 from postgrad.data.tasks import load_task
@@ -90,7 +90,7 @@ def test_every_reply_is_counted_once_and_the_sampler_is_given_back():
 def test_a_large_export_says_what_it_is_about_to_do(tmp_path, capsys, monkeypatch):
     assert main(["export", "tiny", "--out", str(tmp_path / "quick")]) == 0
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(export, "LARGE", 1)
+    monkeypatch.setattr(models, "LARGE", 1)
     assert main(["export", "tiny", "--out", str(tmp_path / "slow")]) == 0
     assert "of weights are read, then written to" in capsys.readouterr().err
 

