@@ -30,11 +30,12 @@ from postgrad.models import load_scalar
 from postgrad.recipes import reward, rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation, ModelDefaults
 from postgrad.recipes.defaults import STEEP
-from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, run_minutes
-from postgrad.recipes.preference import Pairs
+from postgrad.recipes.pipelines.measured import pairs_with_holdout
+from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage
 from postgrad.resolve.models import open_folder, open_model
 from postgrad.rewards.model import ModelReward
 from postgrad.runs import Run
+from postgrad.runs.rows import JsonDict
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import write_text
 from postgrad.system.settings import COUNT, Settings, setting
@@ -86,12 +87,12 @@ class OveroptimiseConfig(ModelDefaults):
     def reply_limit(self) -> int | None:
         return self.rollouts.max_new_tokens
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not all(0 <= weight < math.inf for weight in leashes(self)):
             raise ValueError(f"kls is {self.kls!r}: expected weights of 0 or more with commas between, "
                              "e.g. 0,0.05,0.3.")
-        if min(self.best_of, self.steps, self.evaluation.every) < 1:
+        if min(self.best_of, self.steps, self.evaluation.every or 0) < 1:
             raise ValueError("best_of, steps and evaluation.every must be at least 1.")
 
 
@@ -120,7 +121,7 @@ SETTINGS = {"questions": overoptimise_questions, "quick": overoptimise_quick}
 
 def proxies(config: OveroptimiseConfig) -> list[Stage]:
     """Reward models that differ in the pairs they saw and in their order."""
-    pairs = Pairs(drawn=config.proxies.pairs, held_out=max(1, config.proxies.pairs // 5))
+    pairs = pairs_with_holdout(config.proxies.pairs)
     return [Stage(name=f"reward-{i}", config=reward.RewardConfig(
         model=config.model, task=config.task, device=config.device,
         seed=seed_of(config.seed, "member", i) % 2**31, steps=config.proxies.train_steps, pairs=pairs))
@@ -128,8 +129,8 @@ def proxies(config: OveroptimiseConfig) -> list[Stage]:
 
 
 def policies(config: OveroptimiseConfig) -> list[Stage]:
-    """A policy for each leash against the first reward model, and one without a leash against the most
-    sceptical of all."""
+    """A policy for each KL penalty against the first reward model, and one without a penalty against the
+    lowest score of all reward models."""
     def stage(name: str, members: int, coef: float, ensemble: str = "mean") -> Stage:
         made = rollouts.RolloutConfig(
             task=config.task, model=config.model, method=config.method, steps=config.steps,
@@ -145,15 +146,14 @@ def policies(config: OveroptimiseConfig) -> list[Stage]:
                   else [])
 
 
-def policy_curve(run: Run) -> list[dict]:
-    """A policy's curve: at each evaluation its distance from the start, and both rewards,
-    on held-out prompts."""
+def policy_curve(run: Run) -> list[JsonDict]:
+    """The distance from the start and both rewards on held-out prompts, at each evaluation of a policy."""
     rows, _ = run.rows("evals")
     return [{"step": r["step"], "kl": r["kl_reply"], "distance": math.sqrt(max(r["kl_reply"], 0.0)),
              "proxy": r["proxy"], "true": r["reward"], "length": r["mean_length"]} for r in rows]
 
 
-def best_of_curve(config: OveroptimiseConfig, proxy: str, track: Progress) -> dict:
+def best_of_curve(config: OveroptimiseConfig, proxy: str, track: Progress) -> JsonDict:
     """Both rewards of the best by the proxy among n samples of the start, for n = 1, 2, 4, ...;
     the KL is the bound."""
     task = load_task(config.task)
@@ -178,19 +178,19 @@ def pipeline(config: OveroptimiseConfig) -> Pipeline:
                     summarise=partial(overoptimise_summary, config))
 
 
-def overoptimise_summary(config: OveroptimiseConfig, done: Done) -> dict:
-    """What was found, and the curves in a file of their own."""
-    judged = [done.runs[stage.name] for stage in proxies(config)]
-    curves = []
+def overoptimise_summary(config: OveroptimiseConfig, done: Done) -> JsonDict:
+    """Turning points and best-of-n; writes curves.json."""
+    judges = [done.runs[stage.name] for stage in proxies(config)]
+    curves: list[JsonDict] = []
     for stage in policies(config):
-        made = done.runs[stage.name]
-        curve = policy_curve(made)
+        assert isinstance(stage.config, rollouts.RolloutConfig)
+        curve = policy_curve(done.runs[stage.name])
         curves.append({"name": stage.name, "kl_weight": stage.config.kl.coef,
                        "ensemble": stage.name.endswith("ensemble"), "points": curve,
-                       "turning": turning_point(curve), "minutes": run_minutes(made)})
+                       "turning": turning_point(curve), "minutes": done.run_minutes(stage.name)})
     of_n = done.measured["best-of-n"]["curve"]
     facts = {"task": config.task, "seed": config.seed, "method": config.method.name,
-             "reward_accuracy": [list(r.rows("evals")[0])[-1]["accuracy"] for r in judged],
+             "reward_accuracy": [list(r.rows("evals")[0])[-1]["accuracy"] for r in judges],
              "best_of_n": of_n}
     write_text(done.folder / "curves.json", json.dumps(
         {"recipe": "overoptimise", "command": done.command, "minutes": done.minutes, **facts,

@@ -47,6 +47,7 @@ from postgrad.maths.intervals import mean_interval, ratio_interval
 from postgrad.maths.noise import seed_of
 from postgrad.models import Decoder, load_scalar, save_model
 from postgrad.models.chat import Chat
+from postgrad.models.protocols import LanguageModel
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.defaults import reply_sampling
 from postgrad.recipes.pipelines.stages import CONVERSATIONS, Data, Done, Measurement, Pipeline, Stage, keep
@@ -57,6 +58,7 @@ from postgrad.records import Prompt, Rollout
 from postgrad.resolve.models import open_folder, open_model
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.model import ProcessReward
+from postgrad.runs.rows import JsonDict
 from postgrad.sampling import LocalSampler
 from postgrad.system.files import write_text
 from postgrad.system.settings import COUNT, Settings, setting
@@ -114,7 +116,7 @@ class OversightConfig(Settings):
     seed: int = setting(0, *SEED)
     device: str = setting("cpu", *DEVICE)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.task not in PROBLEMS:
             raise ValueError(f"task is {self.task!r}: its steps cannot be checked one by one; take one of "
@@ -144,7 +146,7 @@ SETTINGS = {"full": oversight_full, "quick": oversight_quick}
 
 # what the runs learn from
 
-def write_small(config: OversightConfig, out: Path, track: Progress) -> dict:
+def write_small(config: OversightConfig, out: Path, track: Progress) -> JsonDict:
     """The model with layers left out, as a model folder."""
     model, chat = open_model(config.model, config.device)
     layers = config.kept_layers
@@ -171,7 +173,7 @@ def label_seed(config: OversightConfig) -> int:
     return seed_of(config.seed, "oversight") % 2**31
 
 
-def write_lessons(part: str, config: OversightConfig, out: Path, track: Progress) -> dict:
+def write_lessons(part: str, config: OversightConfig, out: Path, track: Progress) -> JsonDict:
     """Problems with the worked answers that code writes."""
     rows = [{"messages": [*map(dict, prompt.messages),
                           {"role": "assistant", "content": word_problems.gold(prompt)}]}
@@ -216,7 +218,7 @@ def pipeline(config: OversightConfig) -> Pipeline:
 
 # weak to strong
 
-def recovered(config: OversightConfig, models: Sequence[str], track: Progress) -> dict:
+def recovered(config: OversightConfig, models: Sequence[str], track: Progress) -> JsonDict:
     """The likeliest replies of base, teacher, student and ceiling to fresh problems.
 
     recovered: (student - weak) / (strong - weak), the performance gap recovered
@@ -358,8 +360,9 @@ def fallen(critic: ProcessReward, rollouts: Sequence[Rollout]) -> list[tuple[flo
     return found
 
 
-def surprises(reader, rollouts: Sequence[Rollout], chat: Chat, device: str) -> list[tuple[float, ...]]:
-    """At each step the -log p of the token that the reader would least have written there."""
+def surprises(reader: LanguageModel, rollouts: Sequence[Rollout], chat: Chat,
+              device: str) -> list[tuple[float, ...]]:
+    """The largest -log p of a token under the reader, at each step."""
     batch = rollout_batch(rollouts).to(device)
     logp, _ = model_logp(reader, batch, AT_ONCE)
     found = []
@@ -372,7 +375,7 @@ def surprises(reader, rollouts: Sequence[Rollout], chat: Chat, device: str) -> l
 
 # figures
 
-def accuracy(pairs: Sequence[Pair], protocol: Protocol) -> dict:
+def accuracy(pairs: Sequence[Pair], protocol: Protocol) -> JsonDict:
     """How often a judge decides rightly who believes an answer of which one step holds, and one who does not;
     intervals over problems."""
     return {key: value for name, trust in (("believing", BELIEVES), ("doubting", DOUBTS))
@@ -380,22 +383,22 @@ def accuracy(pairs: Sequence[Pair], protocol: Protocol) -> dict:
                                                                  for pair in pairs], SHARE)).items()}
 
 
-def alone(pairs: Sequence[Pair]) -> list[dict]:
+def alone(pairs: Sequence[Pair]) -> list[JsonDict]:
     return [{"judge": name, **accuracy(pairs, protocol)} for name, protocol in ALONE.items()]
 
 
-def pointed(pairs: Sequence[Pair], who: str) -> list[dict]:
+def pointed(pairs: Sequence[Pair], who: str) -> list[JsonDict]:
     """A row a protocol in which somebody points. who: he, by name."""
     return [{"judge": f"{name}: {who}", **accuracy(pairs, protocol)} for name, protocol in POINTED.items()]
 
 
-def ratio_with_interval(name: str, tops: Sequence[float], bottoms: Sequence[float]) -> dict:
+def ratio_with_interval(name: str, tops: Sequence[float], bottoms: Sequence[float]) -> JsonDict:
     """mean(tops) / mean(bottoms) and its interval under two names; None where there is none."""
     found = ratio_interval(tops, bottoms)
     return {name: None, f"{name}_interval": None} if math.isnan(found[0]) else with_interval(name, found)
 
 
-def pair_facts(pairs: Sequence[Pair]) -> dict:
+def pair_facts(pairs: Sequence[Pair]) -> JsonDict:
     """steps: of an answer. mistakes: steps of a wrong answer that do not hold. sound: of the right answers,
     those whose steps all hold. bare: of the wrong ones, those of which none does, about which nobody can lie
     to a judge who checks."""
@@ -406,7 +409,7 @@ def pair_facts(pairs: Sequence[Pair]) -> dict:
             "bare": mean_of(not any(a.holds) for a in answers if not a.right)}
 
 
-def skill(pairs: Sequence[Pair]) -> dict:
+def skill(pairs: Sequence[Pair]) -> JsonDict:
     """How good a critic is, and how often he may lie.
 
     finds: of the wrong answers, how many have a mistake where he suspects one most.
@@ -423,7 +426,7 @@ def skill(pairs: Sequence[Pair]) -> dict:
 
 # the judge
 
-def measure_judge(config: OversightConfig, models: Sequence[str], track: Progress) -> dict:
+def measure_judge(config: OversightConfig, models: Sequence[str], track: Progress) -> JsonDict:
     """The judge on pairs of fresh answers: of each problem that has both, a right and a wrong one in form."""
     task, many = load_task(config.task), config.gathered
     (writer, chat), (reader, _) = (open_model(name, config.device) for name in models[:2])
@@ -450,7 +453,7 @@ def measure_judge(config: OversightConfig, models: Sequence[str], track: Progres
                                             for row in pointed(pairs, who)]}
 
 
-def oversight_summary(config: OversightConfig, done: Done) -> dict:
+def oversight_summary(config: OversightConfig, done: Done) -> JsonDict:
     """Both measurements, each with its table."""
     judge, gap = done.measured["judge"], done.measured["recovered"]
     gained = [{"model": row["model"], "right": row["right"], "right_interval": row["right_interval"]}

@@ -68,7 +68,7 @@ def run_demo(options: DemoOptions) -> int:
     from postgrad.recipes.pipelines import demo
     from postgrad.recipes.pipelines.stages import is_unfinished
     folder = Path(options.run)
-    config = demo.quick_demo(options.seed) if options.quick else demo.full_demo(options.seed)
+    config = demo.quick_demo(options.seed) if options.quick else demo.DemoConfig(seed=options.seed)
     command = ("postgrad demo" + (" --quick" if options.quick else "")
                + (f" --seed {options.seed}" if options.seed else ""))
     note = f"resuming the demo in {folder}" if is_unfinished(config, folder) else move_aside(folder)

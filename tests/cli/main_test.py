@@ -86,7 +86,7 @@ def test_a_run_started_again_from_its_saved_config_is_the_same(here, capsys):
 def test_the_quick_demo_is_a_quarter_of_the_work():
     """As `demo --help` says: a promise of seconds would hold on one machine alone."""
     from postgrad.recipes.pipelines import demo
-    whole, quick = demo.full_demo(0), demo.quick_demo(0)
+    whole, quick = demo.DemoConfig(seed=0), demo.quick_demo(0)
     shares = [getattr(quick, name) / getattr(whole, name)
               for name in ("sft_steps", "sft_examples", "rl_steps", "problems")]
     assert all(0.15 <= share <= 0.3 for share in shares)

@@ -1,8 +1,7 @@
 """Several runs that build on each other, in one folder.
 
 stages    what a pipeline is: stages, data and measurements in order; runs and resumes one
-quality   the true quality of policies, which align and instruct measure
-parts     figures of a model on each part of a mixture of tasks, which r1_zero and r1 measure
+measured  figures that several of them share: true quality, and a mixture of tasks part by part
 own       a file that defines `pipeline`
 demo, instruct, align, r1_zero, r1, expert_iteration   the built-in ones; examples/labs has two more
 """

@@ -1,19 +1,17 @@
-"""Expert iteration: what a policy gets right becomes what the base is taught, and the policy is trained anew.
+"""Expert iteration: SFT of the base on replies of the policy that pass, then GRPO again.
 
     postgrad train expert-iteration task=gsm8k:data/gsm8k device=cuda
 
 1  sft     SFT of the base on the task's worked solutions
 2  grpo    GRPO by the task's verifier
-3  again   the base again, on the solutions and on what `grpo` got right on the training problems: of several
-           samples those that are right, one of each way of calculating, a few of each problem at most, so
-           that easy ones do not crowd out those that are seldom solved; and on calculations to practise
+3  again   SFT of the base on the solutions, on passing replies of `grpo` to the training problems (a few of
+           each problem at most, no two with the same numbers in order), and on calculations to practise
 4  last    GRPO on the problems that were solved in some of those samples and not in all
 
-Again from the base, as STaR (Zelikman et al. 2022, arXiv:2203.14465), rejection sampling fine-tuning (Yuan et
-al. 2023, arXiv:2308.01825) and R1 (DeepSeek-AI 2025, arXiv:2501.12948) do: a model that has read the
-solutions several times has learned some by heart, and reading on would add to that. That different ways of
-calculating are what counts, and samples at temperature 0.7, are from the second of them; there, ways are told
-apart by their equations, here by all their numbers.
+The base is trained again, as in STaR (Zelikman et al. 2022, arXiv:2203.14465), rejection sampling fine-tuning
+(Yuan et al. 2023, arXiv:2308.01825) and R1 (DeepSeek-AI 2025, arXiv:2501.12948): a model that has read the
+solutions several times has memorised some of them. Distinct calculations and temperature 0.7 are from the
+second of them, which tells calculations apart by their equations; here all their numbers count.
 """
 
 from __future__ import annotations
@@ -30,32 +28,24 @@ from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.difficulty import Difficulty
 from postgrad.recipes.pick import write_jsonl
-from postgrad.recipes.pipelines.stages import (
-    CONVERSATIONS,
-    RATES,
-    Data,
-    Done,
-    Measurement,
-    Pipeline,
-    Stage,
-    keep,
-    measure,
-    run_minutes,
-)
+from postgrad.recipes.pipelines import measured
+from postgrad.recipes.pipelines import stages as steps
+from postgrad.recipes.pipelines.stages import Data, Done, Measurement, Pipeline, Stage
 from postgrad.recipes.rollouts import KL, RolloutConfig
 from postgrad.recipes.row_reader import RowSettings
 from postgrad.recipes.sft import SFTConfig
 from postgrad.resolve.tasks import open_task
+from postgrad.runs.rows import JsonDict
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, Settings, setting
 from postgrad.training.batches import Rollouts
 from postgrad.training.optim import OptimSettings
 
-SHOWN = ("pass@1", "lenient", "greedy", "greedy_lenient", "format", "mean_length")
+COMPARED = ("pass@1", "lenient", "greedy", "greedy_lenient", "format", "mean_length")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageLengths(Settings):
-    """How long each stage is."""
+    """The length of each stage."""
 
     sft: int = setting(420, "optimizer steps on the worked solutions",
                        "fewer where the model learns them by heart", COUNT)
@@ -69,7 +59,7 @@ class StageLengths(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class KeptReplies(Settings):
-    """What the base is taught beside the worked solutions."""
+    """The data of the third stage besides the worked solutions."""
 
     samples: int = setting(20, "replies to each training problem",
                            "more where hard problems have none that is right", COUNT)
@@ -86,8 +76,7 @@ class KeptReplies(Settings):
 class StageRates(Settings):
     """The learning rates; none: by the model's size."""
 
-    imitation: float | None = setting(5e-4, "of both stages that imitate",
-                                      "lower where the loss jumps", POSITIVE)
+    imitation: float | None = setting(5e-4, "of both SFT stages", "lower where the loss jumps", POSITIVE)
     grpo: float | None = setting(1.5e-5, "of the second stage, constant", "lower where replies fall apart",
                                  POSITIVE)
     last: float | None = setting(3e-5, "of the last stage, falling to 0", "lower where replies fall apart",
@@ -96,7 +85,7 @@ class StageRates(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Groups(Settings):
-    """What a collection of rollouts is made of, in both stages of GRPO."""
+    """A collection of rollouts, in both stages of GRPO."""
 
     count: int = setting(32, "prompts of a collection of rollouts", "more: a steadier gradient", COUNT)
     size: int = setting(16, "samples of each of them",
@@ -104,14 +93,15 @@ class Groups(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpertIterationConfig(Settings):
-    """SFT, GRPO, the base again on what was right, GRPO on problems of middling difficulty."""
+class ExpertIterationConfig(measured.MeasuredConfig):
+    """SFT, GRPO, SFT on passing replies, GRPO on problems of middling difficulty: GSM8K for SmolLM2-135M, on
+    a GPU."""
 
     recipe: ClassVar[str] = "expert-iteration"
-    task: str = setting(about="a task with demonstrations and answers that can be checked",
-                        when="to teach another task")
-    model: str = setting(about="the model that both imitations start from",
-                         when="to teach a model of your own")
+    task: str = setting("gsm8k", "a task with demonstrations and answers that can be checked",
+                        "to teach another task")
+    model: str = setting("models/smollm2", "the model that both SFT stages start from",
+                         "to teach a model of your own")
     prompts: int = setting(10_000, "training problems: their solutions are imitated, the policy answers them "
                            "and is trained on them; a task with fewer gives all it has",
                            "fewer for a quicker look", COUNT)
@@ -119,16 +109,10 @@ class ExpertIterationConfig(Settings):
     kept: KeptReplies = setting(group=KeptReplies)
     rates: StageRates = setting(group=StageRates)
     groups: Groups = setting(group=Groups)
-    problems: int = setting(1319, "test problems that every stage is measured on",
-                            "more: narrower intervals", COUNT)
-    samples: int = setting(8, "samples of each problem", "the k of pass@k", COUNT)
+    problems: int = setting(1319, *measured.PROBLEMS)
+    samples: int = setting(8, *measured.SAMPLES)
     seed: int = setting(0, *SEED)
     device: str = setting("cpu", *DEVICE)
-
-
-def expert_iteration_gsm8k() -> ExpertIterationConfig:
-    """GSM8K for SmolLM2-135M, on a GPU."""
-    return ExpertIterationConfig(task="gsm8k", model="models/smollm2")
 
 
 def expert_iteration_quick() -> ExpertIterationConfig:
@@ -139,19 +123,19 @@ def expert_iteration_quick() -> ExpertIterationConfig:
         groups=Groups(count=8, size=4), problems=4, samples=2)
 
 
-SETTINGS = {"gsm8k": expert_iteration_gsm8k, "quick": expert_iteration_quick}
+SETTINGS = {"gsm8k": ExpertIterationConfig, "quick": expert_iteration_quick}
 
 
-def base_sft(config: ExpertIterationConfig, steps: int, **source: str) -> SFTConfig:
-    """SFT of the base. source: a task's demonstrations, or data."""
-    return SFTConfig(**source, model=config.model, examples=config.prompts, steps=steps, save_every=steps,
-                     seed=config.seed, device=config.device, rows=RowSettings(holdout=0.0),
+def base_sft(config: ExpertIterationConfig, steps: int, task: str | None = None,
+             data: str | None = None) -> SFTConfig:
+    return SFTConfig(task=task, data=data, model=config.model, examples=config.prompts, steps=steps,
+                     save_every=steps, seed=config.seed, device=config.device, rows=RowSettings(holdout=0.0),
                      optim=OptimSettings(lr=config.rates.imitation, schedule="linear", warmup=10))
 
 
 def grpo_config(config: ExpertIterationConfig, model: str, collections: int, optim: OptimSettings,
-           difficulty: Difficulty) -> RolloutConfig:
-    """GRPO without a KL, by the task's verifier; saved at half its way, evaluated in thirds."""
+                difficulty: Difficulty) -> RolloutConfig:
+    """GRPO without a KL, by the task's verifier; saved twice, evaluated three times."""
     return RolloutConfig(
         task=config.task, model=model, kl=KL(coef=0.0), optim=optim, difficulty=difficulty,
         seed=config.seed, device=config.device, save_every=-(-collections // 2),
@@ -160,8 +144,8 @@ def grpo_config(config: ExpertIterationConfig, model: str, collections: int, opt
         evaluation=Evaluation(every=-(-collections // 3), problems=min(128, config.problems), samples=4))
 
 
-def write_practice(config: ExpertIterationConfig, out: Path, track: Progress) -> dict:
-    """Calculations of the kinds that the training solutions note."""
+def write_practice(config: ExpertIterationConfig, out: Path, track: Progress) -> JsonDict:
+    """Calculations of the kinds in the notes of the training solutions."""
     task = open_task(config.task)
     if task.gold is None:
         raise ValueError(f"task {task.name} has no solutions to take calculations from: set kept.practice=0.")
@@ -172,41 +156,39 @@ def write_practice(config: ExpertIterationConfig, out: Path, track: Progress) ->
 
 
 def test_measurement(name: str, config: ExpertIterationConfig) -> Measurement:
-    """Samples and greedy replies on the same test problems, whatever the seed."""
-    return measure(name, f"{{{name}}}", config.task, problems=config.problems, samples=config.samples,
-                   greedy=True, device=config.device)
+    """Samples and greedy replies on the same test problems for every seed."""
+    return steps.measure(name, f"{{{name}}}", config.task, problems=config.problems, samples=config.samples,
+                         greedy=True, device=config.device)
 
 
 def pipeline(config: ExpertIterationConfig) -> Pipeline:
     lengths, kept, rates = config.lengths, config.kept, config.rates
-    sums = [Data(name="practice", given=config, write=write_practice)] if kept.practice else []
-    files = [f"{{{name}}}/{CONVERSATIONS}" for name in ("kept", *(step.name for step in sums))]
+    practised = [Data(name="practice", given=config, write=write_practice)] if kept.practice else []
+    files = [f"{{{name}}}/{steps.CONVERSATIONS}" for name in ("kept", *(step.name for step in practised))]
     first = grpo_config(config, "{sft}", lengths.grpo, OptimSettings(lr=rates.grpo, warmup=5), Difficulty())
-    last = grpo_config(config, "{again}", lengths.last, OptimSettings(lr=rates.last, warmup=5,
-                                                                      schedule="linear"),
-                  Difficulty(rates=f"{{kept}}/{RATES}"))
+    last = grpo_config(config, "{again}", lengths.last,
+                       OptimSettings(lr=rates.last, warmup=5, schedule="linear"),
+                       Difficulty(rates=f"{{kept}}/{steps.RATES}"))
     return Pipeline(name="expert-iteration", summarise=partial(expert_iteration_summary, config), steps=[
         Stage(name="sft", config=base_sft(config, lengths.sft, task=config.task),
               about="1 SFT on worked solutions"),
         test_measurement("sft", config),
         Stage(name="grpo", config=first, about="2 GRPO by the verifier"),
         test_measurement("grpo", config),
-        keep("kept", model="{grpo}", task=config.task, keep="passing", distinct="numbers", most=kept.most,
-             prompts=config.prompts, samples=kept.samples, temperature=kept.temperature, seed=config.seed,
-             device=config.device),
-        *sums,
+        steps.keep("kept", model="{grpo}", task=config.task, keep="passing", distinct="numbers",
+                   most=kept.most, prompts=config.prompts, samples=kept.samples, temperature=kept.temperature,
+                   seed=config.seed, device=config.device),
+        *practised,
         Stage(name="again", config=base_sft(config, lengths.again, data=",".join([config.task, *files])),
-              about="3 SFT of the base on solutions and what was right"),
+              about="3 SFT of the base on solutions and passing replies"),
         test_measurement("again", config),
         Stage(name="last", config=last, about="4 GRPO on problems of middling difficulty"),
         test_measurement("last", config)])
 
 
-def expert_iteration_summary(config: ExpertIterationConfig, done: Done) -> dict:
-    """All stages in one table, with what is paid (strict) and what is only watched (lenient)."""
-    shown = (*SHOWN, f"pass@{config.samples}")
-    rows = [{"stage": name, **{key: found[key] for wanted in shown for key in (wanted, f"{wanted}_interval")
-                               if key in found}, "minutes": run_minutes(done.runs[name])}
-            for name, found in done.measured.items()]
+def expert_iteration_summary(config: ExpertIterationConfig, done: Done) -> JsonDict:
+    """All stages in one table, by the strict verifier (the reward) and the lenient one."""
+    rows = [{"stage": name, **steps.with_intervals(figures, (*COMPARED, f"pass@{config.samples}")),
+             "minutes": done.run_minutes(name)} for name, figures in done.measured.items()]
     return {"task": config.task, "seed": config.seed, "data": done.data, "measured": done.measured,
             "tables": {f"{config.problems} test problems, {config.samples} samples and greedy": rows}}

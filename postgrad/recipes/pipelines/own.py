@@ -1,4 +1,4 @@
-"""A pipeline of the user's own: a Python file that defines `pipeline`.
+"""A pipeline of a Python file that defines `pipeline = Pipeline(...)`.
 
     postgrad train my_pipeline.py rl.steps=20
 """
@@ -17,7 +17,7 @@ from postgrad.system.user_code import load_file
 
 @dataclass(frozen=True, kw_only=True)
 class OwnConfig(Settings):
-    """A file with a pipeline, and other settings of its stages."""
+    """A file with a pipeline, and changed settings of its stages."""
 
     recipe: ClassVar[str] = "own"
     file: str = setting(about="a Python file that defines `pipeline`", when="for a pipeline of your own")
@@ -30,8 +30,8 @@ def pipeline(config: OwnConfig) -> Pipeline:
 
 
 def load_pipeline(path: Path) -> Pipeline:
-    made = load_file(path, "pipeline").pipeline
-    if not isinstance(made, Pipeline):
-        raise ValueError(f"{path}: pipeline is a {type(made).__name__}: make it with postgrad.Pipeline, "
-                         "or add SETTINGS, the configs of pipeline(config).")
-    return replace(made, name=made.name or path.stem)
+    value = load_file(path, "pipeline").pipeline
+    if not isinstance(value, Pipeline):
+        raise ValueError(f"{path}: pipeline is a {type(value).__name__}: make it with postgrad.Pipeline, or "
+                         "add SETTINGS, the configs of pipeline(config).")
+    return replace(value, name=value.name or path.stem)

@@ -2,53 +2,41 @@
 
     postgrad train r1
 
-1  cold        SFT of the base on a few hundred chains written out in the language of the problem
+1  cold        SFT of the base on a few hundred chains in the language of the problem
 2  reasoning   GRPO by rules: the answer, the form, and the language of the problem
-3  sft         the base again, on what that policy got right (rejection sampling), joined with general data
-4  last        GRPO on reasoning and general prompts: rules where there are any, a reward model elsewhere
+3  sft         SFT of the base on replies of that policy that pass (rejection sampling), and on general data
+4  last        GRPO on reasoning prompts by rules, and on general prompts by a reward model
 """
 
 from __future__ import annotations
 
-import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from postgrad.data.tasks import Task, countdown, word_problems
 from postgrad.data.tasks.base import conversation, think
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED
-from postgrad.recipes.pipelines import parts
-from postgrad.recipes.pipelines.r1_zero import MODEL, TASK, reasoning
-from postgrad.recipes.pipelines.stages import (
-    CONVERSATIONS,
-    Data,
-    Done,
-    Measurement,
-    Pipeline,
-    Stage,
-    evaluate_named_model,
-    keep,
-    run_minutes,
-)
-from postgrad.recipes.preference import Pairs
+from postgrad.recipes.pick import write_jsonl
+from postgrad.recipes.pipelines import measured
+from postgrad.recipes.pipelines.r1_zero import ABOUT_TASK, MIXTURE, MODEL, reasoning
+from postgrad.recipes.pipelines.stages import CONVERSATIONS, Data, Done, Measurement, Pipeline, Stage, keep
 from postgrad.recipes.reward import RewardConfig
 from postgrad.recipes.row_reader import RowSettings
 from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Prompt
 from postgrad.resolve.tasks import open_task
 from postgrad.rewards.expression import parse_expression
-from postgrad.system.files import write_text
+from postgrad.runs.rows import JsonDict
 from postgrad.system.settings import COUNT, POSITIVE, SHARE, Settings, setting
 
 GENERAL = "questions"
-BOTH = f"{TASK}+{GENERAL}"  # the prompts of the last stage
-RULES = "correct+think+0.2*language"  # the form as much as the answer, and the language
-TRIES = 6  # of a countdown at most, before the one that makes it
+TRIES = 6  # failed tries of a countdown chain at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,56 +49,47 @@ class R1Lengths(Settings):
                              "more while pass@1 still rises", COUNT)
     sft: int = setting(160, "optimizer steps of the third stage", "with kept.prompts: two rounds of the data",
                        COUNT)
-    reward: int = setting(120, "optimizer steps of the reward model",
-                          "fewer where its ece rises towards the end", COUNT)
+    reward: int = setting(120, *measured.REWARD_STEPS)
     last: int = setting(140, "collections of rollouts of the last stage",
                         "fewer where the true quality falls", COUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class R1Data(Settings):
-    """What the stages that imitate learn from, and the pairs of the reward model."""
+    """The data of the SFT stages, and the pairs of the reward model."""
 
     chains: int = setting(300, "problems whose chain is written out for the cold start",
-                          "more for a firmer start, which leaves less to be found", COUNT)
+                          "more for a firmer start, which leaves less to explore", COUNT)
     prompts: int = setting(1200, "problems that the policy answers for the third stage",
                            "more where few of its replies are kept", COUNT)
     samples: int = setting(4, "replies to each of them, of which all that get full marks are kept",
                            "more where hard problems have none", COUNT)
     general: float = setting(0.25, "the share of general data in the third stage",
                              "more where replies to general prompts are worse than the base's", SHARE)
-    pairs: int = setting(2000, "labelled pairs that the reward model learns from",
-                         "fewer where labels are scarce", COUNT)
+    pairs: int = setting(2000, *measured.PAIRS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class R1Config(Settings):
-    """Cold start, reasoning, rejection sampling and SFT, a last stage on all prompts."""
+class R1Config(measured.MeasuredConfig):
+    """Cold start, reasoning, SFT on passing replies, a last stage on all prompts; minutes on two cores."""
 
     recipe: ClassVar[str] = "r1"
-    task: str = setting(TASK, "problems with answers that can be checked; several tasks with + between",
-                        "to reason about something else")
+    task: str = setting(MIXTURE, ABOUT_TASK, "to reason about something else")
     general: str = setting(GENERAL, "a task with demonstrations and labelled pairs, for all that is not "
                            "reasoning", "to be helpful at something else; its verifier is the true quality")
-    both: str = setting(BOTH, "the prompts of the last stage: both tasks, with + between",
+    both: str = setting(f"{MIXTURE}+{GENERAL}", "the prompts of the last stage: both tasks, with + between",
                         "with task and general")
     model: str = setting(MODEL, "a base model", "to start from a base of your own")
-    reward: str = setting(RULES, "the rules: a sum of verifiers by name",
+    reward: str = setting("correct+think+0.2*language", "the rules: a sum of verifiers by name",
                           "to pay for something else as well")
     last_lr: float = setting(1e-4, "the learning rate of the last stage",
                              "lower where the true quality falls; higher where replies run on", POSITIVE)
     lengths: R1Lengths = setting(group=R1Lengths)
     gathered: R1Data = setting(group=R1Data)
-    problems: int = setting(100, "held-out problems of each task that every stage is measured on",
-                            "more: narrower intervals", COUNT)
-    samples: int = setting(4, "samples of each problem", "more: narrower intervals", COUNT)
+    problems: int = setting(100, *measured.PROBLEMS)
+    samples: int = setting(4, *measured.SAMPLES)
     seed: int = setting(0, *SEED)
     device: str = setting("cpu", *DEVICE)
-
-
-def r1_full() -> R1Config:
-    """Minutes on two cores."""
-    return R1Config()
 
 
 def r1_quick() -> R1Config:
@@ -119,54 +98,48 @@ def r1_quick() -> R1Config:
                     gathered=R1Data(chains=16, prompts=16, pairs=32))
 
 
-SETTINGS = {"full": r1_full, "quick": r1_quick}
+SETTINGS = {"full": R1Config, "quick": r1_quick}
 
 
 # the chains of the cold start
 
-def readable(task: Task, prompt: Prompt, rng: random.Random) -> str:
-    """A right reply whose chain can be read: of a word problem in words, in the language it is asked in; of
-    countdown a search; else the task's gold."""
+def readable_reply(task: Task, prompt: Prompt, rng: random.Random) -> str:
+    """A right reply with a readable chain: words in the language of a word problem, a search of a countdown;
+    else the task's gold."""
     if "ops" in prompt.meta:
         problem = word_problems.problem_of_prompt(prompt)
         return think(word_problems.spoken_chain(problem.start, problem.ops, problem.language), prompt.answer)
     if "numbers" in prompt.meta:
-        numbers, tree = list(prompt.meta["numbers"]), parse_expression(prompt.answer)
+        numbers = list(cast(Sequence[int], prompt.meta["numbers"]))
+        tree = parse_expression(str(prompt.answer))
         return think(countdown.worked_search(rng, numbers, tree, most=TRIES), prompt.answer)
     assert task.gold is not None
     return task.gold(prompt)
 
 
-def write_cold_start(config: R1Config, out: Path, track: Progress) -> dict:
-    """Conversations of the task's training problems, each with a readable reply."""
+def write_cold_start(config: R1Config, out: Path, track: Progress) -> JsonDict:
+    """Training problems of the task with readable replies."""
     task = open_task(config.task)
     if task.gold is None:
         raise ValueError(f"task {task.name} has no gold replies to begin with: name another with task=.")
     prompts = task.prompts("train", config.gathered.chains, config.seed)
     rng = random.Random(seed_of(config.seed, "chains"))
-    rows = [conversation(prompt, readable(task, prompt, rng), i) for i, prompt in enumerate(prompts)]
-    write_text(out, "".join(json.dumps({"id": row.id, "messages": [*map(dict, row.messages)]},
-                                       ensure_ascii=False) + "\n" for row in rows))
+    rows = [conversation(prompt, readable_reply(task, prompt, rng), i) for i, prompt in enumerate(prompts)]
+    write_jsonl(out, [{"id": row.id, "messages": [*map(dict, row.messages)]} for row in rows])
     return {"chains": len(rows)}
 
 
 # the stages
 
 def r1_sft(config: R1Config, data: str, steps: int) -> SFTConfig:
-    """SFT of the base."""
     return SFTConfig(model=config.model, data=data, steps=steps, seed=config.seed, device=config.device,
                      save_every=steps, rows=RowSettings(holdout=0.02))
 
 
-def r1_measurement(name: str, model: str, config: R1Config) -> Measurement:
-    return Measurement(name=name, model=model, figures=partial(r1_figures, config))
-
-
-def r1_figures(config: R1Config, model: str, track: Progress) -> dict:
-    """A model on held-out problems of each part, and its true quality on general prompts."""
-    general = evaluate_named_model(config.general, model, track, problems=config.problems,
-                                   samples=config.samples, seed=config.seed, device=config.device)
-    return {"reasoning": parts.figures_by_part(config, model, track), "general": general}
+def r1_figures(config: R1Config, model: str, track: Progress) -> JsonDict:
+    """Held-out problems part by part, and the true quality on general prompts."""
+    general = measured.figures_on(config.general, config, model, track)
+    return {"reasoning": measured.figures_by_part(config, model, track), "general": general}
 
 
 def pipeline(config: R1Config) -> Pipeline:
@@ -174,39 +147,38 @@ def pipeline(config: R1Config) -> Pipeline:
     share = gathered.general
     kept = f"{{kept}}/{CONVERSATIONS}"
     data = f"{kept}:{1 - share:g},{config.general}:{share:g}" if share else kept
-    rules = partial(reasoning, config)
+    rules, figures = partial(reasoning, config), partial(r1_figures, config)
     judge = RewardConfig(model="{sft}", task=config.general, steps=lengths.reward, seed=config.seed,
-                         device=config.device,
-                         pairs=Pairs(drawn=gathered.pairs, held_out=max(1, gathered.pairs // 5)))
+                         device=config.device, pairs=measured.pairs_with_holdout(gathered.pairs))
     last = rules("{sft}", lengths.last, f"{config.general}={{reward}};{config.reward}", task=config.both)
     return Pipeline(name="r1", summarise=partial(r1_summary, config), steps=[
-        r1_measurement("base", config.model, config),
+        Measurement(name="base", model=config.model, figures=figures),
         Data(name="chains", given=config, write=write_cold_start),
         Stage(name="cold", config=r1_sft(config, f"{{chains}}/{CONVERSATIONS}", lengths.cold),
               about="1 cold start: SFT on readable chains"),
-        r1_measurement("cold", "{cold}", config),
+        Measurement(name="cold", model="{cold}", figures=figures),
         Stage(name="reasoning", config=rules("{cold}", lengths.reasoning, config.reward),
               about="2 reasoning: GRPO by rules"),
-        r1_measurement("reasoning", "{reasoning}", config),
+        Measurement(name="reasoning", model="{reasoning}", figures=figures),
         keep("kept", model="{reasoning}", task=config.task, reward=config.reward, keep="passing",
              prompts=gathered.prompts, samples=gathered.samples, seed=config.seed, device=config.device),
         Stage(name="sft", config=r1_sft(config, data, lengths.sft),
               about="3 SFT of the base on what was kept, and general data"),
-        r1_measurement("sft", "{sft}", config),
+        Measurement(name="sft", model="{sft}", figures=figures),
         Stage(name="reward", config=judge, about="reward model for general prompts"),
         Stage(name="last", config=replace(last, optim=replace(last.optim, lr=config.last_lr)),
               about="4 last: GRPO on all prompts"),
-        r1_measurement("last", "{last}", config)])
+        Measurement(name="last", model="{last}", figures=figures)])
 
 
-def r1_summary(config: R1Config, done: Done) -> dict:
-    """All stages in one table: what each can do, and how helpful it is; in another, how they think."""
-    rows = [{"stage": name, **parts.solved(found["reasoning"]), "true quality": found["general"]["reward"],
-             "true quality_interval": found["general"]["reward_interval"],
-             "minutes": run_minutes(done.runs[name]) if name in done.runs else 0.0}
-            for name, found in done.measured.items()]
-    thoughts = [{"stage": name, **row} for name, found in done.measured.items()
-                for row in parts.part_rows(found["reasoning"])]
+def r1_summary(config: R1Config, done: Done) -> JsonDict:
+    """A table of what each stage solves and of its true quality; another of how its replies reason."""
+    rows = [{"stage": name, **measured.solved_row(figures["reasoning"]),
+             "true quality": figures["general"]["reward"],
+             "true quality_interval": figures["general"]["reward_interval"],
+             "minutes": done.run_minutes(name)} for name, figures in done.measured.items()]
+    thoughts = [{"stage": name, **row} for name, figures in done.measured.items()
+                for row in measured.part_rows(figures["reasoning"])]
     return {"task": config.task, "general": config.general, "seed": config.seed, "data": done.data,
             "measured": done.measured,
             "tables": {f"pass@1, and the true quality of {config.general}: {config.problems} held-out "

@@ -11,38 +11,31 @@ from functools import partial
 from typing import ClassVar
 
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
-from postgrad.recipes.pipelines import parts
+from postgrad.recipes.pipelines import measured
 from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage
 from postgrad.recipes.rollouts import RolloutConfig
-from postgrad.system.settings import COUNT, Settings, setting
+from postgrad.runs.rows import JsonDict
+from postgrad.system.settings import COUNT, setting
 from postgrad.training.batches import Rollouts
 
-MODEL, TASK = "tiny-zero", "words+words-es+countdown"  # the base, and what it reasons about
-ANSWERS = "correct+0.2*think"  # the answer, and the form: R1-Zero's two rewards
+MODEL, MIXTURE = "tiny-zero", "words+words-es+countdown"
+ABOUT_TASK = "problems with answers that can be checked; several tasks with + between"
 
 
 @dataclass(frozen=True, kw_only=True)
-class R1ZeroConfig(Settings):
-    """GRPO on a base model, by rules alone."""
+class R1ZeroConfig(measured.MeasuredConfig):
+    """GRPO on a base model, by rules alone; minutes on two cores."""
 
     recipe: ClassVar[str] = "r1-zero"
-    task: str = setting(TASK, "problems with answers that can be checked; several tasks with + between",
-                        "to see what else a base model finds by itself")
-    model: str = setting(MODEL, "a base model: nobody has shown it how to answer",
-                         "to start from a base of your own")
-    reward: str = setting(ANSWERS, "the rules: a sum of verifiers by name",
+    task: str = setting(MIXTURE, ABOUT_TASK, "to see what else a base model finds by itself")
+    model: str = setting(MODEL, "a base model, without SFT", "to start from a base of your own")
+    reward: str = setting("correct+0.2*think", "the rules: a sum of verifiers by name",
                           "to pay for something else as well; number reads a number, think is the form")
     collections: int = setting(120, "collections of rollouts", "more while pass@1 still rises", COUNT)
-    problems: int = setting(100, "held-out problems of each task that both models are measured on",
-                            "more: narrower intervals", COUNT)
-    samples: int = setting(8, "samples of each problem", "the k of pass@k", COUNT)
+    problems: int = setting(100, *measured.PROBLEMS)
+    samples: int = setting(8, *measured.SAMPLES)
     seed: int = setting(0, *SEED)
     device: str = setting("cpu", *DEVICE)
-
-
-def r1_zero_full() -> R1ZeroConfig:
-    """Minutes on two cores."""
-    return R1ZeroConfig()
 
 
 def r1_zero_quick() -> R1ZeroConfig:
@@ -50,18 +43,19 @@ def r1_zero_quick() -> R1ZeroConfig:
     return R1ZeroConfig(collections=2, problems=4, samples=2)
 
 
-SETTINGS = {"full": r1_zero_full, "quick": r1_zero_quick}
+SETTINGS = {"full": R1ZeroConfig, "quick": r1_zero_quick}
 
 
-def reasoning(config, model: str, collections: int, reward: str, task: str = "") -> RolloutConfig:
-    """GRPO from a model, by a reward, evaluated as it goes by the task's own verifier."""
+def reasoning(config: measured.MeasuredConfig, model: str, collections: int, reward: str,
+              task: str = "") -> RolloutConfig:
+    """GRPO from a model by a reward, evaluated by the task's own verifier."""
     return RolloutConfig(model=model, task=task or config.task, reward=reward, seed=config.seed,
                          device=config.device, rollouts=Rollouts(collections=collections),
                          evaluation=Evaluation(every=None, problems=min(32, config.problems), samples=4))
 
 
 def pipeline(config: R1ZeroConfig) -> Pipeline:
-    figures = partial(parts.figures_by_part, config)
+    figures = partial(measured.figures_by_part, config)
     stage = reasoning(config, config.model, config.collections, config.reward)
     return Pipeline(name="r1-zero", summarise=partial(r1_zero_summary, config), steps=[
         Measurement(name="base", model=config.model, figures=figures),
@@ -69,9 +63,9 @@ def pipeline(config: R1ZeroConfig) -> Pipeline:
         Measurement(name="rl", model="{rl}", figures=figures)])
 
 
-def r1_zero_summary(config: R1ZeroConfig, done: Done) -> dict:
+def r1_zero_summary(config: R1ZeroConfig, done: Done) -> JsonDict:
     passed = f"pass@{config.samples}"
-    rows = [{"model": name, **row} for name, found in done.measured.items()
-            for row in parts.part_rows(found, (passed, f"{passed}_interval"))]
+    rows = [{"model": name, **row} for name, by_part in done.measured.items()
+            for row in measured.part_rows(by_part, (passed, f"{passed}_interval"))]
     return {"task": config.task, "seed": config.seed, "measured": done.measured,
             "tables": {f"{config.problems} held-out problems of each task": rows}}

@@ -1,19 +1,19 @@
-"""A pipeline: named steps, each built on those before it, in one folder.
+"""A pipeline: named steps in one folder, each built on those before it.
 
 Stage         a run by a recipe
-Data          what later steps are given: conversations to imitate, of a model or made by code; or a model
-              that code made of another
+Data          input of later steps: conversations to imitate, sampled or written by code; or a model that code
+              derives from another
 Measurement   figures of a model
-In whatever a step is given, {NAME} is the folder of the step NAME: model="{sft}", reward="{reward}",
+In the settings of a step, {NAME} is the folder of the step NAME: model="{sft}", reward="{reward}",
 data="{kept}/conversations.jsonl".
 
-FOLDER/pipeline.json        what was started, and the steps in order
-FOLDER/NAME/                a run; or data, conversations.jsonl or a model, and counts.json; of replies that
-                            passed also rates.jsonl, how often each prompt was solved
+FOLDER/pipeline.json        the recipe, its config, and the steps in order
+FOLDER/NAME/                a run; or data: conversations.jsonl or a model, and counts.json; with replies that
+                            passed also rates.jsonl, the pass rate of each prompt
 FOLDER/measured/NAME.json   figures
-FOLDER/state.json           the seconds of every step that is done
+FOLDER/state.json           the seconds of every finished step
 FOLDER/summary.json         written at the end
-What is done stays done: going on does only what is left, to the same bits.
+A resumed pipeline runs the steps that are left, to the same bits.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar, cast
 
 from postgrad.data.environments import sampler_for
-from postgrad.data.tasks import reflection
+from postgrad.data.tasks import Task, reflection
 from postgrad.evaluation import evaluate_task
 from postgrad.evaluation.progress import Progress
 from postgrad.recipes import pick
-from postgrad.recipes.base import RunConfig
+from postgrad.recipes.base import TrainConfig
 from postgrad.recipes.defaults import fill_defaults, reply_sampling
 from postgrad.recipes.fit import config_value
 from postgrad.recipes.registry import config_for, setting_hint
@@ -42,10 +42,10 @@ from postgrad.resolve.models import open_writer
 from postgrad.resolve.tasks import open_task
 from postgrad.runs import Run, check_name
 from postgrad.runs.display import Display, progress
-from postgrad.runs.rows import read_json
+from postgrad.runs.rows import JsonDict, read_json
 from postgrad.runs.tracker import Tracker
 from postgrad.sampling import LocalSampler
-from postgrad.system.files import atomic_folder, load_json, write_text
+from postgrad.system.files import atomic_folder, write_text
 from postgrad.system.options import PickConfig
 from postgrad.system.renamed import renamed_argument, renamed_pipeline, translate_config
 from postgrad.system.settings import Settings, replace_settings, settings_to_json, suggest
@@ -54,24 +54,28 @@ from postgrad.system.user_code import is_record, record
 CONVERSATIONS, RATES = "conversations.jsonl", "rates.jsonl"
 COUNTS, MEASURED = "counts.json", "measured"
 FILE, STATE, SUMMARY = "pipeline.json", "state.json", "summary.json"
-FROM_PYTHON = "python"  # the recipe of a pipeline that has no name to find it by
+FROM_PYTHON = "python"  # the recipe of a pipeline that was built in Python and has no name
 FIGURES = ("pass@1", "reward", "format", "greedy", "mean_length")
-NAMED = re.compile(r"\{([A-Za-z][^{}]*)\}")  # begins with a letter: \d{3} is a pattern's own
+NAMED = re.compile(r"\{([A-Za-z][^{}]*)\}")  # begins with a letter: \d{3} belongs to a regular expression
+T = TypeVar("T")
 
 
-def with_folders(value, folder: Path):
-    """A value with the folders of the steps that it names: "{sft}" -> "runs/mine/sft"."""
+def with_folders(value: T, folder: Path) -> T:
+    """A value with {NAME} replaced by the step's folder: "{sft}" -> "runs/mine/sft"."""
+    out: object = value
     if isinstance(value, str):
-        return NAMED.sub(lambda found: str(folder / found[1]), value)
-    if isinstance(value, Settings):
-        return replace(value, **{f.name: with_folders(getattr(value, f.name), folder) for f in fields(value)})
-    if isinstance(value, Mapping):
-        return {with_folders(key, folder): with_folders(inner, folder) for key, inner in value.items()}
-    return [with_folders(x, folder) for x in value] if isinstance(value, list) else value
+        out = NAMED.sub(lambda match: str(folder / match[1]), value)
+    elif isinstance(value, Settings):
+        out = replace(value, **{f.name: with_folders(getattr(value, f.name), folder) for f in fields(value)})
+    elif isinstance(value, Mapping):
+        out = {with_folders(key, folder): with_folders(inner, folder) for key, inner in value.items()}
+    elif isinstance(value, list):
+        out = [with_folders(x, folder) for x in value]
+    return cast(T, out)
 
 
-def step_names(value) -> Iterator[str]:
-    """The steps that a value names, as often as it does."""
+def step_names(value: object) -> Iterator[str]:
+    """The steps that a value names, with repetitions."""
     if isinstance(value, str):
         yield from NAMED.findall(value)
     elif isinstance(value, Mapping):
@@ -83,7 +87,7 @@ def step_names(value) -> Iterator[str]:
 
 
 class StageTrackers:
-    """The trackers of each stage of a pipeline, and how its measurements show their progress.
+    """The trackers of each stage, and the progress of measurements.
 
     display: each stage has the terminal's display; intro is printed before the first.
     """
@@ -107,11 +111,11 @@ class StageTrackers:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One run of a pipeline, by a config of its recipe. about: what it does, for whoever looks on."""
+    """A run by the config of a recipe. about: its title in the display."""
 
     kind: ClassVar[str] = "run"
     name: str
-    config: RunConfig
+    config: TrainConfig
     about: str = ""
 
     @property
@@ -123,69 +127,74 @@ class Stage:
         return (place / "run.json").exists() and Run.open(place).summary()["state"] == "done"
 
     def run_step(self, folder: Path, stages: StageTrackers, command: str) -> Run:
-        """The stage's run: started, gone on with, or found done."""
+        """The stage's run: finished before, resumed or started."""
         place, title = folder / self.name, self.about or self.name
         if self.done(folder):
             return Run.open(place)
         if (place / "run.json").exists():
             run = Run.open(place)
-            objects = {key: getattr(self.config, key) for key, kept in run.config.items() if is_record(kept)}
-            return resume_saved(run, trackers=stages.of_stage(title, run.info["steps"]), **objects)
-        config, _ = fill_defaults(with_folders(self.config, folder))
-        return start_run(config, place, command=command, trackers=stages.of_stage(title, config.steps))
+            objects = {key: getattr(self.config, key) for key, old in run.config.items() if is_record(old)}
+            resume_saved(run, trackers=stages.of_stage(title, run.info["steps"]), **objects)
+        else:
+            config, _ = fill_defaults(with_folders(self.config, folder))
+            assert config.steps is not None
+            start_run(config, place, command=command, trackers=stages.of_stage(title, config.steps))
+        return Run.open(place)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Conversations, or a model in the folder of the file; written once. write(settings, file, track) ->
-    counts of what it wrote."""
+    """Conversations in a file, or a model in its folder.
+
+    write(settings, file, track) -> counts of what it wrote.
+    """
 
     kind: ClassVar[str] = "data"
     name: str
     given: Settings
-    write: Callable[[Settings, Path, Progress], dict]
+    write: Callable[..., JsonDict]
 
     def done(self, folder: Path) -> bool:
         return (folder / self.name / COUNTS).exists()
 
-    def run_step(self, folder: Path, stages: StageTrackers, command: str) -> dict:
+    def run_step(self, folder: Path, stages: StageTrackers, command: str) -> JsonDict:
         if not self.done(folder):
-            with atomic_folder(folder / self.name) as made:
-                counts = self.write(with_folders(self.given, folder), made / CONVERSATIONS,
+            with atomic_folder(folder / self.name) as place:
+                counts = self.write(with_folders(self.given, folder), place / CONVERSATIONS,
                                     stages.progress(self.name))
-                write_text(made / COUNTS, json.dumps(counts, indent=1))
-        return load_json(folder / self.name / COUNTS)
+                write_text(place / COUNTS, json.dumps(counts, indent=1))
+        return read_json(folder / self.name / COUNTS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Figures of a model, or of several together, kept once they are measured.
+    """Figures of a model, or of several together.
 
-    figures(model, track) -> what JSON can hold; with a list of models: figures(models, track).
+    figures(model, track) -> JSON; with a list of models: figures(models, track).
     """
 
     kind: ClassVar[str] = "measured"
     name: str
     model: str | list[str]
-    figures: Callable[..., dict]
+    figures: Callable[..., JsonDict]
 
     @property
     def given(self) -> object:
         return self.model
 
-    def done(self, folder: Path) -> bool:
-        return self.path(folder).exists()
-
     def path(self, folder: Path) -> Path:
         return folder / MEASURED / f"{self.name}.json"
 
-    def run_step(self, folder: Path, stages: StageTrackers, command: str) -> dict:
+    def done(self, folder: Path) -> bool:
+        return self.path(folder).exists()
+
+    def run_step(self, folder: Path, stages: StageTrackers, command: str) -> JsonDict:
         path = self.path(folder)
         if not path.exists():
-            found = self.figures(with_folders(self.model, folder), stages.progress(f"measuring {self.name}"))
+            row = self.figures(with_folders(self.model, folder), stages.progress(f"measuring {self.name}"))
             path.parent.mkdir(exist_ok=True)
-            write_text(path, json.dumps(found, indent=1))
-        return load_json(path)
+            write_text(path, json.dumps(row, indent=1))
+        return read_json(path)
 
 
 Step = Stage | Data | Measurement
@@ -193,37 +202,43 @@ Step = Stage | Data | Measurement
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """What the steps of a pipeline left: runs, the counts of data, figures, by their names;
-    how many seconds each step took; and the command that started it."""
+    """The results of the steps, by name: runs, counts of data, figures. seconds: of each step."""
 
     folder: Path
     command: str = ""
     runs: dict[str, Run] = field(default_factory=dict)
-    data: dict[str, dict] = field(default_factory=dict)
-    measured: dict[str, dict] = field(default_factory=dict)
+    data: dict[str, JsonDict] = field(default_factory=dict)
+    measured: dict[str, JsonDict] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def add(self, step: Step, found) -> None:
-        {"run": self.runs, "data": self.data, "measured": self.measured}[step.kind][step.name] = found
+    def add(self, step: Step, result: Run | JsonDict) -> None:
+        if isinstance(result, Run):
+            self.runs[step.name] = result
+        else:
+            (self.data if step.kind == "data" else self.measured)[step.name] = result
 
     @property
     def minutes(self) -> float:
         return sum(self.seconds.values()) / 60
 
+    def run_minutes(self, name: str) -> float:
+        """The minutes of the optimizer steps of a run; 0 where no stage has the name."""
+        return sum(self.runs[name].curve("time/step")[1]) / 60 if name in self.runs else 0.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """Steps in order, and what is said at the end.
+    """Steps in order.
 
-    summarise(done) -> the summary; its "tables" are shown, {title: rows}. Without it: a row for each
-    measurement, with what made the model.
+    summarise(done) -> the summary; its "tables", {title: rows}, are printed. Default: a row for each
+    measurement, with the method that trained the model.
     """
 
     name: str
     steps: tuple[Step, ...] | list[Step]
-    summarise: Callable[[Done], dict] | None = None
+    summarise: Callable[[Done], JsonDict] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         known: dict[str, set[str]] = {"run": set(), "data": set(), "measured": set()}
         for step in self.steps:
             if not check_name(step.name)[0].isalpha():
@@ -239,12 +254,12 @@ class Pipeline:
             known[step.kind].add(step.name)
 
     @renamed_argument("watch")
-    def run(self, folder: str | Path, *, display: bool = False, trackers: Sequence[Tracker] = ()) -> dict:
-        """Carries it out in a folder, or what is left of it; -> the summary."""
+    def run(self, folder: str | Path, *, display: bool = False, trackers: Sequence[Tracker] = ()) -> JsonDict:
+        """Runs the steps that are not done in the folder; -> the summary."""
         return run_pipeline(self, Path(folder), stages=StageTrackers(trackers, display))
 
-    def stage_config(self, name: str) -> RunConfig:
-        """The config of a stage. name: of the stage, or of a setting of it, "rl.steps"."""
+    def stage_config(self, name: str) -> TrainConfig:
+        """The config of a stage. name: of the stage, or of one of its settings, "rl.steps"."""
         stages = {step.name: step.config for step in self.steps if isinstance(step, Stage)}
         if name.partition(".")[0] not in stages:
             raise ValueError(f"{name!r} names no stage of {self.name}: write STAGE.KEY=VALUE."
@@ -253,38 +268,41 @@ class Pipeline:
 
     def changed(self, changes: Mapping[str, object]) -> Pipeline:
         """With other settings of its stages: {"rl.steps": 5}."""
-        steps = {(step.kind, step.name): step for step in self.steps}
+        configs: dict[str, TrainConfig] = {}
         for change, value in changes.items():
-            config, (name, _, rest) = self.stage_config(change), change.partition(".")
-            config = replace_settings(config, {rest: value}, setting_hint)
-            steps["run", name] = replace(steps["run", name], config=config)
-        return replace(self, steps=tuple(steps.values()))
+            name, _, rest = change.partition(".")
+            config = configs.get(name) or self.stage_config(change)
+            configs[name] = replace_settings(config, {rest: value}, setting_hint)
+        return replace(self, steps=tuple(
+            replace(step, config=configs.get(step.name, step.config)) if isinstance(step, Stage) else step
+            for step in self.steps))
 
-    def described(self) -> list[dict]:
-        """The steps as JSON: what each is, from what it is made, with what settings."""
+    def described(self) -> list[JsonDict]:
+        """The steps as JSON: kind, name, the steps it needs, settings."""
         return [{"kind": step.kind, "name": step.name, "needs": [*dict.fromkeys(step_names(step.given))],
                  "settings": settings_to_json(step.given, record) if isinstance(step.given, Settings)
                              else {"model": step.given}} for step in self.steps]
 
 
-# carrying out a pipeline
+# running a pipeline
 
 def run_pipeline(pipeline: Pipeline, folder: Path, *, stages: StageTrackers | None = None, command: str = "",
-                 recipe: str = FROM_PYTHON, config: Settings | None = None) -> dict:
-    """Carries out a pipeline in a folder, or what is left of it; -> its summary.
+                 recipe: str = FROM_PYTHON, config: Settings | None = None) -> JsonDict:
+    """Runs the steps that are not done in the folder; -> the summary.
 
-    recipe, config: saved, so that `postgrad resume` can make the pipeline again.
+    recipe, config: saved, so that `postgrad resume` can build the pipeline again.
     """
     stages = stages or StageTrackers()
     save_plan(pipeline, folder, recipe, config, command)
     remove_partial_steps(folder)
-    done = Done(folder=folder, command=command, seconds=step_seconds(folder))
+    state = folder / STATE
+    done = Done(folder=folder, command=command, seconds=read_json(state)["seconds"] if state.exists() else {})
     for step in pipeline.steps:
         began, was_done = time.perf_counter(), step.done(folder)
         done.add(step, step.run_step(folder, stages, command))
         if not was_done:
             done.seconds[f"{step.kind} {step.name}"] = time.perf_counter() - began
-            write_text(folder / STATE, json.dumps({"seconds": done.seconds}, indent=1))
+            write_text(state, json.dumps({"seconds": done.seconds}, indent=1))
     summary = {"recipe": pipeline.name, "command": command, "minutes": done.minutes,
                **(pipeline.summarise or default_summary)(done)}
     write_text(folder / SUMMARY, json.dumps(summary, indent=1))
@@ -292,7 +310,7 @@ def run_pipeline(pipeline: Pipeline, folder: Path, *, stages: StageTrackers | No
 
 
 def save_plan(pipeline: Pipeline, folder: Path, recipe: str, config: Settings | None, command: str) -> None:
-    """Writes pipeline.json, once; another pipeline in the folder is refused."""
+    """Writes pipeline.json once; refuses a folder with another pipeline."""
     plan = {"recipe": recipe, "name": pipeline.name, "config": settings_to_json(config) if config else {},
             "command": command, "steps": pipeline.described()}
     path = folder / FILE
@@ -311,7 +329,7 @@ def save_plan(pipeline: Pipeline, folder: Path, recipe: str, config: Settings | 
     write_text(path, json.dumps(plan, indent=1))
 
 
-def saved_plan(path: Path) -> dict:
+def saved_plan(path: Path) -> JsonDict:
     """pipeline.json, with the settings and labs of version 0.1 under their present names."""
     plan = read_json(path)
     plan["recipe"] = renamed_pipeline(str(plan.get("recipe"))) or plan.get("recipe")
@@ -324,78 +342,73 @@ def saved_plan(path: Path) -> dict:
 
 
 def remove_partial_steps(folder: Path) -> None:
-    """Removes what a killed process left half written: hidden, beside what it was to become."""
+    """Removes the hidden temporary files and folders of a killed process."""
     for place in (*folder.glob(".*"), *folder.glob(f"{MEASURED}/.*")):
         shutil.rmtree(place) if place.is_dir() else place.unlink()
 
 
 def is_unfinished(config: Settings, folder: Path) -> bool:
-    """Whether a pipeline with these settings was started in the folder and has not ended."""
+    """Whether the folder has a pipeline with this config and no summary."""
     path = folder / FILE
     begun = path.exists() and saved_plan(path).get("config") == settings_to_json(config)
     return begun and not (folder / SUMMARY).exists()
 
 
-def step_seconds(folder: Path) -> dict[str, float]:
-    path = folder / STATE
-    return dict(read_json(path)["seconds"]) if path.exists() else {}
-
-
-def default_summary(done: Done) -> dict:
-    """A row for each measurement: its figures, and what made the model."""
-    rows = []
-    for name, found in done.measured.items():
-        run = done.runs.get(name)
-        figures = {key: found[key] for wanted in FIGURES for key in (wanted, f"{wanted}_interval")
-                   if found.get(key) is not None}
-        rows.append({"model": name, "made by": run.info.get("method") if run else "",
-                     **figures, "minutes": run_minutes(run) if run else 0.0})
+def default_summary(done: Done) -> JsonDict:
+    """A row for each measurement: its figures, and the method that trained the model."""
+    rows = [{"model": name, "made by": done.runs[name].info.get("method") if name in done.runs else "",
+             **with_intervals(figures, FIGURES), "minutes": done.run_minutes(name)}
+            for name, figures in done.measured.items()]
     return {"data": done.data, "measured": done.measured, "tables": {"What was measured": rows}}
 
 
-# steps by the names of the command line
+def with_intervals(figures: JsonDict, names: Sequence[str]) -> JsonDict:
+    """The named figures that were measured, each followed by its interval."""
+    return {key: figures[key] for name in names for key in (name, f"{name}_interval")
+            if figures.get(key) is not None}
 
-def stage(name: str, spec: str, *, about: str = "", **settings) -> Stage:
+
+# steps by name, as on the command line
+
+def stage(name: str, spec: str, *, about: str = "", **settings: object) -> Stage:
     """stage("rl", "grpo:words", model="{sft}", steps=20): as `postgrad train grpo:words ...`. task, data and
-    reward may be objects, as `postgrad.fit` takes them."""
+    reward may be objects, as in `postgrad.fit`."""
     objects = {key: config_value(key, settings.pop(key)) for key in ("task", "data", "reward")
                if key in settings}
-    _, config = config_for(spec, settings | objects)
+    config = config_for(spec, settings | objects)[1]
+    if not isinstance(config, TrainConfig):
+        raise ValueError(f"step {name} is {spec}, which is several runs: give them one by one.")
     return Stage(name=name, config=config, about=about)
 
 
-def keep(name: str, **settings) -> Data:
+def keep(name: str, **settings: object) -> Data:
     """keep("kept", model="{rl}", task="words", keep="passing"): replies of a model to a task's training
     prompts, as `postgrad pick` keeps them."""
-    return Data(name=name, given=PickConfig(**settings), write=write_picked)
+    return Data(name=name, given=PickConfig(**cast(JsonDict, settings)), write=write_picked)
 
 
-def write_picked(config: PickConfig, out: Path, track: Progress) -> dict:
-    """Beside the replies stand the pass rates of their prompts, for difficulty.rates of a later stage."""
+def write_picked(config: PickConfig, out: Path, track: Progress) -> JsonDict:
+    """Writes the replies, and where only passing ones are kept the pass rates of their prompts, for
+    difficulty.rates of a later stage."""
     rates = out.with_name(RATES) if config.keep == "passing" else None
-    return {key: value for key, value in pick.pick_replies(config, out, rates=rates, track=track).items()
-            if key != "out"}
+    counts = pick.pick_replies(config, out, rates=rates, track=track)
+    return {key: value for key, value in counts.items() if key != "out"}
 
 
-def measure(name: str, model: str, task, **settings) -> Measurement:
+def measure(name: str, model: str, task: Task | str, **settings: object) -> Measurement:
     """measure("rl", "{rl}", "words", problems=100): the model on a task's held-out problems."""
-    return Measurement(name=name, model=model, figures=partial(evaluate_named_model, task, **settings))
+    return Measurement(name=name, model=model, figures=partial(evaluate_named_model, task,
+                                                             **cast(JsonDict, settings)))
 
 
-def evaluate_named_model(task, model: str, track: Progress, *, problems: int = 100, samples: int = 8,
-                  split: str = "test",
-             seed: int = 0, greedy: bool = False, max_new_tokens: int | None = None,
-             device: str = "cpu") -> dict:
-    """A model on a task's held-out problems: the figures of `evaluate`, and what replies do as they think."""
+def evaluate_named_model(task: Task | str, model: str, track: Progress, *, problems: int = 100,
+                         samples: int = 8, split: str = "test", seed: int = 0, greedy: bool = False,
+                         max_new_tokens: int | None = None, device: str = "cpu") -> JsonDict:
+    """The figures of `evaluate` on held-out problems, and the measures of how replies reason."""
     opened = open_task(task)
     policy, chat = open_writer(model, device)
     settings = reply_sampling(opened, policy, max_new_tokens)
     sampler = sampler_for(opened, LocalSampler(policy, chat))
     return evaluate_task(opened, sampler, opened.prompts(split, problems, seed), samples=samples,
-                    greedy=greedy, settings=settings, seed=seed, track=track,
-                    measures=reflection.measures(opened, chat.places))
-
-
-def run_minutes(run: Run) -> float:
-    """What the steps of a run took, all in all."""
-    return sum(run.curve("time/step")[1]) / 60
+                         greedy=greedy, settings=settings, seed=seed, track=track,
+                         measures=reflection.measures(opened, chat.places))

@@ -145,14 +145,14 @@ def test_expert_iteration_is_taught_what_was_right_and_trains_on_what_was_not_al
 
 
 def test_a_mixture_is_measured_part_by_part():
-    from postgrad.recipes.pipelines import parts
+    from postgrad.recipes.pipelines import measured
     from postgrad.recipes.pipelines.r1_zero import R1ZeroConfig
     config = R1ZeroConfig(task="words+countdown", problems=2, samples=2)
-    found = parts.figures_by_part(config, "tiny-chat", iter)
+    found = measured.figures_by_part(config, "tiny-chat", iter)
     assert list(found) == ["words", "countdown"] and all(said["problems"] == 2 for said in found.values())
-    line = parts.solved(found)
+    line = measured.solved_row(found)
     assert line["countdown"] == found["countdown"]["pass@1"] and len(line["words_interval"]) == 2
-    assert [row["task"] for row in parts.part_rows(found)] == ["words", "countdown"]
+    assert [row["task"] for row in measured.part_rows(found)] == ["words", "countdown"]
 
 
 @pytest.mark.parametrize("spec", ["r1-zero:quick", "r1:quick", "expert-iteration:quick"])

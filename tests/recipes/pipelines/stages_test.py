@@ -129,9 +129,10 @@ pipeline = pg.Pipeline(name="", steps=[
 def test_a_pipeline_of_a_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(OWN)
-    assert main(["train", "mine.py", "sft.steps=1", "--run", "a", "--json"]) == 0
+    assert main(["train", "mine.py", "sft.steps=1", "sft.seed=3", "--run", "a", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["recipe"] == "mine" and Run.open("a/sft").info["steps"] == 1
+    assert Run.open("a/sft").config["seed"] == 3
     assert main(["resume", "a"]) == 0
     assert "What was measured" in capsys.readouterr().out
     (tmp_path / "mine.py").write_text(OWN.replace("steps=2", "steps=2, lr=1e-5"))
