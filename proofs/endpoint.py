@@ -173,7 +173,7 @@ class Suite:
         with serve(self.model) as url:
             self.child("inspect", "inspect_ai", "eval", "inspect_suite.py", "--model",
                        "openai-api/postgrad/policy", "--display", "plain", "--log-dir",
-                       (self.place / "inspect").resolve(), cwd=HOME / "proofs" / "elsewhere",
+                       (self.place / "inspect").resolve(), cwd=HOME / "examples" / "environments",
                        env={"POSTGRAD_BASE_URL": url, "POSTGRAD_API_KEY": "none", "ROWS": str(rows),
                             "REPLIES": str(replies), "TOKENS": str(self.tokens)})
         docs, texts = read_lines(rows), in_order(read_lines(replies))

@@ -89,7 +89,7 @@ def game_bars(rows: list[dict]) -> Bars:
 
 # environments that exist elsewhere, each with its real package
 
-ELSEWHERE, PORT = HOME / "proofs" / "elsewhere", 8931
+ELSEWHERE, PORT = HOME / "examples" / "environments", 8931
 DOORS = {"trl": "a TRL environment class", "verifiers": "a verifiers taskset", "openenv": "an OpenEnv server",
          "skyrl": "a SkyRL environment"}
 PACKAGES = {"trl": "trl==1.16.0", "verifiers": "verifiers==0.4.0", "openenv": "openenv==0.10.0",

@@ -2,7 +2,7 @@
 iteration.
 
     python proofs/reasoning.py [PART ...] [device=cuda] [seed=N]   seed: the runs of that seed alone
-    python proofs/reasoning.py control model=MODEL                 its base is the control of tools/models.py
+    python proofs/reasoning.py control model=MODEL                 MODEL: a run of pretrain:control
     python proofs/reasoning.py minutes                             the pipelines on this machine's CPU
     python proofs/reasoning.py gsm8k [task=gsm8k:DATA]             a GPU; three seeds side by side, by MPS
 

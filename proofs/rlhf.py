@@ -1,5 +1,4 @@
-"""RLHF: equality with TRL and the closed-form optimum, alignment, over-optimisation, audit, process models,
-RLAIF.
+"""RLHF: equality with TRL and the closed-form optimum, alignment, over-optimisation, audit.
 
     python proofs/rlhf.py [PART ...] [seed=N] [device=cuda]   two hours on two cores; seed: of align, lab and
                                                               audit the run of that seed alone
@@ -13,8 +12,7 @@ one likes long replies besides:
 
     chosen = the reply with the larger quality + bias * words + noise * logistic       control: bias 0
 
-The process model's generator is `tiny-chat` after one step of GRPO, right in about half of its answers. The
-rules of RLAIF are about manners: whether an answer is right is not among them, so that is measured beside.
+The tables on process models and RLAIF are by examples/experiments.
 """
 
 from __future__ import annotations
@@ -22,38 +20,26 @@ from __future__ import annotations
 import json
 import math
 import random
-import statistics
 import subprocess
 import sys
-import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
-from harness import HOME, Bars, Page, Tables, bar, once, percent, pipeline, read_lines, tests, train
+from harness import HOME, Bars, Page, Tables, bar, once, pipeline, tests, train
 
 from postgrad.cli.settings import config_from_text
-from postgrad.data.tasks import load_task, questions
-from postgrad.evaluation import mean_of, passed, score_samples
+from postgrad.data.tasks import questions
 from postgrad.evaluation.audit import answers_of_pairs, audit_scores, text_scorer
 from postgrad.evaluation.edits import insert
-from postgrad.maths.intervals import gain_interval, mean_interval
-from postgrad.maths.passk import best_of_n
 from postgrad.models import load_scalar
 from postgrad.models.chat import Chat
-from postgrad.recipes import rlaif
 from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.launch import start_training
 from postgrad.recipes.pipelines.stages import StageTrackers, save_plan
 from postgrad.recipes.registry import recipe_module
 from postgrad.records import Pair
-from postgrad.resolve.models import open_folder, open_model
-from postgrad.rewards.constitution import read_constitution
-from postgrad.rewards.format import find_answer
-from postgrad.rewards.judges import RuleJudge
-from postgrad.rewards.model import SO_FAR, ModelReward, ProcessReward
-from postgrad.sampling import LocalSampler, Sampling
+from postgrad.resolve.models import open_folder
 
 SEEDS, LAB_SEEDS, AUDIT_SEEDS = [0, 1, 2], [26, 27, 28], list(range(10))
 LAB = HOME / "examples" / "labs" / "overoptimise.py"
@@ -234,188 +220,7 @@ def audit_part(folder: Path, seed: str = "") -> tuple[Bars, Tables]:
                 good == (10, 10))], {"The audit": rows}
 
 
-# the process model against the outcome model: picking the best of n answers, and as the reward of a policy
-
-N, SIZES, PROBLEMS, SUBSETS = 16, (1, 2, 4, 8, 16), 150, 200
-COLLECTIONS, METHOD = 20, "ppo"
-
-
-def interval(values: list[float], over: list[float] | None = None) -> str:
-    """The mean share with its interval; over: its gain over the mean of these, paired by problem."""
-    mean, low, high = gain_interval(over, values, (0.0, 1.0)) if over else mean_interval(values, (0.0, 1.0))
-    return percent(mean, [low, high])
-
-
-def samples_of(model: str, task: str, split: str, problems: int, samples: int, draw: int, seed: int) -> list:
-    return score_samples(load_task(task), LocalSampler(*open_model(model)),
-                         load_task(task).prompts(split, problems, draw), samples, Sampling(max_new_tokens=64),
-                         seed)
-
-
-def sampled(model: str, count: int, draw: int) -> tuple[list, list[list[float]]]:
-    """Samples of test problems, and whether each is right."""
-    groups = samples_of(model, "words", "test", PROBLEMS, count, draw, 0)
-    return groups, [[float(passed(load_task("words"), s)) for s in group] for group in groups]
-
-
-def checkers(folder: Path) -> tuple[str, dict[str, str], list[dict]]:
-    """The generator, the run of each model, and how well each tells right from wrong on held-out replies."""
-    generator = train(folder / "generator", "grpo:words", "steps=1", "save_every=1", "evaluation.every=0",
-                      "optim.schedule=constant").folder
-    runs = {name: train(folder / name, f"{name}:words", f"model={generator}", "save_every=100",
-                        "evaluation.every=100", "evaluation.split=test") for name in ("process", "outcome")}
-    last = {name: run.evaluations()[-1] for name, run in runs.items()}
-    rows = [{"model": name, "balanced accuracy": percent(x["balanced_accuracy"],
-                                                         x["balanced_accuracy_interval"]),
-             **{label: f"{x[key]:.1%}" for label, key in (
-                 ("accuracy", "accuracy"), ("on right", "accuracy_right"), ("on wrong", "accuracy_wrong"),
-                 ("labels that say right", "right_steps"))}} for name, x in last.items()]
-    return str(generator), {name: str(run.folder) for name, run in runs.items()}, rows
-
-
-def vote(group: list, right: list[float], n: int, rng: random.Random) -> float:
-    """How often the commonest answer of n is right, ties shared: every subset for n = 1 and N, else the mean
-    of SUBSETS."""
-    answers = [find_answer(s.rollout.text) for s in group]
-    draws = ([[i] for i in range(N)] if n == 1 else [range(N)] if n == N
-             else [rng.sample(range(N), n) for _ in range(SUBSETS)])
-    hits = []
-    for draw in draws:
-        count = Counter(answers[i] for i in draw)
-        top = {answer for answer, many in count.items() if many == max(count.values())}
-        hits.append(fmean(fmean(right[i] for i in draw if answers[i] == answer) for answer in top))
-    return fmean(hits)
-
-
-def reranking(generator: str, runs: dict[str, str]) -> list[dict]:
-    """The accuracy of the answer picked from n, over all subsets of n of the N samples of each problem."""
-    (groups, right), rng, task = sampled(generator, N, 0), random.Random(0), load_task("words")
-    process, outcome = (load_scalar(open_folder(runs[name])) for name in ("process", "outcome"))
-    chat = open_model(generator)[1]
-    judges = {"outcome model": ModelReward([outcome])} | {
-        f"process model, {how}": ProcessReward(
-            process, chat, lambda r: [step.end for step in task.steps(r.prompt, r.text)], how=how)
-        for how in SO_FAR}
-    picks = {"chance (pass@1)": [[fmean(r)] * len(SIZES) for r in right],
-             "majority vote": [[vote(g, r, n, rng) for n in SIZES]
-                               for g, r in zip(groups, right, strict=True)]}
-    for name, judge in judges.items():
-        scores = [[v.score for v in judge([s.rollout for s in group])] for group in groups]
-        picks[name] = [[best_of_n(s, r, n) for n in SIZES] for s, r in zip(scores, right, strict=True)]
-    picks["the truth (pass@n)"] = [[best_of_n(r, r, n) for n in SIZES] for r in right]
-    column = lambda name, i: [p[i] for p in picks[name]]  # noqa: E731
-    rows = [{"picked by": name} | {f"n = {n}": interval(column(name, i)) for i, n in enumerate(SIZES)}
-            for name in picks]
-    gap = {f"n = {n}": interval(column("process model, min", i), column("outcome model", i))
-           for i, n in enumerate(SIZES)}
-    return [*rows, {"picked by": "process (min) less outcome", **gap}]
-
-
-def process(folder: Path) -> tuple[Bars, Tables]:
-    """Three tables; what counts of a reward is the true pass@1 after METHOD on so many collections."""
-    generator, runs, accuracy = checkers(folder)
-    before = [fmean(r) for r in sampled(generator, 4, 1)[1]]
-    rows = []
-    for name, reward in (("the verifier", ""), ("outcome model", "outcome"),
-                         ("process model, dense", "process")):
-        after, metrics = [], []
-        for seed in (0, 1):
-            run = train(folder / f"{METHOD}-{reward or 'verifier'}-{seed}", f"{METHOD}:words",
-                        f"model={generator}", f"seed={seed}", "rollouts.prompts_per_step=8",
-                        f"rollouts.collections={COLLECTIONS}", "evaluation.every=0",
-                        *([f"reward={runs[reward]}"] if reward else []))
-            after.append([fmean(r) for r in sampled(str(run.folder), 4, 1)[1]])
-            metrics.append(run.metrics())
-        first_last = lambda key: [fmean(x[i][key] for x in metrics) for i in (0, -1)]  # noqa: B023, E731
-        rows.append({"reward": name, "pass@1 before": interval(before),
-                     "after": interval([fmean(x) for x in zip(*after, strict=True)]),
-                     "after, by seed": ", ".join(f"{fmean(x):.1%}" for x in after),
-                     "reward, first and last step": "{:.2f} to {:.2f}".format(*first_last("reward")),
-                     "length": "{:.1f} to {:.1f}".format(*first_last("length"))})
-    return [], {"Process and outcome model on held-out replies": accuracy,
-                f"Picking one of n answers: {PROBLEMS} test problems, {N} samples each":
-                    reranking(generator, runs),
-                f"As the reward of {COLLECTIONS} collections of {METHOD}, 2 seeds": rows}
-
-
-# RLAIF: what a constitution changes, and what it cannot
-
-def true_quality(model: str, seed: int, samples: int = 16) -> dict:
-    """On the validation prompts, its interval over prompts, and the shares of what it is made of."""
-    groups = samples_of(model, "questions", "validation", 1000, samples, seed, seed)
-    mean, low, high = mean_interval([mean_of(s.verdict.score for s in group) for group in groups])
-    rows = [s for group in groups for s in group]
-    return {"true quality": mean, "95 % interval": f"{low:.2f} to {high:.2f}",
-            "right": mean_of(s.verdict.parts["correct"] > 0 for s in rows),
-            **{name: mean_of(s.verdict.parts[name] != 0 for s in rows)
-               for name in ("rude", "filler", "greets", "closes")},
-            "keeps all rules": mean_of(not read_constitution().broken(s.rollout.text) for s in rows)}
-
-
-def rlaif_part(folder: Path) -> tuple[Bars, Tables]:
-    """tiny-chat; SFT on its revised replies; DPO from there on pairs of its own; DPO from tiny-chat."""
-    rows = [row for seed in (0, 1) for row in stages(seed, folder / str(seed))]
-    return [], {"RLAIF": rows, "RLAIF: labels on pairs of tiny-chat's replies to 60 training prompts":
-                [labelled(seed, judge, folder) for seed in (0, 1) for judge in ("rules", "tiny-chat")]}
-
-
-def stages(seed: int, home: Path) -> list[dict]:
-    optim = ("optim.schedule=linear", "optim.warmup=5", f"seed={seed}", "evaluation.every=0")
-    began, rows = time.process_time(), []
-
-    def label_pairs(model: str, name: str) -> int:
-        return rlaif.run_rlaif(rlaif.RLAIFConfig(model=model, task="questions", samples=8, seed=seed),
-                         home / name)["pairs"]
-
-    def prefer(model: str, data: str, pairs: int, name: str) -> str:
-        """One pass over the pairs at most: there are few once the model keeps the rules."""
-        return str(train(home / name, "dpo", f"model={model}", f"data={home / data / 'pairs.jsonl'}",
-                         "pairs.per_step=16", f"steps={max(1, min(120, pairs // 16))}", "save_every=120",
-                         "optim.lr=5e-5", *optim).folder)
-
-    def note(stage: str, model: str, pairs: object) -> None:
-        rows.append({"seed": seed, "stage": stage, "pairs": pairs, **true_quality(model, seed),
-                     "CPU minutes so far": (time.process_time() - began) / 60})
-
-    note("tiny-chat", "tiny-chat", "")
-    first = label_pairs("tiny-chat", "first")
-    tuned = str(train(home / "sft", "sft", "model=tiny-chat", f"data={home / 'first' / 'revisions.jsonl'}",
-                      "steps=40", "rows_per_step=32", "save_every=40", "optim.lr=3e-4", *optim).folder)
-    note("SFT on its revisions", tuned, "")
-    second = label_pairs(tuned, "second")
-    note("then DPO on the judge's pairs", prefer(tuned, "second", second, "then-dpo"), second)
-    note("DPO on the judge's pairs alone", prefer("tiny-chat", "first", first, "dpo"), first)
-    return rows
-
-
-def labelled(seed: int, judge: str, folder: Path) -> dict:
-    """How often a judge's label has the order of the true quality, and finds the right reply where only one
-    is: the mean over prompts with its interval; pairs without a gap are left out."""
-    asked = {p.question: p for p in load_task("questions").prompts("train", 1000, 0)}
-    place = folder / f"labels-{seed}-{judge}"
-    labels = rlaif.run_rlaif(rlaif.RLAIFConfig(model="tiny-chat", task="questions", judge=judge, prompts=60,
-                                               seed=seed), place)
-    ends = [(asked[p["prompt"]], p["chosen"], p["rejected"]) for p in read_lines(place / "pairs.jsonl")]
-    true = [[questions.reply_quality(q, text) for text in sides] for q, *sides in ends]
-
-    def agreement(gaps: list[float]) -> str:
-        hits: dict[str, list[bool]] = {}
-        for (ask, *_), gap in zip(ends, gaps, strict=True):
-            if abs(gap) > 1e-9:
-                hits.setdefault(ask.id, []).append(gap > 0)
-        mean, low, high = mean_interval([statistics.fmean(x) for x in hits.values()], (0.0, 1.0))
-        return f"{mean:.2f} ({low:.2f} to {high:.2f})"
-
-    rules = RuleJudge(read_constitution()).compare(ends, seed)
-    return {"seed": seed, "judge": judge, "pairs": len(ends), "ties": labels["ties"],
-            "agrees with true quality": agreement([a.score - b.score for a, b in true]),
-            "agrees with the rules": agreement([o.first - 0.5 for o in rules]),
-            "chooses the right reply": agreement([a.parts["correct"] - b.parts["correct"] for a, b in true]),
-            "reply shown first preferred": labels["reply shown first preferred"]}
-
-
-PARTS: dict[str, Callable] = {"tests": tests("rlhf"), "align": align, "lab": lab,
-                              "audit": audit_part, "process": process, "rlaif": rlaif_part}
+PARTS: dict[str, Callable] = {"tests": tests("rlhf"), "align": align, "lab": lab, "audit": audit_part}
 PAGE = Page("rlhf", "RLHF: what was to be shown, and what was measured", PARTS, [*SEEDS, *LAB_SEEDS])
 
 if __name__ == "__main__":

@@ -1,23 +1,21 @@
-"""Makes the embedded models, and carries TRL to a machine without network.
+"""Builds the embedded models, and carries TRL to a machine without network.
 
-    python tools/models.py tiny OUT    `pretrain:tiny` on one GPU, about five minutes: weights (float32), log
-    python tools/models.py zero OUT    `tiny-zero`, the base of R1-Zero, and its control, side by side on one
-                                       GPU in about five minutes: OUT/zero and OUT/control
-    python tools/models.py pack tiny|zero OUT      the package's folder: bfloat16 weights, and origin.json
-                                       with seed, config, loss curve and hash
+    python tools/models.py pack tiny|zero RUN      the package's folder of a run of `postgrad train
+                                       pretrain:tiny device=cuda` or `pretrain:zero workers=8` (five minutes
+                                       on one GPU): bfloat16 weights, origin.json with config, loss curve, hash
     python tools/models.py chat OUT    tiny-chat: tiny fine-tuned on the average writer's demonstrations of
                                        all tasks, on a CPU in about two minutes
     python tools/models.py tools OUT   tiny-tools: tiny-chat with tokens and a template for tools
     python tools/models.py trl [FOLDER]            scratch_trl/: TRL and what it imports beyond torch,
                                        transformers and accelerate (Python 3.12, x86-64), and FOLDER.tar.xz
 
-The control reads the same text without chains that look back. It is not shipped: `python proofs/reasoning.py
-rates models=OUT/zero,OUT/control` measures both. tools: each new token begins as a copy of the one that it
-resembles. Then the model imitates: demonstrations of the tasks it knows, so that they are not forgotten, and
-calls of the calculator where the user asks for one. That a call helps where nobody asks for it is left to be
-found out. trl: the packages are the real ones, cut down to what the trainers import; the folder inside is
-called site-packages because dill, which `datasets` hashes functions with, takes only what lies in such a
-folder for a library.
+The control of tiny-zero, `pretrain:control workers=8`, reads the same text without chains that look back. It
+is not shipped: `python proofs/reasoning.py rates models=ZERO_RUN,CONTROL_RUN` measures both. tools: each new
+token begins as a copy of the one that it resembles. Then the model imitates: demonstrations of the tasks it
+knows, so that they are not forgotten, and calls of the calculator where the user asks for one. That a call
+helps where nobody asks for it is left to RL. trl: the packages are the real ones, cut down to what the trainers
+import; the folder inside is called site-packages because dill, which `datasets` hashes functions with, takes
+only what lies in such a folder for a library.
 """
 
 from __future__ import annotations
@@ -42,54 +40,28 @@ from postgrad.models import Decoder, load_model, save_model
 from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import tool_schema
 from postgrad.models.load import EMBEDDED, EMBEDDING
-from postgrad.recipes import pretrain
 from postgrad.recipes.row_reader import RowSettings
 from postgrad.recipes.running import start_run
 from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Conversation
+from postgrad.runs import Run
 from postgrad.training.optim import OptimSettings
 
 HOME = EMBEDDED["tiny"].parent
-FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 CHAT = {"words": 5000, "words-easy": 1000, "words-hard": 1500, "words-es": 1500, "arithmetic": 2500,
         "arithmetic-hard": 1500, "countdown": 2500, "questions": 3000}
 
 
-def run_of(config, out: Path, folder: Path, what: str):
-    """A run in a folder, and its log under `out`."""
-    out.mkdir(parents=True, exist_ok=True)
-    run = start_run(config, folder, command=f"python tools/models.py {what} OUT")
-    for name in ("metrics.jsonl", "config.json", "run.json"):
-        shutil.copy(run.folder / name, out / f"run-{name}")
-    return run
-
-
-def pretrained(name: str, out: Path, device: str = "cuda") -> None:
-    """A model from nothing: its last weights and its log under `out`."""
-    config = replace(getattr(pretrain, name)(), device=device, **({} if name == "tiny" else {"workers": 8}))
-    run = run_of(config, out, out.parent / f"{name}-run", "tiny" if name == "tiny" else "zero")
-    for file in FILES:
-        shutil.copy(run.latest() / file, out / file)
-
-
-def zero(out: Path, device: str = "cuda") -> None:
-    """Both at once, each in a process of its own."""
-    both = [subprocess.Popen([sys.executable, __file__, "pretrained", name, str(out / name), device])
-            for name in ("zero", "control")]
-    if any([process.wait() for process in both]):
-        sys.exit("one of them failed.")
-
-
-def write(weights: Path, log: Path, target: Path, made_by: str, machine: str) -> None:
+def write(run: Run, target: Path, made_by: str, machine: str) -> None:
     """The folder that the package ships."""
     target.mkdir(parents=True, exist_ok=True)
-    model = load_model(weights)
+    model = load_model(run.latest())
     save_model(model, target, torch.bfloat16)
-    Chat.load(weights).save(target)
-    rows = [json.loads(line) for line in (log / "run-metrics.jsonl").read_text().splitlines()]
+    Chat.load(run.latest()).save(target)
+    rows = run.metrics()
     some = [r for r in rows if r["step"] in (1, 10) or r["step"] % (len(rows) // 50 + 1) == 0]
     origin = {"made_by": made_by, "machine": machine,
-              "config": json.loads((log / "run-config.json").read_text()),
+              "config": json.loads((run.folder / "config.json").read_text()),
               "parameters": sum(p.numel() for p in model.parameters()),
               "tokens": sum(r["tokens"] for r in rows),
               "training_seconds": round(sum(r["time/step"] for r in rows)),
@@ -98,16 +70,16 @@ def write(weights: Path, log: Path, target: Path, made_by: str, machine: str) ->
     (target / "origin.json").write_text(json.dumps(origin) + "\n")
 
 
-def pack(name: str, out: Path) -> None:
-    weights = out if name == "tiny" else out / "zero"
-    write(weights, weights, HOME / ("tiny" if name == "tiny" else "tiny-zero"),
-          f"python tools/models.py {name} OUT, then pack {name} OUT", "one NVIDIA H200")
+def pack(name: str, run: Path) -> None:
+    write(Run.open(run), HOME / ("tiny" if name == "tiny" else "tiny-zero"),
+          f"postgrad train pretrain:{name} device=cuda, then python tools/models.py pack {name} RUN",
+          "one NVIDIA H200")
 
 
-def tuned(out: Path, what: str, steps: int, **more):
+def tuned(out: Path, what: str, steps: int, **more) -> Run:
     config = SFTConfig(steps=steps, save_every=steps, **more,
                        optim=OptimSettings(lr=1e-3, schedule="linear", warmup=10))
-    return run_of(config, out, out / "run", what)
+    return start_run(config, out / "run", command=f"python tools/models.py {what} OUT")
 
 
 def chat(out: Path) -> None:
@@ -116,8 +88,8 @@ def chat(out: Path) -> None:
     data.write_text("".join(json.dumps({"id": c.id, "messages": c.messages}) + "\n"
                             for name, count in CHAT.items()
                             for c in load_task(name).demonstrations("train", count, 0)))
-    run = tuned(out, "chat", 240, data=str(data))
-    write(run.latest(), out, EMBEDDED["tiny-chat"], "python tools/models.py chat OUT", "2 CPU cores")
+    write(tuned(out, "chat", 240, data=str(data)), EMBEDDED["tiny-chat"], "python tools/models.py chat OUT",
+          "2 CPU cores")
 
 
 # a control token is for the template alone; the others are text that the model writes
@@ -164,7 +136,7 @@ def tools(out: Path) -> None:
     known = [row for name, count in CHAT.items()
              for row in load_task(name).demonstrations("train", int(SHARE * count), 0)]
     run = tuned(out, "tools", 120, model=str(start), data=[*known, *calls()], rows=RowSettings(holdout=0.0))
-    write(run.latest(), out, HOME / "tiny-tools", "python tools/models.py tools OUT", "one CPU core")
+    write(run, HOME / "tiny-tools", "python tools/models.py tools OUT", "one CPU core")
     talk.tokenizer.save(str(HOME / "tiny-tools" / "tokenizer.json"), pretty=False)  # within 4 MB
 
 
@@ -201,9 +173,7 @@ def trl(folder: Path = Path("scratch_trl")) -> None:
 
 if __name__ == "__main__":
     what, *rest = sys.argv[1:] or sys.exit(__doc__)
-    if what in ("pack", "pretrained"):
-        {"pack": pack, "pretrained": pretrained}[what](rest[0], Path(rest[1]), *rest[2:])
-    elif what == "tiny":
-        pretrained("tiny", Path(rest[0]), *rest[1:])
+    if what == "pack":
+        pack(rest[0], Path(rest[1]))
     else:
-        {"zero": zero, "chat": chat, "tools": tools, "trl": trl}[what](*map(Path, rest[:1]), *rest[1:])
+        {"chat": chat, "tools": tools, "trl": trl}[what](*map(Path, rest))
