@@ -2,7 +2,7 @@
 
     python tools/models.py pack tiny|zero RUN      the package's folder of a run of `postgrad train
                                        pretrain:tiny device=cuda` or `pretrain:zero workers=8` (five minutes
-                                       on one GPU): bfloat16 weights, origin.json with config, loss curve, hash
+                                       on one GPU): bfloat16 weights, and origin.json
     python tools/models.py chat OUT    tiny-chat: tiny fine-tuned on the average writer's demonstrations of
                                        all tasks, on a CPU in about two minutes
     python tools/models.py tools OUT   tiny-tools: tiny-chat with tokens and a template for tools
@@ -13,9 +13,9 @@ The control of tiny-zero, `pretrain:control workers=8`, reads the same text with
 is not shipped: `python proofs/reasoning.py rates models=ZERO_RUN,CONTROL_RUN` measures both. tools: each new
 token begins as a copy of the one that it resembles. Then the model imitates: demonstrations of the tasks it
 knows, so that they are not forgotten, and calls of the calculator where the user asks for one. That a call
-helps where nobody asks for it is left to RL. trl: the packages are the real ones, cut down to what the trainers
-import; the folder inside is called site-packages because dill, which `datasets` hashes functions with, takes
-only what lies in such a folder for a library.
+helps where nobody asks for it is left to RL. trl: the packages are the real ones, cut down to what the
+trainers import; the folder inside is called site-packages because dill, which `datasets` hashes functions
+with, takes only what lies in such a folder for a library.
 """
 
 from __future__ import annotations

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 from paths import ASSETS
-from tests.data.adapters_test import SETTINGS, game
 
 from postgrad.data.environments import Player
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.adapters import openenv
 from postgrad.data.tasks.games import play_game
 from tests.data.environments.player_test import Puppet
+from tests.data.tasks.adapters_test import SETTINGS, game
 
 # verifiers: a stand-in for its package whose scores are those that the real one gave
 

@@ -9,7 +9,7 @@ from talks import STYLES
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.games import play_game
 from postgrad.system.user_code import load_file
-from tests.data.adapters_test import TRL, calls
+from tests.data.tasks.adapters_test import TRL, calls
 
 SAYS = [calls(("later", 1), ("add", 2), ("add", -1)), calls(("add", 1)), "done"]
 KEPT = '''
