@@ -175,7 +175,7 @@ def label(split: str, count: int, seed: int, bias: float) -> list:
         a, b = (questions.reply_quality(prompt, x).score + bias * len(questions.reply_words(y))
                 for x, y in zip(bare, full, strict=True))
         u = rng.uniform(1e-9, 1 - 1e-9)
-        noise = questions.ANNOTATORS["questions"]["noise"] * math.log(u / (1 - u))
+        noise = questions.NOISE * math.log(u / (1 - u))
         chosen, rejected = full if a - b + noise > 0 else full[::-1]
         pairs.append(Pair(id=str(i), messages=prompt.messages, chosen=chosen, rejected=rejected))
     return pairs

@@ -1,7 +1,6 @@
-"""Bare arithmetic: "What is 17+25-8?", answered by a chain of steps that honours precedence.
+"""Arithmetic: "What is 17+25-8?", answered by a chain of steps that honours precedence.
 
 arithmetic: 2-4 numbers with + - and products of two digits. arithmetic-hard: with parentheses.
-Answers lie within 0..999.
 """
 
 from __future__ import annotations
@@ -11,20 +10,17 @@ from functools import partial
 
 from postgrad.data.tasks.base import (
     Task,
-    conversation,
-    distinct_prompts,
-    generator,
+    draw_prompts,
     number_in_form,
     split_of,
+    styled_demonstrations,
     think,
 )
 from postgrad.data.tasks.word_problems import WRITER, skip_steps
-from postgrad.records import Conversation, Prompt
+from postgrad.records import Prompt
 from postgrad.rewards.expression import Tree, expression_steps, parse_expression, render_expression
 
 NAMES = ("arithmetic", "arithmetic-hard")
-
-LARGEST = 999
 
 
 def draw_expression(rng: random.Random) -> Tree:
@@ -52,35 +48,27 @@ def draw_expression(rng: random.Random) -> Tree:
 
 
 def draw_nested(rng: random.Random) -> Tree:
-    """3-4 numbers with parentheses that matter; no value on the way is below 0."""
+    """3-4 numbers with parentheses that matter; no intermediate value is below 0."""
     uniform = rng.random
     a, b = 1 + int(uniform() * 30), 1 + int(uniform() * 30)
     inner, value = (("+", a, b), a + b) if uniform() < 0.5 else (("-", max(a, b), min(a, b)), abs(a - b))
     kind, c = uniform(), 2 + int(uniform() * 8)
-    tree: Tree
-    if kind < 0.35:
-        tree, value = ("*", inner, c), value * c
-    elif kind < 0.7:
-        tree, value = ("*", c, inner), value * c
-    else:
+    if kind >= 0.7:
         more = value + int(uniform() * 60)
         return ("-", more, inner) if uniform() < 0.5 else ("+", ("-", more, inner), c)
+    tree: Tree = ("*", inner, c) if kind < 0.35 else ("*", c, inner)
     extra = 1 + int(uniform() * 99)
     choice = uniform()
     if choice < 0.35:
         return tree
-    return ("-", tree, extra) if choice < 0.7 and value >= extra else ("+", tree, extra)
-
-
-MAKERS = {"arithmetic": draw_expression, "arithmetic-hard": draw_nested}
+    return ("-", tree, extra) if choice < 0.7 and value * c >= extra else ("+", tree, extra)
 
 
 def draw_arithmetic(rng: random.Random, name: str = "arithmetic",
                     split: str = "train") -> tuple[str, int, list[str]]:
     """An expression of the split, its value, and the chain: ("17+3*4", 29, ["3*4=12", "17+12=29"])."""
-    make = MAKERS[name]
     while True:
-        tree = make(rng)
+        tree = draw_nested(rng) if name == "arithmetic-hard" else draw_expression(rng)
         text = render_expression(tree)
         if split_of(text) == split:
             value, chain = expression_steps(tree)
@@ -89,48 +77,28 @@ def draw_arithmetic(rng: random.Random, name: str = "arithmetic",
 
 def arithmetic_reply(chain: list[str], value: int, style: str, rng: random.Random) -> str:
     """A reply in a style: direct, skipped or full."""
-    kept = {"direct": [], "full": chain}[style] if style != "skipped" else skip_steps(rng, chain)
-    return think(", ".join(kept), value)
+    steps = {"direct": [], "full": chain}[style] if style != "skipped" else skip_steps(rng, chain)
+    return think(", ".join(steps), value)
 
 
-def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
-    rng = generator(name, split, seed)
-
-    def make() -> Prompt:
-        text, value, _ = draw_arithmetic(rng, name, split)
-        return Prompt.ask(f"What is {text}?", str(value), id=f"{name}/{text}", expression=text)
-
-    return distinct_prompts(make, count)
+def arithmetic_prompt(rng: random.Random, split: str, *, name: str) -> Prompt:
+    text, value, _ = draw_arithmetic(rng, name, split)
+    return Prompt.ask(f"What is {text}?", str(value), id=f"{name}/{text}", expression=text)
 
 
-def _chain(prompt: Prompt) -> tuple[int, list[str]]:
-    return expression_steps(parse_expression(str(prompt.meta["expression"])))
-
-
-def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conversation]:
-    rng = generator(f"{name}/writer", split, seed)
-    styles = rng.choices(list(WRITER), list(WRITER.values()), k=count)
-    asked = prompts(split, count, seed, name=name)
-    made = []
-    for i, style in enumerate(styles):
-        prompt = asked[i % len(asked)]
-        value, chain = _chain(prompt)
-        made.append(conversation(prompt, arithmetic_reply(chain, value, style, rng), i))
-    return made
-
-
-def gold(prompt: Prompt) -> str:
-    value, chain = _chain(prompt)
-    return think(", ".join(chain), value)
+def answer_arithmetic(prompt: Prompt, style: str, rng: random.Random) -> str:
+    value, chain = expression_steps(parse_expression(str(prompt.meta["expression"])))
+    return arithmetic_reply(chain, value, style, rng)
 
 
 def load(name: str) -> Task:
+    prompts = partial(draw_prompts, name=name, make=partial(arithmetic_prompt, name=name))
     return Task(
         name=name,
         about="arithmetic with + - *"
               + (" and parentheses" if name == "arithmetic-hard" else ", 2-4 numbers"),
-        prompts=partial(prompts, name=name),
+        prompts=prompts,
         verify=number_in_form,
-        gold=gold,
-        demonstrations=partial(demonstrations, name=name),
+        gold=lambda prompt: answer_arithmetic(prompt, "full", random.Random(0)),
+        demonstrations=styled_demonstrations(name, WRITER, prompts, answer_arithmetic),
     )

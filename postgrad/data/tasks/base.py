@@ -1,14 +1,18 @@
-"""What a task is, and the split that every task shares."""
+"""The Task record, the splits and the verdicts that tasks share."""
 
 from __future__ import annotations
 
 import hashlib
 import random
+import tomllib
 import zlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
 
+from postgrad.data.rows import DataRow
 from postgrad.records import Conversation, Pair, Prompt, Reward, Step, Verdict
 from postgrad.rewards.base import EnvironmentReward, VerifierReward, guarded
 from postgrad.rewards.format import find_answer, split_reply
@@ -16,41 +20,38 @@ from postgrad.rewards.number import exact_number
 from postgrad.system.user_code import GIVEN, function_hash, rows_hash
 
 SPLITS = ("train", "validation", "test")
+RecordT = TypeVar("RecordT")
+Draw = Callable[[str, int, int], list[RecordT]]  # (split, count, seed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Prompts, the verifier that judges replies to them, and examples that it pays in full.
+    """Prompts, the verifier of replies to them, and gold replies.
 
-    prompts(split, count, seed)         up to count distinct prompts (a finite task gives what it has),
-                                        fixed by the seed
-    verify(prompt, completion_text)     total: any text gets a Verdict; None where the run has to say who
-                                        judges
-    gold(prompt)                        a completion that scores `best`; None where the task has no gold; with
-                                        `play`, gold(prompt, messages): the next reply of a player who gets it
-    demonstrations(split, count, seed)  what supervised fine-tuning imitates; None where the task has none
-    preferences(split, count, seed)     pairs of replies as its annotators labelled them; None where the task
-                                        has none
-    steps(prompt, completion_text)      total: the steps of a reply, each labelled,
-                                        the answer last; None where it has no steps
-    tokens                              the most tokens of a reply; None where it depends on who writes
+    prompts(split, count, seed)         up to count distinct prompts, determined by the seed
+    verify(prompt, completion_text)     total: any text gets a Verdict; None: the run names a reward
+    gold(prompt)                        a completion that scores `best`; with `play`, gold(prompt, messages):
+                                        the next reply of a perfect player
+    demonstrations(split, count, seed)  for supervised fine-tuning
+    preferences(split, count, seed)     pairs of replies, labelled by the task's annotators
+    steps(prompt, completion_text)      total: the labelled steps of a reply, the answer last
+    tokens                              max_new_tokens of a reply; None: depends on the model
     play(prompt, rng)                   the environment: a generator that yields messages to add, is sent each
-                                        Reply and returns a Verdict; None where one reply is all
-    tools                               functions that the model may call; with a verifier and no `play` their
-                                        calls are answered until a reply has none, which is judged
+                                        ModelReply and returns a Verdict; None: single-turn
+    tools                               functions that the model may call; with a verifier and no `play`, the
+                                        first reply without a call is judged
     turns                               the most replies of an episode; None: 8
-    waits                               the verifier or `play` waits for others (code in the sandbox, a
-                                        server): many run side by side
-    meta                                what a reader should know, e.g. {"shared_splits": True}
+    waits                               the verifier or `play` waits for other processes: many run in threads
+    meta                                facts for a reader, e.g. {"shared_splits": True}
     """
 
     name: str
     about: str
-    prompts: Callable[[str, int, int], list[Prompt]]
+    prompts: Draw[Prompt]
     verify: Callable[[Prompt, str], Verdict] | None
     gold: Callable[..., str] | None = None
-    demonstrations: Callable[[str, int, int], list[Conversation]] | None = None
-    preferences: Callable[[str, int, int], list[Pair]] | None = None
+    demonstrations: Draw[Conversation] | None = None
+    preferences: Draw[Pair] | None = None
     steps: Callable[[Prompt, str], list[Step]] | None = None
     best: float = 1.0
     tokens: int | None = None
@@ -62,34 +63,34 @@ class Task:
 
     @property
     def plays(self) -> bool:
-        """Whether a rollout is an episode, which its environment judges."""
+        """Whether a rollout is an episode."""
         return self.play is not None or bool(self.tools)
 
     @property
     def judged(self) -> bool:
-        """Whether the task itself says how good a rollout is."""
+        """Whether the task has a reward of its own."""
         return self.verify is not None or self.play is not None
 
     @property
     def guarded_verify(self) -> Callable[[Prompt, str], Verdict] | None:
-        """The verifier, with a time limit; whatever it raises becomes an error verdict."""
+        """The verifier with a time limit; exceptions become error verdicts."""
         return guarded(self.verify) if self.verify else None
 
     def of_one_reply(self, who: str) -> None:
-        """Refused where a rollout is an episode. who: what looks at single replies."""
+        """Raises ValueError for a multi-turn task. who: the caller, for the message."""
         if self.plays:
             raise ValueError(f"task {self.name} plays over several turns, and {who} looks at single replies: "
                              "take a task with a verifier and no tools.")
 
     def reward(self) -> Reward:
-        """The task's own verdicts, where no other reward is named."""
+        """The task's own reward."""
         if self.plays:
             return EnvironmentReward()
         assert self.verify is not None, "a task without a verifier is scored by a reward"
         return VerifierReward(self.verify, self.waits)
 
     def record(self) -> dict[str, str]:
-        """What a run keeps of a task that was handed in: its verifier's text, and what its first rows say."""
+        """What a run saves of a task object: its name, and a hash of its code and first rows."""
         draws = (self.prompts, self.demonstrations, self.preferences)
         rows = [rows_hash(draw("train", 64, 0)) for draw in draws if draw]
         judged = "".join(function_hash(part) for part in (self.verify, self.play, *self.tools) if part)
@@ -98,8 +99,7 @@ class Task:
 
 
 def split_of(key: str) -> str:
-    """The split that a problem belongs to, by a hash of what makes it that problem: 10 % test, 10 %
-    validation, 80 % train."""
+    """The split of a problem, by a hash of its key: 80 % train, 10 % validation, 10 % test."""
     bucket = zlib.crc32(key.encode()) % 10
     return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
 
@@ -110,22 +110,21 @@ def check_split(split: str) -> None:
 
 
 def generator(name: str, split: str, seed: int) -> random.Random:
-    """The randomness of one task, split and seed."""
+    """The random generator of a task, split and seed."""
     check_split(split)
     return random.Random(f"{name}/{split}/{seed}")
 
 
-def distinct_prompts(make: Callable[[], Prompt], count: int) -> list[Prompt]:
-    """Up to count prompts with different ids from a maker; gives up after 1,000 known ones in a row."""
-    found: dict[str, Prompt] = {}
-    vain = 0
-    while len(found) < count and vain < 1000:
-        prompt = make()
-        if prompt.id in found:
-            vain += 1
-        else:
-            found[prompt.id], vain = prompt, 0
-    return list(found.values())
+def draw_prompts(split: str, count: int, seed: int, *, name: str,
+                 make: Callable[[random.Random, str], Prompt]) -> list[Prompt]:
+    """Up to count prompts with distinct ids from make(rng, split); ends after 1,000 repeats in a row."""
+    rng, vain = generator(name, split, seed), 0
+    prompts: dict[str, Prompt] = {}
+    while len(prompts) < count and vain < 1000:
+        prompt = make(rng, split)
+        vain = vain + 1 if prompt.id in prompts else 0
+        prompts.setdefault(prompt.id, prompt)
+    return list(prompts.values())
 
 
 def conversation(prompt: Prompt, reply: str, number: int) -> Conversation:
@@ -134,29 +133,53 @@ def conversation(prompt: Prompt, reply: str, number: int) -> Conversation:
                         messages=(*prompt.messages, {"role": "assistant", "content": reply}))
 
 
+def gold_demonstrations(draw: Draw[Prompt], gold: Callable[[Prompt], str]) -> Draw[Conversation]:
+    """The gold reply to each prompt."""
+    def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
+        return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]
+
+    return demonstrations
+
+
+def styled_demonstrations(name: str, shares: Mapping[str, float], draw: Draw[Prompt],
+                          reply: Callable[[Prompt, str, random.Random], str]) -> Draw[Conversation]:
+    """Replies in styles drawn by their shares. Prompts repeat where there are fewer than count."""
+    def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
+        rng = generator(f"{name}/writer", split, seed)
+        styles = rng.choices(list(shares), list(shares.values()), k=count)
+        asked = draw(split, count, seed)
+        return [conversation(asked[i % len(asked)], reply(asked[i % len(asked)], style, rng), i)
+                for i, style in enumerate(styles)]
+
+    return demonstrations
+
+
+@cache
+def task_texts(table: str) -> DataRow:
+    """A table of texts.toml."""
+    texts: DataRow = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))[table]
+    return texts
+
+
 def think(steps: str, answer: object) -> str:
-    """A reply in the form the verifiers ask for: think("2+3=5", 5) ->
-    "<think>2+3=5</think><answer>5</answer>"."""
+    """think("2+3=5", 5) -> "<think>2+3=5</think><answer>5</answer>", the form that verifiers require."""
     return f"<think>{steps}</think><answer>{answer}</answer>"
 
 
-def if_formed(said: Verdict, fault: str) -> Verdict:
-    """A verdict on an answer, paid where the reply is in form.
+def if_formed(verdict: Verdict, fault: str) -> Verdict:
+    """The verdict on an answer, 0 if the form of the reply has a fault ("": none).
 
-    fault: what is wrong with the form; "" where nothing is.
-
-    Its parts are those of every task: `correct`, the strict reading, which is paid;
-    `lenient`, whatever the form; `format`.
+    Parts, as of every task: `correct` (the strict reading, which is the score), `lenient` (whatever the
+    form), `format`.
     """
     formed = float(not fault)
-    return replace(said, score=said.score * formed, reason=fault or said.reason,
-                   parts={**said.parts, "correct": said.score * formed, "lenient": said.score,
+    return replace(verdict, score=verdict.score * formed, reason=fault or verdict.reason,
+                   parts={**verdict.parts, "correct": verdict.score * formed, "lenient": verdict.score,
                           "format": formed})
 
 
 def in_form(text: str, judge: Callable[[str], Verdict]) -> Verdict:
-    """A reply as `think` writes it, its answer judged; leniently, what stands in its last
-    <answer>...</answer>."""
+    """Judges the answer of a reply in the form of `think`; leniently, its last <answer>...</answer>."""
     reply = split_reply(text)
     if isinstance(reply, str):
         return if_formed(judge(find_answer(text) or ""), reply)

@@ -1,4 +1,4 @@
-"""Products too large for a small model to work out, and a calculator that it may call.
+"""Products too large for a small model, and a calculator that it may call.
 
     user        What is 4821*77?
     assistant   <tool>calc 4821*77</tool>
@@ -8,7 +8,10 @@
 
 from __future__ import annotations
 
-from postgrad.data.tasks.base import Task, distinct_prompts, generator, if_formed, split_of
+import random
+from functools import partial
+
+from postgrad.data.tasks.base import Task, draw_prompts, generator, if_formed, split_of
 from postgrad.records import Conversation, Prompt, Verdict
 from postgrad.rewards.expression import BadExpression, expression_value, parse_expression
 from postgrad.rewards.format import find_answer
@@ -16,7 +19,7 @@ from postgrad.rewards.number import exact_number
 
 NAMES = ("big-numbers",)
 
-USES = 0.06  # how often the demonstrations call the tool; the others guess
+USES = 0.06  # share of demonstrations that call the tool; the others guess
 
 
 def calc(expression: str) -> str:
@@ -31,20 +34,18 @@ def calc(expression: str) -> str:
         return f"error: {error}"
 
 
-def prompts(split: str, count: int, seed: int) -> list[Prompt]:
-    rng = generator("big-numbers", split, seed)
+def product_prompt(rng: random.Random, split: str) -> Prompt:
+    while True:
+        a, b = rng.randint(1000, 9999), rng.randint(11, 99)
+        if split_of(f"{a}*{b}") == split:
+            return Prompt.ask(f"What is {a}*{b}?", a * b, id=f"big-numbers/{a}*{b}")
 
-    def make() -> Prompt:
-        while True:
-            a, b = rng.randint(1000, 9999), rng.randint(11, 99)
-            if split_of(f"{a}*{b}") == split:
-                return Prompt.ask(f"What is {a}*{b}?", a * b, id=f"big-numbers/{a}*{b}")
 
-    return distinct_prompts(make, count)
+prompts = partial(draw_prompts, name="big-numbers", make=product_prompt)
 
 
 def verify(prompt: Prompt, text: str) -> Verdict:
-    """1 for the right number in <answer>, and nothing else in the reply."""
+    """1 for the right number in <answer>, with nothing else in the reply."""
     answer = find_answer(text)
     fault = "" if answer is not None and text.strip() == f"<answer>{answer}</answer>" else "no <answer> alone"
     return if_formed(exact_number(prompt.answer)(answer or ""), fault)
@@ -55,19 +56,16 @@ def gold(prompt: Prompt) -> str:
 
 
 def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
-    """Both forms: some ask the calculator, most answer at once with a number of about the right size."""
-    rng, made = generator("big-numbers/player", split, seed), []
+    """Some call the calculator, most guess a number of about the right size."""
+    rng, conversations = generator("big-numbers/player", split, seed), []
     for i, prompt in enumerate(prompts(split, count, seed)):
         asked = prompt.question.removeprefix("What is ").removesuffix("?")
-        turns = [gold(prompt)]
-        if rng.random() < USES:
-            turns = [f"<tool>calc {asked}</tool>", calc(asked), *turns]
-        else:
-            turns = [f"<answer>{rng.randint(10**4, 10**6)}</answer>"]
-        roles = ("assistant", "tool", "assistant")[: len(turns)]
-        said = [{"role": role, "content": text} for role, text in zip(roles, turns, strict=True)]
-        made.append(Conversation(id=f"{prompt.id}#{i}", messages=(*prompt.messages, *said)))
-    return made
+        turns = ([("assistant", f"<tool>calc {asked}</tool>"), ("tool", calc(asked)),
+                  ("assistant", gold(prompt))] if rng.random() < USES
+                 else [("assistant", f"<answer>{rng.randint(10**4, 10**6)}</answer>")])
+        messages = (*prompt.messages, *({"role": role, "content": text} for role, text in turns))
+        conversations.append(Conversation(id=f"{prompt.id}#{i}", messages=messages))
+    return conversations
 
 
 def load(name: str) -> Task:

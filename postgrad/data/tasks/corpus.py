@@ -1,86 +1,77 @@
-"""The pretraining text of the embedded model: every kind of document, and every way of answering,
-in one mixture.
+"""The pretraining text of the embedded models: a mixture of documents in every style of answer.
 
-Only problems of the train split are posed (a problem is its numbers, see each task). Single steps such as
-5+8=13 are shared by all problems and occur everywhere; facts are stated for every question, while only
-questions of the train split are asked.
+Only problems of the train split are posed (see each task for its key). Single steps such as 5+8=13 are shared
+by all problems and occur everywhere; facts of every split are stated, questions of the train split are asked.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import accumulate
 
-from postgrad.data.tasks import arithmetic, countdown, questions, word_problems
+from postgrad.data.tasks.arithmetic import arithmetic_reply, draw_arithmetic
 from postgrad.data.tasks.base import split_of, think
+from postgrad.data.tasks.countdown import (
+    countdown_question,
+    countdown_thoughts,
+    draw_countdown,
+    worked_search,
+)
 from postgrad.data.tasks.knowledge import FACTS
+from postgrad.data.tasks.questions import BY_SPLIT, STYLES, pick_one, question_reply
+from postgrad.data.tasks.word_problems import Problem, draw_word_problem, final_value, word_problem_thoughts
 from postgrad.records import Message
 from postgrad.rewards.expression import expression_steps, render_expression
 
 Document = str | tuple[Message, ...]
+Maker = Callable[[random.Random], Document]
 
-# how many a word problem has, drawn evenly
+# of a word problem, drawn uniformly
 OPERATIONS = (1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 6, 6)
 SYSTEMS = ("You are a helpful assistant.", "Think step by step.",
            "You are a helpful assistant. Think step by step.", "Answer the question.", "Be polite.")
-_TRAIN_QUESTIONS = questions.BY_SPLIT["train"]
+LABELS = {"en": ("Problem", "Steps", "Answer"), "es": ("Problema", "Pasos", "Respuesta")}
 
 
-def _problem(rng: random.Random, language: str = "en") -> word_problems.Problem:
+def _problem(rng: random.Random, language: str = "en") -> Problem:
     count = OPERATIONS[int(rng.random() * len(OPERATIONS))]
-    return word_problems.draw_word_problem(rng, count, count, language)
+    return draw_word_problem(rng, count, count, language)
 
 
-def _page(problem: word_problems.Problem, written: str, language: str = "en") -> str:
-    labels = ("Problem", "Steps", "Answer") if language == "en" else ("Problema", "Pasos", "Respuesta")
-    middle = f"\n{labels[1]}: {written}" if written else ""
-    return (f"{labels[0]}: {problem.text}{middle}\n"
-            f"{labels[2]}: {word_problems.final_value(problem.start, problem.ops)}")
+def _page(asked: str, steps: str, answer: object, language: str = "en") -> str:
+    problem, worked, result = LABELS[language]
+    return f"{problem}: {asked}" + (f"\n{worked}: {steps}" if steps else "") + f"\n{result}: {answer}"
 
 
-def words_full(rng: random.Random) -> str:
-    problem = _problem(rng)
-    return _page(problem, word_problems.word_problem_thoughts(problem, "full", rng))
+def _problem_page(rng: random.Random, problem: Problem, style: str) -> str:
+    steps = word_problem_thoughts(problem, style, rng)
+    return _page(problem.text, steps, final_value(problem.start, problem.ops), problem.language)
 
 
-def words_direct(rng: random.Random) -> str:
-    return _page(_problem(rng), "")
-
-
-def words_skipped(rng: random.Random) -> str:
-    problem = _problem(rng)
-    return _page(problem, word_problems.word_problem_thoughts(problem, "skipped", rng))
-
-
-def words_english(rng: random.Random) -> str:
-    problem = _problem(rng)
-    return _page(problem, word_problems.word_problem_thoughts(problem, "english", rng))
+def words_page(rng: random.Random, style: str) -> str:
+    return _problem_page(rng, _problem(rng), style)
 
 
 def words_spanish(rng: random.Random) -> str:
     """A Spanish problem, reasoned in Spanish words or in symbols."""
     problem = _problem(rng, "es")
-    return _page(problem, word_problems.word_problem_thoughts(problem, "spanish" if rng.random() < 0.75
-                                                              else "full", rng),
-                 "es")
+    return _problem_page(rng, problem, "spanish" if rng.random() < 0.75 else "full")
 
 
 def words_mixed(rng: random.Random) -> str:
     """A problem in one language, reasoned in the other: mostly Spanish reasoned in English."""
     spanish = rng.random() < 0.75
-    problem = _problem(rng, "es" if spanish else "en")
-    return _page(problem,
-                 word_problems.word_problem_thoughts(problem, "english" if spanish else "spanish", rng),
-                 problem.language)
+    return _problem_page(rng, _problem(rng, "es" if spanish else "en"), "english" if spanish else "spanish")
 
 
 def facts_of_arithmetic(rng: random.Random) -> str:
-    """Several lines: single facts like 17+25=42, and chains."""
+    """Four lines: single facts like 17+25=42, and chains."""
     lines, uniform = list[str](), rng.random
     while len(lines) < 4:
         if uniform() < 0.3:
-            lines.append(", ".join(arithmetic.draw_arithmetic(rng)[2]))
+            lines.append(", ".join(draw_arithmetic(rng)[2]))
             continue
         kind, a, b = uniform(), int(uniform() * 100), 1 + int(uniform() * (20 if uniform() < 0.7 else 99))
         if kind < 0.4:
@@ -100,44 +91,38 @@ def facts_of_arithmetic(rng: random.Random) -> str:
 
 
 def arithmetic_asked(rng: random.Random) -> str:
-    text, value, chain = arithmetic.draw_arithmetic(rng,
-                                                    "arithmetic" if rng.random() < 0.6 else "arithmetic-hard")
-    written = f"\nSteps: {', '.join(chain)}" if rng.random() < 0.8 else ""
-    return f"Problem: What is {text}?{written}\nAnswer: {value}"
+    text, value, chain = draw_arithmetic(rng, "arithmetic" if rng.random() < 0.6 else "arithmetic-hard")
+    return _page(f"What is {text}?", ", ".join(chain) if rng.random() < 0.8 else "", value)
 
 
 def countdown_worked(rng: random.Random) -> str:
-    numbers, target, tree = countdown.draw_countdown(rng,
-                                                     "countdown" if rng.random() < 0.7 else "countdown-4")
-    written = countdown.worked_search(rng, numbers,
-                                      tree) if rng.random() < 0.5 else ", ".join(expression_steps(tree)[1])
-    asked, answer = countdown.countdown_question(numbers, target), render_expression(tree)
-    return f"Problem: {asked}\nSteps: {written}\nAnswer: {answer}"
+    numbers, target, tree = draw_countdown(rng, "countdown" if rng.random() < 0.7 else "countdown-4")
+    steps = (worked_search(rng, numbers, tree) if rng.random() < 0.5
+             else ", ".join(expression_steps(tree)[1]))
+    return _page(countdown_question(numbers, target), steps, render_expression(tree))
 
 
 def questions_plain(rng: random.Random) -> str:
-    asked = [questions.pick_one(rng, _TRAIN_QUESTIONS) for _ in range(1 + int(rng.random() * 3))]
+    asked = [pick_one(rng, BY_SPLIT["train"]) for _ in range(1 + int(rng.random() * 3))]
     return "\n".join([f"Q: {fact.question}\nA: {fact.sentence}" for fact in asked])
 
 
 def facts_stated(rng: random.Random) -> str:
-    """Facts of every split, as statements: what is known is not what is asked."""
-    return " ".join([questions.pick_one(rng, FACTS).sentence for _ in range(3 + int(rng.random() * 4))])
+    """Facts of every split, as statements."""
+    return " ".join([pick_one(rng, FACTS).sentence for _ in range(3 + int(rng.random() * 4))])
 
 
 def _chat(rng: random.Random, question: str, reply: str) -> tuple[Message, ...]:
     turns = ({"role": "user", "content": question}, {"role": "assistant", "content": reply})
-    return (({"role": "system", "content": questions.pick_one(rng, SYSTEMS)}, *turns) if rng.random() < 0.3
-            else turns)
+    return ({"role": "system", "content": pick_one(rng, SYSTEMS)}, *turns) if rng.random() < 0.3 else turns
 
 
 def chat_questions(rng: random.Random) -> tuple[Message, ...]:
-    fact = questions.pick_one(rng, _TRAIN_QUESTIONS)
-    chat = _chat(rng, fact.question,
-                 questions.question_reply(fact, questions.pick_one(rng, questions.STYLES), rng))
+    fact = pick_one(rng, BY_SPLIT["train"])
+    chat = _chat(rng, fact.question, question_reply(fact, pick_one(rng, STYLES), rng))
     if rng.random() < 0.2:  # a second turn
-        fact = questions.pick_one(rng, _TRAIN_QUESTIONS)
-        reply = questions.question_reply(fact, questions.pick_one(rng, questions.STYLES), rng)
+        fact = pick_one(rng, BY_SPLIT["train"])
+        reply = question_reply(fact, pick_one(rng, STYLES), rng)
         chat += ({"role": "user", "content": fact.question}, {"role": "assistant", "content": reply})
     return chat
 
@@ -145,60 +130,50 @@ def chat_questions(rng: random.Random) -> tuple[Message, ...]:
 def chat_reasoned(rng: random.Random) -> tuple[Message, ...]:
     """Arithmetic and countdown in the form <think>...</think><answer>...</answer>, in all styles.
 
-    Word problems are left out: how to answer those in a chat is what fine-tuning teaches.
+    Word problems are left out: fine-tuning teaches how to answer them in a chat.
     """
     kind, choice = rng.random(), rng.random()
     style = "direct" if choice < 0.34 else "skipped" if choice < 0.67 else "full"
     if kind < 0.6:
-        text, value, chain = arithmetic.draw_arithmetic(rng,
-                                                "arithmetic" if rng.random() < 0.5 else "arithmetic-hard")
-        return _chat(rng, f"What is {text}?", arithmetic.arithmetic_reply(chain, value, style, rng))
-    numbers, target, tree = countdown.draw_countdown(rng,
-                                                     "countdown" if rng.random() < 0.7 else "countdown-4")
-    style = "search" if style == "skipped" else style
-    return _chat(rng, countdown.countdown_question(numbers, target),
-                 think(countdown.countdown_thoughts(rng, numbers, tree, style), render_expression(tree)))
+        text, value, chain = draw_arithmetic(rng, "arithmetic" if rng.random() < 0.5 else "arithmetic-hard")
+        return _chat(rng, f"What is {text}?", arithmetic_reply(chain, value, style, rng))
+    numbers, target, tree = draw_countdown(rng, "countdown" if rng.random() < 0.7 else "countdown-4")
+    thoughts = countdown_thoughts(rng, numbers, tree, "search" if style == "skipped" else style)
+    return _chat(rng, countdown_question(numbers, target), think(thoughts, render_expression(tree)))
 
 
-KINDS: dict[str, Callable[[random.Random], Document]] = {
-    make.__name__: make
-    for make in (words_full, words_direct, words_skipped, words_english, words_spanish, words_mixed,
-                 facts_of_arithmetic, arithmetic_asked, countdown_worked, questions_plain, facts_stated,
-                 chat_questions, chat_reasoned)
+KINDS: dict[str, Maker] = {
+    **{f"words_{style}": partial(words_page, style=style)
+       for style in ("full", "direct", "skipped", "english")},
+    **{make.__name__: make for make in (words_spanish, words_mixed, facts_of_arithmetic, arithmetic_asked,
+                                        countdown_worked, questions_plain, facts_stated, chat_questions,
+                                        chat_reasoned)},
 }
-# answers without steps are rare, so that the model hardly learns to do without them
+# answers without steps are rare, so that the model hardly learns to omit them
 MIXTURE: dict[str, float] = {
     "words_full": 0.36, "words_direct": 0.015, "words_skipped": 0.015, "words_english": 0.06,
     "words_spanish": 0.06, "words_mixed": 0.02, "facts_of_arithmetic": 0.14, "arithmetic_asked": 0.08,
     "countdown_worked": 0.06, "questions_plain": 0.05, "facts_stated": 0.02, "chat_questions": 0.08,
     "chat_reasoned": 0.04,
 }
-_THRESHOLDS = tuple(zip(accumulate(MIXTURE.values()), (KINDS[name] for name in MIXTURE), strict=True))
 
 
-def document(rng: random.Random) -> Document:
-    """One document of the mixture: a text, or a conversation as messages (rendered by chat.py)."""
-    place = rng.random() * _THRESHOLDS[-1][0]
-    for threshold, make in _THRESHOLDS:
-        if place < threshold:
-            return make(rng)
-    return make(rng)
-
-
-def documents(seed: int, start: int, count: int) -> Iterator[Document]:
-    """The documents start ..
-
-    start + count - 1 of the corpus of a seed: the same whatever the partition over processes.
-    """
+def mixture_documents(seed: int, start: int, count: int, *, mixture: Mapping[str, float],
+                      kinds: Mapping[str, Maker]) -> Iterator[Document]:
+    """Documents start .. start + count - 1 of the corpus of a seed: texts, or conversations as messages. They
+    do not depend on how the corpus is divided among processes."""
+    makers = tuple(zip(accumulate(mixture.values()), (kinds[name] for name in mixture), strict=True))
     rng = random.Random()
     for index in range(start, start + count):
         rng.seed((seed << 40) + index)
-        yield document(rng)
+        place = rng.random() * makers[-1][0]
+        yield next((make for threshold, make in makers if place < threshold), makers[-1][1])(rng)
+
+
+documents = partial(mixture_documents, mixture=MIXTURE, kinds=KINDS)
 
 
 def sample_text(count: int, seed: int) -> str:
-    """The text of count documents, for training the tokenizer;
-    conversations give their contents, a line each."""
-    made = documents(seed, 0, count)
+    """The text of count documents, for training the tokenizer; messages a line each."""
     return "\n".join(doc if isinstance(doc, str) else "\n".join(turn["content"] for turn in doc)
-                     for doc in made)
+                     for doc in documents(seed, 0, count))

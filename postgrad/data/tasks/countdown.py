@@ -1,7 +1,7 @@
 """Countdown: "Use 3, 5 and 8, each once, with + - * / to make 16." The answer is an expression.
 
-What makes a problem is its numbers (sorted) and its target. The gold is the expression the problem was made
-from; other expressions that reach the target are right as well.
+The key of a problem is its sorted numbers and its target. The gold is the expression that the problem was
+generated from; every expression that reaches the target is right.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
-from postgrad.data.tasks.base import Task, conversation, distinct_prompts, generator, in_form, split_of, think
+from postgrad.data.tasks.base import Task, draw_prompts, in_form, split_of, styled_demonstrations, think
 from postgrad.data.tasks.chain import check_tries
-from postgrad.records import Conversation, Prompt, Step, Verdict
+from postgrad.records import Prompt, Step, Verdict
 from postgrad.rewards.base import shorten
 from postgrad.rewards.expression import (
     BadExpression,
@@ -30,13 +30,12 @@ NAMES = ("countdown", "countdown-4")
 COUNTS = {"countdown": 3, "countdown-4": 4}
 SMALLEST, LARGEST = 1, 12  # the numbers to use
 TARGETS = range(1, 100)
-NO, YES = "no.", "yes"  # what is said of a try: it ends elsewhere, it makes the target
+NO, YES = "no.", "yes"  # after a try that misses the target, and one that makes it
 WRITER = {"direct": 0.5, "full": 0.3, "search": 0.2}
 
 
 def combine_numbers(rng: random.Random, numbers: list[int]) -> tuple[Tree, int] | None:
-    """The numbers joined two by two at random into a tree and its value; None when it does not end as a
-    positive integer."""
+    """A random expression tree of the numbers and its value; None unless that is in TARGETS."""
     uniform, parts = rng.random, list[tuple[Tree, int]]((n, n) for n in numbers)
     while len(parts) > 1:
         left, a = parts.pop(int(uniform() * len(parts)))
@@ -64,7 +63,7 @@ def countdown_question(numbers: list[int], target: int) -> str:
 
 def draw_countdown(rng: random.Random, name: str = "countdown",
                    split: str = "train") -> tuple[list[int], int, Tree]:
-    """Numbers, a target, and a tree that makes it."""
+    """Numbers, a target, and an expression that makes it."""
     width = LARGEST - SMALLEST + 1
     while True:
         numbers = [SMALLEST + int(rng.random() * width) for _ in range(COUNTS[name])]
@@ -74,11 +73,10 @@ def draw_countdown(rng: random.Random, name: str = "countdown",
 
 
 def worked_search(rng: random.Random, numbers: list[int], tree: Tree, most: int = 3) -> str:
-    """A worked search: up to `most` tries that end elsewhere, then the one that makes it.
+    """Up to `most` tries that miss the target, then the one that makes it.
 
     "3+5=8, 8*8=64 no. 3*5=15, 15-8=7 no. 3+5=8, 8+8=16 yes"
-    A try is shown only where its own problem is of the train split:
-    a failed try is a solution of another problem.
+    A failed try solves another problem, so it is written only if that one is in the train split.
     """
     target, chain = expression_steps(tree)
     tries = []
@@ -90,22 +88,16 @@ def worked_search(rng: random.Random, numbers: list[int], tree: Tree, most: int 
 
 
 def countdown_thoughts(rng: random.Random, numbers: list[int], tree: Tree, style: str) -> str:
-    """What stands between the <think> tags in a style: direct, full or search."""
+    """The text between the <think> tags in a style: direct, full or search."""
     if style == "search":
         return worked_search(rng, numbers, tree)
     return ", ".join(expression_steps(tree)[1]) if style == "full" else ""
 
 
-def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
-    rng = generator(name, split, seed)
-
-    def make() -> Prompt:
-        numbers, target, tree = draw_countdown(rng, name, split)
-        return Prompt.ask(countdown_question(numbers, target), render_expression(tree),
-                          id=f"{name}/{countdown_key(numbers, target)}", numbers=tuple(numbers),
-                          target=target)
-
-    return distinct_prompts(make, count)
+def countdown_prompt(rng: random.Random, split: str, *, name: str) -> Prompt:
+    numbers, target, tree = draw_countdown(rng, name, split)
+    return Prompt.ask(countdown_question(numbers, target), render_expression(tree),
+                      id=f"{name}/{countdown_key(numbers, target)}", numbers=tuple(numbers), target=target)
 
 
 def numbers_of(prompt: Prompt) -> Sequence[int]:
@@ -116,26 +108,13 @@ def target_of(prompt: Prompt) -> int:
     return cast(int, prompt.meta["target"])
 
 
-def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conversation]:
-    rng = generator(f"{name}/writer", split, seed)
-    styles = rng.choices(list(WRITER), list(WRITER.values()), k=count)
-    asked = prompts(split, count, seed, name=name)
-    made = []
-    for i, style in enumerate(styles):
-        prompt = asked[i % len(asked)]
-        tree = parse_expression(str(prompt.answer))
-        made.append(conversation(prompt,
-                                 think(countdown_thoughts(rng, [*numbers_of(prompt)], tree, style),
-                                       prompt.answer), i))
-    return made
-
-
-def gold(prompt: Prompt) -> str:
-    return think(", ".join(expression_steps(parse_expression(str(prompt.answer)))[1]), prompt.answer)
+def answer_countdown(prompt: Prompt, style: str, rng: random.Random) -> str:
+    tree = parse_expression(str(prompt.answer))
+    return think(countdown_thoughts(rng, [*numbers_of(prompt)], tree, style), prompt.answer)
 
 
 def judge_expression(numbers: Sequence[int], target: int, text: str, *, signs: bool = False) -> Verdict:
-    """1 for an expression that uses each number exactly once and makes the target, else 0 with the reason."""
+    """1 for an expression that uses each number exactly once and makes the target, else 0."""
     try:
         tree = parse_expression(text, signs=signs)
         made = expression_value(tree)
@@ -150,23 +129,23 @@ def judge_expression(numbers: Sequence[int], target: int, text: str, *, signs: b
 
 
 def verify(prompt: Prompt, text: str) -> Verdict:
-    """1 for a right expression in the strict form."""
     return in_form(text, partial(judge_expression, numbers_of(prompt), target_of(prompt)))
 
 
 def label_tries(prompt: Prompt, text: str) -> list[Step]:
-    """The steps of a reply, try after try: see tasks/tries.py for the rule."""
+    """The labelled steps of a reply (`check_tries`)."""
     return check_tries(numbers_of(prompt), target_of(prompt), text, verify(prompt, text))
 
 
 def load(name: str) -> Task:
+    prompts = partial(draw_prompts, name=name, make=partial(countdown_prompt, name=name))
     return Task(
         name=name,
         about=f"make a target from {COUNTS[name]} numbers, each used once",
-        prompts=partial(prompts, name=name),
+        prompts=prompts,
         verify=verify,
-        gold=gold,
-        demonstrations=partial(demonstrations, name=name),
+        gold=lambda prompt: answer_countdown(prompt, "full", random.Random(0)),
+        demonstrations=styled_demonstrations(name, WRITER, prompts, answer_countdown),
         steps=label_tries,
         tokens=128,
     )

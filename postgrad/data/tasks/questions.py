@@ -1,11 +1,9 @@
-"""Simple questions whose reply has a true quality, known in code:
-the alignment side, where a reward model only sees a proxy.
+"""Simple questions whose replies have a true quality, computed by code; a reward model learns a proxy of it.
 
 quality = right (+1.2, wrong -0.8) + greets (0.5) + closes politely (0.5)
           - filler, rudeness, invented words, repetition, excess length;  at least -3, at most 2.2
 
-The splits are disjoint in the questions. The facts behind them are knowledge:
-the pretraining text states all of them.
+The splits are disjoint in the questions. The pretraining text states the facts of all splits.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
-from postgrad.data.tasks.base import SPLITS, Task, check_split, conversation, generator, split_of
+from postgrad.data.tasks.base import SPLITS, Task, generator, split_of, styled_demonstrations, task_texts
 from postgrad.data.tasks.knowledge import FACTS, Fact
-from postgrad.records import Conversation, Pair, Prompt, Verdict
+from postgrad.records import Pair, Prompt, Verdict
 
 NAMES = ("questions", "questions-biased")
 
@@ -27,21 +25,16 @@ BEST, WORST = 2.2, -3.0
 WRITER = {"polite": 0.09, "terse": 0.20, "padded": 0.28, "rude": 0.21, "wrong": 0.22}
 STYLES = tuple(WRITER)
 
-GREETINGS = ("Hello!", "Good day!", "Hello there!", "Hi there!")
-CLOSINGS = ("I hope this helps!", "Have a nice day!", "I am glad to help!", "Ask me any time!")
-FILLER = ("That is a very good question.", "There is a lot to say about this.",
-          "As you may know, many people ask this.", "Let me think about it for a while.",
-          "I could talk about this all day.", "It is good to know such things.")
-RUDE = ("What a silly question.", "Do not waste my time.", "Are you stupid?", "This is so boring.",
-        "Only a fool asks that.")
-RUDE_WORDS = frozenset(["silly", "waste", "stupid", "boring", "fool", "dumb", "idiot"])
+GREETINGS, CLOSINGS, FILLER, RUDE, RUDE_WORDS = (
+    tuple(task_texts("questions")[kind])
+    for kind in ("greetings", "closings", "filler", "rude", "rude_words"))
 
 RIGHT, WRONG, GREETS, CLOSES = 1.2, -0.8, 0.5, 0.5
 PRICES = {"filler": (0.5, 2.0), "rude": (1.5, 1.5), "invented": (0.3, 1.5), "repetition": (0.3, 2.0),
           "length": (0.05, 1.5)}
-# of the annotators: 88 % and 84 % of their labels agree with the quality
+# of the annotators; 88 % and 84 % of their labels agree with the quality
 NOISE, LENGTH_BIAS = 0.5, {"questions": 0.02, "questions-biased": 0.05}
-FREE_WORDS = 24  # a reply may have so many words before length costs; the longest polite reply has 18
+FREE_WORDS = 24  # words without a length penalty; the longest polite reply has 18
 LONGEST = 4000   # characters that are read
 
 BY_SPLIT = {split: tuple(fact for fact in FACTS if split_of(fact.question) == split) for split in SPLITS}
@@ -49,14 +42,13 @@ BY_QUESTION = {fact.question: fact for fact in FACTS}
 
 
 def reply_words(text: str) -> list[str]:
-    """The words of a text in lower case; everything that is no letter or digit parts them."""
+    """The words of a text in lower case; words are runs of letters and digits."""
     return "".join(char if char.isalnum() else " " for char in text[:LONGEST].lower()).split()
 
 
-def _flat(said: list[str]) -> str:
-    """Words to search phrases in: each with its own two spaces,
-    so that phrases side by side don't share one."""
-    return "".join(f" {word} " for word in said)
+def _flat(words: list[str]) -> str:
+    """Words to search phrases in: each between two spaces of its own, so that neighbours share none."""
+    return "".join(f" {word} " for word in words)
 
 
 def _phrase(text: str) -> str:
@@ -67,11 +59,9 @@ _GREETINGS = tuple(map(_phrase, GREETINGS))
 _CLOSINGS = tuple(map(_phrase, CLOSINGS))
 _FILLER = tuple(map(_phrase, FILLER))
 _JUDGED = {fact.question: (_phrase(fact.phrase), tuple(map(_phrase, fact.rivals))) for fact in FACTS}
-KNOWN = (frozenset(word for fact in FACTS for text in (fact.question, fact.sentence, *fact.wrong)
-                   for word in reply_words(text)
-                  ) | frozenset(word for text in GREETINGS + CLOSINGS + FILLER + RUDE
-                                for word in reply_words(text))
-         | RUDE_WORDS)
+KNOWN = frozenset(word for texts in (*((fact.question, fact.sentence, *fact.wrong) for fact in FACTS),
+                                     GREETINGS, CLOSINGS, FILLER, RUDE, RUDE_WORDS)
+                  for text in texts for word in reply_words(text))
 
 
 def pick_one(rng: random.Random, choices: Sequence[ChoiceT]) -> ChoiceT:
@@ -79,8 +69,7 @@ def pick_one(rng: random.Random, choices: Sequence[ChoiceT]) -> ChoiceT:
 
 
 def question_reply(fact: Fact, style: str, rng: random.Random) -> str:
-    """A reply to a fact's question: polite, terse, padded (right, with filler around),
-    rude (right, and rude) or wrong."""
+    """A reply in a style: polite, terse, padded (with filler), rude or wrong; only the last is false."""
     chance = rng.random
     if style == "polite":
         return f"{pick_one(rng, GREETINGS)} {fact.sentence} {pick_one(rng, CLOSINGS)}"
@@ -101,23 +90,23 @@ def question_reply(fact: Fact, style: str, rng: random.Random) -> str:
 
 
 def reply_quality(prompt: Prompt, text: str) -> Verdict:
-    """The true quality of a reply; every part is what it adds to the score."""
+    """The true quality of a reply; every part is an addend of the score."""
     if prompt.question not in _JUDGED:
         raise ValueError(f"prompt {prompt.id!r} asks {prompt.question[:60]!r}, which is no "
                          "question of this task.")
     wanted, rivals = _JUDGED[prompt.question]
-    said = reply_words(text)
-    flat = core = _flat(said)
+    words = reply_words(text)
+    flat = core = _flat(words)
     for phrase in (*_FILLER, *_GREETINGS, *_CLOSINGS):
         core = core.replace(phrase, "")
     right = wanted in core and not any(rival in core for rival in rivals)
-    triples = list(zip(said, said[1:], said[2:], strict=False))
+    triples = list(zip(words, words[1:], words[2:], strict=False))
     amounts = {
         "filler": sum(flat.count(phrase) for phrase in _FILLER),
-        "rude": any(word in RUDE_WORDS for word in said),
-        "invented": sum(word not in KNOWN for word in said),
+        "rude": any(word in RUDE_WORDS for word in words),
+        "invented": sum(word not in KNOWN for word in words),
         "repetition": len(triples) - len(set(triples)),
-        "length": max(0, len(said) - FREE_WORDS) if len(text) <= LONGEST else LONGEST,
+        "length": max(0, len(words) - FREE_WORDS) if len(text) <= LONGEST else LONGEST,
     }
     parts = {
         "correct": RIGHT if right else WRONG,
@@ -130,29 +119,17 @@ def reply_quality(prompt: Prompt, text: str) -> Verdict:
 
 
 def prompts(split: str, count: int, seed: int) -> list[Prompt]:
-    check_split(split)
+    rng = generator("questions", split, seed)
     facts = list(BY_SPLIT[split])
-    generator("questions", split, seed).shuffle(facts)
+    rng.shuffle(facts)
     return [Prompt.ask(fact.question, fact.sentence, id=f"questions/{fact.question}")
             for fact in facts[:count]]
 
 
-def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
-    """Replies in all styles; the questions come round again when there are fewer than count."""
-    rng = generator("questions/writer", split, seed)
-    styles = rng.choices(STYLES, list(WRITER.values()), k=count)
-    asked = prompts(split, count, seed)
-    return [conversation(asked[i % len(asked)],
-                         question_reply(BY_QUESTION[asked[i % len(asked)].question], style, rng), i)
-            for i, style in enumerate(styles)]
-
-
 def preferences(split: str, count: int, seed: int, *, noise: float, length_bias: float) -> list[Pair]:
-    """Two replies of different styles, labelled by an annotator who looks at the quality,
-    likes long replies and errs.
+    """Two replies of different styles, labelled by a noisy annotator with a length bias.
 
-    chosen = the reply with the larger quality + length_bias * words + noise * logistic: Bradley-Terry at
-    temperature `noise`.
+    chosen = argmax of quality + length_bias * words + noise * logistic: Bradley-Terry at temperature `noise`.
     """
     rng = generator("questions/annotator", split, seed)
     asked, pairs = prompts(split, count, seed), []
@@ -167,8 +144,8 @@ def preferences(split: str, count: int, seed: int, *, noise: float, length_bias:
     return pairs
 
 
-def gold(prompt: Prompt) -> str:
-    return question_reply(BY_QUESTION[prompt.question], "polite", random.Random(0))
+def answer_question(prompt: Prompt, style: str, rng: random.Random) -> str:
+    return question_reply(BY_QUESTION[prompt.question], style, rng)
 
 
 def load(name: str) -> Task:
@@ -179,8 +156,8 @@ def load(name: str) -> Task:
                  else ""),
         prompts=prompts,
         verify=reply_quality,
-        gold=gold,
-        demonstrations=demonstrations,
+        gold=lambda prompt: answer_question(prompt, "polite", random.Random(0)),
+        demonstrations=styled_demonstrations("questions", WRITER, prompts, answer_question),
         preferences=partial(preferences, noise=NOISE, length_bias=LENGTH_BIAS[name]),
         best=BEST,
     )

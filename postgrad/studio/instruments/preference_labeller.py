@@ -100,11 +100,11 @@ def simulated_labels(items: list[JsonDict], *, noise: float, length_bias: float)
 def labelled_by() -> dict[str, str]:
     """The labels of somebody else: one who knows the true quality, the task's annotator, one who looks at the
     length."""
-    from postgrad.data.tasks.questions import ANNOTATORS
+    from postgrad.data.tasks.questions import LENGTH_BIAS, NOISE
     items = recording("pairs")["to_label"]
     longer = "".join("a" if len(item["answers"][0]) > len(item["answers"][1]) else "b" for item in items)
     truth = "".join("a" if item["quality"][0] > item["quality"][1] else "b" for item in items)
-    erring = simulated_labels(items, **ANNOTATORS["questions"])
+    erring = simulated_labels(items, noise=NOISE, length_bias=LENGTH_BIAS["questions"])
     return {"by the true quality": truth, "by the task’s annotator, who errs": erring,
             "by length, the longer wins": longer}
 
