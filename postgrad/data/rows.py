@@ -1,35 +1,34 @@
-"""Rows of a JSONL file, or rows that were handed in, as records. Every fault is named with its place; nothing
-is dropped without being said.
-"""
+"""Rows of a JSONL file, or rows as objects, as records. Errors name the row; none is dropped silently."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from postgrad.records import Conversation
 from postgrad.system.files import error_text
 
 DataRow = dict[str, Any]  # a JSON object
+Source = str | Path | Iterable[object]  # a JSONL file, or rows: dicts, records, a `datasets` table
+RecordT = TypeVar("RecordT")
+
 ROLES = ("system", "user", "assistant")
 LONGEST_LINE = 2**24  # bytes
-RecordT = TypeVar("RecordT")
+SHOWN = 20            # bad rows in a message
 
 
 def parse_json_bytes(raw: bytes, *, first: bool = True) -> object:
-    """JSON in UTF-8, as a value; what would be read only in part is a ValueError.
-
-    first: a byte order mark may stand here.
-    """
+    """Strict JSON in UTF-8: repeated keys, NaN and lone surrogates raise ValueError. first: allows a byte
+    order mark."""
     value = json.loads(raw.decode("utf-8-sig" if first else "utf-8"), object_pairs_hook=_once,
                        parse_constant=_refuse)
     if b"\\u" in raw:
-        # half a character, escaped: "\\ud83d" alone is no text
         json.dumps(value, ensure_ascii=False).encode()
     return value
 
@@ -46,59 +45,61 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON number")
 
 
-Source = str | Path | Iterable[object]  # a JSONL file, or rows: dicts, records, a `datasets` table
+def json_lines(file: IO[bytes] | gzip.GzipFile, place: str,
+               longest: int = LONGEST_LINE) -> Iterator[tuple[str, str, Callable[[], DataRow]]]:
+    """(number, where, parser) of each line that is not blank; where is place and number: "a.jsonl line 1"."""
+    for number, line in enumerate(iter(lambda: file.readline(longest + 1), b""), start=1):
+        where = f"{place} {number}"
+        if len(line) > longest:
+            raise ValueError(f"{where} is longer than {longest:,} bytes: is this a JSONL file, one object "
+                             "a line?")
+        if line.strip():
+            yield str(number), where, partial(_parse_line, line, where, first=number == 1)
+
+
+def _parse_line(line: bytes, where: str, *, first: bool) -> DataRow:
+    try:
+        row = parse_json_bytes(line, first=first)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is not JSON in UTF-8: {error_text(error)}.") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"{where} is a {type(row).__name__}; each line must be an object in braces.")
+    return row
 
 
 def read_data_rows(source: Source) -> Iterator[tuple[str, str, DataRow]]:
-    """(number, place, object) of each row; the first that is no object raises."""
-    for number, where, read in unread_rows(source):
-        yield number, where, read()
+    """(number, where, row) of each row; the first bad one raises."""
+    for number, where, parse in unread_rows(source):
+        yield number, where, parse()
 
 
 def unread_rows(source: Source) -> Iterator[tuple[str, str, Callable[[], DataRow]]]:
-    """(number, place, how it is read) of each row: of each line of a file that is not blank,
-    or of rows that were handed in."""
+    """(number, where, parser) of each row."""
     if not isinstance(source, str | Path):
         for i, row in enumerate(source):
-            yield str(i + 1), f"data[{i}]", partial(_handed_in, row, i)
+            yield str(i + 1), f"data[{i}]", partial(_as_dict, row, i)
         return
     path = Path(source)
     if not path.is_file():
         raise ValueError(f"there is no file {path}: give the path of a JSONL file.")
-    with path.open("rb") as lines:
-        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), start=1):
-            if len(line) > LONGEST_LINE:
-                raise ValueError(f"{path} line {number} is longer than {LONGEST_LINE:,} bytes: is this a "
-                                 "JSONL file, one object a line?")
-            if line.strip():
-                yield str(number), f"{path} line {number}", partial(_line, line, number, path)
+    with path.open("rb") as file:
+        yield from json_lines(file, f"{path} line")
 
 
-def _handed_in(row: object, i: int) -> DataRow:
+def _as_dict(row: object, i: int) -> DataRow:
     if not isinstance(row, Mapping):
         raise ValueError(f"data[{i}] is a {type(row).__name__}; each row must be a dict, e.g. "
                          "{'messages': [...]}.")
     return dict(row)
 
 
-def _line(line: bytes, number: int, path: Path) -> DataRow:
-    try:
-        row = parse_json_bytes(line, first=number == 1)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} line {number} is not JSON in UTF-8: {error_text(error)}") from error
-    if not isinstance(row, dict):
-        raise ValueError(f"{path} line {number} is a {type(row).__name__}; each line must be an "
-                         "object in braces.")
-    return row
-
-
 def source_name(source: Source) -> str:
-    """What a source is called in a sentence: its path, or "data"."""
+    """A source in a message: its path, or "data"."""
     return str(source) if isinstance(source, str | Path) else "data"
 
 
 def records_of_kind(source: Source, kind: type[RecordT]) -> list[RecordT] | None:
-    """The rows as they are, where they are records of that kind already; else None."""
+    """The rows, if they are records of that kind already."""
     if isinstance(source, str | Path) or not isinstance(source, Sequence):
         return None
     records = [row for row in source if isinstance(row, kind)]
@@ -106,33 +107,32 @@ def records_of_kind(source: Source, kind: type[RecordT]) -> list[RecordT] | None
 
 
 def read_messages(value: object, where: str) -> tuple[dict[str, str], ...]:
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"{where}: messages must be a list of {{role, content}}.")
+    """[{"role", "content"}, ...], checked."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        raise ValueError(f"{where}: messages must be a list of {{role, content}}, not {value!r:.40}.")
     for message in value:
-        good = (isinstance(message, dict) and message.get("role") in ROLES
-                and isinstance(message.get("content"), str))
-        if not good:
-            raise ValueError(f"{where}: {json.dumps(message)[:80]} is not a message: "
+        if (not isinstance(message, Mapping) or message.get("role") not in ROLES
+                or not isinstance(message.get("content"), str)):
+            raise ValueError(f"{where}: {json.dumps(message, default=str)[:80]} is not a message: "
                              f"role must be one of {', '.join(ROLES)} and content text.")
     return tuple({"role": m["role"], "content": m["content"]} for m in value)
 
 
 def gather_rows(source: Source, read: Callable[[str, str, DataRow], list[RecordT]],
                 bad: BadRows | None = None) -> list[RecordT]:
-    """What read(number, place, row) makes of each row, at least one. bad: takes the faults of rows."""
-    bad, out = bad or BadRows(), []
-    for number, where, row in unread_rows(source):
+    """The records of read(number, where, row) of each row, at least one. bad: collects the bad rows."""
+    bad, records = bad or BadRows(), list[RecordT]()
+    for number, where, parse in unread_rows(source):
         with bad.row():
-            out += read(number, where, row())
+            records += read(number, where, parse())
     bad.settle(source_name(source))
-    if not out:
+    if not records:
         raise ValueError(f"{source_name(source)} has no rows.")
-    return out
+    return records
 
 
 def read_conversations(source: Source, bad: BadRows | None = None) -> list[Conversation]:
-    """{"messages": [...]} or {"prompt": ..., "completion": ...} a row;
-    the latter as texts or as lists of messages."""
+    """Rows {"messages": [...]} or {"prompt", "completion"}, the latter texts or lists of messages."""
     return records_of_kind(source, Conversation) or gather_rows(source, _conversation, bad)
 
 
@@ -158,19 +158,16 @@ def _turns(value: str | list[object], role: str, where: str) -> tuple[dict[str, 
     return ({"role": role, "content": value},) if isinstance(value, str) else read_messages(value, where)
 
 
-SHOWN = 20
-
-
 @dataclass
 class BadRows:
-    """The faults of the rows of a source, gathered row by row.
+    """Collects the errors of bad rows, and raises them together.
 
     bad = BadRows()
     for row in rows:
         with bad.row():
-            records.append(read(row))       # a ValueError is a fault of this row
-    bad.settle("chats.jsonl")               # and here all of them are refused at once
-    skip: they are left out instead, and `note` says how many. hint: what else can be done about them.
+            records.append(read(row))       # a ValueError marks this row as bad
+    bad.settle("chats.jsonl")               # raises for all of them
+    skip: bad rows are left out instead, and `note` counts them. hint: the remedy, for the message.
     """
 
     skip: bool = False
@@ -190,7 +187,7 @@ class BadRows:
                 self.first.append(str(fault))
 
     def settle(self, name: str) -> None:
-        """Refuses what was gathered. A single fault is its own sentence."""
+        """Raises ValueError with the first errors, unless bad rows are skipped."""
         if not self.count or (self.skip and self.count < self.rows):
             return
         hint = f" {self.hint}" if self.hint and not self.skip else ""
@@ -202,7 +199,7 @@ class BadRows:
                          + (f"\n{self.hint}" if hint else ""))
 
     def note(self, name: str) -> tuple[str, ...]:
-        """What is said of rows that were left out."""
+        """The message about skipped rows, if any."""
         if not self.count:
             return ()
         return (f"{name}: {self.count:,} of {self.rows:,} rows are bad and left out, the first: "

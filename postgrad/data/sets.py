@@ -1,41 +1,34 @@
-"""Rows of published data sets, from files on this machine or from the hub.
-
-Every fault is named by file and line.
+"""Rows of published data sets, from local files or the hub. Errors name file and line; nothing is executed.
 
 .jsonl and .jsonl.gz (an object a line), .json (a list of objects), .parquet (with pyarrow: pip install
-'postgrad[data]'). Nothing that is read here is executed.
+'postgrad[data]').
 """
 
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from postgrad.data.rows import BadRows, DataRow, parse_json_bytes
+from postgrad.data.rows import BadRows, DataRow, json_lines, parse_json_bytes
+from postgrad.system.files import error_text
 from postgrad.system.hub import download
 
 LONGEST_LINE = 1_000_000     # bytes
-LONGEST_LIST = 256_000_000   # bytes of a .json file, which is read whole
-SMALL, PACKED = 2**24, 50    # a packed file may unpack to so many bytes, and so many times its own size
+LONGEST_LIST = 256_000_000   # bytes of a .json file
+SMALL, PACKED = 2**24, 50    # limit of an unpacked file: SMALL bytes + PACKED times its packed size
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 
-Rows = list[tuple[str, DataRow]]  # (where it stands, the row): ("train.jsonl, line 3", {...})
+Rows = list[tuple[str, DataRow]]  # (where, row): ("train.jsonl, line 3", {...})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """Where a data set lies on the hub (for each split its dataset and the files there),
-    and how it is named on a machine.
-
-    Published(local="humaneval:FILE (HumanEval.jsonl.gz)", files=("HumanEval.jsonl.gz",),
-              hub={"test": ("openai/openai_humaneval", "openai_humaneval/test-*.parquet")})
-    files: the names that its authors gave to one file with all its rows.
-    """
+    """hub: split -> (dataset, file pattern). local: how to name a copy, for messages. files: names of one
+    file with all rows."""
 
     hub: Mapping[str, tuple[str, str]]
     local: str
@@ -64,10 +57,10 @@ SETS = {
 
 
 def dataset_rows(name: str, source: str = "") -> dict[str, Rows]:
-    """The rows of a data set by split; all under "" where they lie in one file.
+    """The rows of a data set by split; under "" if they are in one file.
 
-    rows_of("gsm8k", "data/gsm8k") reads train.jsonl and test.jsonl there (or .jsonl.gz, .json, .parquet);
-    rows_of("mbpp", "mbpp.jsonl") that file; rows_of("gsm8k") what the hub has.
+    dataset_rows("gsm8k", "data/gsm8k") reads train.jsonl and test.jsonl there (or .jsonl.gz, .json,
+    .parquet); dataset_rows("mbpp", "mbpp.jsonl") that file; dataset_rows("gsm8k") the hub's.
     """
     published = SETS[name]
     if not source:
@@ -87,8 +80,7 @@ def dataset_rows(name: str, source: str = "") -> dict[str, Rows]:
 
 
 def split_file(folder: Path, split: str) -> Path | None:
-    """The file of a split in a folder: train.jsonl, train.parquet, train-00000-of-00001.parquet,
-    ..., or None."""
+    """train.jsonl, train.parquet, train-00000-of-00001.parquet, ... in a folder."""
     named = ([folder / f"{split}{suffix}" for suffix in SUFFIXES]
              + sorted(folder.glob(f"{split}-00000-of-00001.parquet")))
     return next((path for path in named if path.is_file()), None)
@@ -100,7 +92,7 @@ def _from_hub(name: str, id: str, pattern: str) -> Rows:
 
 
 def read_rows_file(path: Path) -> Rows:
-    """The rows of one file, each with the place where it stands; the suffix says how it is written."""
+    """The rows of one file; the suffix is its format."""
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"there is no file {path}.")
@@ -116,7 +108,7 @@ def read_rows_file(path: Path) -> Rows:
     try:
         with gzip.open(path) as file:
             left = room_for(path)
-            while block := file.read(2**20):  # unpacked once for its size alone, which takes no time
+            while block := file.read(2**20):  # measures the unpacked size first
                 left -= len(block)
                 if left < 0:
                     raise too_large(path.name, room_for(path))
@@ -127,7 +119,7 @@ def read_rows_file(path: Path) -> Rows:
 
 
 def room_for(path: Path) -> int:
-    """The bytes that a packed file may unpack to: text is packed a few times, a bomb a thousand times."""
+    """The most bytes that a packed file may unpack to; text packs a few times, a bomb a thousand times."""
     return SMALL + PACKED * path.stat().st_size
 
 
@@ -137,28 +129,13 @@ def too_large(name: str, room: int) -> ValueError:
 
 
 def read_lines(file: IO[bytes] | gzip.GzipFile, name: str) -> Rows:
-    """The rows of lines of JSON; a line that is no JSON object raises, named by its number."""
-    rows, line, bad = [], 0, BadRows()
-    while raw := file.readline(LONGEST_LINE + 1):
-        line += 1
-        where = f"{name}, line {line}"
-        if len(raw) > LONGEST_LINE:
-            raise ValueError(f"{where}: longer than {LONGEST_LINE:,} bytes, which no question is: is this "
-                             "a .jsonl file?")
-        if raw.strip():
-            with bad.row():
-                rows.append((where, _row(raw, where, first=line == 1)))
+    rows = Rows()
+    bad = BadRows(hint='Expected one JSON object a line, like {"question": "What is 2+3?", "answer": "5"}.')
+    for _, where, parse in json_lines(file, f"{name}, line", LONGEST_LINE):
+        with bad.row():
+            rows.append((where, parse()))
     bad.settle(name)
     return _some(rows, name, "write one JSON object a line, with a question and an answer")
-
-
-def _row(raw: bytes, where: str, first: bool) -> DataRow:
-    try:
-        row = parse_json_bytes(raw, first=first)
-    except (ValueError, RecursionError) as fault:  # not UTF-8, not JSON, a repeated key, NaN, too deep
-        raise ValueError(f"{where}: {_say(fault)}; expected one JSON object like "
-                         '{"question": "What is 2+3?", "answer": "5"}.') from None
-    return _object(row, where)
 
 
 def _list(path: Path) -> Rows:
@@ -167,13 +144,16 @@ def _list(path: Path) -> Rows:
                          "read line by line.")
     try:
         rows = parse_json_bytes(path.read_bytes())
-    except (ValueError, RecursionError) as fault:
-        raise ValueError(f"{path.name}: {_say(fault)}; expected a JSON list of objects.") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name} is not JSON in UTF-8: {error_text(error)}; expected a list of "
+                         "objects.") from None
     if not isinstance(rows, list):
         raise ValueError(f"{path.name}: a {type(rows).__name__} where a JSON list of objects should stand.")
-    places = [f"{path.name}, entry {number}" for number in range(1, len(rows) + 1)]
-    return _some([(where, _object(row, where)) for where, row in zip(places, rows, strict=True)], path.name,
-                 "give it some")
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise ValueError(f"{path.name}, entry {number} is a {type(row).__name__}; each entry must be an "
+                             "object in braces.")
+    return _numbered(rows, path.name, "entry")
 
 
 def _parquet(path: Path) -> Rows:
@@ -193,9 +173,13 @@ def _parquet(path: Path) -> Rows:
                 raise too_large(path.name, room_for(path))
             rows += batch.to_pylist()
     except (ArrowException, OSError, MemoryError) as fault:
-        said = (str(fault).splitlines() or [type(fault).__name__])[0]
-        raise ValueError(f"{path.name} is not a sound parquet file ({said:.120}): fetch it again.") from None
-    return _some([(f"{path.name}, row {number}", row) for number, row in enumerate(rows, start=1)], path.name,
+        text = (str(fault).splitlines() or [type(fault).__name__])[0]
+        raise ValueError(f"{path.name} is not a sound parquet file ({text:.120}): fetch it again.") from None
+    return _numbered(rows, path.name, "row")
+
+
+def _numbered(rows: list[DataRow], name: str, unit: str) -> Rows:
+    return _some([(f"{name}, {unit} {number}", row) for number, row in enumerate(rows, start=1)], name,
                  "give it some")
 
 
@@ -204,16 +188,3 @@ def _some(rows: Rows, name: str, remedy: str) -> Rows:
         raise ValueError(f"{name} holds no rows: {remedy}.")
     return rows
 
-
-def _object(row: object, where: str) -> DataRow:
-    if not isinstance(row, dict):
-        raise ValueError(f"{where}: a {type(row).__name__} where a JSON object should stand.")
-    return row
-
-
-def _say(fault: Exception) -> str:
-    if isinstance(fault, UnicodeDecodeError):
-        return f"not UTF-8 at byte {fault.start}"
-    if isinstance(fault, UnicodeEncodeError):
-        return f"half a character, {ascii(fault.object[fault.start])}"
-    return f"not JSON ({fault})" if isinstance(fault, json.JSONDecodeError) else str(fault)

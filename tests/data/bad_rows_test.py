@@ -95,7 +95,7 @@ def test_a_task_file_lists_its_faults(tmp_path):
     path = tmp_path / "q.jsonl"
     good = {"question": "2+3?", "answer": "5"}
     for rows, said in (
-        ((good, "{x", "[1]"), "2 of 3 rows are bad:\n  Q2: not JSON.*\n  Q3: a list"),
+        ((good, "{x", "[1]"), "2 of 3 rows are bad:\n  Q2 is not JSON.*\n  Q3 is a list"),
         ((good, {"answer": 1}, {"question": "b"}, good),
          "3 of 4 rows are bad:\n  Q2: .*\n  Q3: .*\n  Q4 has the id"),
         ((good, {"question": "b", "answer": "blue"}, {"question": "c", "answer": "red"}),

@@ -34,16 +34,16 @@ def test_the_same_rows_in_every_form(tmp_path, name, second):
 
 
 @pytest.mark.parametrize(("name", "data", "said"), [
-    ("t.jsonl", b'{"a": 1}\n{"a": ', "t.jsonl, line 2: not JSON"),
-    ("t.jsonl.gz", gzip.compress(b'{"a": 1}\n[2]', mtime=0), "t.jsonl.gz, line 2: a list where"),
+    ("t.jsonl", b'{"a": 1}\n{"a": ', "t.jsonl, line 2 is not JSON in UTF-8"),
+    ("t.jsonl.gz", gzip.compress(b'{"a": 1}\n[2]', mtime=0), "t.jsonl.gz, line 2 is a list; each"),
     ("t.jsonl.gz", b"plain text", "not a sound gzip file"),
     ("t.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 100, mtime=0)[:-20], "not a sound gzip file"),
-    ("t.jsonl.gz", gzip.compress(b"0" * 2_000_000, mtime=0), "line 1: longer than"),
-    ("t.json", b'{"a": 1}', "a dict where a JSON list"), ("t.json", b"[1]", "t.json, entry 1: a int where"),
+    ("t.jsonl.gz", gzip.compress(b"0" * 2_000_000, mtime=0), "line 1 is longer than"),
+    ("t.json", b'{"a": 1}', "a dict where a JSON list"), ("t.json", b"[1]", "t.json, entry 1 is a int; each"),
     ("t.json", b'[{"a": 1, "a": 2}]', "'a' stands twice"), ("t.json", b"[{]", "not JSON"),
-    ("t.json", b"[]", "holds no rows"), ("t.json", b"[" * 100_000, "t.json: "),
-    ("t.json", b"\xff", "not UTF-8 at byte 0"), ("t.parquet", b"PAR1 or not", "not a sound parquet file"),
-    ("t.txt", b"", "no file of rows"),
+    ("t.json", b"[]", "holds no rows"), ("t.json", b"[" * 100_000, "t.json is not JSON in UTF-8: "),
+    ("t.json", b"\xff", "can't decode byte 0xff in position 0"),
+    ("t.parquet", b"PAR1 or not", "not a sound parquet file"), ("t.txt", b"", "no file of rows"),
 ])
 def test_a_broken_file_is_named(tmp_path, name, data, said):
     if name.endswith("parquet"):

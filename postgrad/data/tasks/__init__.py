@@ -1,30 +1,26 @@
-"""Tasks: prompts, a verifier and gold examples. `load_task` finds one by name or by path.
+"""Tasks: prompts, a verifier and gold replies. `load_task` opens one by name or path.
 
-A task is one file here. It declares `NAMES = ("reverse", ...)` and defines `load(name) -> Task`; that is all:
-the name works everywhere, is listed and is tested. A name with a colon, "gsm8k:FOLDER", takes a source:
-`load(name, source)`. What the task is made of has the names of a task file: prompts, verify, gold,
-demonstrations, play. `register_task` adds a task from outside (system/plugins.py).
+A task is one file here that declares `NAMES = ("reverse", ...)` and defines `load(name) -> Task`: the name
+works everywhere, is listed and is tested. A name with a colon, "gsm8k:FOLDER", takes a source: `load(name,
+source)`. `register_task` adds a task from outside (system/plugins.py).
 
-base                  what a task is, its splits, and the form that verdicts share
-listed                tasks from a finite list of prompts
+base                  the Task record, the splits, verdicts      listed   tasks from a finite list of prompts
 generated             word_problems, arithmetic, countdown, questions, constraints
-several as one        mixed (words+words-es+countdown)
-over several turns    guess (a number), animals (a word), big_numbers (with a calculator); games plays them
-from a data set       gsm8k, maths, code (MBPP, HumanEval), gym (reasoning-gym's generators)
+multi-turn            guess (guess, animals), big_numbers (with a calculator); games plays them
+data sets             gsm8k, maths, code (MBPP, HumanEval), gym (reasoning-gym's generators)
 environments          adapters (env:trl:FILE.py:CLASS and others)
-a user's own          user (a .py file), rows (a .jsonl file)
-chain, tries          labels of the steps of a reply         reflection   how replies revisit their steps
+user tasks            user (a .py file), rows (a .jsonl file)    mixed    words+words-es+countdown
+chain                 labels of the steps of a reply             reflection   how replies revisit their steps
 corpus, corpus_zero   the pretraining text of the embedded models
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
-from postgrad.data.tasks.base import SPLITS, Task, split_of
+from postgrad.data.tasks.base import SPLITS, Task, did_you_mean, split_of
 from postgrad.data.tasks.mixed import mix_tasks
 from postgrad.system.plugins import Registry, declared_names
 
@@ -39,17 +35,17 @@ _REGISTERED: Registry[Callable[[str], Task]] = Registry("task", frozenset([*TASK
 
 
 def register_task(name: str, load: Callable[[str], Task]) -> Callable[[str], Task]:
-    """Adds a task by name, for as long as the process lives. load(name) makes it when it is first used."""
+    """Adds a task by name to this process. load(name) is called on first use."""
     return _REGISTERED.register(name, load)
 
 
 def is_task_name(text: str) -> bool:
-    """Whether a text names a built-in or registered task, with its source or without."""
+    """Whether a text names a built-in or registered task, with or without a source."""
     return text in TASKS or text.partition(":")[0] in SOURCED or text in _REGISTERED
 
 
 def mixture_parts(name: str) -> list[str]:
-    """The tasks of a mixture: "words+countdown" -> ["words", "countdown"]. What is no mixture is one name:
+    """mixture_parts("words+countdown") -> ["words", "countdown"]. Other texts are one name:
     "number+0.2*think:q.jsonl" names verifiers."""
     pieces = [piece.strip() for piece in name.split("+")]
     if len(pieces) == 1 or Path(name).is_file():
@@ -78,10 +74,8 @@ def load_task(name: str | Path) -> Task:
         if load := _REGISTERED.find(text):
             return load(text)
         known = [*TASKS, *SOURCED, *_REGISTERED]
-        close = get_close_matches(kind, known, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"there is no task {text!r}: {hint}A task is one of {', '.join(known)}, "
-                         "or a path to a .py or .jsonl file.")
+        raise ValueError(f"there is no task {text!r}: {did_you_mean(kind, known)}A task is one of "
+                         f"{', '.join(known)}, or a path to a .py or .jsonl file.")
     if not path.is_file():
         raise ValueError(f"there is no file {file!r}: give the path of a task file that exists, or one of "
                          f"{', '.join(TASKS)}.")

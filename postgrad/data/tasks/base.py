@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import random
 import tomllib
 import zlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -159,6 +161,23 @@ def task_texts(table: str) -> DataRow:
     """A table of texts.toml."""
     texts: DataRow = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))[table]
     return texts
+
+
+def parse_settings(text: str) -> tuple[str, DataRow] | None:
+    """parse_settings("chain_sum(min_terms=2)") -> ("chain_sum", {"min_terms": 2}); values are literals."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        called = tree.func if isinstance(tree, ast.Call) and not tree.args else tree
+        settings = {word.arg: ast.literal_eval(word.value) for word in getattr(tree, "keywords", ())}
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    return (called.id, settings) if isinstance(called, ast.Name) and None not in settings else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """"did you mean 'words'? ", or "" without a near match."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]!r}? " if close else ""
 
 
 def think(steps: str, answer: object) -> str:

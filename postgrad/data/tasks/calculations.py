@@ -1,5 +1,4 @@
-"""Calculations in the notes of worked solutions (<<48/2=24>>, as GSM8K has them), with other numbers: sums to
-practise apart from the problems that they stand in."""
+"""Practice of the calculations annotated in worked solutions (GSM8K's <<48/2=24>>), with other numbers."""
 
 from __future__ import annotations
 
@@ -13,28 +12,27 @@ from postgrad.rewards.expression import BadExpression, expression_value, parse_e
 
 NOTE = re.compile(r"<<([^<>=]*[-+*/][^<>=]*)=[^<>=]*>>")
 WHOLE = re.compile(r"[0-9]+")
-TRIES = 50  # to find numbers that make a whole result
+TRIES = 50  # draws of numbers until the result is whole
 EACH = 8  # calculations in a row
 ASK = "Work out each line."
 
 
 def whole_result(expression: str) -> int | None:
-    """"48/2" -> 24; None where that is no whole number of 0 or more, or no expression in whole numbers."""
+    """"48/2" -> 24; None unless it is an expression whose value is a whole number of at least 0."""
     try:
-        found = expression_value(parse_expression(expression))
+        value = expression_value(parse_expression(expression))
     except BadExpression:
         return None
-    return int(found) if found.denominator == 1 and found >= 0 else None
+    return int(value) if value.denominator == 1 and value >= 0 else None
 
 
 def noted_expressions(solution: str) -> list[str]:
-    """The expressions of a solution's notes that have a whole result."""
+    """The annotated expressions of a solution that have a whole result."""
     return [text for text in NOTE.findall(solution) if whole_result(text) is not None]
 
 
 def vary_numbers(expression: str, rng: random.Random) -> str:
-    """The expression with other numbers of as many digits and a whole result, "48/2" -> "75/5"; as it is
-    where none are found."""
+    """"48/2" -> "75/5": other numbers of as many digits, and a whole result; unchanged after TRIES."""
     def other(number: re.Match[str]) -> str:
         digits = len(number[0])
         return str(rng.randrange(10 ** (digits - 1), 10**digits))
@@ -44,7 +42,7 @@ def vary_numbers(expression: str, rng: random.Random) -> str:
 
 
 def practice(solutions: Iterable[str], count: int, rng: random.Random) -> list[Conversation]:
-    """`count` conversations of EACH calculations of the kinds that stand in the solutions."""
+    """`count` conversations of EACH calculations like those of the solutions."""
     kinds = [text for solution in solutions for text in noted_expressions(solution)]
     if not kinds:
         raise ValueError("no solution notes its calculations as <<48/2=24>>: there is nothing to practise.")
@@ -55,5 +53,5 @@ def practice(solutions: Iterable[str], count: int, rng: random.Random) -> list[C
 
 def worked_line(expression: str) -> str:
     """"48/2" -> "48/2 = <<48/2=24>>24", as a solution writes it."""
-    found = whole_result(expression)
-    return f"{expression} = <<{expression}={found}>>{found}"
+    value = whole_result(expression)
+    return f"{expression} = <<{expression}={value}>>{value}"

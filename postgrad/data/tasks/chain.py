@@ -1,11 +1,8 @@
-"""The written steps of a chain of operations, checked one by one: "5+8=13, 13-3=10, 10*2=20".
+"""Labels of the steps of a reply: of a chain of operations ("5+8=13, 13-3=10"), of tries of a countdown.
 
-A chain may look back, where a mark says so: "but wait, 5+8=13" takes back what was wrong, "from the start:
-5+8=13" begins again, "now check: 13-8=5" looks at what is done. The mark opens the way, and says what is
-meant where a step can be read in two ways; which of the three it is follows from what the step does.
-
-Left out on purpose: steps in another order ("8+5=13"), parentheses, decimals.
-Such a step is no step of the chain.
+After a mark a chain may look back: "but wait, 5+8=13" corrects a step, "from the start: 5+8=13" restarts,
+"now check: 13-8=5" checks. The mark permits looking back, and decides where a step is ambiguous; the kind
+follows from what the step does. Left out: steps in another order ("8+5=13"), parentheses, decimals; they are wrong.
 """
 
 from __future__ import annotations
@@ -23,13 +20,13 @@ from postgrad.rewards.expression import BadExpression, expression_value, integer
 from postgrad.rewards.format import ANSWER, END_THINK, THINK
 from postgrad.rewards.number import exact_number
 
-MOST = 1000  # steps of a reply that are read: the last of so many goes on to the end of the thoughts
+MOST = 1000  # steps of a reply; the last one extends to the end of the thoughts
 _STEP = re.compile(r"\s*([0-9]{1,9})((?:\s*[-+*/]\s*[0-9]{1,9}){1,16})\s*=\s*([0-9]{1,9})\s*")
 _OPERATION = re.compile(r"([-+*/])\s*([0-9]+)")
 _OPPOSITE = {"+": "-", "-": "+", "*": "/", "/": "*"}
 
 KINDS = TURN_BACK, RESTART, RECHECK = "turn_back", "restart", "recheck"
-MARKS = {  # language -> how its writers say that they look back
+MARKS = {  # by language
     "en": {TURN_BACK: "but wait", RESTART: "from the start", RECHECK: "now check"},
     "es": {TURN_BACK: "pero espera", RESTART: "desde el principio", RECHECK: "ahora compruebo"},
 }
@@ -41,11 +38,9 @@ Ops = Sequence[tuple[str, int]]
 
 
 def step_spans(text: str) -> list[tuple[int, int]]:
-    """Where the steps of a reply stand: what commas and line ends part between <think> and </think>,
-    spaces left out.
+    """The spans of the steps of a reply: between <think> and </think>, separated by commas and line ends.
 
-    "<think>5+8=13, 13*2=26</think><answer>26</answer>" -> [(7, 13), (15, 22)]. Without the tags:
-    the text up to the answer.
+    "<think>5+8=13, 13*2=26</think><answer>26</answer>" -> [(7, 13), (15, 22)]
     """
     start, stop = thought_span(text)
     spans = []
@@ -60,23 +55,22 @@ def step_spans(text: str) -> list[tuple[int, int]]:
 
 
 def thought_span(text: str) -> tuple[int, int]:
-    """Where the thoughts of a reply begin and end: between the tags, or without them before the answer."""
+    """The span of the thoughts of a reply: between the tags, or without them up to the answer."""
     start = text.find(THINK) + len(THINK) if THINK in text else 0
     stops = [place for tag in (END_THINK, ANSWER) if (place := text.find(tag, start)) >= 0]
     return start, min(stops, default=len(text))
 
 
-def check_chain(values: Sequence[int], ops: Ops, text: str, said: Verdict,
+def check_chain(values: Sequence[int], ops: Ops, text: str, verdict: Verdict,
                 symbols: Mapping[str, str]) -> list[Step]:
-    """Every written step, and the answer as the last step at the end of the text, right or wrong.
+    """The labelled steps of a chain; the last is the answer, at the end of the text.
 
-    values: the start and the value after each of ops. said: the verdict on the answer. symbols: words that
-    stand for signs. A step is right when its arithmetic holds, it does operations that are still to be done,
-    from the value they start at, and all before it is right. Several may be done in one step, and some may be
-    left unwritten. What follows a wrong step builds on it and is wrong as well: a label says whether all is
-    right so far (Uesato et al. 2022, 2211.14275; in Lightman et al.
-    2023, 2305.20050, labelling stops at the first mistake).
-    A step after a mark may go back: what it takes back counts no more, and where it is right, all is.
+    values: the start and the value after each of ops. verdict: of the answer. symbols: words for signs. A
+    step is right if its arithmetic holds, it does pending operations from the value they start at, and all before
+    it is right. A step may do several operations; some may be omitted. Steps after a wrong one are wrong: a
+    label says whether all is right so far (Uesato et al. 2022, 2211.14275; in Lightman et al. 2023,
+    2305.20050, labelling stops at the first mistake). A right step after a mark may redo earlier operations;
+    what it takes back no longer counts.
     """
     steps, place, fault, since, mark = [], 0, "", 0, ""
     for begin, end in step_spans(text):
@@ -88,31 +82,34 @@ def check_chain(values: Sequence[int], ops: Ops, text: str, said: Verdict,
         if fault and not mark:
             steps.append(Step(end=end, right=False, reason="follows a wrong step"))
             continue
-        found = follow_step(values, ops, place, _signs(piece, symbols), mark, bool(fault))
+        step = follow_step(values, ops, place, _signs(piece, symbols), mark, bool(fault))
         mark = ""
-        if isinstance(found, str):
-            fault = found
+        if isinstance(step, str):
+            fault = step
             steps.append(Step(end=end, right=False, reason=fault))
             continue
-        kind = found.kind(place, bool(fault), since)
-        steps.append(Step(end=end, right=True, kind=kind, solves=found.after == len(ops)))
-        place, fault, since = found.after, "", 1 if kind == RESTART else since
-    right = not fault and said.score >= 1.0
-    steps.append(Step(end=len(text), right=right, reason="follows a wrong step" if fault else said.reason,
-                      solves=right))
-    return steps
+        kind = step.kind(place, bool(fault), since)
+        steps.append(Step(end=end, right=True, kind=kind, solves=step.after == len(ops)))
+        place, fault, since = step.after, "", 1 if kind == RESTART else since
+    return [*steps, _answer_step(text, fault, verdict)]
+
+
+def _answer_step(text: str, fault: str, verdict: Verdict) -> Step:
+    right = not fault and verdict.score >= 1.0
+    return Step(end=len(text), right=right, solves=right,
+                reason="follows a wrong step" if fault else verdict.reason)
 
 
 class StepPlace(NamedTuple):
-    """Where a right step stands in the chain: it does the operations before .. after - 1, or checks them."""
+    """The place of a right step: it does, or checks, the operations before .. after - 1."""
 
     before: int
     after: int
     undoes: bool = False
 
     def kind(self, place: int, fault: bool, since: int) -> str:
-        """How it looks back. place: the operations done before it; fault: it stands after a wrong step;
-        since: the steps that the chain has had since it began, without what took them back."""
+        """How it looks back. place: operations done before it. fault: it follows a wrong step. since: steps
+        since the chain began."""
         if fault:
             return RESTART if self.before == 0 and since > 1 else TURN_BACK
         return RECHECK if self.undoes or self.before < place else ""
@@ -120,12 +117,12 @@ class StepPlace(NamedTuple):
 
 def follow_step(values: Sequence[int], ops: Ops, place: int, step: str, mark: str = "",
                 fault: bool = False) -> StepPlace | str:
-    """What a step does, `place` operations being done before it; or why it is wrong.
+    """The place of a step after `place` operations, or why it is wrong.
 
-    follow((5, 13, 10), (("+", 8), ("-", 3)), 0, "5+8=13") -> Found(0, 1);  "13-3=10" -> Found(1, 2);
-        "5+8-3=10" -> Found(0, 2);  "5+8=14" -> the reason
-    mark: what a mark before it means; then it may also do again what is done, or, as a check where no fault
-    is open, undo it: "13-8=5" after "5+8=13".
+    follow_step((5, 13, 10), (("+", 8), ("-", 3)), 0, "5+8=13") -> StepPlace(0, 1); "13-3=10" -> (1, 2);
+        "5+8-3=10" -> (0, 2); "5+8=14" -> the reason
+    mark: the kind of mark before it. A marked step may redo operations or, as a check without an open fault,
+    undo one: "13-8=5" after "5+8=13".
     """
     claim = parse_step(step)
     if isinstance(claim, str):
@@ -145,8 +142,8 @@ def follow_step(values: Sequence[int], ops: Ops, place: int, step: str, mark: st
 
 
 class StepClaim(NamedTuple):
-    """What a step says, and what its left side is worth: "5+8-3=11" -> Claim(first=5, done=(("+", 8),
-    ("-", 3)), result=11, written="11", sum="5+8-3", value=10)."""
+    """"5+8-3=11" -> StepClaim(first=5, done=(("+", 8), ("-", 3)), result=11, written="11", sum="5+8-3",
+    value=10)"""
 
     first: int
     done: tuple[tuple[str, int], ...]
@@ -157,7 +154,7 @@ class StepClaim(NamedTuple):
 
 
 def parse_step(step: str) -> StepClaim | str:
-    """What a step says, or why it says nothing."""
+    """The claim of a step, or why it is none."""
     match = _STEP.fullmatch(step)
     if match is None:
         return f"{shorten(step)!r} is no step"
@@ -171,12 +168,11 @@ def parse_step(step: str) -> StepClaim | str:
 
 
 def check_each(start: int, ops: Ops, text: str, answer: str, symbols: Mapping[str, str]) -> list[bool]:
-    """The steps of `check_chain`, each by itself: what stands before it is taken as it is written.
+    """Whether each step of `check_chain` holds by itself, given the steps before it as they are written.
 
-    A step holds when its arithmetic does, it does the operations that come next, and it starts from what the
-    step before it ends with, the first from the start; the answer holds when it is what the last step ends
-    with and nothing is left to do. So a slip is one step that does not hold, the steps built on it do, and
-    where all hold the answer is right. "5+8=14, 14*2=28" and 28, of 5 + 8 doubled: [False, True, True].
+    A step holds if its arithmetic does, it does the next operations, and it starts from the result of the
+    step before it. The answer holds if it is the last result and no operation is left. So one slip is one
+    step that does not hold. "5+8=14, 14*2=28" and 28, of 5 + 8 doubled: [False, True, True].
     """
     before: int | None = start
     place, holds = 0, []
@@ -197,41 +193,39 @@ def check_each(start: int, ops: Ops, text: str, answer: str, symbols: Mapping[st
 
 
 def step_places(place: int, count: int, mark: str) -> Sequence[int]:
-    """Where in the chain a step may stand, likeliest first, `place` of `count` operations being done."""
+    """The places that a step may have after `place` of `count` operations, likeliest first."""
     ahead, done = range(place, count), range(place)
     return {TURN_BACK: (*ahead, *done[::-1]), RESTART: (*done, *ahead),
             RECHECK: (*done[::-1], *ahead)}.get(mark, ahead)
 
 
 def undone(before: int, op: str, n: int, after: int) -> tuple[int, str, int, int]:
-    """A step backwards: undone(5, "+", 8, 13) -> (13, "-", 8, 5)."""
+    """undone(5, "+", 8, 13) -> (13, "-", 8, 5)"""
     return after, _OPPOSITE[op], n, before
 
 
 def split_mark(piece: str) -> tuple[str, str]:
-    """What the first mark at the beginning of a piece means, and what follows the marks: "but wait" ->
-    ("turn_back", ""), "now check: 13-8=5" -> ("recheck", "13-8=5"), "5+8=13" -> ("", "5+8=13")."""
+    """The kind of a leading mark, and the rest: "but wait" -> ("turn_back", ""), "now check: 13-8=5" ->
+    ("recheck", "13-8=5"), "5+8=13" -> ("", "5+8=13")."""
     kind, rest = "", piece
-    while found := _MARK.match(rest):
-        kind, rest = kind or _MEANT[found[1].lower()], rest[found.end():]
+    while mark := _MARK.match(rest):
+        kind, rest = kind or _MEANT[mark[1].lower()], rest[mark.end():]
     return kind, rest
 
 
 def _signs(text: str, symbols: Mapping[str, str]) -> str:
-    """A spoken step in signs: "then 5 plus 8 is 13" -> "5 + 8 = 13"."""
+    """"then 5 plus 8 is 13" -> "5 + 8 = 13" """
     return " ".join(symbols.get(word, word) for word in text.split()).strip()
 
 
 _SAID = r"\b(?:no|yes)\b[.!]?"
-_PIECE = re.compile(rf"[^,\n]*?{_SAID}|[^,\n]+")  # what commas, line ends, no. and yes part
+_PIECE = re.compile(rf"[^,\n]*?{_SAID}|[^,\n]+")  # separated by commas, line ends, no. and yes
 _TRY_STEP = re.compile(r"\s*([^=]+)=\s*([0-9]{1,9})\s*")
 
 
-def check_tries(numbers: Sequence[int], target: int, text: str, said: Verdict) -> list[Step]:
-    """Every written step, and the answer as the last at the end of the text, right or wrong.
-
-    said: the verdict on the answer. The first step of a try after one that was given up is a turn_back.
-    """
+def check_tries(numbers: Sequence[int], target: int, text: str, answered: Verdict) -> list[Step]:
+    """The labelled steps of tries of a countdown; the last is the answer, at the end of the text. The first
+    step after a try that was given up is a turn_back."""
     steps: list[Step] = []
     pool, fault, begun, turned = Counter(numbers), "", False, False
     pieces = (found for found in _PIECE.finditer(text, *thought_span(text)) if found[0].strip())
@@ -247,20 +241,17 @@ def check_tries(numbers: Sequence[int], target: int, text: str, said: Verdict) -
         fault, begun, turned = fault or reason, begun or bool(step), turned and not step
         if verdict == "no":
             pool, fault, begun, turned = Counter(numbers), "", False, begun or turned
-    right = not fault and said.score >= 1.0
-    steps.append(Step(end=len(text), right=right, solves=right,
-                      reason="follows a wrong step" if fault else said.reason))
-    return steps
+    return [*steps, _answer_step(text, fault, answered)]
 
 
 def split_try(piece: str) -> tuple[str, str]:
-    """A step and what is said of its try: "8*8=64 no." -> ("8*8=64", "no"), "3+5=8" -> ("3+5=8", "")."""
+    """"8*8=64 no." -> ("8*8=64", "no"), "3+5=8" -> ("3+5=8", "")"""
     found = re.search(rf"({_SAID})\s*$", piece)
     return (piece[:found.start()].strip(), found[1].rstrip(".!")) if found else (piece.strip(), "")
 
 
 def join_numbers(pool: Counter[int], step: str) -> str:
-    """Takes the numbers of a step out of the pool and puts its result there; or says what is wrong with it.
+    """Replaces the numbers of a step in the pool by its result; returns what is wrong with it, or "".
 
     Of {3: 1, 5: 1, 8: 1}, "3+5=8" leaves {8: 2}.
     """

@@ -1,14 +1,14 @@
 """Programs that pass tests: MBPP (Austin et al. 2021, arXiv:2108.07732) and HumanEval (Chen et al.
 2021, arXiv:2107.03374).
 
-mbpp[:FILE], mbpp-sanitized[:FILE], humaneval[:FILE]; without a file, the hub's. MBPP is asked in its paper's
-words with all of `test_list` shown; `challenge_test_list` is judged too and never shown. Its splits are the
-published ones, by task_id: 601-974 train, 511-600 validation, 11-510 test; 1-10 are the paper's few-shot
-examples and are left out. HumanEval is a test set only.
+mbpp[:FILE], mbpp-sanitized[:FILE], humaneval[:FILE]; without a file, the hub's. MBPP uses its paper's prompt
+with all of `test_list`; `challenge_test_list` is tested too and never shown. Its splits are the published
+ones, by task_id: 601-974 train, 511-600 validation, 11-510 test; 1-10, the paper's few-shot examples, are
+left out. HumanEval is a test set only.
 
-A reply is right, strictly, when the last ```python block in it passes every test in the sandbox; leniently,
-also when its code stands in another block or in none. Only the strict form is paid. Tests that are shown can
-be met by a table of their answers.
+A reply is right, strictly, if its last ```python block passes every test in the sandbox; leniently, also if
+the code is in another block or in none. Only the strict form is rewarded. A table of answers passes the tests
+that are shown.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import cast
 
 from postgrad.data.rows import DataRow
 from postgrad.data.sets import dataset_rows
-from postgrad.data.tasks.base import SPLITS, Task, conversation, if_formed
+from postgrad.data.tasks.base import SPLITS, Task, gold_demonstrations, if_formed
 from postgrad.data.tasks.listed import Parts, disjoint_splits, read_each, read_prompts, sample_lists
-from postgrad.records import Conversation, Prompt, Verdict
+from postgrad.records import Prompt, Verdict
 from postgrad.rewards.code import code_blocks, extract_code, humaneval, mbpp, whole_program
 from postgrad.rewards.sandbox import CodeJob, CodeJudge, Suite
 
@@ -39,7 +39,7 @@ _FIELDS: dict[str, dict[str, type]] = {
 
 @cache
 def code_sandbox() -> CodeJudge:
-    """One for all tasks of code, made when the first of them is loaded; its workers end with this process."""
+    """The sandbox of all code tasks; its workers end with this process."""
     return CodeJudge()
 
 
@@ -56,13 +56,12 @@ def fenced(code: str) -> str:
 
 
 def verify(prompt: Prompt, text: str) -> Verdict:
-    """The sandbox runs the code of a reply once: the strict reading is the lenient one,
-    where it is in form."""
+    """Runs the code once: the strict score is the lenient one if the reply is in form."""
     row, code = row_of(prompt), extract_code(text)
     formed = [code for word, code in code_blocks(text) if word == "python"][-1:] == [code]
     source = whole_program(row, text) if "entry_point" in row else code
-    said = code_sandbox().verdicts([CodeJob(source=source, suite=suite_of(prompt))])[0]
-    return if_formed(said, "" if formed else f"not in a ```python block; {said.reason}")
+    verdict = code_sandbox().verdicts([CodeJob(source=source, suite=suite_of(prompt))])[0]
+    return if_formed(verdict, "" if formed else f"not in a ```python block; {verdict.reason}")
 
 
 def gold(prompt: Prompt) -> str:
@@ -71,7 +70,7 @@ def gold(prompt: Prompt) -> str:
 
 
 def code_prompt(name: str, row: DataRow, where: str) -> Prompt:
-    """A published row as a prompt; its tests as a suite stand in the meta."""
+    """A published row; meta["suite"] holds its tests."""
     kind = "humaneval" if name == "humaneval" else "mbpp"
     text = row.get("prompt") if "text" not in row else row["text"]
     wrong = [field for field, wanted in _FIELDS[kind].items() if not isinstance(row.get(field), wanted)]
@@ -91,7 +90,6 @@ def code_prompt(name: str, row: DataRow, where: str) -> Prompt:
 
 
 def published_splits(name: str, prompts: list[Prompt]) -> Parts[Prompt]:
-    """The published splits."""
     if name == "humaneval":
         return {"train": [], "validation": [], "test": prompts}
     stray = [p.id for p in prompts if not 1 <= row_of(p)["task_id"] <= 974]
@@ -111,12 +109,8 @@ def load(name: str, source: str) -> Task:
                                   key=lambda p: " ".join(str(p.meta["task"]).split()).casefold())
     draw = sample_lists(name, parts,
                         instead="it is published as a test set, so train on another task, such as mbpp")
-
-    def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
-        return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]
-
     return Task(name=name, about="programs that pass tests, in the sandbox", prompts=draw, verify=verify,
                 gold=gold, waits=True,
-                demonstrations=None if name == "humaneval" else demonstrations,
+                demonstrations=None if name == "humaneval" else gold_demonstrations(draw, gold),
                 tokens=512 if name == "humaneval" else 256,
                 meta={**meta, "unsupported": len(prompts) - len(judged)})

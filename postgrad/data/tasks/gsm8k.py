@@ -1,11 +1,10 @@
 """GSM8K: grade-school word problems in people's words (Cobbe et al. 2021, arXiv:2110.14168, MIT).
 
-gsm8k:FOLDER reads train.jsonl and test.jsonl there, and gsm8k alone what the hub has. The test split is the
-published one; a tenth of the published training problems, by a hash of the question, is the validation split.
-A reply is right, strictly, when the line of its last "####" is "#### 72"; leniently, when 72 is the last
-number in it. Only the strict form is
-paid. Where the folder also has example_model_solutions.jsonl (four models' answers to test problems), a right
-and a wrong answer to one problem are a pair; the problems of the pairs are split by a hash.
+gsm8k:FOLDER reads train.jsonl and test.jsonl; gsm8k alone reads the hub. A tenth of the published training
+problems, by a hash of the question, is the validation split. A reply is right, strictly, if the line of its
+last "####" is "#### 72"; leniently, if 72 is its last number. Only the strict form is rewarded.
+example_model_solutions.jsonl in the folder (four models' answers to test problems) gives preference pairs of
+a right and a wrong answer, split by a hash of the problem.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from pathlib import Path
 
 from postgrad.data.rows import DataRow
 from postgrad.data.sets import dataset_rows, read_rows_file
-from postgrad.data.tasks.base import SPLITS, Task, conversation, split_of
+from postgrad.data.tasks.base import SPLITS, Task, gold_demonstrations, split_of
 from postgrad.data.tasks.listed import disjoint_splits, hold_out, read_each, sample_lists
-from postgrad.records import Conversation, Pair, Prompt, Verdict
+from postgrad.records import Pair, Prompt, Verdict
 from postgrad.rewards.format import MARK
 from postgrad.rewards.number import bare_number, exact_number, last_number
 
@@ -26,7 +25,7 @@ FORM = f"Reason step by step, then end with {MARK} and the answer as a number."
 
 
 def gsm8k_prompt(row: DataRow, where: str) -> Prompt:
-    """A published row: the worked solution is kept as it is, with its <<48/2=24>> notes."""
+    """meta["solution"] is the published one, with its <<48/2=24>> annotations."""
     question, solution = row.get("question"), row.get("answer")
     if not isinstance(question, str) or not isinstance(solution, str) or MARK not in solution:
         raise ValueError(f'{where}: expected {{"question": ..., "answer": "... {MARK} 72"}}, found '
@@ -43,7 +42,6 @@ def gold(prompt: Prompt) -> str:
 
 
 def verify(prompt: Prompt, text: str) -> Verdict:
-    """Both readings are kept as parts: a right answer out of form is seen, and not paid."""
     judge = exact_number(prompt.answer)
     before, marked, after = text.rstrip().removesuffix(MARK).rpartition(MARK)
     formed = bool(marked and before.strip())
@@ -55,13 +53,12 @@ def verify(prompt: Prompt, text: str) -> Verdict:
 
 
 def solution_pairs(path: Path) -> list[Pair]:
-    """Every right answer beside every wrong one to the same problem,
-    in the form that the verifier asks for."""
+    """Every right answer with every wrong one to the same problem, in the form that the verifier requires."""
     pairs = []
     for where, row in read_rows_file(path):
-        said = [answer for name, answer in row.items() if name not in ("question", "ground_truth")]
+        answers = [answer for name, answer in row.items() if name not in ("question", "ground_truth")]
         try:
-            texts = {right: [MARK.join(one["solution"].rsplit("A:", 1)) for one in said
+            texts = {right: [MARK.join(one["solution"].rsplit("A:", 1)) for one in answers
                              if one["is_correct"] is right] for right in (True, False)}
             asked = Prompt.ask(f"{row['question'].strip()}\n{FORM}")
         except (KeyError, TypeError, AttributeError) as fault:
@@ -82,10 +79,6 @@ def load(name: str, source: str) -> Task:
     pairs = solution_pairs(solved) if source and solved.is_file() else []
     judged = {split: [pair for pair in pairs if split_of(pair.id.partition("/")[0]) == split]
               for split in SPLITS}
-
-    def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
-        return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]
-
     return Task(name=name, about="grade-school word problems in people's words", prompts=draw, verify=verify,
-                gold=gold, demonstrations=demonstrations,
+                gold=gold, demonstrations=gold_demonstrations(draw, gold),
                 preferences=sample_lists(f"{name}/pairs", judged) if pairs else None, tokens=256, meta=meta)

@@ -1,24 +1,19 @@
 """reasoning-gym's generators as tasks (Stojanovski et al. 2025, arXiv:2505.24760): gym:chain_sum,
 gym:countdown(min_numbers=3).
 
-Problems are generated in this process; that code is as trusted as any package. Answers are not: some of the
-package's scorers evaluate them as code (0.1.25's countdown scorer ran a shell command that stood in an
-answer). So scorers run in the jail alone, and where one evaluates text, an answer that could be more than a
-formula or a list is wrong without being evaluated: the jail guards the machine, but code inside it could
-still choose its own score. An answer that is the gold to the letter is right.
-Nor are scorers: each is tried with texts that solve nothing before its generator is used, and refused where
-it pays one in full. Answers of countdown and puzzle24 are read as expressions here, and never by the package.
+The package's code is trusted, answers are not: some of its scorers evaluate them (0.1.25's countdown scorer
+ran a shell command in an answer). So scorers run in the sandbox only. If one evaluates text, an answer that
+could be more than a formula or a list is wrong unevaluated: code in the sandbox could choose its own score.
+The gold, to the letter, is right. Scorers are not trusted either: one that gives full reward to a text that
+solves nothing is refused. Answers of countdown and puzzle24 are parsed here, never by the package.
 
-Which split a problem is in is decided by a hash of its question: half train, a quarter validation, a quarter
-test; and each split draws from seeds of its own. So no question stands in two splits,
-however few a generator has.
-Left out on purpose: partial credit. Most scorers pay a little for anything;
-it is kept as the part `partial`, and not paid.
+The split of a problem is a hash of its question: half train, a quarter validation, a quarter test; each split
+has seeds of its own, so no question is in two splits. Left out: partial credit, which most scorers give for
+anything; it is the part `partial`, not the score.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib
 import inspect
@@ -29,12 +24,19 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, cast
 
 from postgrad.data.rows import DataRow
-from postgrad.data.tasks.base import Task, check_split, generator, in_form, think
+from postgrad.data.tasks.base import (
+    Task,
+    check_split,
+    did_you_mean,
+    generator,
+    in_form,
+    parse_settings,
+    think,
+)
 from postgrad.data.tasks.countdown import judge_expression
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import GARBAGE, error_verdict, shorten
@@ -44,7 +46,7 @@ from postgrad.rewards.sandbox import Jailed
 NAMES = ("gym:GENERATOR",)
 
 LONGEST = 20_000  # characters of an answer that is scored
-PROVED = 4        # problems whose gold a scorer must pay in full, and no probe, before a generator is used
+PROVED = 4        # problems on which a scorer must accept the gold and no probe
 SOURCE = """
 from reasoning_gym import create_dataset
 
@@ -78,28 +80,28 @@ def paid_verdict(share: float, reason: str) -> Verdict:
 
 
 def score_answer(of: GymGenerator, entry: DataRow, answer: str) -> Verdict:
-    """What the package's own scorer says of an answer, in the jail."""
-    said = SCORER("score", of.name, of.settings, as_plain_values(entry), answer)
-    if said.kind == "infrastructure":
-        return replace(error_verdict(said.reason), parts={"partial": 0.0})
-    if said.kind != "pass" or not isinstance(said.value, float) or not math.isfinite(said.value):
-        return paid_verdict(0.0, f"the scorer fails on {shorten(answer)!r} ({said.kind}: {said.reason})")
-    return paid_verdict(min(max(said.value, 0.0), 1.0),
-                        f"the scorer pays {said.value:g} for {shorten(answer)!r}")
+    """The verdict of the package's scorer, in the sandbox."""
+    outcome = SCORER("score", of.name, of.settings, as_plain_values(entry), answer)
+    if outcome.kind == "infrastructure":
+        return replace(error_verdict(outcome.reason), parts={"partial": 0.0})
+    if outcome.kind != "pass" or not isinstance(outcome.value, float) or not math.isfinite(outcome.value):
+        return paid_verdict(0.0, f"the scorer fails on {shorten(answer)!r} "
+                                 f"({outcome.kind}: {outcome.reason})")
+    return paid_verdict(min(max(outcome.value, 0.0), 1.0),
+                        f"the scorer pays {outcome.value:g} for {shorten(answer)!r}")
 
 
 def judge_made_expression(of: GymGenerator, facts: DataRow, answer: str) -> Verdict:
-    """An expression that uses the numbers of a problem once each and makes its target, by our own reader."""
-    said = judge_expression(facts["numbers"], EXPRESSIONS[of.name](facts), answer, signs=True)
+    """1 for an expression that uses each number once and makes the target."""
+    verdict = judge_expression(facts["numbers"], EXPRESSIONS[of.name](facts), answer, signs=True)
     foreign = set(answer) & set("+-*/") - set(of.settings.get("operators", "+-*/"))
     if foreign:
         return paid_verdict(0.0, f"{shorten(answer)!r} uses {min(foreign)}")
-    return paid_verdict(said.score, said.reason)
+    return paid_verdict(verdict.score, verdict.reason)
 
 
 def judge_answer(of: GymGenerator, prompt: Prompt, answer: str) -> Verdict:
-    """The cheap looks first: no answer, the gold itself, code,
-    and a generator that knows no other right answer."""
+    """Cheap checks first: no answer, the gold itself, code, a generator with one right answer."""
     if of.name in EXPRESSIONS:
         return judge_made_expression(of, entry_of(prompt)["metadata"], answer)
     if not answer or len(answer) > LONGEST:
@@ -113,8 +115,6 @@ def judge_answer(of: GymGenerator, prompt: Prompt, answer: str) -> Verdict:
 
 
 def verify(prompt: Prompt, text: str, *, of: GymGenerator) -> Verdict:
-    """1 for an answer that the scorer pays in full, in the strict form;
-    `lenient` reads the last <answer> anywhere."""
     return in_form(text, partial(judge_answer, of, prompt))
 
 
@@ -123,16 +123,14 @@ def gold(prompt: Prompt) -> str:
 
 
 def same_answer(answer: str, gold: str) -> bool:
-    """Whether a text is the gold answer in other words: but for case and spaces, or as a number."""
+    """Whether a text is the gold but for case and spaces, or the same number."""
     texts, number = {"".join(text.split()).casefold() for text in (answer, gold)}, parse_number(answer)
     return len(texts) == 1 or number is not None and number == parse_number(gold)
 
 
 def probe_texts(of: GymGenerator, gold: str, golds: list[str]) -> list[str]:
-    """Texts that solve nothing: PROBES, other problems' gold answers, and the gold in the middle of them all.
-
-    Left out: what is the gold answer in other words or begins with it, and what never reaches the scorer.
-    """
+    """Texts that solve nothing: PROBES, other problems' golds, and the gold amid all of them. Without texts
+    equal to the gold or beginning with it, and those that never reach the scorer."""
     others = [text for text in dict.fromkeys(golds) if not text.startswith(gold)]
     hedge = ", ".join([*others, gold, *others]) if others else ""
     tried = (text for text in (*PROBES, *others, hedge) if not same_answer(text, gold))
@@ -140,7 +138,7 @@ def probe_texts(of: GymGenerator, gold: str, golds: list[str]) -> list[str]:
 
 
 def find_paid_probe(of: GymGenerator, asked: list[Prompt]) -> tuple[str, str] | None:
-    """A text that solves nothing, and the gold answer of a problem for which it is paid in full; or None."""
+    """(probe, gold) of a problem where a probe gets the full reward; or None."""
     golds = [str(prompt.answer).strip() for prompt in asked]
     tried = [probe_texts(of, gold, golds) for gold in golds]
     calls = [(of.name, of.settings, as_plain_values(entry_of(prompt))) for prompt in asked]
@@ -156,25 +154,25 @@ def find_paid_probe(of: GymGenerator, asked: list[Prompt]) -> tuple[str, str] | 
 
 
 def prove_scorer(of: GymGenerator) -> None:
-    """Raises ValueError where a scorer does not pay its own gold, or pays for what solves nothing."""
+    """Raises ValueError if a scorer rejects a gold, or gives full reward to a probe."""
     asked = prompts("train", PROVED, 0, of=of)
     for prompt in asked:
         if prompt.answer is None:
             raise ValueError(f"gym:{of.name} gives its problems no answer, so its verifier cannot be proved "
                              "on gold: choose another generator.")
         best = str(prompt.answer).strip()
-        said = judge_answer(of, prompt,
-                            best) if of.name in EXPRESSIONS else score_answer(of, entry_of(prompt), best)
-        if said.error:
-            raise ValueError(f"the scorer of gym:{of.name} does not run in the sandbox ({said.error}): "
+        verdict = (judge_answer(of, prompt, best) if of.name in EXPRESSIONS
+                   else score_answer(of, entry_of(prompt), best))
+        if verdict.error:
+            raise ValueError(f"the scorer of gym:{of.name} does not run in the sandbox ({verdict.error}): "
                              "choose another task.")
-        if said.score < 1.0:
-            raise ValueError(f"gym:{of.name} rejects its own gold ({said.reason}): choose another "
+        if verdict.score < 1.0:
+            raise ValueError(f"gym:{of.name} rejects its own gold ({verdict.reason}): choose another "
                              "generator or settings.")
-    found = find_paid_probe(of, asked) if of.own_scorer and of.name not in EXPRESSIONS else None
-    if found:
-        raise ValueError(f"the scorer of gym:{of.name} pays in full for {shorten(found[0])!r} where the "
-                         f"answer is {shorten(found[1])!r}: a model would learn that; choose another one.")
+    paid = find_paid_probe(of, asked) if of.own_scorer and of.name not in EXPRESSIONS else None
+    if paid:
+        raise ValueError(f"the scorer of gym:{of.name} pays in full for {shorten(paid[0])!r} where the "
+                         f"answer is {shorten(paid[1])!r}: a model would learn that; choose another one.")
 
 
 def load(name: str, source: str) -> Task:
@@ -190,12 +188,9 @@ def load(name: str, source: str) -> Task:
                 meta={"settings": of.settings, "evaluates": of.evaluates, "shared_splits": False})
 
 
-# problems in a row without a new one for the split: then a generator is taken to have no more
-VAIN = 1000
-# where the seeds of each split begin; none is over 2**31
-SEEDS = {"train": 0, "validation": 2 << 29, "test": 3 << 29}
-# problems that a split can draw from, and how many are prepared at once: some generators make all
-SIZE, CHUNK = 1 << 20, 500
+VAIN = 1000  # problems in a row without a new one for the split, before a generator counts as exhausted
+SEEDS = {"train": 0, "validation": 2 << 29, "test": 3 << 29}  # the first of each split; all are below 2**31
+SIZE, CHUNK = 1 << 20, 500  # problems of a split, and of a data set: some generators prepare all
 FORM = "Think between <think> and </think>, then give the answer alone between <answer> and </answer>."
 _WORD = re.compile(r"[^\W\d]\w+")
 _FUNCTIONS = frozenset("sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh exp "
@@ -204,14 +199,8 @@ _FUNCTIONS = frozenset("sin cos tan sec csc cot asin acos atan sinh cosh tanh as
 
 @dataclass(frozen=True, kw_only=True)
 class GymGenerator:
-    """One generator with its settings.
-
-    evaluates: "" where its scorer reads answers as text, else what it makes of them.
-
-    Generator(name="countdown", settings={"min_numbers": 3}, make=create_dataset, evaluates="formula")
-    own_scorer: whether it has a scorer of its own; the package's common one pays the gold in
-    full and nothing else.
-    """
+    """A generator with its settings. evaluates: "formula" or "list", if its scorer evaluates answers so.
+    own_scorer: False with the package's common scorer, which accepts the gold alone."""
 
     name: str
     settings: DataRow
@@ -220,46 +209,31 @@ class GymGenerator:
     own_scorer: bool = True
 
 
-def parse_generator(source: str) -> tuple[str, DataRow]:
-    """"chain_sum(min_terms=2,max_terms=4)" -> ("chain_sum", {"min_terms": 2, "max_terms": 4});
-    values are literals."""
-    try:
-        tree = ast.parse(source.strip(), mode="eval").body
-        called = tree.func if isinstance(tree, ast.Call) and not tree.args else tree
-        settings = {word.arg: ast.literal_eval(word.value) for word in getattr(tree, "keywords", ())}
-    except (SyntaxError, ValueError, RecursionError):
-        called, settings = None, {}
-    if not isinstance(called, ast.Name) or None in settings:
+def find_generator(source: str) -> GymGenerator:
+    """The generator of "chain_sum(min_terms=2,max_terms=4)"; its settings are tried."""
+    parsed = parse_settings(source)
+    if parsed is None:
         raise ValueError(f"gym:{shorten(source)} is no generator: write gym:NAME or gym:NAME(setting=value), "
                          "such as gym:chain_sum(min_terms=2,max_terms=4).")
-    return called.id, settings
-
-
-def find_generator(source: str) -> GymGenerator:
-    """The generator of a source text, with its settings tried."""
-    name, settings = parse_generator(source)
+    name, settings = parsed
     try:
         gym = importlib.import_module("reasoning_gym")
         registry = importlib.import_module("reasoning_gym.factory").DATASETS
     except ImportError:
         raise ValueError("gym tasks need the package reasoning-gym: pip install 'postgrad[gym]'.") from None
     if name not in registry:
-        close = get_close_matches(name, registry, n=1)
-        raise ValueError(f"reasoning-gym has no generator {name!r}: "
-                         f"{f'did you mean {close[0]!r}? ' if close else ''}"
+        raise ValueError(f"reasoning-gym has no generator {name!r}: {did_you_mean(name, registry)}"
                          f"It has {len(registry)}, such as {', '.join(sorted(registry)[:6])}.")
     kind, config = registry[name]
     known = [field.name for field in fields(config) if field.name not in ("seed", "size")]
     for wrong in settings.keys() - set(known):
-        close = get_close_matches(wrong, known, n=1)
-        raise ValueError(f"gym:{name} has no setting {wrong!r}: "
-                         f"{f'did you mean {close[0]!r}? ' if close else ''}"
+        raise ValueError(f"gym:{name} has no setting {wrong!r}: {did_you_mean(wrong, known)}"
                          f"It has {', '.join(known) or 'none'}.")
     try:
         gym.create_dataset(name, seed=0, size=1, **settings)
     except (AssertionError, ValueError, TypeError, KeyError) as wrong:
-        said = shorten(str(wrong), 200) or type(wrong).__name__
-        raise ValueError(f"gym:{source} cannot be made: {said}; its settings are "
+        reason = shorten(str(wrong), 200) or type(wrong).__name__
+        raise ValueError(f"gym:{source} cannot be made: {reason}; its settings are "
                          f"{', '.join(known)}.") from None
     base = importlib.import_module("reasoning_gym.dataset").ProceduralDataset.score_answer
     return GymGenerator(name=name, settings=settings, make=gym.create_dataset,
@@ -273,12 +247,8 @@ def _evaluates(scorer: Callable[..., object]) -> str:
 
 
 def harmless(answer: str, evaluates: str) -> bool:
-    """Whether evaluating a text can do no more than compute:
-    no name is in it but single letters and functions of maths.
-
-    A list calls nothing. A formula may call, so it has no strings that could become names
-    (S('e' + 'x' + 'e' + 'c')).
-    """
+    """Whether evaluating a text can only compute: its names are single letters and functions of maths. A list
+    calls nothing; a formula has no strings, which could become names (S('e' + 'x' + 'e' + 'c'))."""
     if evaluates == "list":
         return "(" not in answer and not _WORD.search(answer)
     named = set(_WORD.findall(answer)) <= _FUNCTIONS
@@ -291,12 +261,11 @@ def question_split(question: str) -> str:
 
 
 def problem_stream(of: GymGenerator, begin: int) -> Iterator[DataRow]:
-    """Problems without end, or nearly: number i of a data set is made from its seed + i."""
+    """Up to SIZE problems: number i of a data set has its seed + i."""
     for seed in range(begin, begin + SIZE, CHUNK):
         made = of.make(of.name, seed=seed, size=CHUNK, **of.settings)
         for number in range(CHUNK):
-            # some print dots while they think, and our standard output is for results
-            with redirect_stdout(io.StringIO()):
+            with redirect_stdout(io.StringIO()):  # some generators print progress
                 entry = made[number]
             yield entry
 
@@ -325,8 +294,7 @@ def gym_prompt(of: GymGenerator, entry: DataRow) -> Prompt:
 
 
 def as_plain_values(value: object) -> object:
-    """A problem as it can be handed to the jail: what is no plain value (a Fraction among a
-    problem's facts) becomes text."""
+    """A problem for the sandbox: values of other types (a Fraction) become text."""
     if isinstance(value, dict):
         return {as_plain_values(key): as_plain_values(item) for key, item in value.items()}
     for kind in (list, tuple, set, frozenset):

@@ -1,5 +1,4 @@
-"""Tasks from a finite list of prompts: rows as prompts, and the list split into train,
-validation and test."""
+"""Tasks from a finite list of prompts: rows as prompts, and the splits."""
 
 from __future__ import annotations
 
@@ -8,38 +7,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from postgrad.data.rows import BadRows, DataRow
-from postgrad.data.tasks.base import SPLITS, check_split, generator, split_of
+from postgrad.data.rows import BadRows, DataRow, read_messages
+from postgrad.data.tasks.base import SPLITS, Draw, check_split, generator, split_of
 from postgrad.records import Conversation, Message, Pair, Prompt
 
 RecordT = TypeVar("RecordT", Prompt, Conversation, Pair)
 Parts = dict[str, list[RecordT]]  # split -> its prompts, conversations or pairs
 TaskMeta = dict[str, object]
-ROLES = ("system", "user", "assistant")
-
-
-def messages_of(rows: object, where: str) -> tuple[Message, ...]:
-    """Messages as they must be: a list of {"role", "content"} with known roles and texts."""
-    if not isinstance(rows, Sequence) or isinstance(rows, str) or not rows:
-        raise ValueError(f"{where}: messages must be a list of {{'role', 'content'}}, this is "
-                         f"{type(rows).__name__}.")
-    for row in rows:
-        if (not isinstance(row, Mapping) or row.get("role") not in ROLES
-                or not isinstance(row.get("content"), str)):
-            raise ValueError(f"{where}: a message needs a role ({', '.join(ROLES)}) and a text content, this "
-                             f"is {row!r:.80}.")
-    return tuple({"role": row["role"], "content": row["content"]} for row in rows)
 
 
 def read_prompt(row: object, where: str) -> Prompt:
-    """A Prompt, or a row {"question" or "prompt" or "messages", "answer", "id"?, "system"?} as one;
-    the rest becomes meta."""
+    """A Prompt from a row {"question" or "prompt" or "messages", "answer", "id"?, "system"?}; the rest is
+    meta."""
     if isinstance(row, Prompt):
         return row
-    fields = dict(row) if isinstance(row, Mapping) else None
-    if fields is None:
+    if not isinstance(row, Mapping):
         raise ValueError(f"{where}: a prompt is a Prompt or a dict with a question, this is "
                          f"{type(row).__name__}.")
+    fields = dict(row)
     asked = [name for name in ("question", "prompt", "messages") if name in fields]
     if len(asked) != 1:
         raise ValueError(f"{where}: expected one of question, prompt or messages, found "
@@ -56,9 +41,9 @@ def read_prompt(row: object, where: str) -> Prompt:
 
 
 def _turns(asked: object, field: str, where: str) -> tuple[Message, ...]:
-    """What is asked as messages, the user's last."""
+    """The messages of a question; the last is the user's."""
     if field == "messages" or (field == "prompt" and isinstance(asked, list)):
-        messages = messages_of(asked, where)
+        messages = read_messages(asked, where)
         if messages[-1]["role"] != "user":
             raise ValueError(f"{where}: the last message must be the user's, this is the "
                              f"{messages[-1]['role']}'s.")
@@ -70,8 +55,8 @@ def _turns(asked: object, field: str, where: str) -> tuple[Message, ...]:
 
 def read_prompts(rows: Iterable[object], where: Callable[[int], str],
                  check: Callable[[Prompt], Prompt] = lambda prompt: prompt) -> list[Prompt]:
-    """Prompts from rows; where(i) names row i. Two rows with one id are refused:
-    they would be counted as two problems. check: what else a prompt must pass; it may give another."""
+    """Prompts from rows with distinct ids. where(i) names row i. check: raises ValueError, or returns the
+    prompt to use."""
     prompts, seen, bad = list[Prompt](), dict[str, int](), BadRows()
     for i, row in enumerate(rows):
         with bad.row():
@@ -87,7 +72,7 @@ def read_prompts(rows: Iterable[object], where: Callable[[int], str],
 
 
 def read_each(rows: Sequence[tuple[str, DataRow]], read: Callable[[DataRow, str], Prompt]) -> list[Prompt]:
-    """What `read` makes of (place, row) of each row of a data set; all its faults at once."""
+    """read(row, where) of each row; all bad rows raise together."""
     prompts, bad = [], BadRows()
     for where, row in rows:
         with bad.row():
@@ -98,14 +83,14 @@ def read_each(rows: Sequence[tuple[str, DataRow]], read: Callable[[DataRow, str]
 
 def split_list(prompts: list[Prompt],
                key: Callable[[Prompt], str] | None = None) -> tuple[Parts[Prompt], TaskMeta]:
-    """A list in disjoint splits by a hash of the ids, 80/10/10, and the meta of the task.
+    """Disjoint splits by a hash of the ids, 80/10/10, none empty, and the task's meta.
 
-    Three prompts or more give each split at least one. Fewer cannot be parted:
-    all splits share them, and the meta says so. key: as in `disjoint`.
+    Fewer than three prompts are shared by all splits; the meta has a warning. key: as of `disjoint_splits`.
     """
     if len(prompts) < 3:
         warning = f"{len(prompts)} prompts cannot be split: train, validation and test are the same prompts"
-        return {split: list(prompts) for split in SPLITS}, {"shared_splits": True, "warning": warning}
+        return ({split: list(prompts) for split in SPLITS},
+                {"shared_splits": True, "warning": warning, "sizes": dict.fromkeys(SPLITS, len(prompts))})
     parts = {split: [prompt for prompt in prompts if split_of(prompt.id) == split] for split in SPLITS}
     for split in SPLITS:
         if not parts[split]:
@@ -117,8 +102,7 @@ def split_list(prompts: list[Prompt],
 
 
 def hold_out(parts: Parts[Prompt]) -> Parts[Prompt]:
-    """Published train and test, with a tenth of the training prompts, by a hash of their ids, as the
-    validation split."""
+    """Published train and test splits; a tenth of train, by a hash of the ids, becomes validation."""
     held = {split: [p for p in parts["train"]
                     if (zlib.crc32(p.id.encode()) % 10 == 0) == (split == "validation")]
             for split in ("train", "validation")}
@@ -126,20 +110,16 @@ def hold_out(parts: Parts[Prompt]) -> Parts[Prompt]:
 
 
 def question_text(prompt: Prompt) -> str:
-    """What a prompt asks, for telling whether two ask the same: all its messages;
-    case and spacing do not count."""
+    """The text of all messages without case and spacing: equal if two prompts ask the same."""
     return " ".join(" ".join(turn["content"] for turn in prompt.messages).split()).casefold()
 
 
 def disjoint_splits(parts: Parts[Prompt], key: Callable[[Prompt], str] = question_text,
                     ) -> tuple[Parts[Prompt], TaskMeta]:
-    """The check that every finite task goes through: no problem stands in two splits.
+    """The splits without repeated questions, and the task's meta.
 
-    Gives the parts, and the task's meta.
-
-    A question that is asked in two splits stays where it is held out longest (test, then validation) and is
-    taken out of the other; one that stands twice in a split under one id is kept once. Both are counted in
-    meta["repeats"]. Different questions under one id raise.
+    A question in two splits stays in the one held out longest (test, then validation); a repeat under the
+    same id in one split is dropped. meta["repeats"] counts both. Different questions under one id raise.
     """
     named, home = dict[str, str](), dict[str, str]()
     kept: dict[str, dict[str, Prompt]] = {split: {} for split in SPLITS}
@@ -161,12 +141,9 @@ def disjoint_splits(parts: Parts[Prompt], key: Callable[[Prompt], str] = questio
 
 
 def sample_lists(name: str, parts: Parts[RecordT],
-                 instead: str = "") -> Callable[[str, int, int], list[RecordT]]:
-    """The function of (split, count, seed) over lists: shuffled by the seed, up to count.
-
-    instead: where a split may have no prompts at all, what to do then; asking for that split raises.
-    """
-
+                 instead: str = "") -> Draw[RecordT]:
+    """Draws up to count rows of a split, shuffled by the seed. instead: the remedy, where a split may be
+    empty; drawing from it raises."""
     def draw(split: str, count: int, seed: int) -> list[RecordT]:
         check_split(split)
         if instead and not parts[split]:
@@ -179,8 +156,7 @@ def sample_lists(name: str, parts: Parts[RecordT],
 
 
 def place_demonstrations(conversations: list[Conversation], parts: Parts[Prompt]) -> Parts[Conversation]:
-    """Demonstrations, each in the split of the prompt that it answers;
-    those of no known prompt are for training."""
+    """Each demonstration in the split of the prompt that it answers, else in train."""
     home = {prompt.question: split for split in reversed(SPLITS) for prompt in parts[split]}
     placed: Parts[Conversation] = {split: [] for split in SPLITS}
     for made in conversations:

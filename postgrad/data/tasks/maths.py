@@ -1,19 +1,18 @@
 r"""Competition mathematics (MATH: Hendrycks et al. 2021, arXiv:2103.03874):
 math:FILE, math:FOLDER, or math from the hub.
 
-A row is {"problem", "solution", "answer"?, "level"?, "subject"?}. The gold is the `answer`, or what stands in
-the last \boxed{} of the solution. One file is split by a hash of the problems; a folder with train and test
-keeps that split, with a tenth of train as the validation split. The hub gives MATH's training problems and,
-as the test split, the 500 test problems of Lightman et al. 2023 (arXiv:2305.20050).
+A row is {"problem", "solution", "answer"?, "level"?, "subject"?}. The gold is `answer`, or the last \boxed{}
+of the solution. One file is split by a hash of the problems; a folder has train and test, and a tenth of
+train becomes validation. The hub's test split is MATH-500 (Lightman et al. 2023, arXiv:2305.20050).
 """
 
 from __future__ import annotations
 
 from postgrad.data.rows import DataRow
 from postgrad.data.sets import Rows, dataset_rows
-from postgrad.data.tasks.base import Task, conversation
+from postgrad.data.tasks.base import Task, gold_demonstrations
 from postgrad.data.tasks.listed import disjoint_splits, hold_out, read_each, sample_lists, split_list
-from postgrad.records import Conversation, Prompt
+from postgrad.records import Prompt
 from postgrad.rewards.format import find_boxed
 from postgrad.rewards.maths import check_golds, judge_maths
 
@@ -24,12 +23,11 @@ FORM = r"Reason step by step, and put the final answer within \boxed{}."
 
 
 def boxed_answer(solution: str) -> str | None:
-    r"""The answer of a published solution: in its last \boxed{}, or after a last "\boxed 5$",
-    as some of MATH are written."""
-    found = find_boxed(solution)
-    if found is None and BARE in solution:
-        found = solution.rpartition(BARE)[2].partition("$")[0].strip()
-    return found
+    r"""The last \boxed{} of a published solution, or a last "\boxed 5$", as in some of MATH."""
+    answer = find_boxed(solution)
+    if answer is None and BARE in solution:
+        answer = solution.rpartition(BARE)[2].partition("$")[0].strip()
+    return answer
 
 
 def maths_prompt(row: DataRow, where: str) -> Prompt:
@@ -46,7 +44,7 @@ def maths_prompt(row: DataRow, where: str) -> Prompt:
 
 
 def gold(prompt: Prompt) -> str:
-    """The published solution, where it ends in the answer; else the answer alone."""
+    """The published solution if it ends in the answer, else the answer alone."""
     solution = str(prompt.meta["solution"])
     return solution if find_boxed(solution) == prompt.answer else rf"\boxed{{{prompt.answer}}}"
 
@@ -57,14 +55,9 @@ def load(name: str, source: str) -> Task:
                    else disjoint_splits(hold_out({s: _prompts(rows[s]) for s in rows})))
     draw = sample_lists(name, parts)
     worked = all(prompt.meta["solution"] for prompt in parts["train"])
-
-    def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
-        return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]
-
     return Task(name=name, about="competition mathematics, judged by the value of the answer", prompts=draw,
-                verify=judge_maths, gold=gold, demonstrations=demonstrations if worked else None, tokens=512,
-                waits=True,
-                meta=meta)
+                verify=judge_maths, gold=gold, tokens=512, waits=True, meta=meta,
+                demonstrations=gold_demonstrations(draw, gold) if worked else None)
 
 
 def _prompts(rows: Rows) -> list[Prompt]:

@@ -1,27 +1,23 @@
-"""Several tasks as one: words+words-es+countdown. Prompts come in turn, each judged by its own task.
+"""Mixtures of tasks: words+words-es+countdown. Prompts alternate, each judged by its own task.
 
-Every part counts the same: a verdict's score is the share of what its task pays at best. `correct` of each
-part is kept under its name as well (words/correct), so that evaluations show the parts beside the whole.
+A score is divided by its task's best, so all parts weigh the same. `correct` of each part is also a part of
+its own (words/correct).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from typing import TypeVar
 
-from postgrad.data.tasks.base import Task
+from postgrad.data.tasks.base import Draw, RecordT, Task
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import TASK
 
-RecordT = TypeVar("RecordT")
-Draw = Callable[[str, int, int], list[RecordT]]
-
 
 def part_of(prompt: Prompt) -> str:
-    """The task that a prompt of a mixture belongs to; "" where it is of no mixture."""
+    """The task of a prompt of a mixture; "" outside one."""
     return str(prompt.meta.get(TASK, ""))
 
 
@@ -32,13 +28,12 @@ def in_turn(lists: Sequence[Sequence[RecordT]]) -> list[RecordT]:
 
 def draw_in_turn(split: str, count: int, seed: int, *,
                  makers: Sequence[Draw[RecordT]]) -> list[RecordT]:
-    """Up to count in all, as evenly as can be: the first ones give one more where it does not divide."""
+    """Up to count in all, evenly; the first makers give one more if it does not divide."""
     each, over = divmod(count, len(makers))
     return in_turn([make(split, each + (i < over), seed) for i, make in enumerate(makers)])
 
 
 def named_prompts(task: Task, split: str, count: int, seed: int) -> list[Prompt]:
-    """A part's prompts, each with the name of its task."""
     return [replace(prompt, id=f"{task.name}/{prompt.id.removeprefix(f'{task.name}/')}",
                     meta={**prompt.meta, TASK: task.name})
             for prompt in task.prompts(split, count, seed)]
@@ -47,14 +42,14 @@ def named_prompts(task: Task, split: str, count: int, seed: int) -> list[Prompt]
 def verify(prompt: Prompt, text: str, *, parts: Mapping[str, Task]) -> Verdict:
     task = parts[part_of(prompt)]
     assert task.verify is not None
-    said = task.verify(prompt, text)
-    share = said.score / task.best
-    right = said.parts.get("correct", share)
-    return replace(said, score=share, parts={**said.parts, f"{task.name}/correct": right})
+    verdict = task.verify(prompt, text)
+    share = verdict.score / task.best
+    right = verdict.parts.get("correct", share)
+    return replace(verdict, score=share, parts={**verdict.parts, f"{task.name}/correct": right})
 
 
 def mix_tasks(tasks: Sequence[Task]) -> Task:
-    """One task of several. What a part lacks (gold, steps, demonstrations), the whole lacks."""
+    """One task of several; it has gold, steps, demonstrations or preferences only if all parts do."""
     parts = {task.name: task for task in tasks}
     if len(parts) < len(tasks):
         raise ValueError(f"a mixture names each task once, this one is {' + '.join(t.name for t in tasks)}: "

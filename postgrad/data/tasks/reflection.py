@@ -1,8 +1,8 @@
-"""What a model does while it thinks, measured on its replies: whether it looks back at its steps, in which
-language it writes, how long it goes on after the answer is worked out.
+"""Metrics of reasoning: how often replies look back at their steps, in which language they are, how many
+tokens follow the solution.
 
-Whether a reply turns back, starts again or checks is said by the task's own checker of steps, which follows
-what is done, and not by words alone. Language is judged where a prompt says which one is its own.
+Looking back is labelled by the task's `steps`, which follow the computation, not words alone. Language is
+measured for prompts with a language of their own.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from postgrad.records import Prompt, Rollout, Step
 from postgrad.rewards.text import function_words
 
 Measure = Callable[[Sequence[Rollout]], list[float]]
-Places = Callable[[Sequence[int], Sequence[int]], Sequence[int]]  # tokens, ends in the text -> their tokens
+Places = Callable[[Sequence[int], Sequence[int]], Sequence[int]]  # (tokens, ends in the text) -> tokens
 
 
 def measures(task: Task, places: Places) -> dict[str, Measure]:
-    """The numbers of a task's replies by name; of a mixture those of each part as well, part/name.
+    """The measures of a task's replies by name; of a mixture also of each part, as part/name.
 
-    places: which tokens of a reply stand at the ends of its steps (Chat.places). A reply of which a measure
-    says nothing (no words to have a language, no answer worked out) has no number there.
+    places: Chat.places. A measure skips replies that it does not apply to (no words, no solution).
     """
     own, parts = of_replies(task, places), cast(Sequence[str], task.meta.get("parts", ()))
     return own | {f"{part}/{name}": only(part, measure) for part in parts
@@ -32,10 +31,10 @@ def measures(task: Task, places: Places) -> dict[str, Measure]:
 
 
 def of_replies(task: Task, places: Places) -> dict[str, Measure]:
-    found: dict[str, Measure] = {"worded": worded, "wrong_language": wrong_language,
-                                 "mixed_languages": mixed_languages}
+    language: dict[str, Measure] = {"worded": worded, "wrong_language": wrong_language,
+                                    "mixed_languages": mixed_languages}
     if task.steps is None:
-        return found
+        return language
     label = Labels(task.steps)
 
     def looks_back(kind: str) -> Measure:
@@ -49,23 +48,21 @@ def of_replies(task: Task, places: Places) -> dict[str, Measure]:
                 counts.append(float(len(r.tokens[r.reply]) - 1 - places(r.tokens[r.reply], [end])[0]))
         return counts
 
-    return {**{kind: looks_back(kind) for kind in KINDS}, "after_right": after_right, **found}
+    return {**{kind: looks_back(kind) for kind in KINDS}, "after_right": after_right, **language}
 
 
 class Labels:
-    """The steps of each reply; of the replies that were asked for last they are kept, as several measures ask
-    for the same."""
+    """The labelled steps of each reply, cached for the last rollouts: several measures use them."""
 
     def __init__(self, label: Callable[[Prompt, str], list[Step]]):
         self.label = label
-        self.asked: Sequence[Rollout] | None = None
-        self.found: list[list[Step]] = []
+        self.rollouts: Sequence[Rollout] | None = None
+        self.steps: list[list[Step]] = []
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[list[Step]]:
-        if rollouts is not self.asked:
-            self.found = [self.label(r.prompt, r.text) for r in rollouts]
-            self.asked = rollouts
-        return self.found
+        if rollouts is not self.rollouts:
+            self.rollouts, self.steps = rollouts, [self.label(r.prompt, r.text) for r in rollouts]
+        return self.steps
 
 
 def only(part: str, measure: Measure) -> Measure:
@@ -77,30 +74,30 @@ def reply_lengths(rollouts: Sequence[Rollout]) -> list[float]:
 
 
 def count_languages(prompt: Prompt, text: str) -> tuple[int, int] | None:
-    """Words of the prompt's own language and of others in the thoughts of a reply; None where the prompt
-    says no language. Function words are counted, which are of one language alone."""
+    """Function words in the thoughts of a reply: of the prompt's language, and of others; None without a
+    language."""
     own = prompt.meta.get("language")
     if not isinstance(own, str):
         return None
-    said = function_words(text[slice(*thought_span(text))])
-    mine = said.pop(own, 0)
-    return mine, sum(said.values())
+    words = function_words(text[slice(*thought_span(text))])
+    mine = words.pop(own, 0)
+    return mine, sum(words.values())
 
 
 def _counted(rollouts: Sequence[Rollout]) -> list[tuple[int, int]]:
-    return [said for r in rollouts if (said := count_languages(r.prompt, r.text)) is not None]
+    return [counts for r in rollouts if (counts := count_languages(r.prompt, r.text)) is not None]
 
 
 def worded(rollouts: Sequence[Rollout]) -> list[float]:
-    """1 where the thoughts have words to tell a language by."""
+    """1 if the thoughts have function words."""
     return [float(mine + others > 0) for mine, others in _counted(rollouts)]
 
 
 def wrong_language(rollouts: Sequence[Rollout]) -> list[float]:
-    """Of the replies with words, 1 where most of them are not in the prompt's language."""
+    """Of the replies with words, 1 if most are not in the prompt's language."""
     return [float(others > mine) for mine, others in _counted(rollouts) if mine + others]
 
 
 def mixed_languages(rollouts: Sequence[Rollout]) -> list[float]:
-    """Of the replies with words, 1 where they are of more than one language."""
+    """Of the replies with words, 1 if they are of several languages."""
     return [float(mine > 0 and others > 0) for mine, others in _counted(rollouts) if mine + others]

@@ -1,9 +1,8 @@
-"""Tasks from a .jsonl file: {"question" or "prompt" or "messages", "answer"} a line,
-and verifiers by name (rewards/named.py).
+"""Tasks from a .jsonl file of {"question" or "prompt" or "messages", "answer"}, and verifiers by name
+(rewards/named.py).
 
-GSM8K's lines work as they are: of an answer "... #### 72" the number is what follows the mark, and the text
-before it is a demonstration. A line may hold a whole "reply" beside the answer: an example to imitate, which
-the verifiers must pay in full. Every fault is named with its line before any training.
+GSM8K's lines work unchanged: of "... #### 72" the number is the answer and the text before it a
+demonstration. A line may have a "reply", a demonstration that must get the full score. Errors name the line.
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from pathlib import Path
 
 from postgrad.data.rows import BadRows
 from postgrad.data.sets import Rows, read_rows_file
-from postgrad.data.tasks.base import SPLITS, Task, conversation, think
+from postgrad.data.tasks.base import Task, gold_demonstrations, think
 from postgrad.data.tasks.listed import read_prompts, sample_lists, split_list
-from postgrad.records import Conversation, Prompt
+from postgrad.records import Prompt
 from postgrad.rewards.format import MARK
 from postgrad.rewards.named import VerifierSum, read_spec
 
 
 def _worked(prompt: Prompt) -> tuple[Prompt, str]:
-    """A prompt whose answer ends in "#### 72" with that number as the answer,
-    and the worked text without <<...>> notes."""
+    """Splits an answer that ends in "#### 72" into that number and the worked text without <<...>>."""
     if not isinstance(prompt.answer, str) or MARK not in prompt.answer:
         return prompt, ""
     text, _, final = prompt.answer.rpartition(MARK)
@@ -44,7 +42,7 @@ def _check_row(prompt: Prompt, verify: VerifierSum) -> None:
 
 
 def _check_golds(prompts: Sequence[Prompt], verify: VerifierSum) -> None:
-    """All at once, and where one is broken, one by one to find their lines."""
+    """Checks all answers together; if one is bad, one by one, to name the lines."""
     try:
         verify.check([prompt.answer for prompt in prompts])
     except ValueError:
@@ -65,8 +63,7 @@ def _check_gold(prompt: Prompt, verify: VerifierSum) -> None:
 
 
 def _gold(prompt: Prompt, verify: VerifierSum, worked: str = "") -> str:
-    """A completion that is to be paid in full: the row's own reply,
-    or its answer in the form that is asked for."""
+    """The row's own reply, or its answer in the form that the verifiers require."""
     answer = f"\\boxed{{{prompt.answer}}}" if verify.has("boxed") else prompt.answer
     return str(prompt.meta.get("reply") or think(worked, answer))
 
@@ -77,7 +74,6 @@ def load(path: Path, spec: str) -> Task:
 
 
 def task_of(rows: Rows, spec: str, *, name: str, source: str = "") -> Task:
-    """A task from (place, row) of each row, judged by verifiers by name."""
     verify = read_spec(spec)
     worked, places = {}, [where for where, _ in rows]
 
@@ -92,11 +88,7 @@ def task_of(rows: Rows, spec: str, *, name: str, source: str = "") -> Task:
     parts, meta = split_list(prompts)
     draw, replies = sample_lists(name, parts), all(prompt.meta.get("reply") for prompt in prompts)
     proves = replies or ("style" not in verify.kinds and all(prompt.answer is not None for prompt in prompts))
-
-    def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
-        return [conversation(prompt, _gold(prompt, verify, worked[prompt.id]), i)
-                for i, prompt in enumerate(draw(split, count, seed))]
-
+    demonstrations = gold_demonstrations(draw, lambda prompt: _gold(prompt, verify, worked[prompt.id]))
     return Task(
         name=name,
         about=f"{len(prompts):,} prompts{source}, judged by {spec}",
@@ -106,5 +98,5 @@ def task_of(rows: Rows, spec: str, *, name: str, source: str = "") -> Task:
         demonstrations=demonstrations if replies or all(worked.values()) else None,
         best=verify.best,
         waits=verify.waits,
-        meta={"verifier": spec, "sizes": {split: len(parts[split]) for split in SPLITS}, **meta},
+        meta={"verifier": spec, **meta},
     )

@@ -1,4 +1,4 @@
-"""Tools of the house: functions for a task's `tools`.
+"""Built-in tools for a task's `tools`.
 
     from postgrad.data.tasks.toolbox import calc, python
     tools = [calc, python]
@@ -12,7 +12,7 @@ from postgrad.rewards.sandbox.selftest import missing_sandbox
 
 __all__ = ["calc", "python"]
 
-SECONDS, MEMORY, SHOWN = 2.0, 256 << 20, 2000  # of one call; characters of what it printed
+SECONDS, MEMORY, SHOWN = 2.0, 256 << 20, 2000  # of a call; SHOWN: characters of its output
 RUN = f"""
 import ast, contextlib, io
 
@@ -39,19 +39,19 @@ def python(code: str) -> str:
     Args:
         code: the program; the standard library is there, files and the network are not
     """
-    said = _jailed("run", code)
-    if said.kind == "infrastructure":
-        raise RuntimeError(said.reason)
-    if said.kind == "timeout":
+    outcome = _jailed("run", code)
+    if outcome.kind == "infrastructure":
+        raise RuntimeError(outcome.reason)
+    if outcome.kind == "timeout":
         return f"error: over the time limit of {SECONDS:g} s"
-    if said.kind == "fail":
-        return f"error: {said.reason.removeprefix('raised ')}"
-    text = str(said.value)
+    if outcome.kind == "fail":
+        return f"error: {outcome.reason.removeprefix('raised ')}"
+    text = str(outcome.value)
     return f"{text[:SHOWN]} (cut)" if len(text) > SHOWN else text or "(nothing was printed)"
 
 
 def _require() -> None:
-    """Asked before a task with this tool is used."""
+    """Called before a task with this tool is used."""
     if why := missing_sandbox():
         raise ValueError(f"the tool python runs programs in a sandbox, and this machine has none that holds "
                          f"({why}): use Linux 5.13 or newer with Landlock and seccomp on, or leave the tool "

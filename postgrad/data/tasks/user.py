@@ -1,16 +1,14 @@
-"""Tasks from a user's own Python file. It needs two names:
+"""Tasks from a user's Python file. It runs like any module that they import. Required names:
 
-prompts   a list, or a function of nothing or of the split that returns one; of Prompt or {"question": ...,
-          "answer": ...}
+prompts   a list of Prompt or {"question", "answer"}, or a function of nothing or the split that returns one
 verify    verify(prompt, completion) -> Verdict, float or bool
-or play   play(prompt, rng): a generator that yields messages, is sent each Reply, returns what verify does
+or play   play(prompt, rng): a generator that yields messages, is sent each reply, returns what verify does
 
-and may have: name, best (the full score, 1.0), tokens (the most of a reply), seconds (the most that a verdict
-may take, 60), gold(prompt) -> str, demonstrations (like prompts; of Conversation or {"question": ...,
-"reply": ...}), tools (functions that the model may call), turns (the most replies of an episode, 8) and waits
-(whether play waits for others, so that many run in threads). With play, gold(prompt, messages) is the next
-reply of a player who is paid in full. The file is the user's own program and runs as one, like any module
-they import.
+Optional: name, best (the full score, 1.0), tokens (max_new_tokens of a reply), seconds (time limit of a
+verdict, 60), gold(prompt) -> str (with play, gold(prompt, messages): the next reply of a perfect player),
+demonstrations (like prompts; of Conversation or {"question", "reply"}), tools (functions that the model may
+call), turns (the most replies of an episode, 8) and waits (play waits for other processes: many run in
+threads).
 """
 
 from __future__ import annotations
@@ -23,13 +21,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from postgrad.data.rows import read_messages
 from postgrad.data.tasks.base import SPLITS, Task
 from postgrad.data.tasks.games import prove_play
 from postgrad.data.tasks.listed import (
     Parts,
     TaskMeta,
     disjoint_splits,
-    messages_of,
     place_demonstrations,
     read_prompts,
     sample_lists,
@@ -42,10 +40,20 @@ from postgrad.rewards.function import own_verifier, takes_two
 from postgrad.system.user_code import error_location, load_file
 
 PROVED = 8  # gold completions judged when a file is loaded
+SETTINGS: dict[str, tuple[Callable[[object], bool], str]] = {  # name -> what a value must pass, and be
+    "turns": (lambda x: x is None or isinstance(x, int) and x >= 1,
+              "a whole number, the most replies of an episode"),
+    "name": (lambda x: isinstance(x, str) and x != "", "a text"),
+    "best": (lambda x: isinstance(x, int | float) and abs(x) <= sys.float_info.max,
+             "a number, the full score"),
+    "tokens": (lambda x: x is None or isinstance(x, int) and x >= 1, "a whole number, the most of a reply"),
+    "seconds": (lambda x: x is None or isinstance(x, int | float) and x > 0,
+                "a number above 0, the most that a verdict may take"),
+}
 
 
 def _line_of(path: Path, name: str) -> int | None:
-    """The line where a file defines a name at its top level; None where it does not."""
+    """The line where a file defines a name at its top level."""
     for node in ast.parse(path.read_bytes()).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
         if any(name in (getattr(target, "id", None), getattr(target, "name", None)) for target in targets):
@@ -65,7 +73,7 @@ def _required(path: Path, module: ModuleType, name: str, example: str) -> Any:
 
 
 def _rows(path: Path, name: str, source: object, split: str | None) -> list[Any]:
-    """The rows of `prompts` or `demonstrations`: the list, or what the function returns."""
+    """The rows of `prompts` or `demonstrations`."""
     at = _place_of(path, name)
     if callable(source):
         try:
@@ -83,8 +91,7 @@ def _rows(path: Path, name: str, source: object, split: str | None) -> list[Any]
 
 
 def _by_split(path: Path, name: str, source: object) -> bool:
-    """Whether `prompts` or `demonstrations` is a function of the split (one argument needed),
-    and not of nothing."""
+    """Whether `prompts` or `demonstrations` is a function of the split."""
     if not callable(source):
         return False
     needed = [p for p in inspect.signature(source).parameters.values()
@@ -109,7 +116,7 @@ def _demonstration(row: object, number: int, where: str) -> Conversation:
     if isinstance(row, Conversation):
         return row
     if isinstance(row, Mapping) and "messages" in row:
-        messages = messages_of(row["messages"], where)
+        messages = read_messages(row["messages"], where)
     elif isinstance(row, Mapping) and all(isinstance(row.get(name), str) for name in ("question", "reply")):
         messages = ({"role": "user", "content": row["question"]},
                     {"role": "assistant", "content": row["reply"]})
@@ -145,40 +152,25 @@ def load(path: Path) -> Task:
                              f"{type(function).__name__}.")
     if verify:
         takes_two(verify, f"{_place_of(path, 'verify')}: verify")
-    tools, turns = _tools(path, module), getattr(module, "turns", None)
-    if turns is not None and (not isinstance(turns, int) or turns < 1):
-        raise ValueError(f"{_place_of(path, 'turns')}: `turns` must be a whole number, the most replies of "
-                         f"an episode; this is {turns!r:.40}.")
-    name, best = getattr(module, "name", path.stem), getattr(module, "best", 1.0)
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"{_place_of(path, 'name')}: `name` must be a text, this is {name!r:.40}.")
-    if not isinstance(best, (int, float)) or not abs(best) <= sys.float_info.max:
-        raise ValueError(f"{_place_of(path, 'best')}: `best` must be a number, the full score; this "
-                         f"is {best!r:.40}.")
-    tokens = getattr(module, "tokens", None)
-    if tokens is not None and (not isinstance(tokens, int) or tokens < 1):
-        raise ValueError(f"{_place_of(path, 'tokens')}: `tokens` must be a whole number, the most of a "
-                         f"reply; this is {tokens!r:.40}.")
-    seconds = getattr(module, "seconds", None)
-    if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
-        raise ValueError(f"{_place_of(path, 'seconds')}: `seconds` must be a number above 0, the most that a "
-                         f"verdict may take; this is {seconds!r:.40}.")
+    for name, (fits, expected) in SETTINGS.items():
+        if hasattr(module, name) and not fits(value := getattr(module, name)):
+            raise ValueError(f"{_place_of(path, name)}: `{name}` must be {expected}; this is {value!r:.40}.")
+    name, seconds = getattr(module, "name", path.stem), getattr(module, "seconds", None)
     parts, meta = _prompts(path, source)
-    shown = getattr(module, "demonstrations", None)
-    examples = None if shown is None else sample_lists(name, _demonstrations(path, shown, parts))
-    sizes = {split: len(parts[split]) for split in SPLITS}
+    examples = getattr(module, "demonstrations", None)
     about = " ".join((module.__doc__ or f"the task of {path.name}").split("\n\n")[0].split())
     task = Task(name=name, about=about, prompts=sample_lists(name, parts),
                 verify=own_verifier(verify, path, seconds) if verify else None, gold=gold, play=play,
-                tools=tools, turns=turns, waits=bool(getattr(module, "waits", False)),
-                demonstrations=examples, best=float(best), tokens=tokens,
-                meta={"file": str(path), "sizes": sizes, **meta})
+                tools=_tools(path, module), turns=getattr(module, "turns", None),
+                waits=bool(getattr(module, "waits", False)), best=float(getattr(module, "best", 1.0)),
+                tokens=getattr(module, "tokens", None), meta={"file": str(path), **meta},
+                demonstrations=(None if examples is None
+                                else sample_lists(name, _demonstrations(path, examples, parts))))
     prove_task(task, path)
     return task
 
 
 def _tools(path: Path, module: ModuleType) -> tuple[Callable[..., object], ...]:
-    """The functions that the model may call; each has a schema."""
     tools = getattr(module, "tools", ())
     if not isinstance(tools, list | tuple) or not all(map(callable, tools)):
         raise ValueError(f"{_place_of(path, 'tools')}: `tools` must be a list of functions, this is "
@@ -191,17 +183,14 @@ def _tools(path: Path, module: ModuleType) -> tuple[Callable[..., object], ...]:
 
 
 def check_tools(tools: Iterable[Callable[..., object]]) -> None:
-    """Each has a schema, and what it needs is there."""
+    """Raises unless each tool has a schema and what it requires."""
     for tool in tools:
         tool_schema(tool)
         getattr(tool, "require", lambda: None)()
 
 
 def prove_task(task: Task, path: Path | None = None) -> None:
-    """Before any training: gold is paid in full; without gold, verify at least answers.
-
-    path: the task's file.
-    """
+    """Raises unless gold scores `best`; without gold, unless verify returns. path: the task's file."""
     prompts = task.prompts("train", PROVED, 0)
     if task.play is not None:
         try:
@@ -210,10 +199,10 @@ def prove_task(task: Task, path: Path | None = None) -> None:
             raise ValueError(f"{_place_of(path, 'play')}: {error}" if path else str(error)) from None
     assert task.verify is not None
     if task.gold is None:
-        said = task.verify(prompts[0], "")
-        if said.error:
-            raise ValueError(f"{said.error.removeprefix('infrastructure: ')}; verify must judge any text, an "
-                             "empty one too.")
+        verdict = task.verify(prompts[0], "")
+        if verdict.error:
+            raise ValueError(f"{verdict.error.removeprefix('infrastructure: ')}; verify must judge any text, "
+                             "an empty one too.")
         return
     golds = [(prompt, _gold(path, task.gold, prompt)) for prompt in prompts]
     try:

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from postgrad.data.tasks import SPLITS, gym, load_task
-from postgrad.data.tasks.base import think
+from postgrad.data.tasks.base import parse_settings, think
 from postgrad.rewards.sandbox import Jailed, tier
 
 jailed = pytest.mark.skipif(tier() is None, reason="this machine has no sandbox that holds")
@@ -25,14 +25,14 @@ def package():
     (" a( b = 2, c=[1, 'x'] ) ", ("a", {"b": 2, "c": [1, "x"]})),
     ("a(b=-1.5,d=True)", ("a", {"b": -1.5, "d": True}))])
 def test_a_source_is_a_name_and_literals(source, wanted):
-    assert gym.parse_generator(source) == wanted
+    assert parse_settings(source) == wanted
 
 
 @pytest.mark.parametrize("source", ["chain sum", "a(1)", "a(b=c)", "a(**b)", "a.b(c=1)", "a(", "1", "(" * 300,
                                     "a(b=__import__('os'))"])
 def test_anything_else_is_refused(source):
     with pytest.raises(ValueError, match="is no generator: write gym:NAME") as caught:
-        gym.parse_generator(source)
+        gym.find_generator(source)
     assert "\n" not in str(caught.value)
 
 

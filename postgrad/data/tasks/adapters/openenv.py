@@ -1,14 +1,13 @@
 """An OpenEnv server (0.10): env:openenv:ws://localhost:8000, or http(s)://, wss://; ?turns=4 for the most
-replies of an episode, 8 without.
+replies of an episode, 8 without. Its package is not needed.
 
-Its protocol is spoken, its package not needed: a WebSocket for each episode, /ws, on which the environment is
-reset and stepped, and /schema, which says what an action is. Where an action is one text, each reply is one.
-Otherwise the model calls the tool `act` with the action's fields; a reply without a call ends the episode.
+Each episode has a WebSocket, /ws, for reset and step; /schema describes an action. If an action is one text,
+each reply is one. Otherwise the model calls the tool `act` with the action's fields; a reply without a call
+ends the episode.
 
-What the server observes is shown as the user's words: its one text, or all its fields as JSON. An episode
-ends when the server says so, or after `turns` replies; its score is the sum of the rewards of its steps,
-which are also those of its turns. The server is given a seed, the same for a group. Left out: environments
-that are nothing but MCP tools, and lists of tasks.
+An observation becomes a user message: its one text, or all its fields as JSON. An episode ends when the
+server says so, or after `turns` replies; its score is the sum of the rewards of its steps, which are also the
+turn rewards. The seed is the same for a group. Left out: environments of MCP tools only, lists of tasks.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ import inspect
 import json
 import random
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 from urllib.request import ProxyHandler, build_opener
 
 from postgrad.data.rows import DataRow
-from postgrad.data.tasks.adapters.calling import import_needed
-from postgrad.data.tasks.base import SPLITS, Task
+from postgrad.data.tasks.adapters import ForeignGame, import_needed
+from postgrad.data.tasks.base import Task
 from postgrad.data.tasks.listed import sample_lists, split_list
 from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.limit import SECONDS
 
 ROWS, TURNS = 1000, 8
-BESIDE = ("metadata", "reward", "done")  # fields that are no part of what is done or seen
-LARGEST = 100 * 2**20                    # bytes of one message of the server's
+BESIDE = ("metadata", "reward", "done")  # fields that are part of neither action nor observation
+LARGEST = 100 * 2**20                    # bytes of a message of the server
 LOCAL = ("localhost", "127.0.0.1", "::1")
 KINDS = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
 
@@ -49,12 +48,11 @@ def load(source: str) -> Task:
     parts, meta = split_list(prompts, lambda prompt: prompt.id)
     return Task(name=f"env:openenv:{place}", about=f"the OpenEnv server at {place}",
                 prompts=sample_lists(place, parts), verify=None, play=play, tools=play.tools,
-                turns=play.turns,
-                waits=True, meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+                turns=play.turns, waits=True, meta=meta)
 
 
 def schema_of(url: str, local: bool) -> DataRow:
-    """What the server says of its actions, as JSON schema."""
+    """The JSON schema of an action."""
     opener = build_opener(ProxyHandler({})) if local else build_opener()
     try:
         with opener.open(url, timeout=SECONDS) as answer:
@@ -66,14 +64,14 @@ def schema_of(url: str, local: bool) -> DataRow:
 
 
 def action_fields(schema: DataRow) -> dict[str, tuple[Any, bool]]:
-    """name -> (its type, whether it is needed) of an action's fields."""
+    """name -> (type, required) of an action's fields."""
     required = schema.get("required", [])
     return {name: (KINDS.get(about.get("type", "string"), str), name in required)
             for name, about in schema.get("properties", {}).items() if name not in BESIDE}
 
 
 def act_of(fields: Mapping[str, tuple[Any, bool]]) -> Callable[..., DataRow]:
-    """The tool by which a model acts where an action is more than a text."""
+    """The tool for actions of more than one text."""
     def act(**action: Any) -> DataRow:
         """Acts in the environment."""
         return action
@@ -88,16 +86,16 @@ def act_of(fields: Mapping[str, tuple[Any, bool]]) -> Callable[..., DataRow]:
 
 
 def observation_text(observation: object) -> str:
-    """What is observed, as words: {"text": "higher"} -> "higher"."""
+    """observation_text({"text": "higher"}) -> "higher"; several fields as JSON."""
     if not isinstance(observation, Mapping):
         return str(observation)
-    seen = {name: value for name, value in observation.items() if name not in BESIDE and value is not None}
-    texts = [value for value in seen.values() if isinstance(value, str)]
-    return texts[0] if len(seen) == len(texts) == 1 else json.dumps(seen)
+    fields = {name: value for name, value in observation.items() if name not in BESIDE and value is not None}
+    texts = [value for value in fields.values() if isinstance(value, str)]
+    return texts[0] if len(fields) == len(texts) == 1 else json.dumps(fields)
 
 
 class OpenEnvPlay:
-    """The episodes of a server, each on a connection that is in one episode at a time."""
+    """Episodes of a server, each on a connection of its own."""
 
     def __init__(self, url: str, fields: Mapping[str, tuple[Any, bool]], turns: int):
         self.url, self.turns = url, turns
@@ -108,21 +106,20 @@ class OpenEnvPlay:
         self.connect = import_needed("websockets.sync.client", f"env:openenv:{url}", "websockets>=13").connect
         self.free: deque[Any] = deque()
 
-    def __call__(self, prompt: Prompt,
-                 rng: random.Random) -> Generator[Sequence[Mapping[str, Any]], ModelReply, Verdict]:
+    def __call__(self, prompt: Prompt, rng: random.Random) -> ForeignGame:
         with self._connection() as connection:
             step = ask_server(connection, "reset", {"seed": rng.getrandbits(31)})
             reply = yield [{"role": "user", "content": observation_text(step["observation"]), "joins": True}]
             paid: list[float] = []
             while (action := self._action(reply)) is not None or reply.malformed:
-                step = ask_server(connection, "step",
-                                  action) if action is not None else step | {"reward": 0.0}
+                step = (ask_server(connection, "step", action) if action is not None
+                        else step | {"reward": 0.0})
                 paid.append(float(step.get("reward") or 0.0))
                 if step.get("done") or len(paid) == self.turns:
                     break
-                told = (f"error: {reply.malformed[0]}" if action is None
+                text = (f"error: {reply.malformed[0]}" if action is None
                         else observation_text(step["observation"]))
-                reply = yield [{"role": "tool" if self.tools else "user", "content": told}]
+                reply = yield [{"role": "tool" if self.tools else "user", "content": text}]
             return Verdict(score=sum(paid), per_turn=tuple(paid),
                            reason=observation_text(step["observation"])[:200])
 
@@ -132,18 +129,17 @@ class OpenEnvPlay:
         return dict(reply.tool_calls[0].arguments) if reply.tool_calls else None
 
     def _connected(self) -> Any:
-        """A new connection, which is open until it is closed."""
         local = urlsplit(self.url).hostname in LOCAL
         return self.connect(self.url, open_timeout=SECONDS, max_size=LARGEST,
                             **({"proxy": None} if local else {})).__enter__()
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
-        """One that is free, or a new one; it is kept for others, unless the server failed."""
+        """A free connection or a new one; it is free again afterwards, unless the server failed."""
         connection = self.free.pop() if self.free else self._connected()
         try:
             yield connection
-        except GeneratorExit:  # the game was cut while the server waited for a reply
+        except GeneratorExit:  # the episode was truncated while the server waited for a reply
             self.free.append(connection)
             raise
         except BaseException:
@@ -153,14 +149,14 @@ class OpenEnvPlay:
 
 
 def ask_server(connection: Any, kind: str, data: DataRow) -> DataRow:
-    """A message to the server and its answer's data."""
+    """Sends a message, and returns the data of the answer."""
     connection.send(json.dumps({"type": kind, "data": data}))
     answer = json.loads(connection.recv(timeout=SECONDS))
     if answer.get("type") != "observation":
-        said = answer.get("data", {})
-        more = ": serve it with more max_concurrent_envs, as many as a step has rollouts" \
-            if said.get("code") == "CAPACITY_REACHED" else ""
-        raise ValueError(f"the server answered {kind} with {said.get('code', 'no observation')}, "
-                         f"{said.get('message', '')}{more}")
+        error = answer.get("data", {})
+        remedy = ": serve it with more max_concurrent_envs, as many as a step has rollouts" \
+            if error.get("code") == "CAPACITY_REACHED" else ""
+        raise ValueError(f"the server answered {kind} with {error.get('code', 'no observation')}, "
+                         f"{error.get('message', '')}{remedy}")
     observed: DataRow = answer["data"]
     return observed

@@ -1,28 +1,24 @@
 """Environments of skyrl-gym (0.4): env:skyrl:NAME:ROWS.jsonl, such as env:skyrl:gsm8k:rows.jsonl.
 
-NAME is registered there, or `module:NAME` for one of your own. The rows are SkyRL's: a "prompt" of messages,
-and what the environment is made with (reward_spec, max_turns, ...), which it gets as `extras`. Each reply is
-a step; the observations are shown as they are; the score is the sum of the rewards of the steps, which are
-also those of its turns. What an environment draws from the global `random` or `numpy.random` is fixed by the
-episode's seed. Left out: env_config, which is empty, replies that the environment rewrites
-(postprocessed_action), and prompts that it writes anew.
+NAME is registered there, or `module:NAME` is your own. The rows are SkyRL's: a "prompt" of messages, and the
+environment's `extras` (reward_spec, max_turns, ...). Each reply is a step; the score is the sum of the step
+rewards, which are also the turn rewards. The global `random` and `numpy.random` are seeded per episode. Left
+out: env_config (empty), replies that the environment rewrites (postprocessed_action), rewritten prompts.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from postgrad.data.rows import DataRow
+from postgrad.data.rows import DataRow, read_messages
 from postgrad.data.sets import read_rows_file
-from postgrad.data.tasks.adapters.calling import import_needed, seeded_globals
-from postgrad.data.tasks.base import SPLITS, Task
-from postgrad.data.tasks.listed import messages_of, sample_lists, split_list
-from postgrad.models.chat.tools import ModelReply
-from postgrad.records import Message, Prompt, Verdict
+from postgrad.data.tasks.adapters import ForeignGame, import_needed, seeded_globals
+from postgrad.data.tasks.base import Task
+from postgrad.data.tasks.listed import sample_lists, split_list
+from postgrad.records import Prompt, Verdict
 
 
 def load(source: str) -> Task:
@@ -41,22 +37,22 @@ def load(source: str) -> Task:
     parts, meta = split_list(prompts, skyrl_row_key)
     return Task(name=f"env:skyrl:{name}", about=f"{name} of skyrl-gym on {path.name}",
                 prompts=sample_lists(name, parts), verify=None, play=play, turns=turns,
-                meta={"file": str(path), "sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+                meta={"file": str(path), **meta})
 
 
 def skyrl_prompt(row: DataRow, number: int, where: str) -> Prompt:
     extras = {key: value for key, value in row.items() if key != "prompt"}
-    return Prompt(id=f"row-{number}", messages=messages_of(row.get("prompt"), where), where=where,
+    return Prompt(id=f"row-{number}", messages=read_messages(row.get("prompt"), where), where=where,
                   answer=(row.get("reward_spec") or {}).get("ground_truth"), meta={"extras": extras})
 
 
 def skyrl_row_key(prompt: Prompt) -> str:
-    """Rows that ask the same may differ in what the environment is made with."""
+    """Rows with the same prompt may differ in their extras."""
     return json.dumps([prompt.messages, prompt.meta["extras"]], sort_keys=True, default=str)
 
 
 class SkyRLPlay:
-    """The episodes of an environment, each on an instance of its own."""
+    """Episodes of an environment, each on an instance of its own."""
 
     def __init__(self, make: Any, name: str):
         self.make, self.name = make, name
@@ -64,14 +60,13 @@ class SkyRLPlay:
     def made(self, prompt: Prompt) -> Any:
         return self.make(self.name, env_config={}, extras=dict(cast(DataRow, prompt.meta["extras"])))
 
-    def __call__(self, prompt: Prompt,
-                 rng: random.Random) -> Generator[Sequence[Message], ModelReply, Verdict]:
+    def __call__(self, prompt: Prompt, rng: random.Random) -> ForeignGame:
         asked, paid = [dict(message) for message in prompt.messages], []
         with seeded_globals(rng):
             environment = self.made(prompt)
             begun, _ = environment.init([dict(message) for message in asked])
         if [dict(message) for message in begun[: len(asked)]] != asked:
-            raise ValueError(f"{self.name} writes its prompt anew, which this door does not take.")
+            raise ValueError(f"{self.name} rewrites its prompt, which this adapter does not support.")
         try:
             reply = yield begun[len(asked):]
             while True:

@@ -1,15 +1,15 @@
-"""Classes as TRL's `environment_factory` takes them, unchanged: env:trl:my_env.py:Counter.
+"""Classes for TRL's `environment_factory`, unchanged: env:trl:my_env.py:Counter.
 
-reset(**row)     begins an episode; a text that it returns is added to the last user message
-public methods   are tools, plain or async; what one raises is told to the model as {'error': ...}
-get_reward()     scores the episode; and, or instead, the file's `reward_funcs`, as TRL calls them, with
+reset(**row)     begins an episode; the text that it returns is appended to the last user message
+public methods   are tools, sync or async; the model reads what one raises as {'error': ...}
+get_reward()     scores the episode; also, or instead, the file's `reward_funcs`, called as TRL does, with
                  prompts, completions, environments and the columns of the row
 
-An episode goes on until a reply calls no tool, at most `turns` replies; calls of the last one are not run.
-The file may have `train_dataset` (rows with a "prompt" of messages; without one each episode's prompt is what
-reset returns), and what a task file may have: best, tokens, turns, seconds and waits. Instances are reused,
-and reset, as in TRL. Left out: images, a dict of several classes, and completion_ids, log_extra, log_metric
-and trainer_state in the arguments of reward functions.
+An episode ends at a reply without a tool call, or after `turns` replies; calls of the last one are not run.
+The file may have `train_dataset` (rows with a "prompt" of messages; without one the prompt is what reset
+returns) and best, tokens, turns, seconds and waits, as a task file. Instances are reused, as in TRL.
+Left out: images, a dict of several classes, and completion_ids, log_extra, log_metric and trainer_state in
+the arguments of reward functions.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import inspect
 import json
 import random
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from postgrad.data.rows import DataRow
-from postgrad.data.tasks.adapters.calling import await_value, seeded_globals
-from postgrad.data.tasks.base import SPLITS, Task
-from postgrad.data.tasks.listed import messages_of, sample_lists, split_list
+from postgrad.data.rows import DataRow, read_messages
+from postgrad.data.tasks.adapters import ForeignGame, await_value, seeded_globals
+from postgrad.data.tasks.base import Task
+from postgrad.data.tasks.listed import sample_lists, split_list
 from postgrad.models.chat.tools import ModelReply, ToolCall, tool_schema
 from postgrad.records import Message, Prompt, Verdict
 from postgrad.rewards.limit import SECONDS
 from postgrad.system.user_code import load_file
 
 BLANK = [{"role": "user", "content": ""}]  # the prompt of a row that has none
-ROWS, TURNS = 1000, 8                      # of a file that says nothing of them
+ROWS, TURNS = 1000, 8                      # defaults
 
 
 def load(source: str) -> Task:
@@ -53,27 +53,27 @@ def load(source: str) -> Task:
                 prompts=sample_lists(name, parts), verify=None, play=play, tools=play.tools,
                 turns=play.turns, best=float(getattr(module, "best", 1.0)),
                 tokens=getattr(module, "tokens", None), waits=play.waits,
-                meta={"file": str(path), "sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+                meta={"file": str(path), **meta})
 
 
 def trl_prompt(row: DataRow, id: str, where: str) -> Prompt:
-    messages = messages_of(row.get("prompt", BLANK), where)
+    messages = read_messages(row.get("prompt", BLANK), where)
     return Prompt(id=id, messages=messages, answer=row.get("answer"), meta={"row": dict(row)}, where=where)
 
 
 def trl_row_key(prompt: Prompt) -> str:
-    """Rows that ask the same may differ in what reset is given; without rows every episode is its own."""
+    """Rows with the same prompt may differ in other columns; without rows every episode is distinct."""
     return json.dumps(prompt.meta["row"] or prompt.id, sort_keys=True, default=str)
 
 
 def methods_of(environment: object) -> list[str]:
-    """What TRL makes tools of, in its order."""
+    """The methods that are tools, in TRL's order."""
     return [name for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction)
             if not name.startswith("_") and name not in ("reset", "get_reward")]
 
 
 class TRLPlay:
-    """The episodes of a class: a generator for each, on an instance that is in one episode at a time."""
+    """Episodes of a class, each on an instance of its own."""
 
     def __init__(self, factory: Callable[[], Any], name: str, path: Path, module: ModuleType):
         self.factory, self.name, self.file = factory, name, str(path)
@@ -92,8 +92,7 @@ class TRLPlay:
             tool_schema(tool)
         self.free = deque([probe])
 
-    def __call__(self, prompt: Prompt,
-                 rng: random.Random) -> Generator[Sequence[Mapping[str, Any]], ModelReply, Verdict]:
+    def __call__(self, prompt: Prompt, rng: random.Random) -> ForeignGame:
         asked, row = [dict(m) for m in prompt.messages], cast(DataRow, prompt.meta["row"])
         with self._instance() as environment:
             shown = self._run(rng, lambda: environment.reset(**{"prompt": asked, **row}))
@@ -120,15 +119,15 @@ class TRLPlay:
             self.free.append(environment)
 
     def _run(self, rng: random.Random, call: Callable[[], Any]) -> Any:
-        """A call into the environment; its draws are the episode's, unless many run side by side."""
+        """Calls the environment, with seeded global generators unless many run in threads."""
         with nullcontext() if self.waits else seeded_globals(rng):
             return await_value(call())
 
     def _answers(self, environment: Any, reply: ModelReply, rng: random.Random) -> list[Message]:
-        """What the calls of a reply come to, as TRL tells it: async tools after the others."""
+        """The results of the calls of a reply, as in TRL: async tools after the others."""
         calls = sorted(reply.tool_calls, key=lambda call: inspect.iscoroutinefunction(call.function))
         results = [(call.name, self._answer(environment, call, rng)) for call in calls]
-        results += [("unknown", {"error": said}) for said in reply.malformed]
+        results += [("unknown", {"error": fault}) for fault in reply.malformed]
         return [{"role": "tool", "name": name, "content": str(result)} for name, result in results]
 
     def _answer(self, environment: Any, call: ToolCall, rng: random.Random) -> object:
@@ -139,7 +138,7 @@ class TRLPlay:
 
     def _verdict(self, environment: Any, asked: list[dict[str, str]], said: list[Mapping[str, Any]],
                  row: DataRow) -> Verdict:
-        """The sum of what the file's functions and the class itself pay; who pays None has no part in it."""
+        """The sum of the rewards of the file's functions and of the class; None does not count."""
         columns = {name: [value] for name, value in row.items() if name != "prompt"}
         paid = {function.__name__: await_value(function(prompts=[asked], completions=[said],
                                                         environments=[environment], **columns))[0]
@@ -151,7 +150,7 @@ class TRLPlay:
 
 
 def reply_message(reply: ModelReply) -> DataRow:
-    """A reply as TRL's reward functions see it."""
+    """A reply as a message for TRL's reward functions."""
     calls = [{"type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
              for call in reply.tool_calls]
     return {"role": "assistant", "content": reply.text} | ({"tool_calls": calls} if calls else {})

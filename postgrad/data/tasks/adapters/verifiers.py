@@ -1,25 +1,23 @@
 """Tasksets of verifiers (0.4, its v1): env:verifiers:NAME, env:verifiers:NAME(setting=value).
 
-Prompts are the taskset's, and its own `@vf.reward` methods and judges score each reply, in this process: no
-harness, no runtime, no interception server. So a taskset that needs one of those is refused, and so is one
-with tools or with an Env of its own.
+Prompts are the taskset's; its `@vf.reward` methods and judges score each reply in this process. A taskset
+that needs a harness, a runtime, an interception server, tools or an Env of its own is refused.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
 from itertools import islice
 from typing import Any
 
-from postgrad.data.rows import DataRow
-from postgrad.data.tasks.adapters.calling import await_value, import_needed
-from postgrad.data.tasks.base import SPLITS, Task
-from postgrad.data.tasks.listed import messages_of, sample_lists, split_list
+from postgrad.data.rows import DataRow, read_messages
+from postgrad.data.tasks.adapters import await_value, import_needed
+from postgrad.data.tasks.base import Task, parse_settings
+from postgrad.data.tasks.listed import sample_lists, split_list
 from postgrad.records import Message, Prompt, Verdict
 
 INSTALL = "verifiers>=0.4"
-ROWS = 1000  # taken of a taskset that has no end
+ROWS = 1000  # of an unbounded taskset
 
 
 def load(source: str) -> Task:
@@ -31,8 +29,8 @@ def load(source: str) -> Task:
         taskset = loaders.load_taskset(config)
         tasks = list(islice(taskset, None if taskset.bounded else ROWS))
     except Exception as error:  # noqa: BLE001 - whatever a taskset raises
-        said = " ".join(str(error).split())
-        raise ValueError(f"env:verifiers:{source} cannot be opened: {said}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"env:verifiers:{source} cannot be opened: {reason}") from error
     if not tasks:
         raise ValueError(f"env:verifiers:{source} has no tasks.")
     if why := unsupported_needs(vf, loaders, name, taskset, tasks[0]):
@@ -42,28 +40,24 @@ def load(source: str) -> Task:
     parts, meta = split_list(scoring.prompts)
     return Task(name=f"env:verifiers:{name}", about=inspect.getdoc(type(taskset)) or name,
                 prompts=sample_lists(name, parts), verify=scoring, waits=bool(tasks[0].config.judges),
-                meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+                meta=meta)
 
 
 def parse_taskset(source: str) -> tuple[str, DataRow]:
-    """"my-env(split='test')" -> ("my-env", {"split": "test"}); values are literals."""
-    name, bracket, given = source.partition("(")
-    try:
-        call = ast.parse(f"f({given}" if bracket else "f()", mode="eval").body
-        settings = {word.arg: ast.literal_eval(word.value) for word in call.keywords}  # type: ignore[attr-defined]
-        if None not in settings and not call.args:  # type: ignore[attr-defined]
-            return name.strip(), settings
-    except (SyntaxError, ValueError, AttributeError):
-        pass
-    raise ValueError(f"env:verifiers:{source:.80} cannot be read: write env:verifiers:NAME or "
-                     "env:verifiers:NAME(setting=value).")
+    """parse_taskset("my-env(split='test')") -> ("my-env", {"split": "test"}); values are literals."""
+    name, bracket, arguments = source.partition("(")
+    settings = parse_settings(f"f({arguments}" if bracket else "f()")
+    if settings is None:
+        raise ValueError(f"env:verifiers:{source:.80} cannot be read: write env:verifiers:NAME or "
+                         "env:verifiers:NAME(setting=value).")
+    return name.strip(), settings[1]
 
 
 def unsupported_needs(vf: Any, loaders: Any, name: str, taskset: Any, task: Any) -> str:
-    """What a taskset has that needs more than a reply; "" where there is nothing."""
+    """Why a taskset cannot be scored by replies alone; "" if it can."""
     kind, hooks = type(task), [*task.hooks("reward"), *(j.score for j in task.plugged_judges())]
     runtime = [inspect.signature(hook).parameters.get("runtime") for hook in hooks]
-    found = {
+    needs = {
         "has an Env of its own": loaders.environment_class(name) is not loaders.SingleAgentEnv,
         "needs a container": kind.NEEDS_CONTAINER or task.data.image,
         "has tools": taskset.toolsets(taskset.config) or kind.toolsets(taskset.config.task),
@@ -71,11 +65,11 @@ def unsupported_needs(vf: Any, loaders: Any, name: str, taskset: Any, task: Any)
         "has rewards that need a runtime": any(p is not None and p.default is p.empty for p in runtime),
         "has no prompt": task.data.prompt is None,
     }
-    return " and ".join(why for why, so in found.items() if so)
+    return " and ".join(why for why, needed in needs.items() if needed)
 
 
 class TasksetScorer:
-    """The tasks of a taskset: their prompts, and the verdict on a reply."""
+    """The prompts of a taskset, and verdicts on replies."""
 
     def __init__(self, vf: Any, tasks: list[Any]):
         self.vf = vf
@@ -90,7 +84,7 @@ class TasksetScorer:
         asked = [{"role": "user", "content": data.prompt}] if isinstance(data.prompt, str) else \
             [message.model_dump(include={"role", "content"}) for message in data.prompt]
         before = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
-        return Prompt(id=name, messages=messages_of([*before, *asked], f"task {name}"),
+        return Prompt(id=name, messages=read_messages([*before, *asked], f"task {name}"),
                       answer=getattr(data, "answer", None))
 
     def __call__(self, prompt: Prompt, text: str) -> Verdict:
@@ -102,7 +96,7 @@ class TasksetScorer:
                        weights={name: float(r.weight) for name, r in paid.items()}, absent=not paid)
 
     def _trace(self, task: Any, messages: list[Message]) -> Any:
-        """The trace of a conversation whose last message the model wrote."""
+        """The trace of a conversation; the model wrote its last message."""
         last = len(messages) - 1
         nodes = [{"parent": i - 1 if i else None, "message": message, "sampled": i == last}
                  for i, message in enumerate(messages)]
