@@ -2,7 +2,7 @@
 
 After a mark a chain may look back: "but wait, 5+8=13" corrects a step, "from the start: 5+8=13" restarts,
 "now check: 13-8=5" checks. The mark permits looking back, and decides where a step is ambiguous; the kind
-follows from what the step does. Left out: steps in another order ("8+5=13"), parentheses, decimals; they are wrong.
+follows from what the step does. Left out: steps in another order ("8+5=13"), parentheses, decimals.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def check_chain(values: Sequence[int], ops: Ops, text: str, verdict: Verdict,
     """The labelled steps of a chain; the last is the answer, at the end of the text.
 
     values: the start and the value after each of ops. verdict: of the answer. symbols: words for signs. A
-    step is right if its arithmetic holds, it does pending operations from the value they start at, and all before
-    it is right. A step may do several operations; some may be omitted. Steps after a wrong one are wrong: a
-    label says whether all is right so far (Uesato et al. 2022, 2211.14275; in Lightman et al. 2023,
+    step is right if its arithmetic holds, it does pending operations from the value they start at, and all
+    before it is right. A step may do several operations; some may be omitted. Steps after a wrong one are
+    wrong: a label says whether all is right so far (Uesato et al. 2022, 2211.14275; in Lightman et al. 2023,
     2305.20050, labelling stops at the first mistake). A right step after a mark may redo earlier operations;
     what it takes back no longer counts.
     """
