@@ -1,9 +1,8 @@
 """Prompts in, rollouts out.
 
-sampler        the Sampler protocol, and what a sampler needs of a model
+sampler        the Sampler protocol, what a sampler needs of a model, and a test double
 local          the sampler in this process
 remote         samplers behind addresses; vllm_engine: vLLM in this process
-scripted       a test double
 request_batch  the decode loop, for collections and for requests that come and go
 scheduler      continuous batching: slots, prompt cache, queue
 """

@@ -18,9 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postgrad.resolve.handles import gpu_of
 from postgrad.serving.chat_completions import chat_completions
-from postgrad.serving.completions import completions
+from postgrad.serving.completions import completions, detokenize, generate, tokenize
 from postgrad.serving.decode_worker import ServedModel
-from postgrad.serving.generate import detokenize, generate, tokenize
 from postgrad.serving.request_body import Refusal
 from postgrad.serving.weight_updates import WeightFeed, follow_weights
 from postgrad.system.sockets import LOOPBACK, host_name, same_token

@@ -13,14 +13,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from postgrad.sampling import RequestSequence, SampledToken
+from postgrad.serving.completions import (
+    MOST_TOP,
+    NEUTRAL,
+    SamplingFields,
+    chat_logprobs,
+    reply_text,
+    token_usage,
+)
 from postgrad.serving.decode_worker import PendingRequest, ServedModel
-from postgrad.serving.logprobs import chat_logprobs, reply_text, token_usage
-from postgrad.serving.messages import ChatMessages
+from postgrad.serving.messages import ChatMessages, ToolCallBuffer, ToolSchemas, parameter_schemas, read_calls
 from postgrad.serving.request_body import RequestBody, read_body
-from postgrad.serving.sampling_fields import MOST_TOP, NEUTRAL, SamplingFields
 from postgrad.serving.session_recorder import RecordedSession
 from postgrad.serving.streaming import EventStream, await_unless_closed
-from postgrad.serving.tool_calls import ToolCallBuffer, ToolSchemas, parameter_schemas, read_calls
 
 CHAT_NEUTRAL = NEUTRAL | {"parallel_tool_calls": (True,), "modalities": (["text"],),
                           "add_generation_prompt": (True,), "continue_final_message": (False,)}

@@ -22,8 +22,6 @@ from postgrad.training.distributed.sharding import shard, shard_decoder
 from postgrad.training.distributed.virtual_ranks import current_virtual_ranks
 from postgrad.training.oom import oom_phase
 
-PRECISIONS = ("auto", "fp32", "bf16")
-
 
 @dataclass(frozen=True, kw_only=True)
 class OptimSettings(Settings):
@@ -35,7 +33,8 @@ class OptimSettings(Settings):
                                "smaller rates", within=POSITIVE)
     schedule: str = setting("constant",
                             "learning-rate schedule: constant, linear or cosine, to 0 at the last step",
-                            "constant where a run may be made longer; a falling one ends steadier")
+                            "constant where a run may be made longer; a falling one ends steadier",
+                            choices=tuple(schedule.SCHEDULES))
     warmup: int = setting(0, "warmup steps, from a rate of 0", "5 to 10, or a tenth of the steps, "
                           "where the first steps jump or the model is large", within=NOT_NEGATIVE)
     max_grad_norm: float = setting(1.0, "gradient clipping by norm",
@@ -54,7 +53,8 @@ class OptimSettings(Settings):
                                           "never the result", within=COUNT)
     precision: str = setting("auto",
                              "fp32, or bf16 with fp32 master weights; auto: bf16 on a GPU, fp32 on a CPU",
-                             "fp32 to compare two runs to the last digits on a GPU")
+                             "fp32 to compare two runs to the last digits on a GPU",
+                             choices=("auto", "fp32", "bf16"))
     compile: bool | None = setting(None, "torch.compile on a GPU: a slower first step, faster others; "
                                    "none: where the run is long enough to gain",
                                    "false where the compiler fails; true to measure")
@@ -72,15 +72,6 @@ class OptimSettings(Settings):
     adapter: Adapters = setting(group=Adapters)
 
     prefix: ClassVar[str] = "optim."
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.schedule not in schedule.SCHEDULES:
-            raise ValueError(f"optim.schedule is {self.schedule!r}: expected one of "
-                             f"{', '.join(schedule.SCHEDULES)}.")
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"optim.precision is {self.precision!r}: expected one of "
-                             f"{', '.join(PRECISIONS)}.")
 
     @property
     def divides(self) -> bool:

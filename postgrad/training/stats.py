@@ -6,24 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Mean:
-    """A mean as sum and count.
+class Sums:
+    """A statistic of sums: two of them are merged field by field."""
 
-    Mean(3.0, 2) + Mean(1.0, 2) = Mean(4.0, 4): 1.0
-    """
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True)
+class Mean(Sums):
+    """A mean as sum and count: Mean(3.0, 2) + Mean(1.0, 2) = Mean(4.0, 4), 1.0."""
 
     total: Tensor | float
     count: Tensor | float
-
-    def __add__(self, other: Mean) -> Mean:
-        return Mean(self.total + other.total, self.count + other.count)
 
     def result(self) -> float:
         count = float(self.count)
@@ -45,7 +47,7 @@ class Max:
 
 
 @dataclass(frozen=True)
-class ExplainedVariance:
+class ExplainedVariance(Sums):
     """Explained variance 1 - Var(error) / Var(target), as sums: 1 for a perfect critic, 0 for a constant."""
 
     count: Tensor | float
@@ -53,9 +55,6 @@ class ExplainedVariance:
     target_sq: Tensor | float
     error: Tensor | float
     error_sq: Tensor | float
-
-    def __add__(self, other: ExplainedVariance) -> ExplainedVariance:
-        return ExplainedVariance(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def result(self) -> float:
         if not self.count:
@@ -67,16 +66,12 @@ class ExplainedVariance:
 
 
 @dataclass(frozen=True)
-class EffectiveShare:
+class EffectiveShare(Sums):
     """Kish's effective sample size over n, (sum w)^2 / (n sum w^2), as sums. 1 for equal weights."""
 
     count: Tensor | float
     total: Tensor | float
     squares: Tensor | float
-
-    def __add__(self, other: EffectiveShare) -> EffectiveShare:
-        return EffectiveShare(self.count + other.count, self.total + other.total,
-                              self.squares + other.squares)
 
     def result(self) -> float:
         spread = float(self.count) * float(self.squares)
@@ -148,13 +143,13 @@ def resolve_deferred(facts: Mapping[str, float | Deferred]) -> dict[str, float]:
 
 def read_scalars(values: Sequence[Tensor | float]) -> list[float]:
     """Scalars as Python floats, with one synchronization per device."""
-    found = [0.0 if isinstance(x, Tensor) else float(x) for x in values]
+    floats = [0.0 if isinstance(x, Tensor) else float(x) for x in values]
     for device in {x.device for x in values if isinstance(x, Tensor)}:
         mine = {i: x for i, x in enumerate(values) if isinstance(x, Tensor) and x.device == device}
         read = torch.stack([x.detach().double() for x in mine.values()]).tolist()
         for i, number in zip(mine, read, strict=True):
-            found[i] = number
-    return found
+            floats[i] = number
+    return floats
 
 
 def to_host(x: Tensor | float) -> Tensor | float:

@@ -11,7 +11,7 @@ from postgrad.data.tasks import load_task
 from postgrad.models import find_model
 from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import tool_schema
-from postgrad.serving.tool_calls import OPEN, ToolCallBuffer, read_calls
+from postgrad.serving.messages import OPEN, ToolCallBuffer, read_calls
 
 TEMPLATE = """{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}\
 <|{{ m.role }}|>{{ m.content }}\

@@ -112,7 +112,7 @@ def test_what_is_frozen_is_not_touched(tmp_path):
 @pytest.mark.parametrize(("settings", "words"), [
     (dict(lr=0.0), "optim.lr is 0.0"), (dict(lr=-1e-3), "optim.lr is -0.001"),
     (dict(lr=math.nan), "optim.lr is nan"), (dict(lr=math.inf), "optim.lr is inf"),
-    (dict(lr=1e-3, schedule="cosin"), "optim.schedule is 'cosin': expected one of constant"),
+    (dict(lr=1e-3, schedule="cosin"), "optim.schedule is 'cosin': expected constant"),
     (dict(lr=1e-3, tokens_per_pass=0), "optim.tokens_per_pass is 0"),
     (dict(lr=1e-3, max_grad_norm=0.0), "max_grad_norm is 0.0"),
 ])

@@ -127,7 +127,7 @@ def test_bfloat16_products_on_a_cpu_are_near_and_named(tmp_path):
     near = models.policy.logp(batch.tokens, batch.mask)[0]
     assert models.policy.precision == torch.bfloat16 and models.policy.head.dtype == torch.float32
     assert 0 < (near - exact).abs().max() < 0.2
-    with pytest.raises(ValueError, match="optim.precision is 'half': expected one of auto, fp32, bf16"):
+    with pytest.raises(ValueError, match="optim.precision is 'half': expected auto, fp32 or bf16"):
         OptimSettings(lr=1e-3, precision="half")
 
 

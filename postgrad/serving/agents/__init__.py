@@ -1,8 +1,7 @@
 """Agents: programs with an OpenAI client that play episodes, asking the policy that is trained.
 
 episode_server  the endpoint that they call: each request waits there until its episode is sampled
-program         the command that is started for an episode: its input and its score
-agent           both as an environment, for training, evaluation and resuming like every other
+agent           the command that is started for an episode, and both as an environment
 """
 
 from postgrad.serving.agents.agent import Agent, played_by

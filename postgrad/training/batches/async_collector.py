@@ -1,13 +1,10 @@
-"""Collections that are sampled while earlier ones are trained on, at most K of them.
+"""Asynchronous collection: up to K collections are sampled while earlier ones are trained on.
 
-Admission: collection c is begun when collection c - K - 1 has been trained on, by the weights of that
-moment, and c - 1 has been sampled. So all rows of a collection are written by one policy, K collections
-behind the one that they train. None is thrown away, they are trained on in the order in which they were
-drawn, and which weights write which row is decided by counting, never by a clock. What was begun and not yet
-trained on is kept in the checkpoint: a run that is stopped goes on to the same bits.
-
-With K = 0 there is no thread and nothing to wait for. Left out on purpose: weights that change while a row is
-written, and several processes of one training.
+Collection c starts when c - K - 1 has been trained on, by the weights of that moment, and c - 1 has been
+sampled. So one policy samples all rows of a collection, with a staleness of K collections; none is dropped,
+the order is fixed, and no clock decides which weights sample which row. Pending collections are saved in the
+checkpoint: a resumed run has the same bits. Left out on purpose: weights that change while a row is sampled,
+and several processes of one training.
 """
 
 from __future__ import annotations
@@ -27,19 +24,19 @@ from postgrad.training.stats import Deferred, resolve_deferred
 
 
 class WeightSource(Protocol):
-    """Whose weights write the rollouts."""
+    """The weights that sample the rollouts."""
 
     def keep(self, step: int) -> Callable[[], None]:
-        """The weights as they are now, after `step` optimizer steps; the call has the sampler use them."""
+        """Snapshots the weights after `step` optimizer steps; the returned call hands them to the sampler."""
         ...
 
     def check(self, step: int, behind: int) -> None:
-        """What was sampled last came from the weights of that step. behind: optimizer steps made since."""
+        """Checks that the last samples are by the weights of that step. behind: optimizer steps since."""
         ...
 
 
 class LiveWeights:
-    """The weights that are trained, in this process: always fresh."""
+    """The weights in training, in this process."""
 
     def keep(self, step: int) -> Callable[[], None]:
         return lambda: None
@@ -49,8 +46,8 @@ class LiveWeights:
 
 
 class Collection(NamedTuple):
-    """Groups of judged rollouts, those that were drawn and dropped, and what was measured of all of them.
-    step: optimizer steps behind the weights that wrote it."""
+    """Groups of scored rollouts, dropped groups, and the metrics of all of them. step: optimizer steps behind
+    the weights that sampled it."""
 
     groups: list[list[Scored]]
     dropped: list[list[Scored]]
@@ -60,7 +57,7 @@ class Collection(NamedTuple):
 
 @dataclass(eq=False)
 class PendingCollection:
-    """A collection that was begun. use: has the sampler take its weights."""
+    """A collection that has started. use: hands its weights to the sampler."""
 
     number: int
     step: int
@@ -81,8 +78,8 @@ class AsyncCollector:
         self.thread: threading.Thread | None = None
 
     def take(self, step: int, needed: int) -> Collection:
-        """The next collection, after `step` optimizer steps. needed: how many are still to be trained on,
-        this one included; no more are begun."""
+        """The next collection, after `step` optimizer steps. needed: collections still to be trained on, this
+        one included; no more are started."""
         while len(self.begun) < max(1, min(self.depth + 1, needed)):
             self.begin(step)
         began = time.perf_counter()
@@ -109,7 +106,7 @@ class AsyncCollector:
                 if fault is None:
                     job.use()
                     job.made = self.collect(job.number, job.step)
-            except BaseException as error:  # told to the training, which waits for the collection
+            except BaseException as error:  # raised in the training, which waits for the collection
                 fault = error
             job.fault = fault
             job.done.set()
@@ -124,19 +121,17 @@ class AsyncCollector:
         assert job.made is not None
         return job.made
 
-    # what decides the future
-
     def state(self) -> dict[str, Any]:
-        """All that was begun, to its end."""
-        return {"number": self.number, "begun": [dump_collection(job.number,
-                                                                 self.finished(job)) for job in self.begun]}
+        """Waits for all pending collections."""
+        begun = [dump_collection(job.number, self.finished(job)) for job in self.begun]
+        return {"number": self.number, "begun": begun}
 
     def restore(self, state: dict[str, Any], prompts: dict[str, Prompt]) -> None:
         self.number = state["number"]
         self.begun.clear()
-        for said in state["begun"]:
-            job = PendingCollection(said["number"], said["step"], lambda: None, made=load_collection(said,
-                                                                                                     prompts))
+        for saved in state["begun"]:
+            job = PendingCollection(saved["number"], saved["step"], lambda: None,
+                                    made=load_collection(saved, prompts))
             job.done.set()
             self.begun.append(job)
 
@@ -147,7 +142,7 @@ def dump_collection(number: int, made: Collection) -> dict[str, Any]:
             "dropped": [[dump_scored(s) for s in group] for group in made.dropped]}
 
 
-def load_collection(said: dict[str, Any], prompts: dict[str, Prompt]) -> Collection:
-    def back(groups: list[Any]) -> list[list[Scored]]:
-        return [[load_scored(s, prompts) for s in group] for group in groups]
-    return Collection(back(said["groups"]), back(said["dropped"]), dict(said["facts"]), said["step"])
+def load_collection(saved: dict[str, Any], prompts: dict[str, Prompt]) -> Collection:
+    groups, dropped = ([[load_scored(s, prompts) for s in group] for group in saved[name]]
+                       for name in ("groups", "dropped"))
+    return Collection(groups, dropped, dict(saved["facts"]), saved["step"])

@@ -1,5 +1,4 @@
-"""A batch that waits to be trained on, as tensors and plain values for a checkpoint, and back;
-and rows picked from one."""
+"""Batches and rollouts as tensors and plain values for a checkpoint, and back; rows picked from a batch."""
 
 from __future__ import annotations
 
@@ -28,11 +27,11 @@ def pick_rows(batch: Batch, rows: list[int]) -> Batch:
 
 
 def dump_rollout(rollout: Rollout) -> dict[str, Any]:
-    """One row of an episode as plain values. The other rows stand in the batch by themselves."""
-    known = {f.name: getattr(rollout, f.name) for f in fields(Rollout)
+    """One row of an episode as plain values; its other rows are rows of the batch too."""
+    values = {f.name: getattr(rollout, f.name) for f in fields(Rollout)
              if f.name not in ("prompt", "earlier", "verdict")}
-    return known | {"tokens": tuple(rollout.tokens), "logp": tuple(rollout.logp),
-                    "turns": [asdict(turn) for turn in rollout.turns]}
+    return values | {"tokens": tuple(rollout.tokens), "logp": tuple(rollout.logp),
+                     "turns": [asdict(turn) for turn in rollout.turns]}
 
 
 def dump_batch(batch: Batch) -> dict[str, Any]:
@@ -47,38 +46,38 @@ def dump_batch(batch: Batch) -> dict[str, Any]:
             "facts": resolve_deferred(batch.facts), "scored": scored}
 
 
-def load_batch(kept: dict[str, Any]) -> Batch:
-    """What `kept_batch` wrote, as a batch."""
+def load_batch(saved: dict[str, Any]) -> Batch:
+    """The inverse of `dump_batch`."""
     scored = []
-    for s in kept["scored"]:
+    for s in saved["scored"]:
         prompt = Prompt(id=s["prompt"]["id"], messages=tuple(s["prompt"]["messages"]))
         scored.append(Scored(rollout=load_rollout(s["rollout"], prompt), verdict=load_verdict(s["verdict"])))
-    return Batch(ids=tuple(kept["ids"]), rows_per_unit=kept["rows_per_unit"], facts=kept["facts"],
-                 scored=tuple(scored), **kept["columns"])
+    return Batch(ids=tuple(saved["ids"]), rows_per_unit=saved["rows_per_unit"], facts=saved["facts"],
+                 scored=tuple(scored), **saved["columns"])
 
 
-def load_rollout(kept: dict[str, Any], prompt: Prompt, **more: Any) -> Rollout:
-    rollout: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
+def load_rollout(saved: dict[str, Any], prompt: Prompt, **more: Any) -> Rollout:
+    rollout: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in saved.items()}
     rollout["turns"] = tuple(Turn(**turn) for turn in rollout.get("turns", ()))
     return Rollout(prompt=prompt, **rollout, **more)
 
 
-def load_verdict(kept: dict[str, Any]) -> Verdict:
-    verdict: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
+def load_verdict(saved: dict[str, Any]) -> Verdict:
+    verdict: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in saved.items()}
     return Verdict(**verdict)
 
 
 def dump_scored(scored: Scored) -> dict[str, Any]:
-    """A judged rollout before it is made into rows: with all rows of its episode, its prompt by name."""
+    """A scored rollout with all rows of its episode; its prompt by id."""
     last = scored.rollout
     return {"prompt": last.prompt.id, "rows": [dump_rollout(row) for row in last.rows],
             "verdict": asdict(scored.verdict), "played": last.verdict and asdict(last.verdict)}
 
 
-def load_scored(kept: dict[str, Any], prompts: Mapping[str, Prompt]) -> Scored:
-    """What `kept_scored` wrote. prompts: those of the run, by name."""
-    prompt = prompts[kept["prompt"]]
-    *earlier, last = kept["rows"]
+def load_scored(saved: dict[str, Any], prompts: Mapping[str, Prompt]) -> Scored:
+    """The inverse of `dump_scored`. prompts: those of the run, by id."""
+    prompt = prompts[saved["prompt"]]
+    *earlier, last = saved["rows"]
     rollout = load_rollout(last, prompt, earlier=tuple(load_rollout(row, prompt) for row in earlier),
-                           verdict=kept["played"] and load_verdict(kept["played"]))
-    return Scored(rollout=rollout, verdict=load_verdict(kept["verdict"]))
+                           verdict=saved["played"] and load_verdict(saved["played"]))
+    return Scored(rollout=rollout, verdict=load_verdict(saved["verdict"]))

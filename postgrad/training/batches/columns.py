@@ -1,6 +1,6 @@
-"""Judged rollouts -> columns -> minibatches: credit, weights and order, as plain functions of batches.
+"""Scored rollouts -> columns -> minibatches: credit, weights and order, as functions of batches.
 
-An assembly line calls them one after another; so do the tests, on a language that can be listed whole.
+`RolloutBatches` calls them one after another; so do the tests, on an enumerable language.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ SOFT_SHARE = 5  # the soft length limit takes the last fifth of the budget
 
 
 def rollout_batch(rollouts: Sequence[Rollout]) -> Batch:
-    """Rollouts as padded rows: prompt and reply, the sampled tokens masked, with the sampler's log-probs. The
-    rows of an episode are adjacent."""
+    """Rollouts as padded rows: prompt and reply, the sampled tokens masked, with the sampler's log-probs."""
     rows = [row for r in rollouts for row in r.rows]
     read, written = (np.array([len(x) for x in part])[:, None]
                      for part in ([r.prompt_tokens for r in rows], [r.tokens for r in rows]))
@@ -52,9 +51,9 @@ def rollout_batch(rollouts: Sequence[Rollout]) -> Batch:
 
 
 def token_rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int,
-            episode: Tensor | None = None) -> Tensor:  # [B, T]
-    """The score on the last token of an episode; where a verdict has spread it over the tokens,
-    only what was added to it since. rows: one for each episode."""
+                  episode: Tensor | None = None) -> Tensor:  # [B, T]
+    """The score on the last token of an episode, or per token where the verdict has it so; penalties on the
+    last token. rows: one per episode."""
     mask = join_episodes(mask, episode)
     score = episode_scores(rows, method, budget)
     dense = torch.zeros(mask.shape, device=mask.device)
@@ -67,10 +66,8 @@ def token_rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: 
 
 
 def episode_scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B]
-    """One score a row, the penalty of a cut reply and DAPO's of a long one included.
-
-    Rows whose verdict failed are masked: credit passes over them.
-    """
+    """One score a row, less the penalties of truncated and (DAPO) overlong replies. Rows whose verdict failed
+    are masked."""
     score = torch.tensor([s.verdict.score for s in rows], dtype=torch.float32)
     if method.truncated_penalty:
         score -= method.truncated_penalty * torch.tensor([not s.rollout.finished for s in rows]).float()
@@ -81,16 +78,11 @@ def episode_scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tenso
 
 
 def credit_columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, group_size: int,
-                   kl: float,
-            tokens_per_pass: int, temperature: float = 1.0, several: bool = True,
-            show: Show | None = None, virtual_ranks: VirtualRanks = SINGLE_RANK) -> Batch:
-    """Adds advantages and the other columns of a collection.
-
-    Credit sees whole groups, so it runs before any split. kl: the current coefficient of the KL in the
-    reward. several: the collection gets more than one update, so the sampling policy's log-probs are kept as
-    old_logp; otherwise the ratio is 1 and old_logp stays None. show: see `teacher_columns`. virtual_ranks:
-    share the forward passes; every rank ends with all columns.
-    """
+                   kl: float, tokens_per_pass: int, temperature: float = 1.0, several: bool = True,
+                   show: Show | None = None, virtual_ranks: VirtualRanks = SINGLE_RANK) -> Batch:
+    """Adds advantages and the other columns of a collection; credit sees whole groups. kl: the current
+    coefficient of the KL in the reward. several: more than one update, so old_logp is needed; otherwise the
+    ratio is 1 and it stays None. show: see `teacher_columns`."""
     old = entropy = ref = value = teacher = None
     facts: dict[str, float] = {}
     early = {name for place in ("credit", "choose", "mark", "correction")
@@ -110,7 +102,6 @@ def credit_columns(batch: Batch, reward: Tensor, method: Policy, models: Models,
         assert old is not None and ref is not None
         reward = credit.kl_penalty(reward, old, ref, batch.mask, kl)
         gap = torch.where(batch.mask, old - ref, 0.0)
-        # in nats, mean over the replies
         facts["kl_reply"] = float(gap.sum() / batch.mask.any(1).sum().clamp(min=1))
     if method.scale_rewards:
         reward = credit.scale_rewards(reward, batch.mask)
@@ -128,8 +119,8 @@ def credit_columns(batch: Batch, reward: Tensor, method: Policy, models: Models,
 
 
 def teacher_columns(batch: Batch, models: Models, tokens_per_pass: int, temperature: float,
-           show: Show | None, virtual_ranks: VirtualRanks = SINGLE_RANK) -> Tensor:  # [B, T]
-    """The teacher's log-probs of the sampled tokens, after the prompt or after what it is shown instead."""
+                    show: Show | None, virtual_ranks: VirtualRanks = SINGLE_RANK) -> Tensor:  # [B, T]
+    """The teacher's log-probs of the sampled tokens. show: what it reads in place of a prompt's tokens."""
     assert models.teacher is not None, "a row that wants teacher_logp needs a teacher"
     if show is None:
         return model_logp(models.teacher, batch, tokens_per_pass, temperature, virtual_ranks)[0]
@@ -143,7 +134,7 @@ def teacher_columns(batch: Batch, models: Models, tokens_per_pass: int, temperat
 
 
 def trained_mask(batch: Batch, method: Policy) -> Tensor:  # [B, T]
-    """The sampled tokens that are learned from: credit has seen them all."""
+    """The sampled tokens that are trained."""
     if not method.mask_truncated:
         return batch.mask
     finished = torch.tensor([s.rollout.finished for s in batch.scored], device=batch.mask.device)
@@ -152,29 +143,26 @@ def trained_mask(batch: Batch, method: Policy) -> Tensor:  # [B, T]
 
 def further_columns(batch: Batch, names: Sequence[str]) -> dict[str, Tensor]:
     """The columns that a row's function wants, by name."""
-    made = {"lengths": lambda: batch.mask.sum(1), "parts": lambda: part_scores(batch)[0],
-            "part_weights": lambda: part_scores(batch)[1]}
-    return {name: made[name]() if name in made else getattr(batch, name) for name in names}
+    computed = {"lengths": lambda: batch.mask.sum(1), "parts": lambda: part_scores(batch)[0],
+                "part_weights": lambda: part_scores(batch)[1]}
+    return {name: computed[name]() if name in computed else getattr(batch, name) for name in names}
 
 
 def part_scores(batch: Batch) -> tuple[Tensor, Tensor]:  # [B, K] each
-    """The parts that the verdicts were summed from and their weights; NaN where a part was not judged. Of
-    scores that are no sum, the score."""
+    """The parts of the verdicts and their weights; NaN where a part was not judged. A score that is no sum is
+    one part."""
     verdicts = [s.verdict for s in batch.scored]
     names = sorted({name for verdict in verdicts for name in verdict.weights})
-    episode_scores = [[v.parts.get(name, math.nan) for name in names] or [v.score] for v in verdicts]
+    scores = [[v.parts.get(name, math.nan) for name in names] or [v.score] for v in verdicts]
     weights = [[v.weights.get(name, 0.0) for name in names] or [1.0] for v in verdicts]
-    return (torch.tensor(episode_scores, dtype=torch.float32, device=batch.mask.device),
+    return (torch.tensor(scores, dtype=torch.float32, device=batch.mask.device),
             torch.tensor(weights, dtype=torch.float32, device=batch.mask.device))
 
 
 def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, seed: int,
                 step: int) -> list[Batch]:
-    """A collection as one batch for each optimizer step, as the row's epochs and minibatches say.
-
-    Groups are kept whole; parts differ by one group at most, and there are no more of them than groups. With
-    more than one a pass, the groups are shuffled for each by (seed, step, epoch).
-    """
+    """A collection as one batch per optimizer step: epochs * minibatches of whole groups, shuffled by (seed,
+    step, epoch) where an epoch has several."""
     rows_of = group_rows(batch, group_size)
     groups = len(rows_of)
     count = min(method.minibatches, groups)
@@ -192,8 +180,8 @@ def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, s
 
 
 def weigh_minibatch(batch: Batch, method: Policy, budget: int) -> Batch:
-    """The rows of one optimizer step with the weights of that step,
-    over the tokens that the row of the table chooses, the marks of its surrogate, and its correction."""
+    """Adds the weights of the optimizer step, over the tokens that the method chooses, its marks and its
+    correction."""
     whole = episode_batch(batch)
     counted = whole.mask
     if method.choose:

@@ -21,7 +21,7 @@ from postgrad.maths.packing import to_cpu
 from postgrad.methods import Method, Policy
 from postgrad.models import Models
 from postgrad.records import Batch, Prompt, Reward, Rollout, Scored, require_verdicts
-from postgrad.system.settings import NOT_NEGATIVE, Settings, setting
+from postgrad.system.settings import COUNT, NOT_NEGATIVE, Settings, setting
 from postgrad.system.throughput import repeatable
 from postgrad.training.batches.async_collector import AsyncCollector, Collection, LiveWeights, WeightSource
 from postgrad.training.batches.checkpointing import dump_batch, load_batch
@@ -36,6 +36,7 @@ from postgrad.training.batches.ptx import PtxMix
 from postgrad.training.batches.shuffled import Shuffled
 from postgrad.training.distributed.sharding import unshard
 from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
+from postgrad.training.loop import zero_weight
 from postgrad.training.oom import oom_phase
 from postgrad.training.stats import Deferred, read_scalars
 
@@ -96,33 +97,34 @@ class Rollouts(Settings):
 
     prompts: int = setting(2000, "training prompts drawn from the task",
                            "more where a run comes round to the same prompts; a task with fewer gives all it "
-                           "has")
+                           "has", within=COUNT)
     prompts_per_step: int = setting(16, "prompts of one collection", "more: a steadier gradient, in "
-                                    "proportion more sampling; fewer on a slow machine")
+                                    "proportion more sampling; fewer on a slow machine", within=COUNT)
     group_size: int = setting(8, "samples of each prompt", "more: steadier advantages, in proportion more "
                               "sampling; fewer than 4 gives GRPO little to compare; more where flat_groups "
-                              "is high")
+                              "is high", within=COUNT)
     max_new_tokens: int | None = setting(None, "the most tokens of a reply; none: as the task says, else by "
                                          "the model's size", "more where `truncated` is above a few percent: "
-                                         "a cut answer cannot be right; less saves memory and time")
+                                         "a cut answer cannot be right; less saves memory and time",
+                                         within=COUNT)
     temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
                                  "seldom: what is trained is the policy at that temperature; a little above "
                                  "1 where all samples of a group say the same")
     collections: int = setting(40, "collections of rollouts, where steps is left open",
-                               "as steps: more while the held-out figures still rise")
+                               "as steps: more while the held-out figures still rise", within=COUNT)
     resample_limit: int = setting(3, "further draws, at most, for groups that all scored the same (DAPO); "
                                   "what is flat after the last is dropped", "more where flat_groups stays "
                                   "high and the method resamples", within=NOT_NEGATIVE)
 
     turns: int | None = setting(None, "the most replies of an episode, where the task plays; none: as the "
                                 "task says, else 8",
-                                "more where episodes end without a verdict; each costs a reply")
+                                "more where episodes end without a verdict; each costs a reply", within=COUNT)
     async_depth: int = setting(0, "collections sampled while earlier ones are trained on, at most; "
                                "0: on-policy, in step", "1 with a remote sampler where time/wait is no small "
                                "part of time/step; 2 where the time of a collection varies much",
                                within=NOT_NEGATIVE)
     max_concurrent: int = setting(1024, "sequences that are decoded at once, at most", "less where memory "
-                                  "runs out in sampling: speed, never the result")
+                                  "runs out in sampling: speed, never the result", within=COUNT)
     release: bool = setting(False, "the sampler's cache and its copy of the weights are given back while the "
                             "policy is trained", "where memory runs out: graphs are captured anew in each "
                             "collection, for the memory of its cache")
@@ -136,10 +138,6 @@ class Rollouts(Settings):
         if self.truncate not in ("refuse", "drop"):
             raise ValueError(f"rollouts.truncate is {self.truncate!r}: expected refuse or drop; a prompt "
                              "that is cut is another prompt than the one that is judged.")
-        for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "collections",
-                     "turns", "max_concurrent"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
         if not 0 < self.temperature < float("inf"):
             raise ValueError(f"rollouts.temperature is {self.temperature}: samples of a group must differ, "
                              "so it must be above 0.")
@@ -242,7 +240,7 @@ class RolloutSource(Generic[MethodT]):
                 with oom_phase("sampling"), unshard(self.models):
                     groups, dropped, facts, self.sampled_at = self.next_collection()
                 made = self.batches_of(groups or dropped[: self.settings.prompts_per_step], facts)
-                self.waiting = made if groups else [without_update(made[0])]
+                self.waiting = made if groups else [zero_weight(made[0])]
             yield self.with_staleness(self.waiting.pop(0).to(self.device))
 
     def next_collection(self) -> Collection:
@@ -304,11 +302,6 @@ class RolloutSource(Generic[MethodT]):
             self.sampled_at = state["sampled_at"]
 
 
-def without_update(batch: Batch) -> Batch:
-    """The batch with all weights 0: it is logged and not trained on."""
-    return replace(batch, weight=torch.zeros_like(batch.weight))
-
-
 class RolloutBatches(RolloutSource[Policy]):
     """Prompt -> rollout -> verdict -> credit -> weight, for the policy rows of the table.
 
@@ -322,7 +315,14 @@ class RolloutBatches(RolloutSource[Policy]):
                  mix: PtxMix | None = None, show: Show | None = None, **common: Any):
         super().__init__(prompts, **common)
         method = self.method
-        check_rollout_method(method, self.models, self.settings.group_size)
+        if method.compares and self.settings.group_size < 2:
+            raise ValueError(f"{method.name} compares the samples of a group: rollouts.group_size is "
+                             f"{self.settings.group_size}, set it to 2 or more.")
+        if method.critic and self.models.critic is None:
+            raise ValueError(f"{method.name} needs a critic model and there is none: give "
+                             "Models(critic=...).")
+        if method.teacher and self.models.teacher is None:
+            raise ValueError(f"{method.name} needs a teacher and there is none: give Models(teacher=...).")
         if method.shown and show is None:
             raise ValueError(f"the teacher of {method.name} is shown a demonstration, and nobody says which: "
                              "give show=...")
@@ -380,14 +380,3 @@ class RolloutBatches(RolloutSource[Policy]):
         self.kl = state["kl"]
         if self.mix:
             self.mix.texts.at = state["mix"]
-
-
-def check_rollout_method(method: Policy, models: Models, group_size: int) -> None:
-    if group_size < 2 and method.compares:
-        raise ValueError(f"{method.name} compares the samples of a group: rollouts.group_size is "
-                         f"{group_size}, set it to 2 or more.")
-    if method.critic and models.critic is None:
-        raise ValueError(f"{method.name} needs a critic model and there is none: give "
-                         "Models(critic=...).")
-    if method.teacher and models.teacher is None:
-        raise ValueError(f"{method.name} needs a teacher and there is none: give Models(teacher=...).")
