@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import reading_path
 from harness import HOME, Page, bar, environment
 from counts import PACKAGE, summary
 
@@ -46,6 +47,7 @@ def script(*words: str) -> subprocess.CompletedProcess[str]:
 def count_bars(folder: Path) -> list[dict]:
     c, left = summary(), old_names()
     apart = c["lines of proofs, bench, tools"]
+    path = reading_path.totals(reading_path.definitions(reading_path.trace(reading_path.one_step)))
     return [
         bar("rooms at the root of the package", "15", c["rooms"], c["rooms"] == 15),
         bar("loose modules at the root", "3: __init__, __main__, records", c["loose modules"],
@@ -65,7 +67,8 @@ def count_bars(folder: Path) -> list[dict]:
         bar("lines of tests", "<= 40,080, 3 % over 38,913", f"{c['lines of tests']:,}",
             c["lines of tests"] <= 40_080),
         bar("one GRPO step to read: lines of algorithm and of wiring, by a script that a test keeps honest",
-            "<= 1,000 and 400", "not built", False),
+            "<= 1,000 and 400 (1,620 and 1,020 before)", f"{path['algorithm']:,} and {path['wiring']:,}",
+            path["algorithm"] <= 1000 and path["wiring"] <= 400),
     ]
 
 

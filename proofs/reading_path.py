@@ -1,7 +1,6 @@
 """One GRPO step to read: the definitions that run from the prompt to the update, by file and lines.
 
-    python proofs/reading_path.py            the path, file by file
-    python proofs/reading_path.py asides     what runs as well, and why a first reader may skip it
+    python proofs/reading_path.py
 
 A run of one step is traced, imports and the command line apart. Every function and method that ran counts
 with all its lines, decorators and docstring included. Algorithm: records, methods, maths, training. Wiring:
@@ -23,8 +22,6 @@ HOME = Path(__file__).resolve().parent.parent
 PACKAGE = HOME / "postgrad"
 ROOMS = {"records.py": "algorithm", "methods": "algorithm", "maths": "algorithm", "training": "algorithm",
          "recipes": "wiring", "resolve": "wiring"}
-# Runs in every step and is no part of the algorithm: FILE, or FILE:definition -> why
-ASIDES: dict[str, str] = {}
 
 
 class Definition(NamedTuple):
@@ -42,11 +39,6 @@ class Definition(NamedTuple):
     @property
     def kind(self) -> str:
         return ROOMS[self.file.split("/")[0]]
-
-    @property
-    def aside(self) -> str:
-        """Why it is not on the path; "" where it is."""
-        return ASIDES.get(f"{self.file}:{self.name}") or ASIDES.get(self.file, "")
 
 
 def trace(action: Callable[[], object]) -> set[CodeType]:
@@ -102,17 +94,13 @@ def totals(path: list[Definition]) -> dict[str, int]:
     return {kind: sum(d.lines for d in path if d.kind == kind) for kind in ("algorithm", "wiring")}
 
 
-def main(words: list[str]) -> None:
-    ran = definitions(trace(one_step))
-    asides = words == ["asides"]
-    for d in ran:
-        if bool(d.aside) == asides:
-            print(f"{d.kind:10}{d.file}:{d.first}-{d.last}  {d.name}" + (f"  ({d.aside})" if asides else ""))
-    path = [d for d in ran if not d.aside]
-    print("on the path: {algorithm:,} lines of algorithm, {wiring:,} of wiring".format(**totals(path)))
-    print("all that runs: {algorithm:,} and {wiring:,}".format(**totals(ran)))
+def main() -> None:
+    path = definitions(trace(one_step))
+    for d in path:
+        print(f"{d.kind:10}{d.file}:{d.first}-{d.last}  {d.name}")
+    print("{algorithm:,} lines of algorithm, {wiring:,} of wiring".format(**totals(path)))
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(HOME))
-    main(sys.argv[1:])
+    main()
