@@ -40,7 +40,7 @@ from postgrad.recipes.base import (
 from postgrad.recipes.row_reader import RowReader, RowSettings, evaluate_objective
 from postgrad.records import Batch, Conversation, Pair
 from postgrad.resolve.models import ModelSource, open_policy, open_reference
-from postgrad.system.settings import setting
+from postgrad.system.settings import COUNT, setting
 from postgrad.training import objectives
 from postgrad.training.batches import PairBatches, SingleBatches
 from postgrad.training.distributed.virtual_ranks import current_virtual_ranks
@@ -56,17 +56,14 @@ class Pairs(RowSettings):
 
     drawn: int = setting(2000, "training pairs drawn from a task",
                          "more where the held-out accuracy is far below that of the step; a file gives all "
-                         "it has")
+                         "it has", within=COUNT)
     held_out: int = setting(400, "held-out pairs drawn from a task",
-                            "more: a narrower interval; 400 leave about 5 points of accuracy either way")
+                            "more: a narrower interval; 400 leave about 5 points of accuracy either way",
+                            within=COUNT)
     per_step: int = setting(32, "pairs (kto: answers) in a step", "more: a steadier gradient; kto wants 16 "
-                            "or more, for its baseline is the batch's")
+                            "or more, for its baseline is the batch's", within=COUNT)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if min(self.drawn, self.held_out, self.per_step) < 1:
-            raise ValueError(f"pairs.drawn {self.drawn}, pairs.held_out {self.held_out} and pairs.per_step "
-                             f"{self.per_step} must be at least 1.")
+    prefix: ClassVar[str] = "pairs."
 
 
 class PairConfig(DataConfig):

@@ -73,7 +73,7 @@ class PretrainConfig(TrainConfig):
                              "tokens", within=COUNT)
     corpus: str = setting("tiny", f"the text: {', '.join(CORPORA)}",
                           "zero for a base that R1-Zero starts from, zero-control for the same without "
-                          "chains that backtrack")
+                          "chains that backtrack", choices=tuple(CORPORA))
     sizes: Sizes = setting(group=Sizes)
     row_length: int = setting(256, "tokens in a row",
                               "as long as the texts of later trainings; at most sizes.positions",
@@ -91,8 +91,6 @@ class PretrainConfig(TrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_adapter(self.optim)
-        if self.corpus not in CORPORA:
-            raise ValueError(f"corpus is {self.corpus!r}: choose one of {', '.join(CORPORA)}.")
 
 
 def tiny() -> PretrainConfig:

@@ -39,7 +39,7 @@ from postgrad.records import Batch, Rollout, Step
 from postgrad.resolve.models import ModelSource, open_reward, open_writer
 from postgrad.rewards.base import VerifierReward, score_groups
 from postgrad.sampling import LocalSampler, Sampling
-from postgrad.system.settings import Settings, setting
+from postgrad.system.settings import COUNT, Settings, setting
 from postgrad.training import objectives
 from postgrad.training.batches import LabelledReply, StepBatches
 from postgrad.training.batches.offline import label_reply
@@ -54,21 +54,20 @@ class Replies(Settings):
     """The labelled replies."""
 
     problems: int = setting(800, "problems of the training replies",
-                            "more where the held-out accuracy is far below that of the step")
+                            "more where the held-out accuracy is far below that of the step", within=COUNT)
     samples: int = setting(4, "replies to each problem", "more where most replies to a problem are alike, "
-                           "right or wrong; other problems teach more")
-    per_step: int = setting(32, "replies in a step", "more: a steadier gradient")
+                           "right or wrong; other problems teach more", within=COUNT)
+    per_step: int = setting(32, "replies in a step", "more: a steadier gradient", within=COUNT)
     max_new_tokens: int | None = setting(None, "the most tokens of a reply; none: as the task says, else by "
                                          "the model's size",
                                          "more where replies are cut: their ends have no label")
     temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
                                  "above 1 where the generator makes too few mistakes to learn from")
 
+    prefix: ClassVar[str] = "replies."
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        if min(self.problems, self.samples, self.per_step) < 1:
-            raise ValueError(f"replies.problems {self.problems}, replies.samples {self.samples} and "
-                             f"replies.per_step {self.per_step} must be at least 1.")
         self.sampling()  # checks its settings
 
     def sampling(self) -> Sampling:

@@ -25,7 +25,7 @@ from postgrad.recipes.preference import PairConfig, Pairs, pair_setup, read_pair
 from postgrad.recipes.row_reader import RowReader
 from postgrad.records import Batch
 from postgrad.resolve.models import ModelSource, new_adapter, open_body, open_reward
-from postgrad.system.settings import Settings, setting
+from postgrad.system.settings import COUNT, ERROR_RATE, NOT_NEGATIVE, Settings, setting
 from postgrad.training.optim import OptimSettings
 
 
@@ -35,19 +35,16 @@ class Head(Settings):
 
     heads: int = setting(1, "members of an ensemble on one body, each with its own bootstrap of the pairs",
                          "4 or so to see where the labels do not decide (disagreement), or for "
-                         "reward_ensemble=min")
+                         "reward_ensemble=min", within=COUNT)
     smoothing: float = setting(0.0, "the share of labels taken to be wrong",
-                               "0.1 where annotators err, or where the model is too sure (ece)")
+                               "0.1 where annotators err, or where the model is too sure (ece)",
+                               within=ERROR_RATE)
     centre: float = setting(0.01,
                             "how strongly scores are regularised towards a mean of 0, which pairs leave open",
-                            "0 for the plain Bradley-Terry loss; more where scores drift from run to run")
+                            "0 for the plain Bradley-Terry loss; more where scores drift from run to run",
+                            within=NOT_NEGATIVE)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.heads < 1 or not 0 <= self.smoothing < 0.5 or not 0 <= self.centre < float("inf"):
-            raise ValueError(f"head.heads {self.heads}, head.smoothing {self.smoothing}, head.centre "
-                             f"{self.centre}: expected at least 1 head, a smoothing from 0 to below 0.5, a "
-                             "centre of 0 or more.")
+    prefix: ClassVar[str] = "head."
 
 
 @dataclass(frozen=True, kw_only=True)

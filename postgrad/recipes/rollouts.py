@@ -42,7 +42,7 @@ from postgrad.rewards.base import score_groups
 from postgrad.sampling import LocalSampler, Sampling, TokenSampler
 from postgrad.sampling.sampler import DecodableModel
 from postgrad.serving.agents import Agent, played_by
-from postgrad.system.settings import Settings, setting
+from postgrad.system.settings import NOT_NEGATIVE, POSITIVE, Range, Settings, setting
 from postgrad.training import objectives
 from postgrad.training.batches import PtxMix, RolloutBatches, Rollouts, SelectedPairs, SelectedTexts
 from postgrad.training.batches.columns import rollout_batch
@@ -64,24 +64,19 @@ class KL(Settings):
 
     coef: float | None = setting(None, "the KL coefficient; none: the method's own; 0: no reference model",
                                  "more where the true quality falls while the reward rises; 0 saves a model "
-                                 "in memory, and is usual against a verifier that cannot be gamed")
+                                 "in memory, and is usual against a verifier that cannot be gamed",
+                                 within=NOT_NEGATIVE)
     target: float | None = setting(None, "adaptive KL: nats per reply to which the coefficient is steered; "
                                    "none: a fixed coefficient", "where no fixed coefficient suits the whole "
-                                   "run, 5 to 10 say; needs a method with a KL")
+                                   "run, 5 to 10 say; needs a method with a KL", within=POSITIVE)
     gain: float = setting(0.1, "gain of the adaptive controller: a collection changes the coefficient by a "
-                          "fifth of this at most", "with target alone: more steers sooner and less steadily")
+                          "fifth of this at most", "with target alone: more steers sooner and less steadily",
+                          within=Range("above 0 and at most 1", lambda x: 0 < x <= 1))
     measure: bool = setting(False, "evaluations measure the KL to the reference even where its coefficient "
                             "is 0", "to plot quality against the KL; costs the memory of a reference model")
 
+    prefix: ClassVar[str] = "kl."
     short: ClassVar[str] = "coef"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.coef is not None and not 0 <= self.coef < float("inf"):
-            raise ValueError(f"kl.coef is {self.coef}: it must be 0 or more, or none for the method's own.")
-        if self.target is not None and not 0 < self.target < float("inf") or not 0 < self.gain <= 1:
-            raise ValueError(f"kl.target {self.target} and kl.gain {self.gain}: the target must be above 0 "
-                             "(or none), the gain above 0 and at most 1.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,16 +84,13 @@ class Ptx(Settings):
     """The pretraining mix of PPO-ptx: a supervised loss beside the policy loss."""
 
     coef: float = setting(0.0, "coefficient of the loss on texts beside the rollouts (PPO-ptx)",
-                          "where the model forgets what it could do before; policy methods alone")
+                          "where the model forgets what it could do before; policy methods alone",
+                          within=NOT_NEGATIVE)
     texts: str | None = setting(None, "a JSONL file of conversations; none: the embedded pretraining text",
                                 "with ptx.coef, for every model that is not embedded")
 
+    prefix: ClassVar[str] = "ptx."
     short: ClassVar[str] = "coef"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.coef < float("inf"):
-            raise ValueError(f"ptx.coef is {self.coef}: it must be 0 or more.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +110,7 @@ class RolloutConfig(RunConfig):
     ptx: Ptx = setting(group=Ptx)
     reward_ensemble: str = setting("mean", "how the scores of several reward models or heads become one: "
                                    "mean, min, penalised", "min or penalised where the policy exploits one "
-                                   "member")
+                                   "member", choices=tuple(RULES))
     steps: int | None = setting(None, f"{STEPS[0]}; none: the updates of rollouts.collections", *STEPS[1:])
     rollouts: Rollouts = setting(group=Rollouts)
     difficulty: Difficulty = setting(group=Difficulty)
@@ -167,9 +159,6 @@ class RolloutConfig(RunConfig):
         if self.rollouts.async_depth and self.agent.command:
             raise ValueError("an agent plays by the weights of the moment: leave out "
                              "rollouts.async_depth or the agent.")
-        if self.reward_ensemble not in RULES:
-            raise ValueError(f"reward_ensemble is {self.reward_ensemble!r}: expected one of "
-                             f"{', '.join(RULES)}.")
         self.remote.check_device(self.device)
         if self.rollouts.release and (self.rollouts.async_depth or self.remote.sampler):
             raise ValueError("rollouts.release is for a sampler that takes turns with training in this "

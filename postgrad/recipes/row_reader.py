@@ -12,13 +12,12 @@ from postgrad.data.rows import BadRows, Source, source_name
 from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.records import Batch, Conversation, Pair
-from postgrad.system.settings import Settings, setting
+from postgrad.system.settings import SHARE, Settings, setting
 from postgrad.training.batches.offline import TokenLimit
 from postgrad.training.loop import Objective
 from postgrad.training.stats import Stats
 
 RowT = TypeVar("RowT", bound=Pair | Conversation)
-TRUNCATE = ("refuse", "drop", "left", "right")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,17 +28,11 @@ class RowSettings(Settings):
                              "refused", "where a few rows of a large file are broken and can be spared")
     truncate: str = setting("refuse", "rows of more tokens than the model takes: refuse, drop (leave out), "
                             "left (cut their start) or right (cut their end)",
-                            "left for long conversations, whose end matters; right for long texts")
+                            "left for long conversations, whose end matters; right for long texts",
+                            choices=("refuse", "drop", "left", "right"))
     holdout: float = setting(0.1, "the share of the prompts in `data` that is held out for evaluations, by a "
                              "hash of their text, where there are 20 or more",
-                             "0 to train on every row; more for a narrower interval")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.truncate not in TRUNCATE:
-            raise ValueError(f"truncate is {self.truncate!r}: expected one of {', '.join(TRUNCATE)}.")
-        if not 0 <= self.holdout < 1:
-            raise ValueError(f"holdout is {self.holdout}: it is a share, from 0 to below 1.")
+                             "0 to train on every row; more for a narrower interval", within=SHARE)
 
     @property
     def cut(self) -> str:

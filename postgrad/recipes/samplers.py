@@ -32,7 +32,6 @@ from postgrad.training.batches.async_collector import LiveWeights, WeightSource
 from postgrad.training.batches.shuffled import model_logp, padded_columns
 from postgrad.training.optim import OptimSettings
 
-WAYS = ("folder", "ipc", "vllm")
 HERE = "vllm"  # in the place of an address: vLLM in this process
 EXACT, ROUNDED, OLDER = 1e-3, 0.1, 0.5  # nats: how far a sampler's log-probs may be off
 
@@ -51,7 +50,7 @@ class RemoteSettings(Settings):
     weight_sync: str = setting("folder", "how samplers take the weights: folder (`postgrad serve FOLDER` "
                                "reads it), ipc (from the memory of the GPU that both are on), or vllm (told "
                                "to reload them)", "ipc where trainer and sampler share one GPU, vllm where "
-                               "the samplers are vLLM")
+                               "the samplers are vLLM", choices=("folder", "ipc", "vllm"))
     max_logp_gap: float | None = setting(None, "how far a sampler's log-probs may be off the trainer's, mean "
                                          f"|difference| per token in nats; none: {EXACT:g} on a CPU, "
                                          f"{ROUNDED:g} on a GPU or with vLLM", "more where another engine "
@@ -62,9 +61,6 @@ class RemoteSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.weight_sync not in WAYS:
-            raise ValueError(f"remote.weight_sync is {self.weight_sync!r}: expected {', '.join(WAYS[:-1])} "
-                             f"or {WAYS[-1]}.")
         for address in self.addresses:
             check_address(address)
             if self.weight_sync == "ipc" and not is_loopback(urlsplit(address).hostname or ""):

@@ -44,7 +44,6 @@ from postgrad.training.batches.offline import TokenLimit
 from postgrad.training.loop import Objective
 from postgrad.training.optim import Optim, OptimSettings
 
-TURNS = ("all", "last")
 MAX_HELD_OUT = 500  # conversations: an evaluation should cost little beside the steps
 
 
@@ -64,16 +63,11 @@ class SFTConfig(DataConfig):
                             "gives all it has", within=COUNT)
     rows: RowSettings = setting(group=RowSettings)
     turns: str = setting("all", "the assistant's turns to train on: all, or the last of a conversation",
-                         "last where earlier turns are context alone")
+                         "last where earlier turns are context alone", choices=("all", "last"))
     steps: int = setting(60, *STEPS)
     rows_per_step: int = setting(64, "conversations in a step", "fewer where the data are few, so that there "
                                  "are steps enough; memory is tokens_per_pass", within=COUNT)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.turns not in TURNS:
-            raise ValueError(f"turns is {self.turns!r}: expected {' or '.join(TURNS)}.")
 
 
 def sft_on_words() -> SFTConfig:

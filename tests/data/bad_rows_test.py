@@ -165,7 +165,7 @@ def test_where_tokens_are_cut():
 
 
 def test_settings_of_rows_say_what_they_take():
-    with pytest.raises(ValueError, match="truncate is 'middle': expected one of refuse, drop, left, right"):
+    with pytest.raises(ValueError, match="truncate is 'middle': expected refuse, drop, left or right"):
         RowSettings(truncate="middle")
     reading = RowReader(RowSettings(truncate="drop"), None)
     assert reading.fitting(TALKS, CHAT, 20) == TALKS[:5] and reading.long == 2

@@ -41,9 +41,9 @@ def test_the_configs_of_recipes_refuse_what_cannot_be():
     for change, words in (
         ("method=dpo", "method 'dpo' is not trained by this recipe: it learns from pairs"),
         ("method=grop", "there is no method 'grop'. Did you mean 'grpo'"),
-        ("kl=-1", "kl.coef is -1.0: it must be 0 or more"), ("kl.coef=nan", "kl.coef is nan"),
-        ("steps=0", "steps is 0"), ("target=0", "kl.target 0.0"),
-        ("reward_ensemble=most", "reward_ensemble is 'most': expected one of mean, min"),
+        ("kl=-1", "kl.coef is -1.0: it must be a number of 0 or more"), ("kl.coef=nan", "kl.coef is nan"),
+        ("steps=0", "steps is 0"), ("target=0", "kl.target is 0.0"),
+        ("reward_ensemble=most", "reward_ensemble is 'most': expected mean, min"),
         ("ptx=-1", "ptx.coef is -1.0"),
         ("max_new_tokens=3", "may be evaluation.max_new_tokens or rollouts.max_new_tokens"),
         ("minibatches=0", "method.minibatches is 0: it must be at least 1"),

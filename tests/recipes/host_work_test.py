@@ -20,8 +20,8 @@ from postgrad.models.chat import chat
 from postgrad.models.engine import fuse_weights
 from postgrad.models.kernels import plain
 from postgrad.recipes import hooks, running
+from postgrad.recipes.hooks import round_column
 from postgrad.recipes.running import start_run
-from postgrad.recipes.sample_rows import round_column
 from postgrad.runs import SampleLog
 from postgrad.runs.tracker import Tracker
 from postgrad.sampling import LocalSampler, Sampling

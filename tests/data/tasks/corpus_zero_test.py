@@ -130,5 +130,5 @@ def test_the_recipe_reads_the_text_that_is_named():
     assert len({tokens.tobytes() for tokens in read.values()}) == 3
     assert pretrain.zero().corpus == "zero" and pretrain.control().corpus == "zero-control"
     assert replace(pretrain.control(), corpus="zero") == pretrain.zero()  # they differ in nothing else
-    with pytest.raises(ValueError, match="corpus is 'none': choose one of tiny, zero, zero-control"):
+    with pytest.raises(ValueError, match="corpus is 'none': expected tiny, zero or zero-control"):
         replace(pretrain.smoke(), corpus="none")

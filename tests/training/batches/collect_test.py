@@ -131,7 +131,7 @@ def test_what_is_held_out_is_fixed_by_the_texts(tmp_path):
     assert split_rows(rows[:19], 0.25) == (rows[:19], []), "too few to spare any"
     assert len(split_rows(rows, 0.25, most=4)[1]) == 4
     for share in (-0.1, 1.0, float("nan")):
-        with pytest.raises(ValueError, match="holdout is .*: it is a share"):
+        with pytest.raises(ValueError, match="holdout is .*: it must be from 0 to below 1"):
             RowSettings(holdout=share)
 
 
