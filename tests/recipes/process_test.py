@@ -92,7 +92,7 @@ def test_what_cannot_be_is_said(trained, tmp_path):
                       begins("tiny-chat"))
     with pytest.raises(ValueError, match="'dpo' is not trained by this recipe"):
         override(process.process_on_words(), ["method=dpo"])
-    with pytest.raises(ValueError, match="replies.samples 0"):
+    with pytest.raises(ValueError, match="replies.samples is 0"):
         override(process.process_on_words(), ["replies.samples=0"])
 
 
