@@ -312,8 +312,8 @@ def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
     policy, chat = open_policy(config, source)
     task = played_by(config.agent, task, chat, policy)
     rewards = spec.load_models(policy, chat, config, source)
-    compared, named = method.needs_reference or config.kl.measure, config.teacher is not None
-    teacher = open_teacher(config, source, policy, chat) if taught or named else None
+    compared = method.needs_reference or config.kl.measure
+    teacher = open_teacher(method, config.teacher, config, source, policy, chat)
     models = Models(policy=policy, reference=open_reference(config, source, policy) if compared else None,
                     critic=spec.new_critic(policy, rewards, config, source) if critic else None,
                     reward=rewards[0] if rewards else None, teacher=teacher)
@@ -339,8 +339,13 @@ def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
     tokens = settings.max_collection_tokens // (row.minibatches if row else 1)
     optim = Optim(models, config.optim, config.last_step, tokens)
     if again and not source.checkpoint:
+        look = config.evaluation
+        alone = Sampling(max_new_tokens=look.max_new_tokens or config.rollouts.budget)
         with unshard(models):
-            notes = (*notes, prove_help(config, task, LocalSampler(policy, chat), again, reward))
+            notes = (*notes, prove_help(method, task, LocalSampler(policy, chat), again,
+                                        look.asked(task, config.seed),
+                                        None if config.reward is None else reward, samples=look.samples,
+                                        settings=alone, seed=config.seed))
     evaluated = config.evaluation.asked(task, config.seed) if config.evaluation.every else []
     return TrainingSetup(
         models=models, chat=chat, batches=batches, optim=optim, notes=notes,

@@ -17,13 +17,15 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
+from postgrad.models.chat import Chat
 from postgrad.models.load import model_weights
 from postgrad.models.weights import STORED_AS, tensor_templates
+from postgrad.resolve.models import Network, Trained
 from postgrad.resolve.weights import WeightsFolder
 from postgrad.sampling import WeightVersion
 from postgrad.system.files import error_text, load_json, write_text
@@ -32,16 +34,22 @@ ALIGNED = 256  # bytes: where a tensor may begin
 DTYPES = {name: dtype for dtype, name in STORED_AS.items()}
 
 
+class TensorPlace(TypedDict):
+    dtype: str
+    shape: list[int]
+    start: int  # bytes
+
+
 class SharedWeights(WeightsFolder):
     """Where a training says which copies of its weights stand in its GPU's memory. copies: how many, one more
     than collections are sampled ahead."""
 
-    def __init__(self, folder: str | Path, chat, copies: int = 1):
+    def __init__(self, folder: str | Path, chat: Chat, copies: int = 1):
         super().__init__(folder, chat, keep=copies + 1)
         self.copies = copies
         self.held: dict[str, GPUCopy] = {}  # by the name of their weights, the oldest first
 
-    def write(self, model, step: int) -> WeightVersion:
+    def write(self, model: Trained, step: int) -> WeightVersion:
         """The first weights as a folder, later ones in the GPU's memory."""
         weights = self.remember(model, step)
         if not self.begins:
@@ -59,7 +67,7 @@ class SharedWeights(WeightsFolder):
             write_text(self.folder / f"{weights.name}.json", json.dumps(text))
         return weights
 
-    def open(self, name: str, device: str):
+    def open(self, name: str, device: str) -> Network:
         copy = self.held.get(name)
         model = super().open(self.begins if copy else name, device)
         if copy:
@@ -72,7 +80,7 @@ class GPUCopy:
     begins in it."""
 
     def __init__(self, weights: Mapping[str, Tensor]):
-        self.tensors: dict[str, dict] = {}
+        self.tensors: dict[str, TensorPlace] = {}
         end, device = 0, torch.device("cpu")
         for name, x in tensor_templates(weights).items():
             self.tensors[name] = {"dtype": STORED_AS[x.dtype], "shape": [*x.shape], "start": end}
@@ -88,7 +96,7 @@ class GPUCopy:
         await_copies(self.memory.device)
 
 
-def tensor_views(memory: Tensor, tensors: Mapping[str, dict]) -> dict[str, Tensor]:
+def tensor_views(memory: Tensor, tensors: Mapping[str, TensorPlace]) -> dict[str, Tensor]:
     out = {}
     for name, told in tensors.items():
         dtype, shape, start = DTYPES[told["dtype"]], told["shape"], told["start"]
@@ -104,7 +112,7 @@ def start_folder(path: Path) -> Path:
     told = load_json(path)
     if not (isinstance(told, dict) and isinstance(told.get("begins"), str)):
         raise ValueError(f"{path} does not say where shared weights are: let a training write it.")
-    return path.parent / told["begins"]
+    return path.parent / str(told["begins"])
 
 
 def take_weights(path: Path, device: str) -> dict[str, Tensor]:
@@ -128,7 +136,7 @@ def take_weights(path: Path, device: str) -> dict[str, Tensor]:
 
 # what torch and CUDA do
 
-def share_memory(memory: Tensor) -> dict:
+def share_memory(memory: Tensor) -> dict[str, str | int]:
     """Where another process finds a piece of a GPU's memory, for as long as this one keeps it."""
     try:
         _, handle, size, offset, counter, number, _, _ = memory.untyped_storage()._share_cuda_()
@@ -139,7 +147,7 @@ def share_memory(memory: Tensor) -> dict:
             "counter": b64encode(counter).decode(), "number": number}
 
 
-def open_memory(place: dict, device: str) -> Tensor:
+def open_memory(place: Mapping[str, Any], device: str) -> Tensor:
     """The memory of another process; it is given back when the tensor is gone."""
     storage = torch.UntypedStorage._new_shared_cuda(
         index_of(device), b64decode(place["handle"]), place["size"], place["offset"],

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -34,14 +34,27 @@ from postgrad.models import (
 )
 from postgrad.models.chat import Chat
 from postgrad.models.checkpoint import read_state
+from postgrad.models.hf_model import HFModel, HFSizes
 from postgrad.models.load import EMBEDDED as EMBEDDED
-from postgrad.models.load import ShardDecoder
+from postgrad.models.load import FILES, ShardDecoder
 from postgrad.records import Prompt, Rollout
 from postgrad.runs import Run, number
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import atomic_folder
 from postgrad.system.settings import settings_from_json
 from postgrad.system.user_code import GIVEN, weights_hash
+
+
+Network = Decoder | HFModel
+Trained = Network | Adapted
+
+
+class HasVocabulary(Protocol):
+    @property
+    def config(self) -> Config | HFSizes: ...
+
+
+M = TypeVar("M", bound=HasVocabulary)
 
 
 def is_run(name: str | Path) -> bool:
@@ -64,15 +77,15 @@ def newest_checkpoint(run: str | Path, after: int) -> Path | None:
     return None if folder is None or int(folder.name) == after else folder
 
 
-def open_folder(name: str | Path, **fetched) -> Path:
+def open_folder(name: str | Path, files: Sequence[str] = FILES) -> Path:
     """The folder with a model's files: an embedded model's name, a model folder, a hub id, a run (its newest
     sound checkpoint), or RUN@STEP, the checkpoint of one step; step 0 is the model that the run began with.
-    fetched: as `find_model` takes it."""
+    files: what is fetched of a hub id."""
     if found := run_named(name):
         return checkpoint_folder(*found)
     if inside := runs_in_folder(name):
         raise ValueError(f"{name} is a folder of runs and no model: name one of them, e.g. {inside[-1]}.")
-    return find_model(name, **fetched)
+    return find_model(name, files)
 
 
 def checkpoint_folder(name: str, step: str | None) -> Path:
@@ -161,17 +174,18 @@ def open_chat(folder: Path) -> Chat:
 
 
 def open_model(name: str | Path, device: str = "cpu", bits: int = 16,
-               divide: ShardDecoder | None = None) -> tuple[Decoder, Chat]:
+               divide: ShardDecoder | None = None) -> tuple[Network, Chat]:
     """bits 4: its matrices in NF4, packed one by one on their way to the device; before, it stands in this
     machine's memory. divide: as in `load_model`."""
     check_device(device)
     if bits == 16:
         return with_chat(open_folder(name), partial(load_model, device=device, divide=divide))
     model, chat = with_chat(open_folder(name), load_model)
-    return cast(Decoder, quantise(model, device)), chat
+    quantise(model, device)
+    return model, chat
 
 
-def open_writer(name: str | Path, device: str = "cpu") -> tuple[Decoder, Chat]:
+def open_writer(name: str | Path, device: str = "cpu") -> tuple[Network, Chat]:
     """A model that only writes: on a GPU in bfloat16, as a run computes there."""
     check_device(device)
     dtype = torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
@@ -185,7 +199,7 @@ def open_reward(name: str | Path, device: str = "cpu", heads: int = 1,
     return with_chat(open_folder(name), partial(load_scalar, device=device, heads=heads, divide=divide))
 
 
-def with_chat(folder: Path, load: Callable) -> tuple:
+def with_chat(folder: Path, load: Callable[[Path], M]) -> tuple[M, Chat]:
     """What a folder holds, and its tokens, which are looked at first:
     they are read sooner than the weights."""
     chat, model = open_chat(folder), load(folder)
@@ -235,7 +249,7 @@ class ModelSettings(Protocol):
     def optim(self) -> ModelOptim: ...
 
 
-def open_policy(config: ModelSettings, source: ModelSource) -> tuple[Decoder | Adapted, Chat]:
+def open_policy(config: ModelSettings, source: ModelSource) -> tuple[Trained, Chat]:
     """The model to train: all of it, or an adapter on the frozen model that the run starts from."""
     if not config.optim.adapter.lora:
         return open_model(source.weights, config.device, divide=config.optim.dividing(config.device))
@@ -243,27 +257,27 @@ def open_policy(config: ModelSettings, source: ModelSource) -> tuple[Decoder | A
     return new_adapter(body, config, "policy"), chat
 
 
-def open_body(config: ModelSettings, source: ModelSource) -> tuple[Decoder, Chat]:
+def open_body(config: ModelSettings, source: ModelSource) -> tuple[Network, Chat]:
     """The model under the adapters: always the one a run started from.
     A checkpoint has the adapter merged, its state apart."""
     return open_model(source.origin, config.device, config.optim.adapter.bits,
                       config.optim.dividing(config.device))
 
 
-def open_reference(config: ModelSettings, source: ModelSource, policy) -> Decoder | Adapted:
+def open_reference(config: ModelSettings, source: ModelSource, policy: Trained) -> Trained:
     """The model that the run starts from, standing still: a copy, or the body under the policy's adapter."""
-    if is_adapted(policy):
+    if isinstance(policy, Adapted):
         return Adapted(policy.body, None)
     return load_model(source.origin, device=config.device,
                       divide=config.optim.dividing(config.device)).requires_grad_(False)
 
 
-def new_adapter(body: Decoder, config: ModelSettings, role: str) -> Adapted:
+def new_adapter(body: Network, config: ModelSettings, role: str) -> Adapted:
     return with_adapter(body, config.optim.adapter,
                         torch.Generator().manual_seed(seed_of(config.seed, "lora", role)))
 
 
-def with_adapter(body: Decoder, a: Adapters, draw: torch.Generator) -> Adapted:
+def with_adapter(body: Network, a: Adapters, draw: torch.Generator) -> Adapted:
     return Adapted(body, Adapter(body, rank=a.lora or 0, alpha=a.alpha, targets=a.names, generator=draw))
 
 
@@ -273,7 +287,7 @@ def base_name(source: ModelSource) -> str:
     return source.name if on_hub(source.name) else str(open_folder(source.name).resolve())
 
 
-def shared_scalar(name: str, body: Decoder, config: ModelSettings, source: ModelSource) -> ScalarModel | None:
+def shared_scalar(name: str, body: Network, config: ModelSettings, source: ModelSource) -> ScalarModel | None:
     """A reward model that was trained as an adapter on the very model a run starts from, held in as many
     bits, put on that model's body; or None. A body that is divided among ranks is not everybody's."""
     if not (Path(name) / "run.json").exists() or config.optim.divides:
@@ -309,12 +323,12 @@ class Model:
     model.sample([Prompt.ask("Hi")], 4); model.save("mine")
     """
 
-    net: Decoder | Adapted
+    net: Trained
     chat: Chat
     name: str
 
     def sample(self, prompts: Sequence[Prompt | str], count: int = 1, *, seed: int = 0,
-               **settings) -> list[list[Rollout]]:
+               **settings: Any) -> list[list[Rollout]]:
         """`count` replies to each prompt, with their tokens and log-probs.
 
         settings: as `Sampling` has them.
@@ -324,10 +338,10 @@ class Model:
         sampler.check(asked, how)
         return sampler.sample(asked, count, how, seed)
 
-    def reply(self, prompt: Prompt | str, *, seed: int = 0, **settings) -> str:
+    def reply(self, prompt: Prompt | str, *, seed: int = 0, **settings: Any) -> str:
         return self.sample([prompt], seed=seed, **settings)[0][0].text
 
-    def record(self) -> dict:
+    def record(self) -> dict[str, str]:
         """What a run keeps of a model that was handed in: a hash of its weights."""
         return {GIVEN: "model", "name": self.name, "sha256": weights_hash(self.net)}
 

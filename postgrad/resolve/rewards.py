@@ -24,12 +24,13 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from postgrad.data.tasks import Task
-from postgrad.models import Adapted, Decoder, ScalarModel, is_adapted, load_scalar
+from postgrad.models import Adapted, ScalarModel, load_scalar
 from postgrad.models.chat import Chat
 from postgrad.records import Reward, Rollout, Verdict
 from postgrad.resolve.models import (
     ModelSettings,
     ModelSource,
+    Trained,
     new_adapter,
     open_chat,
     open_folder,
@@ -255,18 +256,18 @@ class RewardSpec:
             return None
         return sum(weight * score for weight, score in best if score is not None)
 
-    def load_models(self, policy: Decoder | Adapted, chat: Chat, config: ModelSettings,
+    def load_models(self, policy: Trained, chat: Chat, config: ModelSettings,
                     source: ModelSource) -> list[ScalarModel]:
         """The reward models of a run: on the policy's body where both are adapters on it, else with a body of
         their own."""
         def load(name: str) -> ScalarModel:
-            shared = shared_scalar(name, policy.body, config, source) if is_adapted(policy) else None
+            shared = shared_scalar(name, policy.body, config, source) if isinstance(policy, Adapted) else None
             return _checked(name, shared or load_scalar(open_folder(name), device=config.device), chat)
 
         models = [model for term in self.terms for model in term.load_models(load)]
         return [model.to(config.device).requires_grad_(False) for model in models]
 
-    def new_critic(self, policy: Decoder | Adapted, models: Sequence[ScalarModel], config: ModelSettings,
+    def new_critic(self, policy: Trained, models: Sequence[ScalarModel], config: ModelSettings,
                    source: ModelSource) -> ScalarModel:
         """A critic that starts from the (first) reward model, else from the run's model with a head at zero;
         with adapters, on the policy's body.
@@ -275,7 +276,7 @@ class RewardSpec:
         """
         names = [name for term in self.terms if isinstance(term, ModelTerm) for name in term.names]
         names = [] if any(model.head == "process" for model in models) else names
-        if not is_adapted(policy):
+        if not isinstance(policy, Adapted):
             return load_scalar(open_folder(names[0]) if names else source.origin, device=config.device,
                                divide=config.optim.dividing(config.device))
         shared = shared_scalar(names[0], policy.body, config, source) if names else None

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from postgrad.data.sets import read_rows_file
 from postgrad.data.tasks import SOURCED, SPLITS, Task, load_task, mixture_parts, user
 from postgrad.data.tasks.listed import read_prompts, sample_lists, split_list
 from postgrad.data.tasks.rows import task_of
-from postgrad.records import Prompt
+from postgrad.records import Prompt, Verdict
 from postgrad.resolve.rewards import parse_reward
 from postgrad.rewards.function import own_verifier
+from postgrad.rewards.named import RewardFunction
 
 DEFAULT_VERIFIER = "number(lenient)"
+Play = Callable[[Prompt, random.Random], Generator[Any, Any, Verdict]]
 
 
-def open_task(task: Task | str | Path | Iterable, reward: object = None, *, judged: bool = True) -> Task:
+def open_task(task: Task | str | Path | Iterable[object], reward: object = None, *, judged: bool = True) -> Task:
     """Rows are prompts: texts, Prompt records, dicts or a `datasets` table; those with answers are judged by
     the number, unless the run has a reward of its own, which then judges evaluations too. judged False:
     prompts alone will do, from rows or from a .jsonl file, and the task has no verifier then.
@@ -32,7 +36,7 @@ def open_task(task: Task | str | Path | Iterable, reward: object = None, *, judg
     rows = [{"question": row} if isinstance(row, str) else row for row in task]
     if not rows:
         raise ValueError("task has no rows: give at least one prompt.")
-    placed = [(f"task[{i}]", row) for i, row in enumerate(rows)]
+    placed: list[tuple[str, Any]] = [(f"task[{i}]", row) for i, row in enumerate(rows)]
     if reward is None and any(has_answer(row) for row in rows):
         return task_of(placed, DEFAULT_VERIFIER, name="rows")
     if reward is None and judged:
@@ -62,10 +66,11 @@ def has_answer(row: object) -> bool:
     return not isinstance(row, Mapping) or row.get("answer") is not None
 
 
-def make_task(prompts: Iterable, verify: Callable | None = None, *, name: str = "own",
+def make_task(prompts: Iterable[object], verify: RewardFunction | None = None, *, name: str = "own",
               gold: Callable[..., str] | None = None, best: float = 1.0, tokens: int | None = None,
-              seconds: float | None = None, play: Callable | None = None, tools: Iterable[Callable] = (),
-              turns: int | None = None, waits: bool = False) -> Task:
+              seconds: float | None = None, play: Play | None = None,
+              tools: Iterable[Callable[..., object]] = (), turns: int | None = None,
+              waits: bool = False) -> Task:
     """A task of one's own, from objects: what a task file holds. `verify` is guarded: if it raises, or takes
     over `seconds` (60), the sample is an error. play: an environment in its place, a generator."""
     if verify is None and play is None:
@@ -104,5 +109,3 @@ def task_label(task: object) -> str:
     return task.name if isinstance(task, Task) else str(task) if isinstance(task, str | Path) else "rows"
 
 
-def is_rows(value: object) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | Path | Mapping)

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from postgrad.data.tasks import Task
 from postgrad.evaluation import against_first, judged_by_all, score_samples
-from postgrad.models import Adapted, Decoder
+from postgrad.methods import Method, Policy
 from postgrad.models.chat import Chat
-from postgrad.records import Prompt, Reward
-from postgrad.resolve.models import Model, ModelSource, open_model, open_reference
+from postgrad.records import Message, Prompt, Reward
+from postgrad.resolve.models import Model, ModelSettings, ModelSource, Trained, open_model, open_reference
 from postgrad.sampling import LocalSampler, Sampling
 
 ALL = 100_000  # demonstrations that are looked through for those of a run's prompts
@@ -19,10 +19,10 @@ ALL = 100_000  # demonstrations that are looked through for those of a run's pro
 Again = Callable[[Prompt], Prompt]
 
 
-def open_teacher(config, source: ModelSource, policy, chat: Chat) -> Decoder | Adapted | None:
-    """The teacher of a run's row, standing still; None where the row has none."""
-    row, named = config.row, config.teacher
-    taught, shown = getattr(row, "teacher", False), getattr(row, "shown", False)
+def open_teacher(row: Method, named: Model | str | None, config: ModelSettings, source: ModelSource,
+                 policy: Trained, chat: Chat) -> Trained | None:
+    """The frozen teacher of a row; None where the row has none."""
+    taught, shown = (row.teacher, row.shown) if isinstance(row, Policy) else (False, False)
     if named is not None and (shown or not taught):
         why = "its teacher is the model itself" if shown else "it learns from no teacher"
         raise ValueError(f"{row.name} has no use for teacher={teacher_name(named)}: {why}; leave teacher "
@@ -76,32 +76,32 @@ def ask_with_demonstration(task: Task, seed: int) -> Again:
     return again
 
 
-def contents_of(messages: Sequence) -> tuple[str, ...]:
+def contents_of(messages: Sequence[Message]) -> tuple[str, ...]:
     return tuple(message["content"] for message in messages)
 
 
-def prove_help(config, task: Task, sampler: LocalSampler, again: Again, reward: Reward) -> str:
-    """A sentence on what demonstrations do for the model that a run starts from, on the problems of its
-    evaluations, each asked with and without; refused where they do not help for certain, for then it has
-    nothing to teach itself."""
-    if not task.judged and config.reward is None:
-        raise ValueError(f"{config.method.name} has to see that demonstrations help, and nobody judges the "
+def prove_help(row: Method, task: Task, sampler: LocalSampler, again: Again, prompts: Sequence[Prompt],
+               reward: Reward | None, *, samples: int, settings: Sampling, seed: int) -> str:
+    """A sentence on what demonstrations gain the model that a run starts from: held-out prompts are sampled
+    with and without. Raises ValueError where the gain's interval includes 0: it has nothing to teach itself.
+
+    reward: the run's own; None: the task's verifier.
+    """
+    if not task.judged and reward is None:
+        raise ValueError(f"{row.name} has to see that demonstrations help, and nobody judges the "
                          f"replies to {task.name}: say who does with reward=.")
-    look = config.evaluation
-    settings = Sampling(max_new_tokens=look.max_new_tokens or config.rollouts.budget)
-    prompts = look.asked(task, config.seed)
     asked = [again(prompt) for prompt in prompts]
     sampler.check(asked, settings)
     figure, other = ("pass@1", None) if task.judged else ("reward", reward)
-    samples = [score_samples(task, sampler, x, look.samples, settings, config.seed, reward=other)
-               for x in (prompts, asked)]
-    plain, shown = against_first(task, judged_by_all(task, samples))
-    low, high = shown[f"{figure}_gain_interval"] or (-math.inf, math.inf)
+    drawn = [score_samples(task, sampler, x, samples, settings, seed, reward=other) for x in (prompts, asked)]
+    plain, shown = against_first(task, judged_by_all(task, drawn))
+    interval = shown[f"{figure}_gain_interval"]
+    low, high = interval if isinstance(interval, list) else (-math.inf, math.inf)
     words = (f"shown a demonstration of each of {len(prompts)} held-out problems of {task.name}, the model "
              f"has a {figure} of {shown[figure]:.1%} in place of {plain[figure]:.1%} (a gain of {low:+.1%} "
              f"to {high:+.1%})")
     if not low > 0:
         raise ValueError(f"{words}: that is no gain for certain, so it has nothing to teach itself; train it "
                          "by sft on the demonstrations or by opd from a better model, or look at more "
-                         f"problems (evaluation.problems={2 * look.problems}).")
+                         f"problems (evaluation.problems={2 * len(prompts)}).")
     return words

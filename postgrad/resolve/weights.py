@@ -20,7 +20,7 @@ import torch
 
 from postgrad.models import save_model
 from postgrad.models.chat import Chat
-from postgrad.resolve.models import open_writer
+from postgrad.resolve.models import Network, Trained, open_writer
 from postgrad.sampling import WeightVersion
 from postgrad.system.files import atomic_folder, load_json, write_text
 
@@ -37,14 +37,14 @@ class WeightsFolder:
         self.folder, self.chat, self.keep, self.begins = Path(folder), chat, keep, ""
         self.recent: tuple[str, ...] = ()
 
-    def remember(self, model, step: int) -> WeightVersion:
+    def remember(self, model: torch.nn.Module, step: int) -> WeightVersion:
         """What the model's weights are called; they stay for a while."""
         weights = name_weights(model, step)
         if weights.name not in self.recent:
             self.recent = (*self.recent, weights.name)[-self.keep:]
         return weights
 
-    def write(self, model, step: int) -> WeightVersion:
+    def write(self, model: Trained, step: int) -> WeightVersion:
         """The model as it is now, under its name; nobody takes it yet."""
         weights = self.remember(model, step)
         if not (self.folder / weights.name).is_dir():
@@ -53,7 +53,7 @@ class WeightsFolder:
                 self.chat.save(made)
         return weights
 
-    def open(self, name: str, device: str):
+    def open(self, name: str, device: str) -> Network:
         """The model with weights that are still there."""
         return open_writer(self.folder / name, device)[0].requires_grad_(False)
 
@@ -88,7 +88,7 @@ def current_weights(folder: str | Path) -> tuple[Path, WeightVersion]:
     return path, WeightVersion(said["step"], said["name"])
 
 
-def name_weights(model, step: int) -> WeightVersion:
+def name_weights(model: torch.nn.Module, step: int) -> WeightVersion:
     return WeightVersion(step, f"{step}-{weights_checksum(p for _, p in sorted(model.named_parameters()))}")
 
 
