@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import random
 import resource
+import runpy
 import statistics
 import time
 import tomllib
 from pathlib import Path
 
-from harness import DATA, Bars, bar
+from harness import DATA, HOME, Bars, bar
 from digits import agree
 
 from postgrad.data.tasks import load_task
@@ -23,7 +24,7 @@ from postgrad.records import Prompt
 from postgrad.rewards import maths
 from postgrad.rewards.named import read_spec
 from postgrad.rewards.number import parse_number
-from postgrad.rewards.sandbox import CodeJob, CodeJudge
+from postgrad.rewards.sandbox import CodeJob, CodeJudge, Jailed
 
 GIVEN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 GOLDS = GIVEN["golds"]
@@ -136,6 +137,83 @@ def text(folder: Path, count: str = "10000", seed: str = "0") -> Bars:
                  bar("GSM8K, near misses accepted (off by one, sign, digits swapped, missing, doubled)", "0",
                      near, near == 0)]
     return rows
+
+
+# our comparison against math-verify alone
+
+ALONE = """
+from math_verify import parse, verify
+
+def read(text):
+    return parse(f"${text}$", parsing_timeout=None)
+
+def same(gold, answer):
+    return verify(read(gold), read(answer), timeout_seconds=None)
+"""
+
+
+def corpora() -> dict[str, list]:
+    """(gold, answer, equal) by where they are from."""
+    tests = runpy.run_path(str(HOME / "tests" / "rewards" / "maths_test.py"))
+    by_hand = tests["test_cheap_comparison_by_hand"].pytestmark[0].args[1]
+    return {"60 pairs by published conventions": GIVEN["conventions"],
+            "pairs of this proof and of the tests": [
+                *GIVEN["pairs"], *by_hand, *((*pair, True) for pair in tests["EQUAL"]),
+                *((*pair, False) for pair in tests["OTHER"])]}
+
+
+def compared(folder: Path, count: str = "600", seed: str = "0") -> tuple[Bars, dict]:
+    """What `maths` pays (cheap comparison, then math-verify) against math-verify by itself with its own
+    defaults; both read replies in the jail within the same second."""
+    alone = Jailed("math-verify", ALONE, package="math_verify", instead="", warm=maths.WARM)
+
+    def ours(gold: str, answer: str) -> tuple[bool, str]:
+        try:
+            verdict = maths.compare_answers(gold, maths.cut_answer(answer))
+        except ValueError:  # a gold answer that it refuses, before any training
+            return False, ""
+        return verdict.score == 1, "timeout" if "time limit" in verdict.reason else verdict.error or ""
+
+    def theirs(gold: str, answer: str) -> tuple[bool, str]:
+        outcome = alone("same", gold, answer)
+        return outcome.value is True, "" if outcome.kind == "pass" else outcome.kind
+
+    def measured(compare, pairs: list) -> dict:
+        compare("x", "2x-x")  # the workers start
+        start = time.perf_counter()
+        answers = [compare(gold, answer)[0] for gold, answer, _ in pairs]
+        each = 1e3 * (time.perf_counter() - start) / len(pairs)
+        wrong = [(gold, answer, paid) for (gold, answer, equal), paid in zip(pairs, answers, strict=True)
+                 if paid != bool(equal)]
+        return {"right": f"{len(pairs) - len(wrong)} of {len(pairs)}",
+                "equal, not paid": "; ".join(f"{a} for {gold}" for gold, a, paid in wrong if not paid),
+                "unequal, paid": "; ".join(f"{a} for {gold}" for gold, a, paid in wrong if paid),
+                "ms a pair": f"{each:.1f}"}
+
+    def attacked(compare) -> dict:
+        hung = failed = 0
+        accepted, slowest = [], 0.0
+        for _, gold, reply in fuzz(int(count), int(seed), str(folder / "canary")):
+            answer, start = maths.read_strict(reply), time.perf_counter()
+            paid, fault = compare(gold, answer)
+            slowest = max(slowest, time.perf_counter() - start)
+            hung, failed = hung + (fault == "timeout"), failed + (fault not in ("", "timeout"))
+            accepted += [f"{answer[:40]} for {gold}"] * (paid and not agree(gold, answer))
+        return {"hung": hung, "raised": failed, "unequal, paid": len(accepted),
+                "such as": "; ".join(accepted[:3]), "slowest s": f"{slowest:.2f}"}
+
+    both = {"ours": ours, "math-verify alone": theirs}
+    rows = [{"pairs": name, "by": who} | measured(compare, pairs)
+            for name, pairs in corpora().items() for who, compare in both.items()]
+    hostile = [{"by": who} | attacked(compare) for who, compare in both.items()]
+    right = [int(row["right"].split()[0]) for row in rows]
+    return [bar("maths against math-verify alone: 60 pairs by published conventions", "as many right or more",
+                f"{rows[0]['right']} against {rows[1]['right']}", right[0] >= right[1]),
+            bar(f"maths against math-verify alone: {count} fuzzed answers", "of ours none hangs or raises, "
+                "and none unequal at 50 digits is paid", "; ".join(
+                    f"{row['by']} {row['hung']} hung, {row['raised']} raised, {row['unequal, paid']} paid"
+                    for row in hostile), not any(hostile[0][k] for k in ("hung", "raised", "unequal, paid"))),
+            ], {"comparison of formulas": rows, "fuzzed answers": hostile}
 
 
 # programs

@@ -22,7 +22,6 @@ from postgrad.models import (
     ScalarModel,
     find_model,
     folder_with_file,
-    is_adapted,
     load_model,
     load_scalar,
     model_files,
@@ -43,7 +42,6 @@ from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import atomic_folder
 from postgrad.system.settings import settings_from_json
 from postgrad.system.user_code import GIVEN, weights_hash
-
 
 Network = Decoder | HFModel
 Trained = Network | Adapted

@@ -21,7 +21,8 @@ DEFAULT_VERIFIER = "number(lenient)"
 Play = Callable[[Prompt, random.Random], Generator[Any, Any, Verdict]]
 
 
-def open_task(task: Task | str | Path | Iterable[object], reward: object = None, *, judged: bool = True) -> Task:
+def open_task(task: Task | str | Path | Iterable[object], reward: object = None, *,
+              judged: bool = True) -> Task:
     """Rows are prompts: texts, Prompt records, dicts or a `datasets` table; those with answers are judged by
     the number, unless the run has a reward of its own, which then judges evaluations too. judged False:
     prompts alone will do, from rows or from a .jsonl file, and the task has no verifier then.

@@ -1,4 +1,4 @@
-"""Verdict arithmetic, the check of a verifier on gold, and rewards made of verifiers and of other rewards."""
+"""Verdict arithmetic, the check of a verifier on gold, and rewards composed of verifiers and rewards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GARBAGE = ("", " ", "?", "\x00\ufffd", "lorem ipsum dolor", "<think></think>", "
 
 
 def score_groups(reward: Reward, groups: Sequence[Sequence[Rollout]]) -> list[list[Scored]]:
-    """Every rollout with its verdict. Refused where every verdict is an error."""
+    """Every rollout with its verdict; raises ValueError where every verdict is an error."""
     verdicts = reward.score([r for group in groups for r in group])
     require_verdicts(verdicts)
     rest = iter(verdicts)
@@ -25,25 +25,23 @@ def score_groups(reward: Reward, groups: Sequence[Sequence[Rollout]]) -> list[li
 
 
 def shorten(text: str, width: int = 60) -> str:
-    """Model text as it may stand in a reason: one line, printable, at most `width` characters."""
-    shown = ascii(text[: width + 1])[1:-1] if not text[: width + 1].isprintable() else text
-    return shown if len(shown) <= width else shown[: width - 3] + "..."
+    """Model text for a reason: one line, printable, at most `width` characters."""
+    line = text if text[: width + 1].isprintable() else ascii(text[: width + 1])[1:-1]
+    return line if len(line) <= width else line[: width - 3] + "..."
 
 
 def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
-    """The weighted sum of named verdicts, each kept as a part; those that have nothing to judge are left out.
+    """The weighted sum of named verdicts, absent ones left out.
 
     score = W * (sum of weight * score of the present) / (sum of weight of the present), W = all weights
-    so with every part present it is the plain sum of weight * score, and the best is W whichever are present.
+    With every part present it is the sum of weight * score; the best is W whichever are present.
     weighted({"correct": (Verdict(score=1.0), 0.8), "language": (Verdict(score=0.5), 0.2)})
       -> Verdict(score=0.9, parts={"correct": 1.0, "language": 0.5})
-    With the language absent it is Verdict(score=1.0, parts={"correct": 1.0}); with none, absent.
-    One part with an error makes the whole an error: half a judgement is not a low judgement.
-    With a single part of weight 1 it is that part.
+    With the language absent: Verdict(score=1.0, parts={"correct": 1.0}); with all absent: absent. An error in
+    one part is an error of the sum. A single part of weight 1 is that part.
     """
     if not parts:
-        raise ValueError("weighted needs at least one part, e.g. {'correct': (verdict, 1.0)}; it "
-                         "was given none.")
+        raise ValueError("weighted needs at least one part, e.g. {'correct': (verdict, 1.0)}; it has none.")
     present = {name: verdict for name, (verdict, _) in parts.items() if not verdict.absent}
     score = sum(parts[name][1] * verdict.score for name, verdict in present.items())
     if len(present) < len(parts) and present:
@@ -56,33 +54,30 @@ def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
     return Verdict(score=score, reason=reason, parts=scores, weights=weights, error=error, absent=not present)
 
 
-def check_verifier(verify: Verify, golds: Iterable[tuple[Prompt, str]], *,
-                   best: float = 1.0) -> int:
-    """Prove a verifier on gold: every gold completion scores `best`, and every kind of garbage scores less.
+def check_verifier(verify: Verify, golds: Iterable[tuple[Prompt, str]], *, best: float = 1.0) -> int:
+    """Proves a verifier on (prompt, gold completion) pairs: gold scores `best`, every kind of garbage less.
 
-    Returns how many prompts were checked; raises ValueError naming the prompt and what the verifier said.
+    Returns the number of prompts; raises ValueError with the prompt and the verdict.
     """
     checked, verify = 0, guarded(verify)
     for prompt, gold in golds:
-        said = _judge(verify, prompt, gold)
-        if said.error or not math.isclose(said.score, best, abs_tol=1e-6):
+        verdict = _judge(verify, prompt, gold)
+        if verdict.error or not math.isclose(verdict.score, best, abs_tol=1e-6):
             raise ValueError(
-                f"the verifier pays {said.score:g} instead of {best:g} for the gold completion of prompt "
-                f"{prompt.id!r} ({shorten(gold)!r}): {said.error or said.reason or 'no reason given'}. Mend "
-                "the gold answer or the verifier."
-            )
+                f"the verifier pays {verdict.score:g} instead of {best:g} for the gold completion of prompt "
+                f"{prompt.id!r} ({shorten(gold)!r}): {verdict.error or verdict.reason or 'no reason given'}. "
+                "Mend the gold answer or the verifier.")
         for text in GARBAGE:
-            said = _judge(verify, prompt, text)
-            if said.error:
+            verdict = _judge(verify, prompt, text)
+            if verdict.error:
                 raise ValueError(f"the verifier fails on the garbage {shorten(text)!r} on prompt "
-                                 f"{prompt.id!r}: {said.error.removeprefix('infrastructure: ')}. It must "
+                                 f"{prompt.id!r}: {verdict.error.removeprefix('infrastructure: ')}. It must "
                                  "judge any text.")
-            if not said.score < best:
-                raise ValueError(
-                    f"the verifier pays the full {said.score:g} for the garbage {shorten(text)!r} on prompt "
-                    f"{prompt.id!r}: {said.reason or 'no reason given'}. A verifier that cannot tell gold "
-                    "from garbage gives no signal."
-                )
+            if not verdict.score < best:
+                raise ValueError(f"the verifier pays the full {verdict.score:g} for the garbage "
+                                 f"{shorten(text)!r} on prompt {prompt.id!r}: "
+                                 f"{verdict.reason or 'no reason given'}. A verifier that cannot tell gold "
+                                 "from garbage gives no signal.")
         checked += 1
     if not checked:
         raise ValueError("the verifier was checked on no gold completion: give at least one (prompt, "
@@ -91,32 +86,28 @@ def check_verifier(verify: Verify, golds: Iterable[tuple[Prompt, str]], *,
 
 
 def _judge(verify: Verify, prompt: Prompt, text: str) -> Verdict:
-    said = verify(prompt, text)
-    if isinstance(said, Verdict):
-        return said
-    raise ValueError(f"the verifier answered {type(said).__name__} on prompt {prompt.id!r}: it must "
+    verdict = verify(prompt, text)
+    if isinstance(verdict, Verdict):
+        return verdict
+    raise ValueError(f"the verifier answered {type(verdict).__name__} on prompt {prompt.id!r}: it must "
                      "return a Verdict.")
 
 
-def error_verdict(why: str) -> Verdict:
-    """The verdict where something else than the reply failed: infrastructure, or a user's verifier."""
-    return Verdict.failed(why)
+error_verdict = Verdict.failed  # where something else than the reply failed
 
 
 def describe_raised(error: BaseException) -> str:
-    said = shorten(" ".join(str(error).split()), 200)
-    return f"the verifier raised {type(error).__name__}{f': {said}' if said else ''}"
+    message = shorten(" ".join(str(error).split()), 200)
+    return f"the verifier raised {type(error).__name__}{f': {message}' if message else ''}"
 
 
 def guarded(verify: Verify, describe: Callable[[BaseException], str] = describe_raised,
             seconds: float | None = None) -> Verify:
-    """The one place where a verifier that raises, or does not come back, becomes a verdict: an error, counted
-    and not trained on.
+    """A verifier whose exceptions and timeouts are error verdicts, which are counted and not trained on.
 
     Our own verifiers never raise (tests/rewards/totality_test.py); a user's function may.
-    describe: what is said of the exception, the line of the user's file, say. seconds: the most that a
-    verdict may take; without it as the function's attribute `seconds` says, else SECONDS. A verifier that is
-    guarded is given back as it is.
+    describe: the text of an exception, with the line of the user's file, say. seconds: the limit of a
+    verdict; default: the function's attribute `seconds`, else SECONDS. A guarded verifier is returned as is.
     """
     if getattr(verify, "is_guarded", False):
         return verify
@@ -135,13 +126,13 @@ def guarded(verify: Verify, describe: Callable[[BaseException], str] = describe_
 
 
 def explain_overdue(error: TimeLimit, limit: float) -> TimeLimit:
-    """The same with its sentence: how long it took, and where the limit is set."""
+    """The exception with a message: the limit, and where it is set."""
     return TimeLimit(f"verify took over {limit:g} s; `seconds = N` in the task's file, or verify.seconds = "
                      "N, allows more").with_traceback(error.__traceback__)
 
 
 class EnvironmentReward(Reward):
-    """The verdicts that their environments gave episodes."""
+    """The verdict that an episode's environment gave it."""
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         assert all(r.verdict for r in rollouts), "an episode has its verdict"
@@ -149,14 +140,14 @@ class EnvironmentReward(Reward):
 
 
 class VerifierReward(Reward):
-    """A verifier of (prompt, text); one that raises gives an error for that rollout (`guarded`).
+    """A verifier of (prompt, text), guarded.
 
-    waits: the verifier waits for other processes (code in the sandbox). Then verdicts are computed in
-    threads, those of prefetched rollouts while others are still sampled.
+    waits: the verifier waits for other processes (code in the sandbox), so verdicts are computed in threads,
+    those of prefetched rollouts while others are still sampled.
     """
 
     def __init__(self, verify: Verify, waits: bool = False):
-        # what waits for other processes limits their time itself
+        # a verifier that waits limits the time of its processes itself
         self.verify = guarded(verify, seconds=math.inf if waits else None)
         # by id(rollout); the rollout is held so that its id stays its own
         self.started: dict[int, tuple[Rollout, Future[Verdict]]] = {}
@@ -179,8 +170,7 @@ class VerifierReward(Reward):
 
 
 class WeightedReward(Reward):
-    """The weighted sum of several rewards, each kept as a part of the verdict under its own name. One that is
-    absent for a rollout is left out of that rollout's sum (`weighted`)."""
+    """The weighted sum of several rewards, by name (`weighted`)."""
 
     def __init__(self, parts: Mapping[str, tuple[Reward, float]]):
         self.parts = parts
@@ -202,11 +192,9 @@ class WeightedReward(Reward):
 
 
 class RoutedReward(Reward):
-    """Prompts of some tasks by rewards of their own, all others by one.
+    """A reward per task of a mixture: RoutedReward({"questions": model}, otherwise=verifier, task="words").
 
-    rewards: by the name of the task. otherwise: for all other prompts. task: of prompts that name none.
-
-    RoutedReward({"questions": reward_model}, otherwise=verifier, task="words")
+    rewards: by task name. otherwise: for all other prompts. task: of prompts that name none.
     """
 
     def __init__(self, rewards: Mapping[str, Reward], otherwise: Reward, task: str):

@@ -1,8 +1,7 @@
-"""Functions of the user's own as verifiers and judges: `(prompt, text) -> float | bool | Verdict`,
-and TRL's kind.
+"""A user's functions as rewards: `(prompt, text) -> float | bool | Verdict`, and TRL's signature.
 
-A function that raises, or says something that is no score, is a fault of the function and not of the model:
-such a rollout gets an error verdict, which is counted and kept out of the loss. It is never a reward of 0.
+Where a function raises, or returns no score, the rollout gets an error verdict, which is counted and masked
+out of the loss; it is never a reward of 0.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from pathlib import Path
+from typing import TypeGuard
 
 from postgrad.records import Prompt, Reward, Rollout, Verdict
 from postgrad.rewards.base import Verify, error_verdict, explain_overdue, guarded
@@ -19,30 +19,31 @@ from postgrad.rewards.limit import SECONDS, TimeLimit, within_limit
 from postgrad.system.user_code import GIVEN, function_hash, function_name
 from postgrad.system.user_code import error_location as place_of
 
-TOGETHER = 10 * SECONDS  # the most that a function may take which judges all replies at once
+TOGETHER = 10 * SECONDS  # the limit of a function that scores all replies in one call
 
 
-def is_score(said: object) -> bool:
-    return (isinstance(said, bool | int | float)
-            or (hasattr(said, "__float__") and getattr(said, "shape", None) == ()))
+def is_score(value: object) -> TypeGuard[float]:
+    """A number, or a tensor or array of no dimensions."""
+    return (isinstance(value, bool | int | float)
+            or (hasattr(value, "__float__") and getattr(value, "shape", None) == ()))
 
 
-def verdict_of(said: object, who: str) -> Verdict:
-    """What a function said, as a Verdict; an error verdict where it is no score."""
-    if not isinstance(said, Verdict):
-        if not is_score(said):
-            what = "nothing (None)" if said is None else f"a {type(said).__name__}"
-            return error_verdict(f"{who} returned {what}: it has to return a float, a bool or a Verdict")
-        said = Verdict(score=float(said))  # type: ignore[arg-type]
-    if not (is_score(said.score) and math.isfinite(said.score)):
-        return error_verdict(f"{who} returned the score {said.score!r:.40}")
-    return said
+def verdict_of(value: object, who: str) -> Verdict:
+    """A function's return value as a Verdict; an error verdict where it is no score."""
+    if is_score(value):
+        value = Verdict(score=float(value))
+    if not isinstance(value, Verdict):
+        kind = "nothing (None)" if value is None else f"a {type(value).__name__}"
+        return error_verdict(f"{who} returned {kind}: it has to return a float, a bool or a Verdict")
+    if not (is_score(value.score) and math.isfinite(value.score)):
+        return error_verdict(f"{who} returned the score {value.score!r:.40}")
+    return value
 
 
 def own_verifier(verify: Callable[[Prompt, str], object], path: Path | None = None,
                  seconds: float | None = None) -> Verify:
-    """A user's function as a verifier, total. path: the file it is in, for the place of an error.
-    seconds: the most that a verdict may take, as in `guarded`."""
+    """A user's function as a total verifier. path: its file, for the location of an error. seconds: as in
+    `guarded`."""
     who = f"{path.name}: verify" if path else function_name(verify)
     place = path or Path(getattr(getattr(verify, "__code__", None), "co_filename", who))
     judge = guarded(lambda prompt, text: verdict_of(verify(prompt, text), who),
@@ -51,7 +52,7 @@ def own_verifier(verify: Callable[[Prompt, str], object], path: Path | None = No
 
 
 def check_signature(function: Callable[..., object]) -> None:
-    """Of a reward function, before any training: it can be called with a prompt and a text."""
+    """Raises ValueError where a reward function cannot be called with a prompt and a text."""
     name, signature = function_name(function).rpartition(".")[2], signature_of(function)
     if signature and "completions" in signature.parameters:
         raise ValueError(f"reward {name} takes completions, as functions written for TRL do: hand it in as "
@@ -60,7 +61,7 @@ def check_signature(function: Callable[..., object]) -> None:
 
 
 def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
-    """None of something built in, which does not say what it takes."""
+    """The signature of a function; None of a builtin that has none."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
@@ -68,7 +69,7 @@ def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
 
 
 def takes_two(function: Callable[..., object], name: str) -> None:
-    """Whether it can be called with a prompt and a text. name: what it is called in the sentence."""
+    """Raises ValueError where a function cannot be called with a prompt and a text. name: of the function."""
     if not (signature := signature_of(function)):
         return
     try:
@@ -83,9 +84,7 @@ class TRLReward(Reward):
 
     fit("tiny-chat", "grpo", task=rows, reward=from_trl(my_function)). It is called as TRL calls it: `prompts`
     and `completions` as lists of messages where conversational is true (else as texts), `completion_ids`, and
-    each further field of the prompts' rows as a list: the answer under `answer`, the rest by its own name. A
-    None in its place says that the function has nothing to judge there:
-    other parts of a sum then count for the whole.
+    the other fields of the rows as lists by name (`answer` among them). A score of None is an absent verdict.
     """
 
     def __init__(self, function: Callable[..., Sequence[object]], conversational: bool = True):
@@ -107,13 +106,13 @@ class TRLReward(Reward):
         ids = [list(r.tokens) for r in rollouts]
         limit = getattr(self.function, "seconds", TOGETHER)
         try:
-            said = within_limit(limit, lambda: list(self.function(prompts=prompts, completions=texts,
-                                                                  completion_ids=ids, **columns)))
-            if len(said) != len(rollouts):
-                raise ValueError(f"{len(said)} scores for {len(rollouts)} completions")
+            scores = within_limit(limit, lambda: list(self.function(prompts=prompts, completions=texts,
+                                                                    completion_ids=ids, **columns)))
+            if len(scores) != len(rollouts):
+                raise ValueError(f"{len(scores)} scores for {len(rollouts)} completions")
         except (Exception, SystemExit, TimeLimit) as error:  # noqa: BLE001 - whatever a user's function raises
             error = explain_overdue(error, limit) if isinstance(error, TimeLimit) else error
             place = Path(getattr(getattr(self.function, "__code__", None), "co_filename", self.__name__))
             return [error_verdict(place_of(place, error))] * len(rollouts)
         absent = Verdict(score=0.0, reason="nothing to judge", absent=True)
-        return [absent if x is None else verdict_of(x, self.__name__) for x in said]
+        return [absent if x is None else verdict_of(x, self.__name__) for x in scores]

@@ -1,12 +1,8 @@
-"""Where code of others runs: a jail, a judge of two processes, and a pool of workers.
+"""The sandbox for untrusted code: a jail, a judge of two processes, a pool of workers.
 
-See each file's own words.
-
-jail     Landlock, seccomp, no capabilities, rlimits        child   the zygote, the candidate and the tester
-codec    plain values as bytes                              worker  a zygote and its channels, seen from our
-                                                                    side
-judge    Suite, Job, Call, Outcome, CodeJudge                   selftest  attacks at start-up, and the refusal
-                                                                      where it fails
+jail     Landlock, seccomp, no capabilities, rlimits    child     the zygote, the candidate and the tester
+codec    plain values as bytes                          worker    the parent's side of a zygote
+judge    Suite, CodeJob, Call, Outcome, CodeJudge       selftest  attacks at start-up; refuses where one works
 """
 
 from postgrad.rewards.sandbox.judge import Call, CodeJob, CodeJudge, Jailed, Outcome, Suite

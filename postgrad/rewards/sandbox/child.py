@@ -1,18 +1,13 @@
-"""The program on the far side: a zygote that forks a candidate and, where asked, a tester,
-each locked up before it reads.
+"""The zygote's program: it forks a candidate and, where asked, a tester, each jailed before it reads.
 
-    zygote      holds no secret and no job; learns nothing but their descriptors, and kills and reaps what it
-                forked
+    zygote      holds no secret and no job; it sees the pipes' descriptors, and kills and reaps its children
     candidate   executes the code under test, then answers calls: name and arguments in, a plain value out
-    tester    executes the tests (never the candidate's code); calls go out as messages, plain values come
-                back
+    tester    executes the tests, never the candidate's code: calls go out, plain values come back
 
-Run as a script with an empty environment, stdlib alone; this is the one place of the package that
-executes source text.
-A message is four bytes of length, one of tag, and the body. Tags to a child:
-S source or tests, C call, V value. From a
-candidate: L loaded, V value, N not a plain value, E raised. From a tester:
-C call, P passed, F failed, U broken tests.
+Run as a script with an empty environment, stdlib alone; no other module of the package executes source text.
+A message is four bytes of length, one of tag, and the body. Tags to a child: S source or tests, C call,
+V value. From a candidate: L loaded, V value, N not a plain value, E raised. From a tester: C call,
+P passed, F failed, U broken tests.
 """
 
 from __future__ import annotations
@@ -80,10 +75,7 @@ def fault_bytes(fault: BaseException) -> bytes:
 
 
 def play_candidate(pipe: Pipe) -> None:
-    """Load the source, then answer calls until the judge hangs up.
-
-    Nothing sent from here is believed: it is only data.
-    """
+    """Loads the source, then answers calls until the judge hangs up. What it sends is untrusted data."""
     module = sys.modules["candidate"] = types.ModuleType("candidate")
     _, source = pipe.receive()
     try:
@@ -104,10 +96,7 @@ def play_candidate(pipe: Pipe) -> None:
 
 
 def play_tester(pipe: Pipe) -> None:
-    """Execute setup and tests; every name of the candidate's is a call over the pipe.
-
-    Says P, F or U, and ends.
-    """
+    """Executes setup and tests, in which the candidate's names are calls over the pipe; sends P, F or U."""
     _, body = pipe.receive()
     setup, tests, names = codec.decode(body)
     heard = 0
@@ -143,7 +132,7 @@ def play_tester(pipe: Pipe) -> None:
 
 def imprison(role: Callable[[Pipe], None], source: int, sink: int, rules: int, memory: int, cpu: int,
              parent: int) -> NoReturn:
-    """What a forked child does: lock itself up, then play its role. It never returns."""
+    """Enters the jail, then plays a role. Never returns."""
     try:
         LIBC.prctl(1, signal.SIGKILL)               # it dies with the zygote,
         if os.getppid() != parent:                  # even if that has happened already
@@ -153,10 +142,9 @@ def imprison(role: Callable[[Pipe], None], source: int, sink: int, rules: int, m
         for number in (0, 1, 2):
             os.dup2(nothing, number)
         top = max(source, sink, rules) + 10
-        source, sink, rules = (os.dup2(number, top + place)
-                               for place, number in enumerate((source, sink, rules)))
-        source, sink, rules = (os.dup2(number, 3 + place)
-                               for place, number in enumerate((source, sink, rules)))
+        for start in (top, 3):  # by a detour, so that none overwrites another
+            source, sink, rules = (os.dup2(number, start + i)
+                                   for i, number in enumerate((source, sink, rules)))
         os.closerange(6, 4096)
         silent = open(1, "w", closefd=False)
         for name in ("stdin", "stdout", "stderr"):
@@ -170,8 +158,7 @@ def imprison(role: Callable[[Pipe], None], source: int, sink: int, rules: int, m
 
 
 def serve_zygote(control: socket.socket, memory: int, cpu: int, places: list[str]) -> None:
-    """Serve "F" (fork: two descriptors come along for each child) and "K" (kill and reap) until
-    the judge hangs up."""
+    """Serves "F" (fork, with two descriptors a child) and "K" (kill and reap) until the judge hangs up."""
     rules, children, me = jail.ruleset(places), [], os.getpid()
     gc.collect()
     gc.freeze()

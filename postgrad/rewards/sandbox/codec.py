@@ -1,18 +1,14 @@
-"""Plain values as bytes and back: what may cross between two processes that do not trust each other.
+"""Plain values as bytes and back, between processes that do not trust each other. Stdlib alone.
 
-Stdlib alone.
-
-None, bool, int, float, complex, str, bytes, and lists, tuples, dicts, sets and frozensets of these, of
-exactly these types on
-arrival: no class, no method and no code ever travels. JSON, with a tag where JSON has no word:
-(1, 2) -> {"t": [1, 2]}.
+None, bool, int, float, complex, str, bytes, and lists, tuples, dicts, sets and frozensets of these, decoded
+to exactly these types: no class and no code ever travels. Tagged JSON: (1, 2) -> {"t": [1, 2]}.
 """
 
 from __future__ import annotations
 
 import json
 
-LONGEST, DEPTH, NODES = 1 << 21, 40, 200_000  # bytes of a message, nesting, values inside each other in all
+LONGEST, DEPTH, NODES = 1 << 21, 40, 200_000  # bytes of a message, nesting, values in all
 _TAGS = {"t": tuple, "s": set, "z": frozenset}
 
 
@@ -25,10 +21,7 @@ class TooBig(NotPlain):
 
 
 def encode(value: object) -> bytes:
-    """encode((1, {2})) -> b'{"t":[1,{"s":[2]}]}'.
-
-    Objects of a subclass (Counter, namedtuple) cross as the plain value.
-    """
+    """encode((1, {2})) -> b'{"t":[1,{"s":[2]}]}'; a subclass (Counter, namedtuple) as its plain type."""
     text = json.dumps(_tagged(value, DEPTH, [NODES]), separators=(",", ":")).encode()
     if len(text) > LONGEST:
         raise TooBig(f"a value of more than {LONGEST} bytes")
@@ -62,8 +55,7 @@ def _tagged(value: object, depth: int, left: list[int]) -> object:
 
 
 def decode(data: bytes) -> object:
-    """The value of bytes that anybody may have written;
-    raises NotPlain on everything that is not what `encode` writes."""
+    """The value of untrusted bytes; raises NotPlain on whatever `encode` does not write."""
     if len(data) > LONGEST:
         raise TooBig(f"a message of more than {LONGEST} bytes")
     try:

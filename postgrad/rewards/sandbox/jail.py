@@ -1,18 +1,12 @@
-"""A jail that a process of ours locks itself into before it reads a line of somebody else's code.
+"""The jail that a process enters before it reads untrusted code. Linux, stdlib alone.
 
-Linux, stdlib alone.
-
-Landlock      nothing on disk can be opened but the standard library, and the shared libraries that its
-              extensions are linked with, for reading; nothing can be written
-seccomp       a list of system calls that pure computing needs; all others answer EPERM (clone3: ENOSYS, as
-              libc expects)
-capabilities  none, so that root is bound as everybody is: RLIMIT_NPROC does not bind root, denying clone does
+Landlock      reads the standard library and the shared libraries of its extensions; writes nothing
+seccomp       an allow-list of system calls; all others answer EPERM (clone3: ENOSYS, as libc expects)
+capabilities  none: RLIMIT_NPROC does not bind root, denying clone does
 rlimits       CPU seconds, memory, files, no core, no file size
 
-Left out on purpose: user namespaces and cgroups, which containers and stock Ubuntu deny.
-    The kernel itself is trusted, and the
-processor is shared: this is no wall against side channels. Landlock does not cover stat:
-    whether a path exists can be seen.
+Left out on purpose: user namespaces and cgroups, which containers and stock Ubuntu deny. The kernel is
+trusted, side channels are open, and Landlock does not cover stat: whether a path exists can be seen.
 """
 
 from __future__ import annotations
@@ -28,8 +22,7 @@ import sysconfig
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
-# name: (x86_64, aarch64); None where the machine has no such call.
-# The three Landlock calls have one number everywhere.
+# name: (x86_64, aarch64); None where the machine has no such call; Landlock's three have one number everywhere
 _CALLS: dict[str, tuple[int, int | None]] = {
     "read": (0, 63), "write": (1, 64), "open": (2, None), "close": (3, 57), "stat": (4, None),
     "fstat": (5, 80), "lstat": (6, None), "poll": (7, None), "lseek": (8, 62), "mmap": (9, 222),
@@ -92,11 +85,11 @@ class _Under(ctypes.Structure):
 
 
 def ruleset(places: list[str] | tuple[str, ...] = ()) -> int:
-    """The Landlock rules, as a descriptor: read the standard library (no packages) and these."""
+    """A descriptor of the Landlock rules: read the standard library (no packages) and `places`."""
     abi = landlock_abi()
     _program()  # made once, before any fork
     rights = _RIGHTS[min(abi, 5)]
-    # files; TCP bind and connect; abstract sockets and signals
+    # file rights; TCP bind and connect; abstract sockets and signals
     words = [rights] + [0b11] * (abi >= 4) + [0b11] * (abi >= 6)
     attr = (ctypes.c_uint64 * len(words))(*words)
     rules = _syscall("Landlock", _CREATE, attr, ctypes.c_size_t(ctypes.sizeof(attr)), ctypes.c_uint32(0))
@@ -163,10 +156,7 @@ def _program() -> _Program:
 
 
 def enter(rules: int, *, cpu: int, memory: int) -> None:
-    """Lock this process up for good: cpu seconds, memory bytes.
-
-    Raises NoJail, and then the caller must not go on.
-    """
+    """Locks this process up for good: cpu seconds, memory bytes. After NoJail the caller must not go on."""
     column, _ = _machine()
     limits = {"CPU": cpu, "AS": memory, "FSIZE": 0, "NOFILE": 64, "CORE": 0, "NPROC": 0, "MEMLOCK": 0,
               "MSGQUEUE": 0}

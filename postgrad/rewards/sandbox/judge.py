@@ -1,11 +1,9 @@
-"""The two-process judge: tests on one side, the candidate on the other,
-plain values over a pipe between them.
+"""The two-process judge: the tests in one process, the candidate in the other, plain values between them.
 
-The candidate's process holds its own source and the arguments of the calls, never an expected value. The
-tester's process holds the tests, and of the candidate only the plain values it answered. The judge stands
-between: it relays bytes that it never parses, keeps the time, and believes the tester alone. So what a
-candidate does to its own process (builtins, exit codes, sentinels, the pipe, objects that lie about equality)
-can at most send a wrong answer.
+The candidate's process holds its own source and the arguments of calls, never an expected value. The
+tester's holds the tests and the plain values that the candidate answered. The judge relays bytes that it
+never parses, keeps the time, and believes the tester alone. So whatever a candidate does to its own process
+(builtins, exit codes, sentinels, the pipe, objects that lie about equality) is at most a wrong answer.
 """
 
 from __future__ import annotations
@@ -31,10 +29,9 @@ class Suite:
     """Tests for a candidate: trusted source text that calls it by name and asserts.
 
     Suite(tests="assert f(2) == 4", names={"f": "f"})
-    names: what the tests call -> what the candidate calls it;
-    "bool f" asks for the truth of f's answer alone.
-    setup is executed before the tests, on their side.
-    unsupported: why these tests cannot be put over a pipe of plain values; such a suite judges nobody.
+    names: the tests' name of a function -> the candidate's; "bool f" asks for the truth of f's answer alone.
+    setup is executed before the tests, in their process.
+    unsupported: why these tests cannot run over a pipe of plain values; such a suite judges nobody.
     """
 
     tests: str
@@ -53,8 +50,7 @@ class CodeJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call of a function that we trust, on text that we do not:
-    a scorer that may evaluate what a model wrote.
+    """A call of a trusted function on untrusted text.
 
     Call(source="def score(text, gold): return text == gold", name="score", args=("5", "5"))
     """
@@ -66,12 +62,9 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """kind: pass, fail, timeout, or infrastructure (a fault that is not the candidate's).
+    """kind: pass, fail, timeout, or infrastructure (a fault that is not the candidate's). seconds: wall time.
 
-    seconds: from start to verdict.
-
-    value: what a Call answered, a plain value; it comes from the jail,
-    and what runs there may have chosen it.
+    value: a Call's plain value; it comes from the jail, and what runs there may have chosen it.
     """
 
     kind: str
@@ -87,11 +80,8 @@ class Outcome:
 
 
 def play_job(candidate: Channel, tester: Channel, job: CodeJob, seconds: float) -> Outcome:
-    """Play one job between two fresh children.
-
-    The tests run first, up to their first call: until then the candidate has not been read, so what goes
-    wrong is theirs. The candidate's time runs from its source to the verdict: what is too long is its fault.
-    """
+    """Plays one job between two new children. The tests run up to their first call before the candidate is
+    read, so earlier faults are theirs; the candidate's time runs from its source to the verdict."""
     suite, deadline = job.suite, time.monotonic() + seconds
     try:
         tester.send(b"S", encode([suite.setup, suite.tests, dict(suite.names)]), deadline)
@@ -122,7 +112,7 @@ def play_job(candidate: Channel, tester: Channel, job: CodeJob, seconds: float) 
 
 
 def play_call(candidate: Channel, call: Call, seconds: float) -> Outcome:
-    """Play one call: load the source, call the function, and read its plain value."""
+    """Loads the source, calls the function, and decodes its plain value."""
     deadline = time.monotonic() + seconds
     try:
         body = encode([call.name, list(call.args), {}])
@@ -136,7 +126,7 @@ def play_call(candidate: Channel, call: Call, seconds: float) -> Outcome:
 
 
 def _answer(candidate: Channel, tag: bytes, body: bytes, deadline: float) -> bytes | Outcome:
-    """What the candidate answered: the bytes of a value, or the outcome that it has brought upon itself."""
+    """The bytes of the value that the candidate answers, or the outcome where it answers none."""
     try:
         candidate.send(tag, body, deadline)
         said, value = candidate.receive(deadline)
@@ -165,15 +155,12 @@ def _result(tag: bytes, body: bytes, suite: Suite, calls: int) -> Outcome:
 class CodeJudge:
     """A pool of workers, each with a zygote that is ready to fork. Close it, or use it in a with statement.
 
-    with CodeJudge() as judge: judge.verdicts([Job(source="def f(x): return 2*x",
-        suite=suite_of("assert f(2) == 4"))])
-    A judge is made only where the jail holds: otherwise ValueError, in one sentence (see selftest.py).
-    workers: one per processor unless told; each is started when first used.
-    seconds: wall time of a job, from its source to its verdict; the tests have as much before that.
-    memory: bytes of address space of a child.
-    packages: installed packages that the code may import, for scorers; a judge of models' code gives it none.
-    warm: trusted source that is executed once, before any fork, outside the jail:
-        what it computes, every call finds ready.
+    with CodeJudge() as judge: judge.verdicts([CodeJob(source="def f(x): return 2*x",
+        suite=suite_from_tests("assert f(2) == 4"))])
+    Raises ValueError where the jail does not hold (selftest.py). workers: one per processor by default, each
+    started on first use. seconds: wall time of a job, from its source to its verdict; the tests have as much
+    before that. memory: bytes of a child's address space. packages: what scorers may import; none for models'
+    code. warm: trusted source executed once, before any fork, outside the jail.
     """
 
     def __init__(self, *, workers: int | None = None, seconds: float = 5.0, memory: int = 512 << 20,
@@ -205,16 +192,14 @@ class CodeJudge:
                 worker.close()
 
     def verdicts(self, jobs: Sequence[CodeJob]) -> list[Verdict]:
-        """One verdict per job, in order; an infrastructure fault has `error` set and says nothing
-        about the candidate."""
+        """One verdict per job, in order; an infrastructure fault sets `error`."""
         return [outcome.verdict for outcome in self.outcomes(jobs)]
 
     def outcomes(self, jobs: Sequence[CodeJob]) -> list[Outcome]:
         return list(self._threads.map(self._judge, jobs))
 
     def answers(self, calls: Sequence[Call]) -> list[Outcome]:
-        """What trusted functions answer on foreign text, in the jail and within the time:
-        `pass` and a value, or why not."""
+        """What trusted functions answer on untrusted text: `pass` and a value, or why not."""
         return list(self._threads.map(self._twice, calls))
 
     def _judge(self, job: CodeJob) -> Outcome:
@@ -237,10 +222,10 @@ class CodeJudge:
         try:
             worker = worker or JailWorker(memory=self.memory, cpu=int(self.seconds) + 2,
                                           packages=self.packages, warm=self.warm)
-            candidate, *examiner = worker.fork(1 if isinstance(job, Call) else 2)
+            candidate, *tester = worker.fork(1 if isinstance(job, Call) else 2)
             start = time.monotonic()
             outcome = (play_call(candidate, job, self.seconds) if isinstance(job, Call)
-                       else play_job(candidate, examiner[0], job, self.seconds))
+                       else play_job(candidate, tester[0], job, self.seconds))
             worker.clear()
         except BaseException as fault:
             if worker is not None:  # in the middle of a job: its children and channels end with it

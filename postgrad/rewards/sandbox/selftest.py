@@ -1,9 +1,5 @@
-"""Which jail this machine can build, proved by attacks at start-up;
-and the refusal, in one sentence, where it can build none.
-
-There is one tier: Landlock + seccomp + rlimits. There is no weaker one to fall back to,
-silently or otherwise.
-"""
+"""Whether this machine's jail holds, proved by attacks at start-up. The one tier is Landlock + seccomp +
+rlimits; there is no weaker one to fall back to."""
 
 from __future__ import annotations
 
@@ -17,9 +13,8 @@ import time
 from postgrad.rewards.sandbox import codec, jail
 from postgrad.rewards.sandbox.worker import Broken, ChildGone, JailWorker
 
-# Each defines attack(secret, judge): the path of a file and the pid of the process that judges. It answers
-# True where the attack worked, and False or an error of the system's where it was refused. A process that
-# ends or hangs has not been refused.
+# Each defines attack(secret, judge), of a file's path and the judge's pid: True where it worked; False or an
+# OSError where it was refused. A process that ends or hangs has not been refused.
 ATTACKS = {
     "read a file outside": "def attack(secret, judge): return len(open(secret).read()) > 0",
     "read the environment of process 1": "def attack(secret, judge): return open('/proc/1/environ', "
@@ -106,8 +101,7 @@ def _proof() -> tuple[str | None, str | None]:
 
 
 def tier() -> str | None:
-    """The tier in use, e.g. "Landlock 7 + seccomp + rlimits"; None where code of others will
-    not be run at all."""
+    """The tier in use, e.g. "Landlock 7 + seccomp + rlimits"; None where no untrusted code is run."""
     return _proof()[0]
 
 

@@ -1,7 +1,4 @@
-"""A worker: one zygote, and the channels to the jailed children it forks for a job.
-
-Every wait has a deadline.
-"""
+"""A worker: one zygote, and the channels to the jailed children it forks for a job. Waits have deadlines."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ class ChildGone(Exception):
 
 
 class Channel:
-    """Messages to and from one jailed child, over two pipes that never block for longer than the deadline."""
+    """Messages to and from one jailed child, over two non-blocking pipes."""
 
     def __init__(self) -> None:
         self.theirs_in, self._out = os.pipe2(os.O_CLOEXEC)
@@ -101,10 +98,8 @@ for line in open("/proc/self/maps"):
 
 @functools.cache
 def libraries() -> tuple[str, ...]:
-    """Files that extensions of the standard library are linked with: base64 needs libz.so.1.
-
-    Which there are depends on how this Python was built: the extensions are loaded once, in a new process.
-    """
+    """Shared libraries of the standard library's extensions (base64 needs libz.so.1), which depend on how
+    this Python was built: a new process loads all extensions once."""
     command, plain = [_python(), "-s", "-S", "-B", "-c", _LOOK], {"LC_ALL": "C.UTF-8"}
     found = subprocess.run(command, capture_output=True, text=True, env=plain, cwd="/", timeout=START)
     return tuple(sorted({path for path in found.stdout.splitlines() if os.path.isfile(path)}))
@@ -115,11 +110,9 @@ def _python() -> str:
 
 
 class JailWorker:
-    """One zygote process. `fork` makes a candidate, and a tester where there are tests,
-    in their jails; `clear` ends them.
+    """One zygote process. `fork` starts a candidate, and a tester for tests, in jails; `clear` ends them.
 
-    packages: installed packages that the zygote imports before it forks;
-        the folders that hold packages are then readable.
+    packages: installed packages that the zygote imports before it forks; package folders are then readable.
     warm: trusted source that the zygote executes after that.
     """
 
@@ -153,8 +146,7 @@ class JailWorker:
             raise Broken(f"the zygote ended: {told[-1] if told else 'it gave no reason'}")
 
     def fork(self, count: int) -> tuple[Channel, ...]:
-        """Channels to a candidate and, of two, to a tester:
-        fresh children that have said that they are locked up."""
+        """Channels to a new candidate and, of two, a tester, which have reported that they are jailed."""
         self._channels = channels = tuple(Channel() for _ in range(count))
         ends = [end for channel in channels for end in (channel.theirs_in, channel.theirs_out)]
         try:
@@ -174,7 +166,7 @@ class JailWorker:
         return channels
 
     def clear(self) -> None:
-        """End the children, at once and for certain: they cannot fork, so there is nobody else to end."""
+        """Kills the children; they cannot fork, so there is nobody else to kill."""
         for channel in self._channels:
             channel.close()
         self._channels = ()
@@ -185,10 +177,7 @@ class JailWorker:
         self._hear(b"k")
 
     def close(self) -> str:
-        """Hang up: the zygote kills what it forked, and ends.
-
-        Gives back what it wrote to its standard error.
-        """
+        """Hangs up: the zygote kills its children and ends. Returns its standard error."""
         self._control.close()
         for channel in self._channels:
             channel.close()
