@@ -33,7 +33,8 @@ from postgrad.models import (
 )
 from postgrad.models.chat import Chat
 from postgrad.models.checkpoint import read_state
-from postgrad.models.hf_model import HFModel, HFSizes
+from postgrad.models.families import HFSizes
+from postgrad.models.hf_model import HFModel
 from postgrad.models.load import EMBEDDED as EMBEDDED
 from postgrad.models.load import FILES, ShardDecoder
 from postgrad.records import Prompt, Rollout

@@ -22,7 +22,7 @@ import sysconfig
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
-# name: (x86_64, aarch64); None where the machine has no such call; Landlock's three have one number everywhere
+# name: (x86_64, aarch64), None where a machine has no such call; Landlock's have one number everywhere
 _CALLS: dict[str, tuple[int, int | None]] = {
     "read": (0, 63), "write": (1, 64), "open": (2, None), "close": (3, 57), "stat": (4, None),
     "fstat": (5, 80), "lstat": (6, None), "poll": (7, None), "lseek": (8, 62), "mmap": (9, 222),
