@@ -35,13 +35,12 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from postgrad.data.tasks import Task
-from postgrad.models import Adapted, Decoder
 from postgrad.models.cuda_graphs import MOST
 from postgrad.models.families import Config, read_config_json
 from postgrad.models.weights import list_weights
 from postgrad.recipes.base import ModelDefaults, RunConfig
 from postgrad.recipes.rollouts import RolloutConfig
-from postgrad.resolve.models import open_folder, read_config
+from postgrad.resolve.models import Trained, open_folder, read_config
 from postgrad.resolve.tasks import open_task
 from postgrad.sampling import Sampling
 from postgrad.system.settings import Settings, replace_settings
@@ -114,7 +113,7 @@ def pass_tokens(peak: Callable[[int], float], gpu_memory: float) -> int:
     return next((tokens for tokens in PASSES if peak(tokens) <= (1 - FREE) * gpu_memory), PASSES[-1])
 
 
-def reply_sampling(task: Task, model: Decoder | Adapted, max_new_tokens: int | None = None,
+def reply_sampling(task: Task, model: Trained, max_new_tokens: int | None = None,
                    temperature: float = 1.0) -> Sampling:
     """How an opened model samples replies to a task. max_new_tokens None: by the rule."""
     if max_new_tokens is None:

@@ -12,12 +12,11 @@ from postgrad.evaluation import draw_samples, mean_of, passed
 from postgrad.evaluation.perplexity import held_out_text, negative_log_likelihood
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
-from postgrad.models import Adapted, Decoder
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import RunConfig, TrainConfig, TrainingSetup
 from postgrad.recipes.defaults import reply_sampling
 from postgrad.records import Scored
-from postgrad.resolve.models import open_writer, run_named, runs_in_folder
+from postgrad.resolve.models import Trained, open_writer, run_named, runs_in_folder
 from postgrad.resolve.stages import SCORERS, model_stages
 from postgrad.runs import Run, ledger
 from postgrad.runs.display import progress
@@ -54,7 +53,7 @@ class Panel:
             if not task.judged:
                 raise ValueError(f"panel names {name}, which has no verifier: leave it out.")
 
-    def measure(self, net: Decoder | Adapted, chat: Chat, track: Progress = iter) -> dict[str, Measured]:
+    def measure(self, net: Trained, chat: Chat, track: Progress = iter) -> dict[str, Measured]:
         """Every measure of every member."""
         measured = {name: self.measure_task(task, net, chat, track) for name, task in self.tasks.items()}
         if TEXT in self.header["panel"]:
@@ -64,7 +63,7 @@ class Panel:
                                        for x in negative_log_likelihood(net, rows, self.device)]}
         return {name: measured[name] for name in self.header["panel"]}
 
-    def measure_task(self, task: Task, net: Decoder | Adapted, chat: Chat, track: Progress) -> Measured:
+    def measure_task(self, task: Task, net: Trained, chat: Chat, track: Progress) -> Measured:
         prompts = task.prompts("test", self.header["problems"], self.header["seed"])
         sampler, samples = sampler_for(task, LocalSampler(net, chat)), self.header["samples"]
         settings = reply_sampling(task, net)

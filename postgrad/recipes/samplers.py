@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 import torch
 
-from postgrad.models import Adapted, Decoder, LanguageModel
+from postgrad.models import LanguageModel
 from postgrad.models.chat import Chat
 from postgrad.records import Batch
 from postgrad.resolve.handles import SharedWeights, gpu_of
+from postgrad.resolve.models import Trained
 from postgrad.resolve.samplers import is_sampler_name, make_sampler
 from postgrad.resolve.weights import WeightsFolder, name_weights
 from postgrad.sampling import LocalSampler, PolicySampler, RemoteSampler, Sampler, TokenSampler
@@ -121,7 +122,7 @@ class SamplingConfig(Protocol):
     def device(self) -> str: ...
 
 
-def open_sampler(config: SamplingConfig, policy: Decoder | Adapted,
+def open_sampler(config: SamplingConfig, policy: Trained,
                  chat: Chat) -> tuple[TokenSampler, WeightSource]:
     """The sampler of a run, and the source of its weights."""
     remote, depth, ranks = config.remote, config.rollouts.async_depth, processes.world()
@@ -157,7 +158,7 @@ class Released(LiveWeights):
 class Copied:
     """A copy of the policy in this process, which samples while the policy is trained."""
 
-    def __init__(self, sampler: LocalSampler, policy: Decoder | Adapted):
+    def __init__(self, sampler: LocalSampler, policy: Trained):
         self.sampler, self.policy = sampler, policy
 
     def keep(self, step: int) -> Callable[[], None]:
@@ -176,7 +177,7 @@ class Copied:
 class OwnSampler(LiveWeights):
     """A sampler of the user's, which takes the policy's weights itself; its rows are checked."""
 
-    def __init__(self, config: SamplingConfig, policy: Decoder | Adapted, chat: Chat):
+    def __init__(self, config: SamplingConfig, policy: Trained, chat: Chat):
         self.config, self.policy = config, policy
         assert config.remote.sampler is not None
         self.own = make_sampler(config.remote.sampler, policy, chat)
@@ -203,7 +204,7 @@ class Served:
     """Samplers behind addresses; the first rank sends them the weights, through a folder or the GPU's
     memory."""
 
-    def __init__(self, config: SamplingConfig, policy: Decoder | Adapted, chat: Chat):
+    def __init__(self, config: SamplingConfig, policy: Trained, chat: Chat):
         how = config.remote
         assert how.weights is not None
         self.config, self.policy, self.foreign = config, policy, how.foreign
