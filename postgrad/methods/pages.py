@@ -1,8 +1,7 @@
-"""What is to be said of rows, as data: the page of a row, and two rows side by side.
+"""Documentation of rows as data: the page of a row, and two rows side by side.
 
-Nothing here is written down a second time: docstrings, comments and line numbers come from the source. In a
-docstring a formula is a line set in by four spaces more than the words; a line set in further than the
-formula above it continues it.
+All of it is read from the source: docstrings, comments, line numbers. In a docstring a formula is a line
+indented by four spaces more than the words; a line indented further continues the formula above it.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ class DocPiece(NamedTuple):
 
 
 def docstring(function: Function) -> str:
-    """A function's docstring as its source has it, ended by a line of its margin alone: Python 3.13 takes the
-    margin away, and with it what tells a formula at the end of a docstring from words."""
+    """A function's docstring with its indentation, ended by a line of the margin alone. Python 3.13 strips
+    the margin, and a formula at the end could not be told from words."""
     inner = unbound(function)
     try:
         return _source_docstring(inner) or inner.__doc__ or ""
-    except (OSError, TypeError, SyntaxError):  # typed in, built in, or an object that can be called
+    except (OSError, TypeError, SyntaxError):  # typed in, built in, or a callable object
         return inner.__doc__ or ""
 
 
@@ -83,7 +82,7 @@ def doc_pieces(doc: str | None) -> list[DocPiece]:
 
 
 def _without_margin(doc: str) -> list[str]:
-    """The lines of a docstring without its margin, which the line of the closing quotes has too."""
+    """The lines of a docstring without its margin; the closing quotes' line has it too."""
     first, *rest = doc.expandtabs().splitlines() or [""]
     filled = [line for line in rest if line.strip()] + (rest[-1:] if rest and not rest[-1].strip() else [])
     margin = min(map(_indent, filled), default=0)
@@ -119,8 +118,8 @@ class Difference(NamedTuple):
 
 
 def compare_rows(a: Method, b: Method) -> list[Difference]:
-    """What differs between two rows: where their batches come from, functions, constants, columns, what they
-    say of themselves. Nothing where they are one row under two names."""
+    """The differences of two rows: source of batches, functions, constants, columns, texts. [] where only
+    names and texts differ."""
     out = [Difference(part, kind, first, second)
            for kind, parts_of in (("function", used_functions), ("fact", row_facts), ("constant", settable))
            for part, first, second in _differing(parts_of(a), parts_of(b))]
@@ -129,13 +128,13 @@ def compare_rows(a: Method, b: Method) -> list[Difference]:
 
 
 def _differing(a: Mapping[str, object], b: Mapping[str, object]) -> list[tuple[str, object, object]]:
-    """The parts that differ; what one lacks and the other has as 0, no or nothing is no difference."""
+    """The parts that differ; a missing part equals 0, False and None."""
     pairs = [(part, a.get(part), b.get(part)) for part in dict(a) | dict(b)]
     return [(part, x, y) for part, x, y in pairs if x != y and (x or y)]
 
 
 def unused_functions(row: Method) -> set[str]:
-    """The fields whose functions are idle: the estimator of a KL without a weight."""
+    """The fields whose functions are not called: the estimator of a KL without a weight."""
     return {"kl_estimator"} if isinstance(row, Policy) and not row.kl_in_loss else set()
 
 
@@ -145,20 +144,20 @@ def used_functions(row: Method) -> dict[str, object]:
 
 
 def settable(row: Method) -> dict[str, object]:
-    """The constants of a row, but for what is a fact of it."""
+    """The constants of a row that are not facts."""
     return {name: value for name, value in constants_of(row).items() if name not in row_facts(row)}
 
 
 def row_facts(row: Method) -> dict[str, object]:
-    """What a row is, beside its functions and constants."""
+    """Kind, source, reference, columns and flags of a row."""
     columns = {f"columns of {place}": list(row.columns_of(place)) for place in row_functions(row)}
     flags = {name: getattr(row, name) for name in FLAGS} if isinstance(row, Policy) else {}
     return {"kind": row.kind, "learns from": row.source, "reference": row.needs_reference, **columns, **flags}
 
 
 def function_facts(function: Function) -> dict[str, object]:
-    """A function of a row: its name, where it stands, its constants, its first paragraph, its formulas;
-    of a user's function a hash of its text too, for a name alone does not say what it computes."""
+    """A function of a row: name, module, constants, first paragraph, formulas; of a user's function a hash of
+    its source too."""
     doc = docstring(function)
     module, _, name = function_name(function).rpartition(".")
     own = {} if module.startswith("postgrad.") else {"text": text_hash(function)}
@@ -169,8 +168,7 @@ def function_facts(function: Function) -> dict[str, object]:
 # the page of a row
 
 class RowFunction(NamedTuple):
-    """A function of a row: where it stands (file from the folder that holds the package), its constants, and
-    its docstring."""
+    """A function of a row: location (file relative to the source tree), constants, docstring."""
 
     field: str
     function: str
@@ -181,7 +179,7 @@ class RowFunction(NamedTuple):
 
 
 class ConstantInfo(NamedTuple):
-    """A constant by the name that sets it. within: what it may be, in words. on: it has an effect."""
+    """A constant by the name that sets it. within: its range in words. on: whether it has an effect."""
 
     name: str
     value: object
@@ -198,9 +196,8 @@ class Neighbour(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MethodPage:
-    """All that is to be said of a row. teacher: who teaches it, "" where nobody does. wants: the
-    columns of the batch that its functions are handed, and what they are. updates: optimizer steps of a
-    collection, passes times minibatches."""
+    """The page of a row. teacher: who it is, "" without one. wants: the columns of the batch that its
+    functions take, with their descriptions. updates: optimizer steps of a collection."""
 
     name: str
     kind: str
@@ -265,28 +262,27 @@ def source_location(function: Function) -> tuple[str, int]:
 
 
 def constant_info(row: Method, name: str, value: object) -> ConstantInfo:
-    """A constant of a function has an effect even as 0; one that the row itself holds is off then."""
+    """A row's own constant is off at 0; a function's never is."""
     within, about, when = constant_meaning(row, name)
     on = name not in vars(row) or bool(getattr(row, name))
     return ConstantInfo(name, value, within.words if within else "", about, when, on)
 
 
 def nearest_rows(row: Method, rows: Iterable[Method]) -> list[Neighbour]:
-    """The rows of the same kind that differ from this one in the fewest parts, and in what."""
+    """The rows of the same kind with the fewest differences from this one."""
     others = [Neighbour(other.name, [d for d in compare_rows(row, other) if d.kind != "words"])
               for other in rows if other.kind == row.kind and other.name != row.name]
     return sorted(others, key=lambda neighbour: len(neighbour.differences))[:NEAREST]
 
 
 def departures(row: Method) -> str:
-    """The comment above a row: where it departs from its paper, and why; "" where there is none."""
+    """The comment above a row, where it departs from its paper and why; "" without one."""
     files = [Path(row.file.rpartition(":")[0])] if row.file else sorted(FOLDER.glob("*.py"))
     return next((text for path in files if (text := row_comments(path.read_text()).get(row.name))), "")
 
 
 def row_comments(text: str) -> dict[str, str]:
-    """The comments that stand above the rows of a file, by row: above the call that names it, or above the
-    statement in which it is made."""
+    """The comments above the rows of a file, by row: above its call, or above the statement of the call."""
     lines, out = text.splitlines(), {}
     for statement in parse_source(text).body:
         for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):

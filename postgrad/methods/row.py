@@ -144,8 +144,8 @@ class Method(Configurable):
         return set_constant(self, name, value)
 
     def saved(self) -> object:
-        """Its name, with the constants that were set: "dapo", {"name": "dapo", "high": 0.3}. A row without a
-        name that finds it again is saved as a record, and has to be passed in again."""
+        """Its name, with the constants that were set: "dapo", {"name": "dapo", "high": 0.3}. A row that no
+        name resolves to is saved as a record, and has to be passed in again."""
         known = known_row(self)
         if known is None:
             return self.record()
@@ -178,7 +178,7 @@ class Supervised(Method):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Preference(Method):
-    """Prefer: rows to scores, scores to a loss per pair, labelled single or labelled token.
+    """Preference learning: rows to scores, scores to a loss per pair, labelled single or labelled token.
 
     score: (logp [B, T], mask [B, T], *, columns) -> [B]; None: the scalar head. reference: the reference's
     score is subtracted, so that loss sees log-ratios. loss: of pairs (chosen, rejected, margin, *, columns),
@@ -214,22 +214,21 @@ class Preference(Method):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Policy(Method):
-    """Reinforce: rewards to advantages (credit), advantages to a loss per token (surrogate),
-    tokens to a step (weigh).
+    """Policy gradient: rewards to advantages (credit), advantages to a loss per token (surrogate), token
+    weights of a step (weigh).
 
-    credit, surrogate and kl_estimator, of kl_in_loss, have one signature each (maths/credit.py,
-    maths/surrogate.py, maths/kl.py), and take further columns by keyword.
-    choose: which tokens of a step count, (mask [B, T], adv [B, T], *, columns) -> bool [B, T]; mark:
-    which ones its surrogate treats otherwise, handed to it as the column `marked`. Both see the whole step
-    and are called once (maths/choice.py), so that any split into micro-batches gives the same update.
-    correction: how much a token counts where the sampler is another engine than the trainer, (sampler_logp,
-    old_logp, mask) -> weight [B, T] (maths/correction.py); None where it is our own.
-    compares: credit compares the samples of a prompt, so it needs two of them at least.
-    epochs, minibatches: the paper's schedule. ratio: whether a second update on the same samples is sound, by
-    a weight pi/pi_old of each token or because the loss is exact wherever the samples led; else it is
-    refused.
-    unbiased: on policy, the mean gradient is a constant times the exact gradient of E[reward] -
-    kl_in_reward KL(pi||ref).
+    credit, surrogate and kl_estimator (of kl_in_loss) have one signature each (maths/credit.py, surrogate.py,
+    kl.py), and take further columns by keyword.
+    choose: the tokens of a step that count, (mask [B, T], adv [B, T], *, columns) -> bool [B, T]; mark: those
+    that the surrogate is handed as the column `marked`. Both see the whole step (maths/choice.py), so that
+    any split into micro-batches gives the same update.
+    correction: importance weights where the sampler is another engine than the trainer, (sampler_logp,
+    old_logp, mask) -> weight [B, T] (maths/correction.py).
+    compares: credit compares the samples of a prompt: at least two.
+    epochs, minibatches: the paper's schedule. ratio: whether further updates on the same samples are sound,
+    by a ratio pi/pi_old or because the loss is exact off policy; else they are refused.
+    unbiased: on policy, the mean gradient is proportional to the exact gradient of E[reward] - kl_in_reward
+    KL(pi||ref).
     A row that takes teacher_logp or teacher_kl has a teacher: a model that the run names, or, where it is
     `shown` a demonstration of each prompt, the model that the run starts from.
     """
@@ -340,7 +339,7 @@ def check_schedule(row: Policy) -> None:
 
 
 def check_columns(row: Policy) -> None:
-    """The columns that a policy row takes go together with the rest of the row."""
+    """Refuses columns that the rest of the row does not provide."""
     if row.wanted & {"value", "returns"} and not row.critic:
         raise ValueError(f"row {row.name} takes the critic's values and has no critic: set critic=True.")
     if row.shown and not row.teacher:
@@ -362,7 +361,7 @@ def check_columns(row: Policy) -> None:
 # functions of a row: their columns, their constants and what these mean
 
 class Meaning(NamedTuple):
-    """What a constant may be, what it is, and when to change it."""
+    """Range, description and advice of a constant."""
 
     within: Range | None
     about: str
@@ -380,7 +379,7 @@ def unbound(function: Function) -> Function:
 
 
 def _callee(function: Function) -> Function:
-    """What holds a function's parameters: of an object that can be called, its class's __call__."""
+    """The function that has the parameters: of a callable object, its class's __call__."""
     inner = unbound(function)
     return inner if inspect.isroutine(inner) or inspect.isclass(inner) else type(inner).__call__
 
@@ -396,7 +395,7 @@ def _keyword_only(callee: Function) -> tuple[inspect.Parameter, ...]:
 
 @lru_cache(maxsize=1000)
 def _meanings(owner: Function) -> dict[str, Meaning]:
-    """What the annotations of a function's parameters, or of a row's fields, say."""
+    """The `Annotated` metadata of a function's parameters, or of a row's fields."""
     try:
         hints = get_type_hints(owner, include_extras=True)
     except (NameError, TypeError, AttributeError):  # a user's annotation that cannot be evaluated
@@ -418,10 +417,7 @@ def unbound_keywords(function: Function) -> tuple[str, ...]:
 
 
 def bound_constants(function: Function) -> dict[str, object]:
-    """The constants of a function: its keyword-only defaults, and over them what `partial` bound.
-
-    {"low": 0.2, "high": 0.28}
-    """
+    """The constants of a function, keyword-only defaults or bound by `partial`: {"low": 0.2, "high": 0.28}"""
     defaults = {p.name: p.default for p in _keyword_only(_callee(function))
                 if isinstance(p.default, int | float)}
     return defaults | (function.keywords if isinstance(function, partial) else {})
@@ -471,8 +467,8 @@ def _homes(row: Method) -> dict[str, list[tuple[str, str | None]]]:
 
 
 def named_parts(row: Method) -> dict[str, str]:
-    """The fields of PARTS by name: {"choose": "all", "correction": "tis"}. A function that is not there goes
-    by its own name."""
+    """The fields of PARTS by name: {"choose": "all", "correction": "tis"}; functions that are not in PARTS by
+    their own names."""
     out = {}
     for place, options in PARTS.items():
         if isinstance(row, Policy):
@@ -485,12 +481,8 @@ def named_parts(row: Method) -> dict[str, str]:
 
 
 def constants_of(row: Method) -> dict[str, object]:
-    """Everything of a row that can be set, by the name that sets it: parts by their names, and numbers.
-
-    GRPO: {"correction": "none", ..., "kl_in_loss": 0.04, ..., "low": 0.2, ...}
-
-    A name that stands in two places is written with its place: "credit.lam".
-    """
+    """Everything of a row that can be set: parts by their names, and numbers. GRPO: {"correction": "none",
+    ..., "kl_in_loss": 0.04, "low": 0.2, ...}. A name in two places has its place: "credit.lam"."""
     out: dict[str, object] = dict(named_parts(row))
     for name, homes in _homes(row).items():
         for place, key in homes:
@@ -507,10 +499,7 @@ def row_title(row: Method, table: Mapping[str, Method]) -> str:
 
 
 def change(row: MethodT, **values: object) -> MethodT:
-    """Another row: change(dapo, high=0.3), change(grpo, name="mine", surrogate=my_surrogate).
-
-    "surrogate.high" is high too.
-    """
+    """Another row: change(dapo, high=0.3), change(grpo, name="mine", surrogate=my_surrogate)."""
     names = {f.name for f in fields(row)}
     for name, value in sorted(values.items(), key=lambda x: x[0] not in PARTS):  # a part brings its constants
         by_name = name in PARTS and isinstance(value, str)
@@ -573,8 +562,8 @@ def _same_value(a: object, b: object) -> bool:
 # what a run keeps of its row
 
 def describe_row(row: Method) -> dict[str, object]:
-    """A row as JSON: its words, every constant, every function by name, and a hash of the text of functions
-    that are not the package's: their constants alone do not say what they compute."""
+    """A row as JSON: its texts, constants, functions by name, and a hash of the source of functions that are
+    not the package's."""
     functions = row_functions(row)
     names = {place: function_name(f) for place, f in functions.items()}
     texts = {place: text_hash(f) for place, f in functions.items()
@@ -586,7 +575,7 @@ def describe_row(row: Method) -> dict[str, object]:
 
 
 def row_difference(before: Mapping[str, object], now: Mapping[str, object]) -> str:
-    """What differs between two described rows, in words; "" where nothing does."""
+    """The differences of two described rows in words; "" where there is none."""
     out = []
     for part in ("constants", "functions", "texts"):
         old, new = (x if isinstance(x := row.get(part), Mapping) else {} for row in (before, now))
@@ -618,10 +607,7 @@ def rows_in(module: ModuleType) -> list[Method]:
 
 
 def register(row: MethodT) -> MethodT:
-    """Makes a row of your own known by its name, for as long as the process lives.
-
-    A name of the table is refused.
-    """
+    """Registers a row of your own by its name in this process; a name of the table is refused."""
     if not isinstance(row, Method):
         raise ValueError(f"{row!r:.80} is no row: make one with Policy, Preference or Supervised, or by "
                          "changing another.")
@@ -634,7 +620,7 @@ def register(row: MethodT) -> MethodT:
 
 
 def rows_named(name: str) -> list[Method]:
-    """The rows that a name means: one of the table, FILE.py:NAME, or all that FILE.py defines."""
+    """The rows of a name: one of the table, FILE.py:NAME, or all rows of FILE.py."""
     if is_file_spec(name):
         file, _, inside = name.partition(".py:")
         return _from_file(Path(f"{file.removesuffix('.py')}.py"), inside)
@@ -646,7 +632,7 @@ def rows_named(name: str) -> list[Method]:
 
 
 def get_method(name: str) -> Method:
-    """The row of that name; FILE.py, or FILE.py:NAME where it defines several, is a row of the user's own."""
+    """The row of a name; FILE.py, or FILE.py:NAME where it defines several, is a row of the user's own."""
     rows = rows_named(name)
     if len(rows) > 1:
         raise ValueError(f"{name} defines several rows: name one, e.g. {name}:{rows[0].name}.")
@@ -668,14 +654,12 @@ def _from_file(path: Path, name: str) -> list[Method]:
 
 
 def method(row: str | Method, **changes: object) -> Method:
-    """A row by name or as it is, with changes: method("dapo", high=0.3),
-    method("grpo", name="mine", surrogate=mine)."""
+    """A row or the row of a name, with changes: method("dapo", high=0.3)."""
     return change(get_method(row) if isinstance(row, str) else row, **changes)
 
 
 def known_row(row: Method) -> Method | None:
-    """The row of the table, of a plugin or of the user's file, that this one is but for its constants and
-    named parts; None where there is none."""
+    """The named row that this one equals but for its constants and named parts; None where there is none."""
     if not row.file and row.name not in BUILT_IN | INSTALLED:
         return None
     known = get_method(row.file or row.name)

@@ -1,5 +1,4 @@
-"""A sampler of yours, with its rollouts checked as those of remote samplers are before they are trained
-on."""
+"""Checks the rollouts of a user's sampler before they are trained on."""
 
 from __future__ import annotations
 
@@ -16,9 +15,8 @@ from postgrad.sampling.token_sampler import TokenSampler
 
 
 class CheckedSampler(TokenSampler):
-    """policy_logp: the trainer's log-probs of rows; they are taken where the sampler gives none (logp=()).
-    spot_checks: rows to be compared with the trainer's log-probs, by the optimizer steps behind the
-    weights."""
+    """policy_logp: the trainer's log-probs of rows, used where the sampler gives none (logp=()). spot_checks:
+    rows to be compared with the trainer's log-probs, by the optimizer step of the weights."""
 
     def __init__(self, sampler: Sampler, chat: Chat, *, positions: int, vocabulary: int,
                  policy_logp: Callable[[Sequence[SpotCheck]], list[list[float]]] | None = None):
@@ -43,9 +41,9 @@ class CheckedSampler(TokenSampler):
                     self.check_rollout(rollout, prompt, sampling)
         except (AttributeError, TypeError, ValueError) as error:
             raise SamplerFault(f"sampler {self.name}: {error}. Nothing of it is trained on.") from error
-        given = [rollout for group in groups for rollout in group if rollout.logp]
+        with_logp = [rollout for group in groups for rollout in group if rollout.logp][:SPOT_CHECKS]
         if sampling.unfiltered and sampling.temperature:
-            self.spot_checks.setdefault(self.weights_step, []).extend(map(self.as_check, given[:SPOT_CHECKS]))
+            self.spot_checks.setdefault(self.weights_step, []).extend(map(self.as_check, with_logp))
         groups = [self.with_logp(group) for group in groups]
         if self.ended:
             for rollout in (rollout for group in groups for rollout in group):
@@ -68,8 +66,7 @@ class CheckedSampler(TokenSampler):
                     self.vocabulary, sampling, "stop" if rollout.finished else "length")
 
     def with_logp(self, group: list[Rollout]) -> list[Rollout]:
-        """The rollouts, marked with the policy's step, and with the trainer's log-probs where they have
-        none."""
+        """The rollouts with the policy's step, and with the trainer's log-probs where they have none."""
         without = [rollout for rollout in group if not rollout.logp]
         if without and self.policy_logp and not self.reported:
             self.reported = True

@@ -1,9 +1,9 @@
-"""The sampler in this process, on the weights that are trained: continuous batching with one prefill per
-prompt, shared by its group.
+"""The sampler in this process, on the weights in training: continuous batching with one prefill per prompt,
+shared by its group.
 
-Over several turns a sequence stays in its slot for as long as no other needs it, and of the next turn only
-what was added is computed. Random numbers are a function of (row seed, token number) alone. request_batch.py
-has the steps, scheduler.py the slots.
+Over several turns a sequence keeps its slot while no other needs it, and the next turn computes only added
+tokens. Random numbers are a function of (row seed, token number). request_batch.py has the steps,
+scheduler.py the slots.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ GROWTH = 64  # tokens by which room for contexts and replies grows, turn by turn
 
 
 class LocalSampler(TokenSampler):
-    """max_concurrent: sequences that are decoded at once. cache_misses: contexts that were to continue a
-    sequence and were prefilled from their beginning, for want of a slot or because their beginning is
-    another."""
+    """max_concurrent: sequences that are decoded at once. cache_misses: contexts that should continue a
+    sequence and were prefilled in full, since its slot was taken or its prefix differs."""
 
     def __init__(self, model: DecodableModel, chat: Chat, *, max_concurrent: int = 1024):
         super().__init__(chat)
@@ -33,8 +32,7 @@ class LocalSampler(TokenSampler):
         self.cache_misses = 0
 
     def release(self) -> None:
-        """Frees the KV cache, the copy of the weights and the captured graphs; the next call makes them
-        again."""
+        """Frees the KV cache, the copy of the weights and the captured graphs until the next call."""
         self._batch = None
 
     @property
@@ -57,7 +55,7 @@ class LocalSampler(TokenSampler):
 
     def _grow(self, batch: RequestBatch, contexts: list[list[int]], sampling: Sampling,
               hits: dict[int, RequestSequence]) -> None:
-        """Room for what comes in the slots of the last call, with the weights as they are now."""
+        """Room for the next turn in the slots of the last call, with the current weights."""
         read = max((len(context) for i, context in enumerate(contexts) if i not in hits), default=0)
         new = max(len(contexts[i]) - len(last.prompt.tokens) for i, last in hits.items())
         new += sampling.max_new_tokens + 1
@@ -65,8 +63,7 @@ class LocalSampler(TokenSampler):
         batch.engine.refresh()
 
     def stream(self, prompt: Prompt, sampling: Sampling, seed: int) -> Generator[str, None, bool]:
-        """The reply to one prompt, piece by piece, as it is sampled; returns whether it ended by a stop, not
-        at the length."""
+        """The reply to one prompt, in pieces, as it is sampled; returns whether a stop ended it."""
         tokens: list[int] = []
         shown = text = ""
         rendered = self._render(prompt, sampling)
@@ -83,8 +80,8 @@ class LocalSampler(TokenSampler):
 
     def _batch_for(self, rendered: list[list[int]], rows: int, sampling: Sampling,
                    read: int = 0) -> RequestBatch:
-        """That of the last call if this one's rows fit, with the weights as they are now; else a new one.
-        read: room for the tokens of a prompt, where that is more than these need."""
+        """The last call's batch with the current weights where this call's rows fit; else a new one. read:
+        the least room for a prompt's tokens."""
         need = {"rows": min(rows, self.max_concurrent), "prompts": min(len(rendered), self.max_concurrent),
                 "max_prompt_tokens": max(read, *map(len, rendered))}
         if self._batch is None or sampling != self._sampling or not self._batch.fits(**need):

@@ -1,11 +1,10 @@
 """A sampler behind addresses: POST /inference/v1/generate of `postgrad serve` or vLLM, tokens in, tokens out.
 
 Row i goes to sampler i mod n, with its own seed. Rows after the same context go in one request to `postgrad
-serve`; vLLM takes one seed a request. Every answer is checked before it is used: it names the weights that
-sampled it, is complete, and has a finite log-prob for each token; the log-probs of a few rows are compared
-with the trainer's. A sampler that cannot be reached is asked again until the timeout; one that answers
-something wrong ends the run with its address. Left out on purpose: rows that go to another sampler than their
-own.
+serve`; vLLM takes one seed a request. Every answer is validated: it names the weights that sampled it, is
+complete, and has a finite log-prob for each token; the log-probs of a few rows are compared with the
+trainer's. An unreachable sampler is asked again until the timeout; an invalid answer ends the run with the
+sampler's address. Left out on purpose: failover to another sampler.
 """
 
 from __future__ import annotations
@@ -150,13 +149,11 @@ class RemoteRow(NamedTuple):
 
 
 class RemoteSampler(TokenSampler):
-    """addresses: http://HOST:PORT each. positions, vocabulary: the model's. names: whether these samplers
-    name their weights in each answer and take a list of seeds, as `postgrad serve` does. gpu: the one on
-    which all of them have to be; None: anywhere. timeout: seconds for which an unreachable sampler is asked
-    again. ranks: trainers that share the samplers.
-
-    spot_checks: rows to be compared with the trainer's log-probs, by the optimizer steps behind their
-    weights. room: rows that a sampler is asked for at once.
+    """addresses: http://HOST:PORT each. positions, vocabulary: the model's. names: whether answers name their
+    weights and requests take a list of seeds, as of `postgrad serve`. gpu: where all samplers have to be;
+    None: anywhere. timeout: seconds. ranks: trainers that share the samplers. spot_checks: rows to be
+    compared with the trainer's log-probs, by the optimizer step of their weights. room: rows that a sampler
+    is asked for at once.
     """
 
     def __init__(self, addresses: Sequence[str], chat: Chat, *, positions: int, vocabulary: int,
@@ -294,8 +291,7 @@ class RemoteSampler(TokenSampler):
 
     def ask_until(self, address: str, path: str, body: Mapping[str, object] | None, what: str,
                   stop: threading.Event | None = None) -> Any:
-        """What a sampler answers; where it does not, it is asked again until the timeout. stop: nobody waits
-        for the answer any more."""
+        """A sampler's answer; an unreachable one is asked again until the timeout. stop: cancels."""
         faults: list[str] = []
         for pause in self.pauses(address, what, lambda: faults[-1]):
             if stop and stop.is_set():
@@ -309,8 +305,8 @@ class RemoteSampler(TokenSampler):
 
     def pauses(self, address: str, what: str,
                why: Callable[[], str] = lambda: "it has others") -> Iterator[float]:
-        """Seconds to wait before each further try; a SamplerFault when the timeout is over. After LATE
-        seconds the sampler is reported, once."""
+        """Seconds to wait before each retry; a SamplerFault at the timeout. After LATE seconds the sampler is
+        reported, once."""
         began, since, pause = time.monotonic(), time.time(), PAUSES[0]
         reported = False
         while (waited := time.monotonic() - began) < self.timeout:
@@ -327,8 +323,8 @@ class RemoteSampler(TokenSampler):
 
 def check_reply(tokens: Any, logp: Any, stop: Sequence[int], vocabulary: int, sampling: Sampling,
                 end: str) -> None:
-    """A ValueError where a sampler's reply is no list of tokens with a log-prob each, or is not complete.
-    end: the finish reason."""
+    """Raises ValueError for a reply that is no list of tokens with a log-prob each, or is not complete. end:
+    the finish reason."""
     if not tokens or not all(type(t) is int and 0 <= t < vocabulary for t in tokens):
         raise ValueError(f"its reply is no list of tokens: {tokens!r:.80}")
     if len(logp) != len(tokens):
@@ -345,8 +341,8 @@ def check_reply(tokens: Any, logp: Any, stop: Sequence[int], vocabulary: int, sa
 
 def check_logprobs(rows: Sequence[SpotCheck], again: Sequence[Sequence[float]], step: int,
                    max_gap: float) -> None:
-    """A SamplerFault where a sampler's log-probs of weights of a step are off the trainer's, `again`, by more
-    than max_gap, as the mean of |difference|."""
+    """Raises SamplerFault where the mean |difference| of a sampler's log-probs and the trainer's, `again`, is
+    over max_gap. step: of the weights."""
     gaps: dict[str, list[float]] = {}
     for row, logp in zip(rows, again, strict=True):
         gaps.setdefault(row.address, []).extend(abs(a - b) for a, b in zip(row.logp, logp, strict=True))

@@ -1,10 +1,10 @@
 """Continuous batching: which sequences hold a slot of the KV cache, which wait for one, and which prompts are
 prefilled; for the decode loop in request_batch.py.
 
-A prompt is prefilled once, into a place of the prompt cache, whatever the number of its sequences. Waiting
-sequences take free slots first come, first served; the prompts that wait behind the first are prefilled with
-it. A finished sequence may stay in its slot to be continued, and is evicted, the oldest first, where a slot
-or a place is needed. Left out on purpose: preemption and paging, as a slot has room for the longest reply.
+A prompt is prefilled once, into a place of the prompt cache, for all its sequences. Waiting sequences take
+free slots first come, first served; waiting prompts are prefilled together. A finished sequence may stay in
+its slot to be continued, and is evicted, the oldest first, where a slot or a place is needed. Left out on
+purpose: preemption and paging, as a slot has room for the longest reply.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from torch import Tensor
 from postgrad.models.engine import PREFILL_TOKENS, Engine
 from postgrad.records import pad_rows
 
-# Rows of a step and tokens of a prefill, padded with dummies: a matrix product of fewer may round in another
-# way, and a row would depend on how many stand beside it. Not needed where an engine is independent.
+# Rows of a step and tokens of a prefill, padded with dummies: smaller matrix products may round differently,
+# and a row would depend on its neighbours. Not needed where an engine is independent.
 MIN_ROWS = 16
 
 
@@ -139,8 +139,8 @@ class Scheduler(Generic[S]):
             prompt.place = None
 
     def forget_prefilled(self) -> None:
-        """Prompts that were prefilled ahead, and of which no sequence has a slot yet, are prefilled again:
-        the weights have changed."""
+        """After a weight update: prompts prefilled ahead, without a sequence in a slot, are prefilled
+        again."""
         for prompt, count in Counter(sequence.prompt for sequence in self.waiting).items():
             if count == prompt.users:
                 self.forget_prompt(prompt)
@@ -148,5 +148,5 @@ class Scheduler(Generic[S]):
 
 def int_tensor(numbers: Sequence[object], device: torch.device) -> Tensor:
     """int64 on the device, without waiting for it."""
-    made = torch.from_numpy(np.array(numbers, np.int64))
-    return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made
+    ints = torch.from_numpy(np.array(numbers, np.int64))
+    return ints.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else ints

@@ -1,5 +1,5 @@
-"""Samplers that generate rows of tokens: prompts are rendered and checked, rows become rollouts. Each row has
-a seed of its own, whichever engine generates it."""
+"""Samplers of token rows: prompts are rendered and checked, rows become rollouts. Each row has its own seed,
+whichever engine generates it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RENDERED_TOKENS = 2**22  # tokens of rendered prompts that are kept for when the
 
 
 class RowSeeds(Sequence[int]):
-    """The seeds of a call's rows, made when the first is asked for: a GPU prefills the prompts meanwhile."""
+    """The seeds of a call's rows, computed at first use: a GPU prefills the prompts meanwhile."""
 
     def __init__(self, seed: int, names: Sequence[str], n: int):
         self.seed, self.names, self.n = seed, names, n
@@ -28,7 +28,7 @@ class RowSeeds(Sequence[int]):
     def seeds(self) -> list[int]:
         asked: Counter[str] = Counter()
         seeds: list[int] = []
-        for name in self.names:  # a prompt that is asked twice gets further samples, not the same ones again
+        for name in self.names:  # a repeated prompt gets further samples, not the same ones
             seeds += seeds_of(self.seed, name, numbers=range(asked[name], asked[name] + self.n))
             asked[name] += self.n
         return seeds
@@ -66,9 +66,8 @@ class TokenSampler:
 
     def generate(self, contexts: list[list[int]], n: int, seeds: Sequence[int], sampling: Sampling,
                  after: Sequence[FinishedSequence | None] | None = None) -> Iterable[list[FinishedSequence]]:
-        """n rows after each context, in the order in which they end, those together that were seen to end
-        together; row i has seeds[i]. after: where contexts come again, longer: of each, the row of the last
-        call that it continues, or None; () at first."""
+        """n rows after each context, in lists, as they end; row i has seeds[i]. after: over several turns,
+        the row of the last call that each context continues, or None; () in the first turn."""
         raise NotImplementedError
 
     def sample(self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seed: int) -> list[list[Rollout]]:
@@ -93,9 +92,8 @@ class TokenSampler:
 
     def reply(self, contexts: Sequence[list[int]], seeds: Sequence[int], sampling: Sampling,
               after: Sequence[FinishedSequence | None] = ()) -> list[FinishedSequence]:
-        """The reply to each of these contexts, in order. A context that neighbours share is prefilled once.
-        after: the reply of the last call that each context continues, where one does; its KV cache is used
-        again where the sampler still has it."""
+        """The reply to each context, in order; a context that neighbours share is prefilled once. after: the
+        reply of the last call that each context continues; its KV cache is reused where it still exists."""
         runs = [(context, len(list(rows))) for context, rows in groupby(contexts)]
         begins = not any(after)
         n = runs[0][1] if begins and len({count for _, count in runs}) == 1 else 1
@@ -105,8 +103,7 @@ class TokenSampler:
         return [rows[i] for i in range(len(contexts))]
 
     def check(self, prompts: Sequence[Prompt], sampling: Sampling) -> None:
-        """Refuses prompts that do not fit the model with their reply, before a run that would meet them
-        late."""
+        """Refuses prompts that do not fit the model with their reply."""
         if sampling.max_new_tokens >= self.positions:
             raise ValueError(f"max_new_tokens {sampling.max_new_tokens} with any prompt is over the model's "
                              f"{self.positions} positions: set fewer new tokens.")
@@ -121,11 +118,11 @@ class TokenSampler:
                              f"{more}:{''.join(listed)}\nShorten them or set fewer new tokens.")
 
     def fits(self, prompt: Prompt, sampling: Sampling) -> bool:
-        """Whether a prompt fits the model with its reply."""
+        """Whether prompt and reply fit the model."""
         return len(self.tokens_of(prompt)) + sampling.max_new_tokens <= self.positions
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
-        """The tokens of a prompt, rendered once: `check` asks for them, and each round of the prompts."""
+        """The tokens of a prompt, cached."""
         if id(prompt) not in self._rendered:
             tokens = self.chat.render(prompt.messages)
             self._rendered_tokens += len(tokens)

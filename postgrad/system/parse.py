@@ -1,5 +1,5 @@
-"""Text becomes the values of settings. The command line and the studio's form, which are handed text, parse
-it here; nobody else does: everything else builds configs from Python values (system/settings.py)."""
+"""Parses text into the values of settings, for the command line and the studio's form; everything else builds
+configs from Python values (system/settings.py)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ def parse_settings(cls: type[Settings], texts: Iterable[str], configurables: Map
                    hint: Callable[[str], str] = lambda name: "") -> dict[str, object]:
     """parse_settings(RolloutConfig, ["lr=1e-4"]) -> {"optim.lr": 0.0001}, for `replace_settings`.
 
-    configurables: the values with settings of their own, by field, where they are not the defaults:
-    {"method": dapo}. hint: what to say of a name that other libraries have.
+    configurables: as in SettingNames, where they are not the defaults: {"method": dapo}. hint: likewise.
     """
     pairs = [split_setting(text) for text in texts]
     configurables = {f.name: f.default for f in fields(cls) if isinstance(f.default, Configurable)} | {
@@ -48,7 +47,7 @@ def split_setting(text: str) -> tuple[str, str]:
 
 
 def parse_value(text: str, annotation: Any, name: str) -> object:
-    """The value that a text stands for, by the annotation of its field."""
+    """The value of a text, by the annotation of its field."""
     members = union_members(annotation)
     if text.lower() in NONE and {type(None), object} & set(members):
         return None

@@ -1,10 +1,9 @@
-"""Settings: small frozen dataclasses whose fields explain themselves.
+"""Settings: small frozen dataclasses whose fields have a description, advice and a range.
 
-A field made with `setting` carries a sentence, and when to change it. A config may hold groups of settings
-(other `Settings`) and values with settings of their own (`Configurable`: a method and its constants), so
-that optim.lr and method.high are both names. Values are Python values: they are checked against the field's
-annotation and range whenever a config is made. Text becomes values in system/parse.py alone. A run saves its
-config as JSON.
+A config may hold groups of settings (other `Settings`) and values with settings of their own
+(`Configurable`: a method and its constants), so that optim.lr and method.high are both names. Values are
+Python values, checked against annotation and range when a config is made; text is parsed in system/parse.py
+alone. A run saves its config as JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class SettingTypeError(TypeError, ValueError):
 
 
 class Range(NamedTuple):
-    """The numbers that a setting may have, in words and as a test."""
+    """The numbers that a setting may have, in words and as a predicate."""
 
     words: str
     holds: Callable[[float], bool]
@@ -89,14 +88,9 @@ def setting(default: Any = MISSING, about: str = "", when: str = "", within: Ran
             group: Callable[[], object] | None = None, resolve: Callable[[Any], object] | None = None,
             choices: Sequence[object] | None = None, metavar: str | None = None,
             positional: bool = False) -> Any:
-    """A field of a config. about: what it is, in a sentence; when: when to change it.
-
-    within: the numbers it may have; checked whenever a config is made, None aside.
-    group: makes its default, of a field that is a group of settings.
-    resolve: makes an object of its name, or of the JSON that it was saved as.
-    choices: the values it may have.
-    metavar, positional: of an option of a command: what stands for its value; not a flag.
-    """
+    """A field of a config. about: its description; when: when to change it. within: its range, None aside.
+    group: default factory of a group of settings. resolve: name or saved JSON -> object. choices: the values
+    it may have. metavar, positional: of an option of a command."""
     metadata = {"about": about, "when": when, "resolve": resolve, "within": within, "choices": choices,
                 "metavar": metavar, "positional": positional}
     group = default.copy if isinstance(default, list) else group
@@ -114,11 +108,11 @@ class Configurable:
         raise NotImplementedError
 
     def words(self, name: str) -> tuple[str, str]:
-        """What one of its settings is, and when to change it."""
+        """Description and advice of one of its settings."""
         raise NotImplementedError
 
     def saved(self) -> object:
-        """As JSON; None where it has no name that could be found again."""
+        """As JSON; None where no name resolves to it."""
         raise NotImplementedError
 
 
@@ -146,9 +140,7 @@ def is_group(annotation: Any) -> bool:
 
 def check_type(name: str, value: object, annotation: Any) -> object:
     """The value as its annotation has it: an int for a float becomes a float, numpy's numbers Python's.
-
-    A value of a class that is not built in is not checked.
-    """
+    Values of classes that are not built in pass."""
     members = union_members(annotation)
     if type(value) in members:
         return value
@@ -162,7 +154,7 @@ def check_type(name: str, value: object, annotation: Any) -> object:
 
 
 def _as_type(value: object, kind: Any) -> object:
-    """The value as that type; MISSING where it is none."""
+    """The value as that type; MISSING where it is not of it."""
     if kind in (bool, str, type(None)):
         return value if isinstance(value, kind) else MISSING
     if kind in (int, float):
@@ -196,7 +188,7 @@ def type_words(kind: Any) -> str:
 # names
 
 def suggest(word: str, known: Iterable[str], more: Iterable[str] = ()) -> str:
-    """' Did you mean `rollouts`?' or, without a near match (in `more` either), the list of what there is."""
+    """" Did you mean 'rollouts'?", or the list of `known` where nothing is close."""
     known = list(known)
     near = difflib.get_close_matches(word, [*known, *more], cutoff=0.5)
     near.sort(key=lambda name: sorted(name) != sorted(word))  # letters that changed places come first
@@ -204,11 +196,8 @@ def suggest(word: str, known: Iterable[str], more: Iterable[str] = ()) -> str:
 
 
 class SettingNames:
-    """The settings that a class of configs has: their dotted names, and what a shorter name means.
-
-    configurables: the values with settings of their own, by field.
-    hint: what to say of a name that other libraries have; "" where it is none.
-    """
+    """The dotted names of a class of configs, and what shorter names resolve to. configurables: the values
+    with settings of their own, by field. hint: the answer to a name of other libraries; "" for others."""
 
     def __init__(self, cls: type[Settings], configurables: Mapping[str, Configurable],
                  hint: Callable[[str], str] = lambda name: ""):
@@ -232,10 +221,8 @@ class SettingNames:
                                      for key, value in inside.items()}
 
     def find(self, name: str, whole_group: bool = False) -> str:
-        """The dotted name that a name means: lr -> optim.lr, kl -> kl.coef, lora -> optim.adapter.lora.
-
-        whole_group: a group may be named.
-        """
+        """The dotted name: lr -> optim.lr, kl -> kl.coef, lora -> optim.adapter.lora. whole_group: a group
+        may be named."""
         head = name.partition(".")[0]
         if name in self.annotations or head in self.configurables:
             return name
@@ -262,7 +249,7 @@ class SettingNames:
         raise ValueError(f"{name!r} cannot be set so: {name!r} is a group of settings: name one of {inside}")
 
     def expand(self, changes: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-        """Changes by their dotted names; a dict for a group is what is in it."""
+        """Changes by their dotted names; a dict for a group is expanded."""
         for key, value in changes.items():
             name = self.find(prefix + key, whole_group=isinstance(value, Mapping | Settings))
             if isinstance(value, Mapping) and (
@@ -278,9 +265,9 @@ def replace_settings(config: S, changes: Mapping[str, object],
                      hint: Callable[[str], str] = lambda name: "") -> S:
     """replace_settings(config, {"optim.lr": 1e-4, "steps": 20}): another config, checked as usual.
 
-    A setting of a group may be named without it where one group has it: lr, high. A group may be a dict,
-    {"rollouts": {"temperature": 0.8}}. All changes are made at once: some are right together alone.
-    hint: what to say of a name that other libraries have ("" where it is none).
+    A setting may be named without its group where one group has it: lr, high. A group may be a dict:
+    {"rollouts": {"temperature": 0.8}}. All changes are made at once: some are valid only together. hint: as
+    in SettingNames.
     """
     configurables = configurables_of(config)
     for name in configurables.keys() & changes.keys():
@@ -351,7 +338,7 @@ def setting_text(value: object) -> str:
 
 
 class DescribedSetting(NamedTuple):
-    """A setting of a config: its dotted name, its value, what it is, when to change it."""
+    """A setting of a config: dotted name, value, description, advice."""
 
     name: str
     value: object
@@ -375,7 +362,7 @@ def describe_settings(config: Settings, prefix: str = "") -> Iterator[DescribedS
 # JSON
 
 def settings_to_json(config: Settings, record: Callable[[object], object] = repr) -> dict[str, Any]:
-    """A config as JSON-ready values. record: what is kept of a value that is no name and no number."""
+    """A config as JSON-ready values. record: makes JSON of any other value."""
     annotations = annotations_of(type(config))
     mappings = {name for name, kind in annotations.items() if typing.get_origin(kind) is Mapping}
     return {f.name: dict(value) if f.name in mappings else _to_json(value, record)
@@ -394,10 +381,7 @@ def _to_json(value: object, record: Callable[[object], object]) -> object:
 
 def settings_from_json(cls: type[S], values: object,
                        objects: Mapping[str, object] | None = None) -> S:
-    """The config that `settings_to_json` wrote; a name that this version does not know is an error.
-
-    objects: what was handed in again, by field.
-    """
+    """The inverse of `settings_to_json`; unknown names are errors. objects: values passed in, by field."""
     if not isinstance(values, Mapping):
         raise ValueError(f"the saved config has {values!r:.60} where a {cls.__name__} should stand.")
     annotations, objects = annotations_of(cls), objects or {}

@@ -1,13 +1,8 @@
-"""Three builders: a row of the table becomes an objective, (models, batch) -> loss, stats.
+"""Objectives: (models, batch) -> loss, stats, by the kind of a row of the table.
 
 An objective never reduces: it returns loss [B, T] (or [U], one per pair or single); the loop takes (loss *
-batch.weight).sum(). It calls models.policy.logp(tokens, mask, temperature) -> logp [B, T], entropy [B, T], or
-models.policy.choices(tokens, mask) for rows that look at the whole vocabulary; for `reward`
-models.policy.scores(tokens, lengths) -> [B, K], K heads; for `process` and `outcome`
-models.policy.token_scores(tokens) -> [B, T], whose column t is read at token t; with a critic
-models.critic.value(tokens) -> [B, T], whose column t is the value of the state before token t. Each is given
-packed=batch.packed too, the rows without padding. Advantages, old and reference log-probs come with the
-batch: constants of the step.
+batch.weight).sum(). It calls the methods of models/protocols.py, with packed=batch.packed, the rows without
+padding. Advantages, old and reference log-probs are columns of the batch: constants of the step.
 """
 
 from __future__ import annotations
@@ -53,7 +48,7 @@ def preference_objective(method: Preference, models: Models, batch: Batch) -> tu
 
 
 def _scores(method: Preference, models: Models, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """Scores [B], or [B, K] from K heads; and the summed log-probs [B] that the loss takes."""
+    """Scores [B], or [B, K] of K heads; and the summed log-probs [B] that the loss takes."""
     if method.score is None:
         return models.policy.scores(batch.tokens, batch.lengths, packed=batch.packed), {}
     logp, _ = models.policy.logp(batch.tokens, batch.mask, 1.0, packed=batch.packed)
@@ -89,12 +84,12 @@ def _pairs(method: Preference, score: Tensor, sums: Mapping[str, Tensor],
     margin = torch.zeros_like(chosen) if batch.margin is None else batch.margin[:, None].expand_as(chosen)
     loss = method.loss(chosen, rejected, margin, **_replies(method, sums, batch))
     loss = (loss if batch.votes is None else loss * batch.votes).mean(1)
-    seen = {"disagreement": (chosen - rejected).std(1)} if chosen.shape[1] > 1 else {}
+    columns = {"disagreement": (chosen - rejected).std(1)} if chosen.shape[1] > 1 else {}
     chosen, rejected = chosen.mean(1), rejected.mean(1)
     right = (chosen > rejected) + 0.5 * (chosen == rejected)  # a tie is half right
-    seen |= {"loss": loss, "accuracy": right, "margin": chosen - rejected, "chosen": chosen,
-             "rejected": rejected}
-    return loss, Stats({name: _mean(x) for name, x in seen.items()}, units={"accuracy": right})
+    columns |= {"loss": loss, "accuracy": right, "margin": chosen - rejected, "chosen": chosen,
+                "rejected": rejected}
+    return loss, Stats({name: _mean(x) for name, x in columns.items()}, units={"accuracy": right})
 
 
 def _singles(method: Preference, score: Tensor, sums: Mapping[str, Tensor],
@@ -113,7 +108,7 @@ def _singles(method: Preference, score: Tensor, sums: Mapping[str, Tensor],
 def _steps(method: Preference, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:  # [B, T]
     label, mask = _needed(batch, "label", method), batch.mask
     loss = torch.where(mask, method.loss(score, label), 0.0)
-    hit = (label * score > 0) + 0.5 * (score == 0)  # a score of 0 says nothing: half right
+    hit = (label * score > 0) + 0.5 * (score == 0)  # a score of 0 is half right
     stats = {
         "loss": _mean(loss, mask), "accuracy": _mean(hit, mask),
         "accuracy_right": _mean(hit, mask & (label > 0)), "accuracy_wrong": _mean(hit, mask & (label < 0)),

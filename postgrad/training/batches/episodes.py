@@ -1,8 +1,8 @@
-"""Episodes of several rows, for what looks at an episode as a whole: credit, weights, choices.
+"""Episodes of several rows, for functions of whole episodes: credit, weights, choices.
 
-An episode is one row unless its chat template rewrote what was said before, so that a turn began a new one.
-Its rows then stand end to end for a moment, K rows of T columns as one row of K * T, and what was computed
-of it goes back into their columns. Where every row is an episode nothing is done.
+An episode is one row unless its chat template rewrites earlier turns, so that a turn begins a new row. Its K
+rows of T columns are then joined to one row of K * T columns, and results are split again. Where every row is
+an episode, both are the identity.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from postgrad.records import Batch
 
 
 def _row_places(episode: Tensor) -> tuple[int, int, Tensor]:
-    """How many episodes, the most rows of one, and each row's place among episodes * most."""
+    """The number of episodes, the most rows of one, and each row's index among episodes * most."""
     _, number, counts = torch.unique_consecutive(episode, return_inverse=True, return_counts=True)
     first = counts.cumsum(0) - counts
     most = int(counts.max())
@@ -26,7 +26,7 @@ def _row_places(episode: Tensor) -> tuple[int, int, Tensor]:
 
 
 def join_episodes(x: Tensor, episode: Tensor | None) -> Tensor:  # [B, T], [B] -> [E, K * T]
-    """The rows of each episode end to end; what an episode has no row for is 0."""
+    """The rows of each episode end to end, padded with 0."""
     if episode is None:
         return x
     count, most, place = _row_places(episode)
@@ -36,7 +36,7 @@ def join_episodes(x: Tensor, episode: Tensor | None) -> Tensor:  # [B, T], [B] -
 
 
 def split_episodes(x: Tensor, episode: Tensor | None) -> Tensor:  # [E, K * T], [B] -> [B, T]
-    """What `join_episodes` put end to end, row by row again."""
+    """The inverse of `join_episodes`."""
     if episode is None:
         return x
     count, most, place = _row_places(episode)
@@ -44,10 +44,7 @@ def split_episodes(x: Tensor, episode: Tensor | None) -> Tensor:  # [E, K * T], 
 
 
 def episode_batch(batch: Batch) -> Batch:
-    """The batch with a row for each episode, for functions of whole rows; its tokens are no model's to read.
-
-    Of each episode it has the last row's id and origin.
-    """
+    """The batch with one row per episode, not for a model to read; ids and origins are those of last rows."""
     if batch.episode is None:
         return batch
     shape, cut = batch.tokens.shape, dict[str, Any]()
@@ -66,7 +63,7 @@ def last_rows(episode: Tensor) -> list[int]:
 
 
 def episode_rows(batch: Batch, chosen: Sequence[int]) -> list[int]:
-    """The rows of the chosen episodes, by their numbers, in this order."""
+    """The rows of the chosen episodes, in this order."""
     if batch.episode is None:
         return list(chosen)
     ends = last_rows(batch.episode)

@@ -44,11 +44,8 @@ class EncodedRow(NamedTuple):
 
 class TokenLimit:
     """Truncates units (a row, or the two rows of a pair) that are longer than the model's context, or counts
-    them for one error.
-
-    truncate: refuse; left: cut from the start, both rows of a pair alike; right: cut from the end.
-    limit.fit("chats.jsonl line 3", [(tokens, mask)]) returns the rows, cut or not; `settle` raises where
-    units were refused or truncation leaves nothing to train on.
+    them for one error. truncate: refuse; left: cut from the start, both rows of a pair alike; right: from the
+    end. `settle` raises where units were refused or truncation leaves nothing to train on.
     """
 
     def __init__(self, most: int, truncate: str = "refuse"):
@@ -91,10 +88,8 @@ class TokenLimit:
 
 
 class ConversationBatches(ShuffledBatches[EncodedRow]):
-    """Conversations -> Batch: trains the assistant's tokens, of all turns or of the last.
-
-    shares: `conversations` holds several sources, mixed in these shares.
-    """
+    """Conversations -> Batch: trains the assistant's tokens, of all turns or of the last. shares:
+    `conversations` holds several sources, mixed in these shares."""
 
     def __init__(self, conversations: Sequence[Any], chat: Chat, method: Supervised, *, per_step: int,
                  steps: int, seed: int, max_tokens: int, truncate: str = "refuse", device: str = "cpu",

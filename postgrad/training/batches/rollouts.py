@@ -1,8 +1,5 @@
-"""Rollouts -> Batch: prompts are sampled and scored, then credited and weighed.
-
-`RolloutSource` collects; `RolloutBatches` makes batches for the policy rows of the table, and selected.py for
-rows that train on the best samples.
-"""
+"""Prompts -> rollouts -> verdicts -> credit -> weights -> Batch, for the policy rows of the table. Rows that
+train on the best samples: selected.py."""
 
 from __future__ import annotations
 
@@ -159,8 +156,8 @@ class Rollouts(Settings):
 
 
 def collect(draw: Draw, count: int, group_size: int, resample: int | None = None) -> Collection:
-    """Draws `count` groups. resample: flat groups are dropped and drawn again, up to this many times, so
-    there may be fewer groups in the end, or none; None: flat groups are kept."""
+    """Draws `count` groups. resample: flat groups are dropped and drawn again, up to this many times, so that
+    fewer groups may remain, or none; None: flat groups are kept."""
     began = time.perf_counter()
     groups: list[list[Scored]] = []
     dropped: list[list[Scored]] = []
@@ -203,9 +200,8 @@ def scored_batch(rows: Sequence[Scored], group_size: int) -> Batch:
 class RolloutSource(Generic[MethodT]):
     """A batch source from prompts: samples a collection, scores it, and makes batches of it (`batches_of`).
 
-    sample(prompts, group_size, seed, step) -> groups of rollouts. source: the weights that sample; default:
-    the ones in training. virtual_ranks: each lane samples and scores its share of the prompts; every rank
-    ends with the whole collection.
+    source: the weights that sample; default: the ones in training. virtual_ranks: each lane samples and
+    scores its share of the prompts; every rank ends with the whole collection.
     """
 
     def __init__(self, prompts: Sequence[Prompt], *, sample: Sample, reward: Reward, models: Models,
@@ -303,12 +299,11 @@ class RolloutSource(Generic[MethodT]):
 
 
 class RolloutBatches(RolloutSource[Policy]):
-    """Prompt -> rollout -> verdict -> credit -> weight, for the policy rows of the table.
+    """Batches of the policy rows, with their epochs and minibatches, and the KL coefficient of the reward.
 
-    Epochs and minibatches are made here, and the KL coefficient of the reward is kept here. target: the KL
-    per reply, in nats, to which the coefficient adapts, by at most a fifth of `gain` a collection; None: it
-    is fixed. mix: texts imitated beside the rollouts (PPO-ptx). show: the tokens that the teacher reads in
-    place of a prompt's own, for rows whose teacher is shown more.
+    target: the KL per reply, in nats, to which the coefficient adapts, by at most a fifth of `gain` a
+    collection; None: it is fixed. mix: texts imitated beside the rollouts (PPO-ptx). show: see
+    `teacher_columns`.
     """
 
     def __init__(self, prompts: Sequence[Prompt], *, target: float | None = None, gain: float = 0.1,
@@ -337,8 +332,7 @@ class RolloutBatches(RolloutSource[Policy]):
         self.show = show if method.shown else None
 
     def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Deferred]) -> list[Batch]:
-        """One batch for each optimizer step on the collection; weights are derived for each. The metrics of
-        the collection go with the first."""
+        """One batch for each optimizer step; the metrics of the collection go with the first."""
         began = time.perf_counter()
         s = self.settings
         rows = [scored for group in groups for scored in group]

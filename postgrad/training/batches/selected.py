@@ -39,10 +39,8 @@ class SelectedBatches(RolloutSource[MethodT]):
 
 
 class SelectedPairs(SelectedBatches[Preference]):
-    """The best and the worst of each group as a pair.
-
-    A group with equal scores, or with a failed verdict, gives none.
-    """
+    """The best and the worst of each group as a pair; none of a group with equal scores or a failed
+    verdict."""
 
     def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
         score = torch.tensor([s.verdict.score for s in rows])
@@ -65,11 +63,8 @@ class SelectedPairs(SelectedBatches[Preference]):
 
 
 class SelectedTexts(SelectedBatches[Supervised]):
-    """The rows that the method's `select` keeps, to be imitated.
-
-    best: the best score there is; None where nobody knows, as of a reward model. The KL bound of best-of-n is
-    logged beside them.
-    """
+    """Imitates the rows that the method's `select` keeps, and logs the KL bound of best-of-n. best: the best
+    score there is; None where it is unknown, as of a reward model."""
 
     def __init__(self, prompts: Sequence[Prompt], *, best: float | None = None, **common: Any):
         super().__init__(prompts, **common)

@@ -17,7 +17,7 @@ ItemT = TypeVar("ItemT")
 
 
 class Shuffled(Generic[ItemT]):
-    """An endless stream of items, shuffled anew each epoch by (seed, epoch). `at` is all of its state."""
+    """An endless stream of items, shuffled in each epoch by (seed, epoch). `at` is its whole state."""
 
     def __init__(self, items: Sequence[ItemT], seed: int):
         if not items:
@@ -42,10 +42,8 @@ class Shuffled(Generic[ItemT]):
 
 
 class StreamMixture(Generic[ItemT]):
-    """Several shuffled streams mixed by share: the next item comes from the stream furthest behind its share.
-
-    With shares 0.75 and 0.25, every four items hold three of the first. `at` is all of its state.
-    """
+    """Shuffled streams mixed by share: the next item comes from the stream furthest behind its share. With
+    shares 0.75 and 0.25, every four items hold three of the first. `at` is its whole state."""
 
     def __init__(self, sources: Sequence[Sequence[ItemT]], shares: Sequence[float], seed: int):
         self.streams = [Shuffled(items, seed_of(seed, "source", k)) for k, items in enumerate(sources)]
@@ -58,17 +56,16 @@ class StreamMixture(Generic[ItemT]):
 
     @at.setter
     def at(self, count: int) -> None:
-        given = [0] * len(self.streams)
+        counts = [0] * len(self.streams)
         for _ in range(count):
-            given[self._behind(given)] += 1
-        for stream, before in zip(self.streams, given, strict=True):
-            stream.at = before
+            counts[self._behind(counts)] += 1
+        for stream, at in zip(self.streams, counts, strict=True):
+            stream.at = at
 
-    def _behind(self, given: Sequence[int]) -> int:
-        """The stream furthest behind its share after `given` items of each; the first of several."""
-        wanted = [share * (sum(given) + 1) - before
-                  for share, before in zip(self.shares, given, strict=True)]
-        return wanted.index(max(wanted))
+    def _behind(self, counts: Sequence[int]) -> int:
+        """The stream furthest behind its share after so many items of each; the first of several."""
+        missing = [share * (sum(counts) + 1) - at for share, at in zip(self.shares, counts, strict=True)]
+        return missing.index(max(missing))
 
     def take(self, count: int) -> list[ItemT]:
         return [item for _ in range(count)
@@ -113,10 +110,7 @@ def padded_columns(ids: Sequence[str], tokens: Sequence[list[int]],
 @torch.no_grad()
 def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch, tokens_per_pass: int,
                     virtual_ranks: VirtualRanks = SINGLE_RANK) -> list[Tensor]:
-    """Runs `forward` over micro-batches without gradients; one [B, T] for each tensor that it returns.
-
-    virtual_ranks: share the micro-batches.
-    """
+    """Runs `forward` over micro-batches without gradients; one [B, T] for each tensor that it returns."""
     out: list[Tensor] = []
     start = 0
     for columns in virtual_ranks.map(forward, batch.split(tokens_per_pass), "gathered log-probs"):
@@ -130,7 +124,7 @@ def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch
 
 
 def model_logp(model: LanguageModel, batch: Batch, tokens_per_pass: int, temperature: float = 1.0,
-            virtual_ranks: VirtualRanks = SINGLE_RANK) -> tuple[Tensor, Tensor]:  # [B, T] each
+               virtual_ranks: VirtualRanks = SINGLE_RANK) -> tuple[Tensor, Tensor]:  # [B, T] each
     """No-grad log-probs of the masked tokens under a model, and the entropy of its distributions."""
     logp, entropy = no_grad_forward(lambda b: model.logp(b.tokens, b.mask, temperature, packed=b.packed),
                                     batch, tokens_per_pass, virtual_ranks)
