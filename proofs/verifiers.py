@@ -162,7 +162,7 @@ def corpora() -> dict[str, list]:
                 *((*pair, False) for pair in tests["OTHER"])]}
 
 
-def compared(folder: Path, count: str = "600", seed: str = "0") -> tuple[Bars, dict]:
+def compared(folder: Path, count: str = "240", seed: str = "0") -> tuple[Bars, dict]:
     """What `maths` pays (cheap comparison, then math-verify) against math-verify by itself with its own
     defaults; both read replies in the jail within the same second."""
     alone = Jailed("math-verify", ALONE, package="math_verify", instead="", warm=maths.WARM)

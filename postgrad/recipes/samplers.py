@@ -221,7 +221,8 @@ class Served:
         self.gap = how.max_logp_gap or (EXACT if config.device == "cpu" and not how.foreign else ROUNDED)
 
     def keep(self, step: int) -> Callable[[], None]:
-        model = self.policy.copy.model if getattr(self.policy, "copy", None) else self.policy
+        copy = getattr(self.policy, "copy", None)
+        model: Trained = copy.model if copy else self.policy
         weights = self.folder.write(model, step) if processes.leads() else name_weights(model, step)
         return lambda: self.use(weights)
 

@@ -9,9 +9,9 @@ from lm_eval.api.model import LM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from postgrad.maths.noise import seed_of
-from postgrad.models import Decoder
 from postgrad.models.chat import Chat
 from postgrad.records import Message
+from postgrad.resolve.models import Network
 from postgrad.runs.rows import JsonMapping
 from postgrad.sampling import LocalSampler, RequestBatch, Sampling
 
@@ -19,7 +19,7 @@ OWN = {"until", "do_sample", "temperature", "max_gen_toks", "max_tokens", "top_p
 
 
 class HarnessModel(LM):
-    def __init__(self, net: Decoder, chat: Chat):
+    def __init__(self, net: Network, chat: Chat):
         super().__init__()
         self.net, self.chat, self.sampler = net.requires_grad_(False), chat, LocalSampler(net, chat)
         self.context = self.sampler.positions

@@ -19,10 +19,9 @@ from pathlib import Path
 
 from postgrad.data.tasks import Task
 from postgrad.maths.intervals import wilson
-from postgrad.models import Decoder
 from postgrad.recipes.defaults import reply_sampling
 from postgrad.records import Prompt
-from postgrad.resolve.models import open_writer
+from postgrad.resolve.models import Network, open_writer
 from postgrad.resolve.tasks import open_task
 from postgrad.rewards.base import guarded
 from postgrad.runs.rows import JsonDict, JsonMapping
@@ -52,7 +51,7 @@ def suite_tasks(words: str) -> list[str]:
 
 
 def write_suite(folder: Path, names: Sequence[str], *, problems: int, seed: int, tokens: int | None = None,
-                model: Decoder | None = None) -> dict[str, str]:
+                model: Network | None = None) -> dict[str, str]:
     """Writes the files of a suite; -> the harness's name of each task. tokens: the most of a reply; None: the
     task's, else by the model's size."""
     folder.mkdir(parents=True, exist_ok=True)
