@@ -8,11 +8,10 @@
     python bench/foreign.py host                      the host's work in a GRPO step, 64 x 8 samples of 128 +
                                                       128 tokens: what a GPU would wait for
 
-Times are the best of several and meant as ratios. host: a model of next to no size is trained on a CPU; what
-a GPU would compute is taken off the CPU time of the main thread, and what is left is printed as seconds a
-step, beside two parts in which a GPU has nothing to do:
-from the last step of sampling to the first pass of training, and from the update to the sampler's taking of
-its weights.
+Times are the best of several and meant as ratios. host: a tiny model is trained on a CPU; the CPU time of the
+main thread without the functions that a GPU would run, in seconds a step, and two gaps in which a GPU would
+be idle: from the last step of sampling to the first training pass, and from the update to the sampler's
+refresh.
 """
 
 from __future__ import annotations

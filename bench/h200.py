@@ -249,7 +249,7 @@ def read(paths: list[str], commit: str) -> dict[str, dict]:
 
 
 def lines(p: dict[str, dict]) -> list[tuple]:
-    """What was to be shown: (name, target, what was measured, whether it holds, the parts for it)."""
+    """The bars: (name, target, measured, holds, parts)."""
     shape = "135M shape, 64 x 8 samples, 128 + 128 tokens"
     ours, recomputed, big, trl, trl_big = (
         p[x]["beta 0"] for x in ("step", "recompute", "big", "trl", "trl-big"))

@@ -2,10 +2,9 @@
 
     python bench/memory.py        a JSON line a case; needs a GPU with 140 GB and two minutes
 
-A phase's peak is the allocator's, and what captured graphs hold beside it. The steps are those of the loop:
-its optimizer, its masters, layers compiled and captured where a run would do so; the sampler stands beside
-training unless the case gives it back. Beside each peak stand the parts of the estimate, all in GB. After a
-case that fails the next is taken.
+A phase's peak is the allocator's plus the pools of captured graphs. The steps are those of the loop: its
+optimizer, master weights, layers compiled and captured as in a run; the sampler keeps its memory unless the
+case releases it. Beside each peak stand the parts of the estimate, in GB.
 """
 
 from __future__ import annotations

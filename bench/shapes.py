@@ -293,7 +293,7 @@ class Setting:
 
 
 def clean() -> None:
-    """Frees what the work before left, and starts the GPU's peak anew."""
+    """Frees memory and resets the GPU's peak."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -325,7 +325,7 @@ def timed(work) -> tuple[float, object]:
 
 
 def opened(s: Setting, folder: Path) -> tuple[Models, Optim]:
-    """A policy ready to train, in the precision that was asked for."""
+    """A policy and its optimizer, in the setting's precision."""
     models = Models(policy=load_model(folder, device=s.device))
     precision = {torch.bfloat16: "bf16", torch.float32: "fp32"}[s.dtype]
     at_once = s.rows * (s.prompt + s.new) // s.passes

@@ -1,5 +1,5 @@
-"""How soon a short run on a GPU is through, 20 GRPO steps of the embedded model; what a checkpoint delays:
-parts of h200.py.
+"""Seconds of a short run on a GPU (20 GRPO steps of the embedded model), and the delay of a checkpoint: parts
+of h200.py.
 
     cold   `postgrad train grpo:words steps=20 device=cuda` in a process of its own without any cache of
            compiled kernels: seconds until all is imported, until the first step begins, of the first step and
@@ -8,9 +8,9 @@ parts of h200.py.
     saves  a 0.63B shape (24 layers of 896, Qwen2's vocabulary): what a checkpoint of it with Adam's state
            delays training, the call itself and the steps while it is being written
 
-A package that pip installed has its bytecode, and a machine that unpacked an image may have none: 4.5 s of a
-start were Python's compiler. So a run is made once before it is measured, one step long and with a cache of
-kernels of its own, and leaves the bytecode of all that it imports in a folder for the others.
+A package installed by pip has its bytecode; a machine that unpacked an image may have none, which costs 4.5
+s. So one step is trained first, with a kernel cache of its own, and leaves bytecode in a folder for the
+others.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""The two sides of the speed benchmark, each in a process of its own, stopping after every step until it is
-asked for the next.
+"""The two sides of the speed benchmark, each in its own process, paused after every step.
 
-    python bench/sides.py ours|trl    reads a line of JSON for each thing to do, writes one for each done
+    python bench/sides.py ours|trl    reads a line of JSON for each request, writes one for each reply
 
-A process a side keeps what one side sets for its whole process (threads, allocator, denormals) away from the
-other, and lets memory be read. Ours goes through the recipe with all its hooks and the run folder, theirs
-through the trainer of TRL with its callbacks; both stand still inside their own loop between two steps, so a
-step is everything from one stop to the next.
+Separate processes isolate process-wide settings (threads, allocator, denormals) and peak memory. Ours runs
+the recipe with all its hooks and the run folder, TRL's its trainer with callbacks; both pause inside their
+own loop, so a step is everything from one pause to the next.
 """
 
 from __future__ import annotations
@@ -313,12 +311,12 @@ def replayed(steps: list[list[dict]]) -> Callable:
 
 
 class Enough(Exception):
-    """So many steps were made."""
+    """The work's steps are done."""
 
 
 def drive(side: str, work: Work, hear: Callable[[int], None] = lambda seen: None) -> list[dict]:
-    """What a side says of its steps, in this process, one after the other; what it would do after its last
-    (save the model) is left out. hear: is told how many were made, before the next."""
+    """A side's reports of its steps, in this process; it stops before it would save the model. hear: called
+    with the number of steps done, before the next."""
     seen: list[dict] = []
 
     def asked() -> str:

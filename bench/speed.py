@@ -50,7 +50,7 @@ bar, grid = shapes.harness.bar, shapes.harness.grid
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A row of the table: what is done, on which shape, how samples end."""
+    """A row of the table: the work, its shape, the chance of a stop token."""
 
     name: str
     shape: str
@@ -156,8 +156,7 @@ def starts(new_sides, work: Work, rounds: int) -> dict[str, dict]:
 
 
 def share_by_turns(new_side, works: list[Work], rounds: int) -> float:
-    """Sampled tokens a CPU second of the second work as a share of those of the first, a call of each by
-    turns: the median of the rounds."""
+    """Sampled tokens per CPU second of the second work over those of the first, calls in turn: the median."""
     sides = [new_side() for _ in works]
     for side, work in zip(sides, works, strict=True):
         side.start(replace(work, steps=1))
@@ -175,7 +174,7 @@ def share_by_turns(new_side, works: list[Work], rounds: int) -> float:
 
 
 def without_units() -> str:
-    """What has to be said of TRL's defaults on a CPU that computes bfloat16 by way of float32."""
+    """A note on TRL's defaults where the CPU emulates bfloat16."""
     info = Path("/proc/cpuinfo")
     flags = info.read_text() if info.exists() else ""
     units = any(name in flags for name in ("amx_bf16", "avx512_bf16", " bf16"))
@@ -229,8 +228,8 @@ def start_row(shape: str, seen: dict[str, dict]) -> dict:
 
 def bars(table: list[dict], samples: list[dict], memory: dict[str, dict], checks: list[dict],
          ragged: float | None, ours: list[str]) -> list[dict]:
-    """The CPU lines of what was to be shown, for the smallest shape that was run; the best of our precisions.
-    ragged: of the tokens a CPU second, where lengths are ragged."""
+    """The bars, for the smallest shape and the better of our precisions. ragged: share of tokens per CPU
+    second with ragged lengths."""
     found: list[dict] = []
 
     def best(rows: list[dict], name: str) -> tuple[dict, str]:

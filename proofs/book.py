@@ -31,7 +31,7 @@ def text(folder: Path) -> Bars:
 
 
 def tested(folder: Path, report: str = "") -> tuple[Bars, Tables]:
-    """What readers do in a browser, and what is promised of sentences and terms."""
+    """Interactions in a browser, and the promises on sentences and terms."""
     counts = run_tests(folder, TESTS["interactions"]["run"], report)
     rows = [test_bar(name, "", words, counts) for name, words in TESTS["interactions"]["bars"].items()]
     fails = [row["name"] for row in rows if not row["holds"]]

@@ -1,11 +1,11 @@
-"""The harness of proofs and benchmarks: bars, what was measured and is kept, tests as bars, docs/results.
+"""The harness of proofs and benchmarks: bars, recorded measurements, tests as bars, pages of docs/results.
 
 A proof is a module with a Page of parts. A part is a function of the folder that returns bars, or bars and
 tables. Its other parameters are set on the command line.
 
     python proofs/NAME.py [PART ...] [KEY=VALUE ...]  measures parts (none named: all), then writes the page;
-                                                      folder=runs/proof-TOPIC keeps what each part found, and
-                                                      a part that is there is not measured again
+                                                      folder=runs/proof-TOPIC records each part's result, and
+                                                      a recorded part is not measured again
     python proofs/NAME.py write [folder=...]          writes the page alone: of a part that the folder does
                                                       not have, the bars and tables stay as they are
     python proofs/harness.py                          renders every page of docs/results from its JSON
@@ -49,9 +49,9 @@ def bar(name: str, target: str, measured: object, holds: object, command: str = 
 
 @dataclass(frozen=True)
 class Page:
-    """docs/results/TOPIC.*: what is measured by which part.
+    """docs/results/TOPIC.*, and the parts that measure its bars.
 
-    apart: parts that are measured only where they are named (a GPU, another package's environment)."""
+    apart: parts that run only if named (they need a GPU, or another package's environment)."""
 
     topic: str
     title: str
@@ -200,7 +200,7 @@ def train(folder: Path, spec: str, *changes: str):
 
 
 def pipeline(folder: Path, spec: str, *changes: str) -> dict:
-    """The summary of `postgrad train SPEC CHANGES --run FOLDER`; what was begun there is gone on with."""
+    """The summary of `postgrad train SPEC CHANGES --run FOLDER`; a pipeline begun there is resumed."""
     if not (folder / "summary.json").exists():
         begun = (folder / "pipeline.json").exists()
         words = ["resume", folder] if begun else ["train", spec, *changes, "--run", folder]
@@ -260,8 +260,8 @@ def answers(url: str) -> bool:
 
 
 def own_python(place: Path, packages: list[str], behind: bool = True) -> Path:
-    """The Python of an environment with these packages, made where it is not there; behind: what this Python
-    has is seen in it too."""
+    """The Python of an environment with these packages, created unless it exists; behind: it also sees this
+    Python's packages."""
     import sysconfig
     python = place / "bin" / "python"
     if not python.exists():

@@ -9,21 +9,18 @@ class; about an hour on two cores.
                 a wide grid, then what is asked of `eval` and `compare`; [times=2000] [seed=0]
     replies     [count=50000] hostile replies through every verifier, then 232 replies of 100,000 characters
     gym         every generator of reasoning-gym as a task: it loads, splits are disjoint, its gold is paid
-    schedules   rows by their own schedule and with one update of a collection; [device=cuda] [at_once=8]
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from harness import Bars, Page, Tables, bar, grid, tests, train
+from harness import Bars, Page, bar, grid, tests
 from coverage_cells import AMONG, ASKED, KINDS, LEAST, PROBLEMS, SAMPLES, SHARES, SPREADS, Cell, covered
 
 from postgrad.data.tasks import SPLITS, load_task
@@ -89,7 +86,7 @@ LENGTH, BUDGET = 100_000, 0.25  # characters, seconds of processor time
 
 
 def fuzz(here: list, inside: list, count: int, seed: int) -> tuple[Counter, list[str]]:
-    """How many verdicts each verifier gave, and what was wrong with any."""
+    """Verdicts by verifier, and the faults of any."""
     from hostile.replies import replies
     from hostile.verifiers import fault_of
     given, found = Counter(), []
@@ -103,8 +100,7 @@ def fuzz(here: list, inside: list, count: int, seed: int) -> tuple[Counter, list
 
 
 def replies(folder: Path, count: str = "50000", seed: str = "0") -> Bars:
-    """Every reply goes to every verifier that reads in this process, and to one of those that ask the jail,
-    in turn."""
+    """Every reply goes to each verifier that runs in this process, and to one of the jailed ones in turn."""
     from hostile.arena import family
     from hostile.replies import longest
     from hostile.verifiers import jailed, ours
@@ -129,7 +125,7 @@ def replies(folder: Path, count: str = "50000", seed: str = "0") -> Bars:
 
 
 def generator(name: str) -> dict:
-    """What is seen of one generator of reasoning-gym; `refused`: the sentence where it was not loaded."""
+    """One generator of reasoning-gym as a task; `refused`: the error if it is not loaded."""
     try:
         task, of = load_task(f"gym:{name}"), find_generator(name)
         prompts = [prompt for split in SPLITS for prompt in task.prompts(split, 8, 0)]
@@ -158,35 +154,9 @@ def gym(folder: Path, names: str = "") -> Bars:
                 apart == paid == len(loaded))]
 
 
-# the rows' schedules: the same samples drawn, one update of each collection or the row's own
-
-def scheduled(job: tuple[str, str, str, str, str]) -> dict:
-    """A run on word problems: held-out pass@1 before and after, and how far the updates went."""
-    row, schedule, rate, seed, device = job
-    with tempfile.TemporaryDirectory() as folder:
-        run = train(Path(folder) / "run", f"{row}:words", f"seed={seed}", f"optim.lr={rate}",
-                    f"device={device}", "optim.compile=false", "evaluation.problems=128",
-                    *(("epochs=1", "minibatches=1") if schedule == "one" else ()))
-        seen = [e["pass@1"] for e in run.evaluations()]
-        curve = {name: run.curve(name)[1] for name in ("clip_fraction", "ratio_max", "approx_kl", "skipped")}
-        steps = run.config["steps"]
-    return {"row": row, "schedule": schedule, "rate": float(rate), "seed": int(seed), "steps": steps,
-            "start": seen[0], "end": seen[-1], "best": max(seen),
-            "clipped": sum(curve["clip_fraction"]) / steps, "ratio_max": max(curve["ratio_max"]),
-            "approx_kl": sum(curve["approx_kl"]) / steps, "skipped": sum(curve["skipped"])}
-
-
-def schedules(folder: Path, device: str = "cpu", at_once: str = "2") -> tuple[Bars, Tables]:
-    jobs = [(row, schedule, rate, seed, device) for row in ("ppo", "dapo", "gspo", "cispo")
-            for schedule in ("one", "own") for rate in ("3e-4", "1e-4") for seed in ("0", "1")]
-    with multiprocessing.get_context("spawn").Pool(int(at_once)) as pool:
-        return [], {"The rows' schedules: one update of a collection, or their own (word problems, H200)":
-                    pool.map(scheduled, jobs, chunksize=1)}
-
-
 PARTS: dict[str, Callable] = {"tests": tests("mend"),
-                              "coverage": coverage, "replies": replies, "gym": gym, "schedules": schedules}
-PAGE = Page("mend", "A second look: what was wrong, and what holds now", PARTS, [0], apart=("schedules",))
+                              "coverage": coverage, "replies": replies, "gym": gym}
+PAGE = Page("mend", "A second look: what was wrong, and what holds now", PARTS, [0])
 
 if __name__ == "__main__":
     PAGE.main()

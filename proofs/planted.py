@@ -41,7 +41,7 @@ SMALL = {  # what makes a run short, by recipe
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A run to be made. given: objects that are handed in; within: what is replaced while it lasts."""
+    """A run to train. given: fields of the config; within: patches of the package while it lasts."""
 
     spec: str
     changes: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Plan:
 
 
 def make(plan: Plan, seed: int, folder: Path) -> Path:
-    """The run of a plan, without its checkpoints; one that is there is not made again."""
+    """Trains the run of a plan unless it exists; its checkpoints are deleted."""
     if (folder / "run.json").is_file():
         return folder
     part = folder.parent / "unfinished" / folder.name
@@ -81,7 +81,7 @@ def words() -> Task:
 
 
 def leaked() -> dict:
-    """The evaluation asks what is trained on."""
+    """The evaluation uses training prompts."""
     task = words()
     return {"task": replace(task, prompts=lambda split, count, seed: task.prompts("train", count, 0))}
 
@@ -164,7 +164,7 @@ def other_reference():
 
 
 def other_temperature():
-    """The sampler draws at 1.4 what is trained at 1."""
+    """The sampler's temperature is 1.4, the trainer's 1."""
     return mock.patch.object(rollouts, "Sampling",
                              lambda **words: Sampling(**words | {"temperature": 1.4}))
 

@@ -84,7 +84,7 @@ def rates(folder: Path, models: str = "tiny-zero", problems: str = "200") -> Bar
 
 
 def runs(folder: Path, name: str, seeds: Iterable[int], *changes: str) -> dict[int, dict]:
-    """The summaries of a pipeline by seed; what was begun is gone on with."""
+    """The summaries of a pipeline by seed."""
     return {seed: pipeline(folder / f"{name}-{seed}", name, f"seed={seed}", *changes) for seed in seeds}
 
 

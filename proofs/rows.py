@@ -114,7 +114,7 @@ def one(job: tuple[str, str, int, str, str]) -> dict:
 
 
 def measured(jobs: list[tuple], file: Path, at_once: int) -> list[dict]:
-    """The figures of all jobs; those in the file are taken from it, the others join it as they come."""
+    """The figures of all jobs, read from the file or measured and appended to it."""
     key = lambda row: (row["row"], row["rate"], row["seed"], row["split"])  # noqa: E731
     known = {key(row): row for row in read_lines(file)}
     left = [job for job in jobs if (job[0], float(job[1]), *job[2:4]) not in known]
@@ -215,7 +215,7 @@ def opd(folder: Path, seed: int, rate: str, device: str) -> dict:
 
 
 def sdft(folder: Path, device: str) -> Bars:
-    """Refused where a demonstration does not help; what it makes of a model that can copy from one."""
+    """Refused where a demonstration does not help; trained where the model can copy from one."""
     refused = ""
     try:
         pg.fit("tiny-chat", "sdft", task="words", run=folder / "refused", device=device,

@@ -60,8 +60,8 @@ def studio(runs: Path, state: Path):
 
 @contextmanager
 def training(folder: Path):
-    """GRPO runs as the studio starts them, niced, one for each core so that none is idle, once all have made
-    a step; -> cores that they use."""
+    """GRPO runs as the studio starts them, niced, one for each core, once all are past their first step ->
+    the cores that they use."""
     runs = [folder / str(n) for n in range(os.cpu_count() or 1)]
     command = ["nice", "-n", "10", sys.executable, "-m", "postgrad", "train", "grpo:words", "steps=100000"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": os.environ}
@@ -127,7 +127,7 @@ def pictures(page, origin: str) -> dict[str, list[float]]:
 
 
 def opened(page, run: str) -> list[float]:
-    """Seconds until the page of a run shows its last value, each time anew."""
+    """Seconds until the page of a run shows its last value, for each load."""
     took = []
     for _ in range(STARTS):
         began = time.perf_counter()

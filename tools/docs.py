@@ -1,14 +1,14 @@
-"""Every file that is made from the code, and the one command that makes it.
+"""Generates every file that is built from the code.
 
-    python tools/docs.py              makes them anew: `make docs`; the bias of a row that is new is measured
-    python tools/docs.py --measure    measures that of all rows: where the maths of a row has changed
-    python tools/docs.py --check      says which are not up to date, and ends with 1 if one is not
+    python tools/docs.py              `make docs`; the bias of a new row is measured
+    python tools/docs.py --measure    measures the bias of all rows: after a change of a row's maths
+    python tools/docs.py --check      lists stale files; exit code 1 if there is one
     python tools/docs.py numbers      lists every number of the book's prose; 1 where one is not accounted for
 
 docs/architecture.md from the rooms and their docstrings, docs/methods.md from the table of rows,
 docs/settings.md and commands.md from the configs and the parser, docs/results/*.md from their JSON; for
 `postgrad explain` cli/settings.json, and in studio/ book/bias.json, book/values.json, static/book-index.js.
-A page for every row is what the studio makes, and the site that it exports.
+The page of a row is built by the studio and its exported site.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FAMILIES = {  # kind of a row -> heading, and what its functions are for
 
 
 def head(name: str) -> str:
-    """What a page says before what is made from the code."""
+    """The hand-written beginning of a page."""
     return (HOME / "tools" / "pages" / f"{name}.md").read_text()
 
 

@@ -11,7 +11,7 @@ rate      a power law through what was measured. GRPO learns with 3e-4 at 2M par
           (arXiv:2310.16944). SFT and scalar heads bear more: an exponent of 0.5, which at 7B gives SFT
           1.7e-5, where Zephyr's has 2e-5. Up to EMBEDDED parameters the rate is constant: the embedded models
           and smaller ones. A row with several updates per collection takes a third: PPO, DAPO, GSPO and CISPO
-          end higher with 1e-4 than with 3e-4, which destroys CISPO (proofs/mend.py schedules).
+          end higher with 1e-4 than with 3e-4, which destroys CISPO (examples/experiments/schedules.py).
 adapters  take ten times the rate of all weights (Schulman et al. 2025, LoRA Without Regret), from ten times
           EMBEDDED on; below, a factor that grows with the size from 1. They are chosen above LARGE
           parameters, and where all weights do not fit the GPU. Rank 16 where rewards or preferences teach,
