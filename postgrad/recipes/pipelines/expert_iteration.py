@@ -28,8 +28,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.difficulty import Difficulty
 from postgrad.recipes.pick import write_jsonl
-from postgrad.recipes.pipelines import measured
-from postgrad.recipes.pipelines import stages as steps
+from postgrad.recipes.pipelines import measured, stages
 from postgrad.recipes.pipelines.stages import Data, Done, Measurement, Pipeline, Stage
 from postgrad.recipes.rollouts import KL, RolloutConfig
 from postgrad.recipes.row_reader import RowSettings
@@ -47,14 +46,10 @@ COMPARED = ("pass@1", "lenient", "greedy", "greedy_lenient", "format", "mean_len
 class StageLengths(Settings):
     """The length of each stage."""
 
-    sft: int = setting(420, "optimizer steps on the worked solutions",
-                       "fewer where the model learns them by heart", COUNT)
-    grpo: int = setting(150, "collections of rollouts of the second stage", "more while pass@1 still rises",
-                        COUNT)
-    again: int = setting(900, "optimizer steps of the third stage", "two or three rounds of all that is kept",
-                         COUNT)
-    last: int = setting(100, "collections of rollouts of the last stage", "more while pass@1 still rises",
-                        COUNT)
+    sft: int = setting(420, *measured.SFT_STEPS)
+    grpo: int = setting(150, *measured.COLLECTIONS)
+    again: int = setting(900, "optimizer steps", "two or three epochs of all its data", COUNT)
+    last: int = setting(100, *measured.COLLECTIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +72,8 @@ class StageRates(Settings):
     """The learning rates; none: by the model's size."""
 
     imitation: float | None = setting(5e-4, "of both SFT stages", "lower where the loss jumps", POSITIVE)
-    grpo: float | None = setting(1.5e-5, "of the second stage, constant", "lower where replies fall apart",
-                                 POSITIVE)
-    last: float | None = setting(3e-5, "of the last stage, falling to 0", "lower where replies fall apart",
-                                 POSITIVE)
+    grpo: float | None = setting(1.5e-5, "of `grpo`, constant", "lower where replies fall apart", POSITIVE)
+    last: float | None = setting(3e-5, "of `last`, falling to 0", "lower where replies fall apart", POSITIVE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,27 +150,27 @@ def write_practice(config: ExpertIterationConfig, out: Path, track: Progress) ->
 
 def test_measurement(name: str, config: ExpertIterationConfig) -> Measurement:
     """Samples and greedy replies on the same test problems for every seed."""
-    return steps.measure(name, f"{{{name}}}", config.task, problems=config.problems, samples=config.samples,
-                         greedy=True, device=config.device)
+    return stages.measure(name, f"{{{name}}}", config.task, problems=config.problems, samples=config.samples,
+                          greedy=True, device=config.device)
 
 
 def pipeline(config: ExpertIterationConfig) -> Pipeline:
     lengths, kept, rates = config.lengths, config.kept, config.rates
     practised = [Data(name="practice", given=config, write=write_practice)] if kept.practice else []
-    files = [f"{{{name}}}/{steps.CONVERSATIONS}" for name in ("kept", *(step.name for step in practised))]
+    files = [f"{{{name}}}/{stages.CONVERSATIONS}" for name in ("kept", *(step.name for step in practised))]
     first = grpo_config(config, "{sft}", lengths.grpo, OptimSettings(lr=rates.grpo, warmup=5), Difficulty())
     last = grpo_config(config, "{again}", lengths.last,
                        OptimSettings(lr=rates.last, warmup=5, schedule="linear"),
-                       Difficulty(rates=f"{{kept}}/{steps.RATES}"))
+                       Difficulty(rates=f"{{kept}}/{stages.RATES}"))
     return Pipeline(name="expert-iteration", summarise=partial(expert_iteration_summary, config), steps=[
         Stage(name="sft", config=base_sft(config, lengths.sft, task=config.task),
               about="1 SFT on worked solutions"),
         test_measurement("sft", config),
         Stage(name="grpo", config=first, about="2 GRPO by the verifier"),
         test_measurement("grpo", config),
-        steps.keep("kept", model="{grpo}", task=config.task, keep="passing", distinct="numbers",
-                   most=kept.most, prompts=config.prompts, samples=kept.samples, temperature=kept.temperature,
-                   seed=config.seed, device=config.device),
+        stages.keep("kept", model="{grpo}", task=config.task, keep="passing", distinct="numbers",
+                    most=kept.most, prompts=config.prompts, samples=kept.samples,
+                    temperature=kept.temperature, seed=config.seed, device=config.device),
         *practised,
         Stage(name="again", config=base_sft(config, lengths.again, data=",".join([config.task, *files])),
               about="3 SFT of the base on solutions and passing replies"),
@@ -188,7 +181,7 @@ def pipeline(config: ExpertIterationConfig) -> Pipeline:
 
 def expert_iteration_summary(config: ExpertIterationConfig, done: Done) -> JsonDict:
     """All stages in one table, by the strict verifier (the reward) and the lenient one."""
-    rows = [{"stage": name, **steps.with_intervals(figures, (*COMPARED, f"pass@{config.samples}")),
+    rows = [{"stage": name, **stages.with_intervals(figures, (*COMPARED, f"pass@{config.samples}")),
              "minutes": done.run_minutes(name)} for name, figures in done.measured.items()]
     return {"task": config.task, "seed": config.seed, "data": done.data, "measured": done.measured,
             "tables": {f"{config.problems} test problems, {config.samples} samples and greedy": rows}}

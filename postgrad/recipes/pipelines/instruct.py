@@ -33,8 +33,7 @@ class InstructConfig(measured.MeasuredConfig):
                         "the annotators of questions err and like long replies",
                         "another task's verifier is its true quality")
     model: str = setting("tiny", "the base model to start from", "to instruct a model of your own")
-    sft_steps: int = setting(60, "optimizer steps of the first stage",
-                             "fewer for a quicker look with a worse start", COUNT)
+    sft_steps: int = setting(60, *measured.SFT_STEPS)
     pairs: int = setting(2000, *measured.PAIRS)
     reward_steps: int = setting(120, *measured.REWARD_STEPS)
     collections: int = setting(60, "collections of rollouts of the policy",

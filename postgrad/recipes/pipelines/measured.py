@@ -29,6 +29,8 @@ PROBLEMS = ("held-out problems, of each task, that every model is measured on", 
 SAMPLES = ("samples of each problem, the k of pass@k",
            "more: narrower intervals, though more problems narrow them faster", COUNT)
 PAIRS = ("labelled pairs that are learned from", "fewer where labels are scarce", COUNT)
+COLLECTIONS = ("collections of rollouts", "more while pass@1 still rises", COUNT)
+SFT_STEPS = ("optimizer steps of SFT on demonstrations", "fewer where the model memorises them", COUNT)
 REWARD_STEPS = ("optimizer steps of the reward model", "fewer where its ece rises towards the end", COUNT)
 
 

@@ -24,7 +24,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED
 from postgrad.recipes.pick import write_jsonl
 from postgrad.recipes.pipelines import measured
-from postgrad.recipes.pipelines.r1_zero import ABOUT_TASK, MIXTURE, MODEL, reasoning
+from postgrad.recipes.pipelines.r1_zero import ABOUT_TASK, MIXTURE, MODEL, RULES, reasoning
 from postgrad.recipes.pipelines.stages import CONVERSATIONS, Data, Done, Measurement, Pipeline, Stage, keep
 from postgrad.recipes.reward import RewardConfig
 from postgrad.recipes.row_reader import RowSettings
@@ -41,17 +41,13 @@ TRIES = 6  # failed tries of a countdown chain at most
 
 @dataclass(frozen=True, kw_only=True)
 class R1Lengths(Settings):
-    """How long each stage is."""
+    """The length of each stage."""
 
-    cold: int = setting(20, "optimizer steps on the chains", "fewer where the model learns them by heart",
-                        COUNT)
-    reasoning: int = setting(80, "collections of rollouts of the second stage",
-                             "more while pass@1 still rises", COUNT)
-    sft: int = setting(160, "optimizer steps of the third stage", "with kept.prompts: two rounds of the data",
-                       COUNT)
+    cold: int = setting(20, *measured.SFT_STEPS)
+    reasoning: int = setting(80, *measured.COLLECTIONS)
+    sft: int = setting(160, "optimizer steps", "with gathered.prompts: two epochs of the data", COUNT)
     reward: int = setting(120, *measured.REWARD_STEPS)
-    last: int = setting(140, "collections of rollouts of the last stage",
-                        "fewer where the true quality falls", COUNT)
+    last: int = setting(140, "collections of rollouts", "fewer where the true quality falls", COUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +76,7 @@ class R1Config(measured.MeasuredConfig):
     both: str = setting(f"{MIXTURE}+{GENERAL}", "the prompts of the last stage: both tasks, with + between",
                         "with task and general")
     model: str = setting(MODEL, "a base model", "to start from a base of your own")
-    reward: str = setting("correct+think+0.2*language", "the rules: a sum of verifiers by name",
-                          "to pay for something else as well")
+    reward: str = setting("correct+think+0.2*language", *RULES)
     last_lr: float = setting(1e-4, "the learning rate of the last stage",
                              "lower where the true quality falls; higher where replies run on", POSITIVE)
     lengths: R1Lengths = setting(group=R1Lengths)

@@ -15,11 +15,13 @@ from postgrad.recipes.pipelines import measured
 from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.runs.rows import JsonDict
-from postgrad.system.settings import COUNT, setting
+from postgrad.system.settings import setting
 from postgrad.training.batches import Rollouts
 
 MODEL, MIXTURE = "tiny-zero", "words+words-es+countdown"
 ABOUT_TASK = "problems with answers that can be checked; several tasks with + between"
+RULES = ("the rules: a sum of verifiers by name",
+         "to pay for something else as well; number reads a number, think is the form")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +31,8 @@ class R1ZeroConfig(measured.MeasuredConfig):
     recipe: ClassVar[str] = "r1-zero"
     task: str = setting(MIXTURE, ABOUT_TASK, "to see what else a base model finds by itself")
     model: str = setting(MODEL, "a base model, without SFT", "to start from a base of your own")
-    reward: str = setting("correct+0.2*think", "the rules: a sum of verifiers by name",
-                          "to pay for something else as well; number reads a number, think is the form")
-    collections: int = setting(120, "collections of rollouts", "more while pass@1 still rises", COUNT)
+    reward: str = setting("correct+0.2*think", *RULES)
+    collections: int = setting(120, *measured.COLLECTIONS)
     problems: int = setting(100, *measured.PROBLEMS)
     samples: int = setting(8, *measured.SAMPLES)
     seed: int = setting(0, *SEED)
