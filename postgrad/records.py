@@ -159,7 +159,7 @@ class Rollout:
 
     prompt: Prompt
     prompt_tokens: tuple[int, ...]
-    tokens: Sequence[int]  # like logp a tuple, or what reads as one (sampling/array_tuple.py)
+    tokens: Sequence[int]  # like logp a tuple, or what reads as one (sampling.request_batch.ArrayTuple)
     logp: Sequence[float]
     text: str
     finished: bool

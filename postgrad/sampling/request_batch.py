@@ -42,11 +42,9 @@ NOTHING = 0, b""
 
 
 class ArrayTuple(Sequence[Any]):
-    """A NumPy array that compares, hashes and pickles as the tuple of its numbers, which is made when one is
-    asked for; `packing.flat` takes the array.
-
-    begun: of tokens, how many are detokenized already, and their bytes.
-    """
+    """Tokens or log-probs: a NumPy array that compares, hashes and pickles as the tuple of its numbers, made
+    at first use; `packing.concat_rows` takes the array. begun: of tokens, how many are detokenized, and
+    their bytes."""
 
     def __init__(self, array: np.ndarray, begun: tuple[int, bytes] = NOTHING):
         self.array, self.begun = array, begun
