@@ -20,7 +20,6 @@ from typing import ClassVar
 from postgrad import methods
 from postgrad.data.tasks import load_task
 from postgrad.evaluation import mean_of, score_samples
-from postgrad.evaluation.overoptimisation import turning_point
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import best_of_n
@@ -35,6 +34,7 @@ from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage
 from postgrad.resolve.models import open_folder, open_model
 from postgrad.rewards.model import ModelReward
 from postgrad.runs import Run
+from postgrad.runs.overoptimisation import turning_point
 from postgrad.runs.rows import JsonDict
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import write_text

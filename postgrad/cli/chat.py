@@ -62,7 +62,7 @@ class ChatOptions(CommandOptions):
 
 
 def run_chat(options: ChatOptions) -> int:
-    session = open_session(options)
+    session = start_session(options)
     if options.problem is not None:
         return 0 if ask_problem(session, options.problem, options.json) else 130
     if options.prompt is not None:
@@ -70,15 +70,14 @@ def run_chat(options: ChatOptions) -> int:
     return converse(session, options.json)
 
 
-def open_session(options: ChatOptions) -> ChatSession:
-    from postgrad.recipes.chat_session import open_chat
-    from postgrad.records import Sampling
+def start_session(options: ChatOptions) -> ChatSession:
+    from postgrad.recipes.chat_session import open_session
     temperature = options.temperature if options.temperature is not None else float(options.samples > 1)
-    settings = Sampling(max_new_tokens=options.max_new_tokens, temperature=temperature, top_k=options.top_k,
-                        top_p=options.top_p, min_p=options.min_p,
-                        stop=tuple(text.replace("\\n", "\n") for text in options.stop))
-    return open_chat(chat_models(options), settings, task=options.task, system=options.system,
-                     samples=options.samples, turns=options.turns, seed=options.seed, device=options.device)
+    return open_session(chat_models(options), max_new_tokens=options.max_new_tokens, temperature=temperature,
+                        top_k=options.top_k, top_p=options.top_p, min_p=options.min_p,
+                        stop=tuple(text.replace("\\n", "\n") for text in options.stop), task=options.task,
+                        system=options.system, samples=options.samples, turns=options.turns,
+                        seed=options.seed, device=options.device)
 
 
 def chat_models(options: ChatOptions) -> list[ModelStage]:

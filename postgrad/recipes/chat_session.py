@@ -170,10 +170,13 @@ class ChatSession:
                 reply.model.turns += [reply.prompt.messages[-1], {"role": "assistant", "content": reply.text}]
 
 
-def open_chat(models: Sequence[ModelStage], settings: Sampling, *, task: str | None = None,
-              system: str | None = None, samples: int = 1, turns: bool = False, seed: int = 0,
-              device: str = "cpu") -> ChatSession:
+def open_session(models: Sequence[ModelStage], *, max_new_tokens: int, temperature: float, top_k: int,
+                 top_p: float, min_p: float, stop: tuple[str, ...], task: str | None = None,
+                 system: str | None = None, samples: int = 1, turns: bool = False, seed: int = 0,
+                 device: str = "cpu") -> ChatSession:
     """A session with models by name."""
+    settings = Sampling(max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p,
+                        min_p=min_p, stop=stop)
     loaded = load_task(task) if task else None
     opened = [ChatModel(stage.name, stage.made_by, LocalSampler(*open_writer(stage.name, device)))
               for stage in models]

@@ -10,9 +10,9 @@ import pytest
 import torch
 from studio_sentences import N, P, shows, shows_share, value_of
 
-from postgrad.evaluation.overoptimisation import turning_point
 from postgrad.maths.intervals import mean_interval
 from postgrad.methods import METHODS
+from postgrad.runs.overoptimisation import turning_point
 from postgrad.studio.instruments import preference_labeller as labeller
 from postgrad.studio.instruments import reward_hacking
 from postgrad.studio.label.reward_head import fit_head, ranking_accuracy, win_share

@@ -85,7 +85,7 @@ def controls(state: State) -> Values:
 def interpolated_policy(low: JsonDict, high: JsonDict, beta: float) -> JsonDict:
     """A policy that was not trained: each point on the straight line between two that were, at the same step.
     Where the turn would be is read off as the recipe does."""
-    from postgrad.evaluation.overoptimisation import turning_point
+    from postgrad.runs.overoptimisation import turning_point
 
     share = (beta - low["kl_weight"]) / (high["kl_weight"] - low["kl_weight"])
     points = []
@@ -212,7 +212,7 @@ insight = first_true(
 
 INSTRUMENT = Instrument(
     name="reward-hacking", number=5, title="Push a reward model hard enough, and true quality turns over",
-    functions=("postgrad.evaluation.overoptimisation.turning_point", "postgrad.maths.passk.best_of_n",
+    functions=("postgrad.runs.overoptimisation.turning_point", "postgrad.maths.passk.best_of_n",
                "postgrad.maths.select.best_of_n_kl"),
     state=State, controls=controls, compute=compute, insight=insight,
     about="Logged runs: what the reward model says, what the answers are worth, and the leash that keeps "

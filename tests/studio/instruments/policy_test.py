@@ -8,10 +8,10 @@ import pytest
 import torch
 from starlette.testclient import TestClient
 
-from postgrad.evaluation.overoptimisation import turning_point
 from postgrad.maths.passk import best_of_n
 from postgrad.maths.surrogate import policy_gradient
 from postgrad.methods import METHODS
+from postgrad.runs.overoptimisation import turning_point
 from postgrad.studio.app import create_studio
 from postgrad.studio.instruments import INSTRUMENTS, dpo_ppo, ppo_clip, reward_hacking
 from postgrad.studio.instruments import bradley_terry as pair

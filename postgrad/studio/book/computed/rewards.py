@@ -158,7 +158,7 @@ def reward_model_values(results: JsonDict) -> JsonDict:
 
 def turning_values() -> JsonDict:
     """Where the true quality turned over in the logged runs against a reward model, without a KL."""
-    from postgrad.evaluation.overoptimisation import turning_point
+    from postgrad.runs.overoptimisation import turning_point
     from postgrad.studio.instruments.reward_hacking import available_labs
 
     runs = [{p["name"]: turning_point(p["points"]) for p in lab["policies"]}

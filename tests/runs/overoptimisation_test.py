@@ -2,7 +2,7 @@
 
 import pytest
 
-from postgrad.evaluation.overoptimisation import turning_point
+from postgrad.runs.overoptimisation import turning_point
 
 
 def test_the_turning_point():

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from postgrad.evaluation.evaluate import mean_of
-
 SPAN = 20  # optimizer steps on either side over which a curve is smoothed: one noisy evaluation is no peak
 
 
@@ -18,7 +16,8 @@ def turning_point(curve: Sequence[Mapping[str, float]]) -> dict[str, float]:
     Gao et al. count from the start, where R = 0.
     """
     def smooth(name: str, i: int) -> float:
-        return mean_of(p[name] for p in curve if abs(p["step"] - curve[i]["step"]) <= SPAN)
+        near = [p[name] for p in curve if abs(p["step"] - curve[i]["step"]) <= SPAN]
+        return sum(near) / len(near)
 
     true = [smooth("true", i) for i in range(len(curve))]
     top = max(range(len(curve)), key=true.__getitem__)
