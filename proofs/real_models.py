@@ -294,7 +294,8 @@ def trained(folder: Path) -> str:
 
 PARTS: dict[str, Callable] = {"tests": tests("real-models"), "sums": sums, "gsm8k": gsm8k, "dpo": dpo,
                               "perplexity": perplexity, "opens": opens, "opens-tiny": opens_tiny,
-                              "sandbox": verifiers.programs, "verifiers": verifiers.text, "compared": verifiers.compared, "gym": mend.gym}
+                              "sandbox": verifiers.programs, "verifiers": verifiers.text,
+                              "compared": verifiers.compared, "gym": mend.gym}
 PAGE = Page("real-models", "Real models and real tasks", PARTS, [0, 1, 2, 10],
             apart=("sums", "gsm8k", "dpo", "perplexity", "opens"))
 

@@ -1,5 +1,4 @@
-"""The form of a reasoned reply: exactly <think>...</think><answer>...</answer>,
-and how an answer is taken out of a text."""
+"""The form <think>...</think><answer>...</answer>, and the answer that a reply marks."""
 
 from __future__ import annotations
 
@@ -20,11 +19,8 @@ _BEGIN = frozenset("".join(_DRESSES))
 
 
 def split_reply(text: str) -> tuple[str, str] | str:
-    """(think, answer) of a reply in the strict form, or the reason why it is not in it.
-
-    "<think>2+3=5</think><answer>5</answer>" -> ("2+3=5", "5")
-    One of each tag, in this order, nothing outside but whitespace (between </think> and <answer> too).
-    """
+    """"<think>2+3=5</think><answer>5</answer>" -> ("2+3=5", "5"), or the reason why a reply is not in form:
+    each tag once, in this order, nothing but whitespace outside."""
     for tag in TAGS:
         count = text.count(tag)
         if count != 1:
@@ -43,10 +39,7 @@ def split_reply(text: str) -> tuple[str, str] | str:
 
 
 def think_answer(text: str) -> Verdict:
-    """1 for a reply in the strict form, 0 with the reason otherwise.
-
-    An empty <think> is allowed, an empty <answer> is not.
-    """
+    """1 for a reply in the strict form, else 0. An empty <think> is allowed, an empty <answer> is not."""
     parts = split_reply(text)
     if isinstance(parts, str):
         return Verdict(score=0.0, reason=parts)
@@ -61,18 +54,14 @@ def extract_answer(text: str) -> str | None:
 
 
 def find_answer(text: str) -> str | None:
-    """The lenient variant: what stands in the last closed <answer>...</answer>,
-    whatever is around it; else None."""
+    """The text in the last closed <answer>...</answer>, whatever is around it; else None."""
     stop = text.rfind(END_ANSWER)
     start = text.rfind(ANSWER, 0, stop) if stop >= 0 else -1
     return text[start + len(ANSWER) : stop].strip() if start >= 0 else None
 
 
 def find_boxed(text: str) -> str | None:
-    """What stands in the last \\boxed{...}; None where its braces do not close.
-
-    Braces after a backslash are text.
-    """
+    """The text in the last \\boxed{...}, None where it does not close. Braces after a backslash are text."""
     text = text[-END:].replace("\\boxed {", BOX)
     start = text.rfind(BOX)
     depth, at = 1, start + len(BOX)
@@ -129,8 +118,7 @@ def find_marked(text: str) -> str | None:
 
 
 def boxed(text: str) -> Verdict:
-    """1 for a reply with exactly one \\boxed{...} that is closed and not empty,
-    0 with the reason otherwise."""
+    """1 for a reply with exactly one closed, non-empty \\boxed{...}, else 0."""
     count = text.replace("\\boxed {", BOX).count(BOX)
     if count != 1:
         return Verdict(score=0.0,

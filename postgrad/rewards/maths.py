@@ -1,14 +1,11 @@
-"""Mathematical answers: fractions, percents, roots, sets, intervals, equations, matrices, as far as
-math-verify compares them.
+"""Mathematical answers: fractions, percents, roots, sets, intervals, equations, matrices.
 
-Cheap comparison first, here: the same text, exact numbers, values that differ. What is left, and is short and
-flat enough to be a formula, goes to math-verify in the jail. A gold answer that it cannot read raises before
-any training, and is never counted as right.
+Cheap comparison first: equal text, exact numbers, values that differ. The rest, if short and flat enough to
+be a formula, goes to math-verify in the jail. A gold answer that it cannot parse raises before any training.
 
 Stricter than math-verify on purpose: decimals are exact (0.333 is not 1/3), "5%" is not 5 where the gold
 answer has no percent sign, (1, 2) is not {1, 2}. Gold answers in words are compared as text. Left out on
-purpose: sums, products, integrals, limits:
-an answer is written out.
+purpose: sums, products, integrals, limits.
 """
 
 from __future__ import annotations
@@ -16,6 +13,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from postgrad.records import Prompt, Verdict
@@ -100,15 +98,14 @@ _BINOMIALS = re.compile(r"\\binom\{[0-9]{1,2}\}\{[0-9]{1,2}\}")
 
 
 def cut_answer(text: str) -> str:
-    """A text of at most so many characters; a longer one gets a sign at the end that no formula has."""
+    """A text cut to LONGEST characters, the last of a cut one a sign that no formula has."""
     text = text.strip()
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}\u2026"
 
 
 @functools.lru_cache(1 << 12)
 def plain_formula(text: str) -> str:
-    """A formula without its dress: no $ around it, no spacing, one way to write a fraction,
-    a percent sign and a minus."""
+    """A formula without $ and spacing, in one notation of fractions, percents and minus."""
     text = tidy(cut_answer(text))
     for begin, end in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("$", ""), (r"\$", "")):
         if len(text) >= len(begin + end) and text.startswith(begin) and text.endswith(end):
@@ -122,10 +119,7 @@ def plain_formula(text: str) -> str:
 
 
 def exact(text: str) -> tuple[Fraction, bool] | None:
-    r"""A number and whether it is a percent; None where the plain text is no number.
-
-    r"\frac{1}{2}" -> (1/2, False)
-    """
+    r"""A number and whether it is a percent, "\frac{1}{2}" -> (1/2, False); None of any other plain text."""
     percent = text.endswith("%")
     text = text.removesuffix("%").removesuffix("\\")
     if match := _FRACTION.fullmatch(text):
@@ -165,9 +159,8 @@ def unfit(text: str) -> str | None:
 
 
 def _steep(text: str) -> bool:
-    """Whether a power stands on a power, or the exponents of numbers multiply to too
-    much: (7^{999})^{999}."""
-    product, found = 1, []
+    """Whether a power stands on a power, or exponents multiply to over EXPONENT: (7^{999})^{999}."""
+    product, exponents = 1, []
     for match in re.finditer(r"\^", text):
         rest, depth, at = text[match.end():], 0, 0
         while at < len(rest) and (depth or rest[at] not in "+-*/=<>,)}]" or at == 0):
@@ -175,17 +168,17 @@ def _steep(text: str) -> bool:
             at += 1
             if depth == 0 and rest[at - 1] in CLOSE:
                 break
-        found.append(rest[:at + (rest[at:at + 1] == "^")])  # x^{2}^{3} means nothing
-    for run in re.findall("[0-9]+", " ".join(found)):
+        exponents.append(rest[:at + (rest[at:at + 1] == "^")])  # x^{2}^{3} means nothing
+    for run in re.findall("[0-9]+", " ".join(exponents)):
         product *= int(run) if int(run) > 20 else 1
-    return product > EXPONENT or any("^" in exponent or "!" in exponent for exponent in found)
+    return product > EXPONENT or any("^" in exponent or "!" in exponent for exponent in exponents)
 
 
-_SOUND: set[str] = set()  # gold answers that have been read
+_SOUND: set[str] = set()  # gold answers that have been parsed
 
 
 def check_golds(golds: Sequence[object]) -> None:
-    """Raises ValueError on the first gold answer that can be compared with nothing; before any training."""
+    """Raises ValueError on the first gold answer that cannot be compared."""
     JAIL.require()
     new = [gold for gold in dict.fromkeys(map(str, golds)) if gold not in _SOUND]
     hard = []
@@ -198,10 +191,11 @@ def check_golds(golds: Sequence[object]) -> None:
             hard.append(gold)
     blocks = [hard[i: i + AT_ONCE] for i in range(0, len(hard), AT_ONCE)]
     calls = [("sound", [split_wording(plain_formula(gold))[0] for gold in block]) for block in blocks]
-    for block, said in zip(blocks, JAIL.each(calls), strict=True):
-        if said.value != [True] * len(block):
+    for block, outcome in zip(blocks, JAIL.each(calls), strict=True):
+        if outcome.value != [True] * len(block):
             if len(block) == 1:
-                raise _broken(block[0], "math-verify cannot read it" if said.kind == "pass" else said.reason)
+                raise _broken(block[0],
+                              "math-verify cannot read it" if outcome.kind == "pass" else outcome.reason)
             for gold in block:
                 check_golds([gold])
         _SOUND.update(block)
@@ -215,7 +209,7 @@ def _broken(gold: str, why: str) -> ValueError:
 
 @functools.lru_cache(1 << 14)
 def compare_answers(gold: str, answer: str) -> Verdict:
-    """1 where an answer equals a gold answer, else 0 with the reason; a gold answer that is none raises."""
+    """1 where an answer equals a gold answer, else 0 with the reason; raises on a broken gold answer."""
     if gold not in _SOUND:
         check_golds([gold])
     wanted, got = plain_formula(gold), plain_formula(answer)
@@ -227,43 +221,42 @@ def compare_answers(gold: str, answer: str) -> Verdict:
         if not (wanted and got):
             alone = not (wanted and words or got and others)
             texts = [text or " ".join(some) for text, some in ((wanted, words), (got.strip("()"), others))]
-            return _told(alone and texts[0].casefold() == texts[1].casefold(), shown)
+            return _verdict(alone and texts[0].casefold() == texts[1].casefold(), shown)
         if not words_agree(words, others):
-            said, asked = (" ".join(some) or "nothing" for some in (others, words))
-            return Verdict(score=0.0, reason=f"{shown!r} says {said} beside the formula, not {asked}")
-    return _compared(wanted, got, shown)
+            has, asked = (" ".join(some) or "nothing" for some in (others, words))
+            return Verdict(score=0.0, reason=f"{shown!r} says {has} beside the formula, not {asked}")
+    return _compare_formulas(wanted, got, shown)
 
 
-def _told(right: bool, shown: str) -> Verdict:
+def _verdict(right: bool, shown: str) -> Verdict:
     return Verdict(score=float(right), reason=f"{shown} is {'' if right else 'not '}the answer")
 
 
-def _compared(wanted: str, got: str, shown: str) -> Verdict:
-    """Two plain formulas without words: by their numbers, as texts, by their values, by math-verify."""
+def _compare_formulas(wanted: str, got: str, shown: str) -> Verdict:
+    """Compares plain formulas without words as numbers, as text, by value, by math-verify."""
     if (gold := exact(wanted)) and (answer := exact(got)):
         (gold_number, gold_percent), (number, percent) = gold, answer
         same = gold_number * 100**percent == number * 100**gold_percent
-        return _told(same or gold_percent and number == gold_number, shown)
+        return _verdict(same or gold_percent and number == gold_number, shown)
     if _IN_WORDS.fullmatch(wanted):
-        return _told(wanted.casefold() == got.casefold(), shown)
+        return _verdict(wanted.casefold() == got.casefold(), shown)
     if why := unfit(got):
         return Verdict(score=0.0, reason=f"{shown!r} is no formula: {why}")
     if (listed := solutions(got)) != got and ("=" not in wanted or solutions(wanted) != wanted):
-        return _compared(solutions(wanted), listed, shown)
+        return _compare_formulas(solutions(wanted), listed, shown)
     if wanted == got or differ(wanted, got):
-        return _told(wanted == got, shown)
-    turned = is_interval(wanted) and not is_interval(got)  # x<3: math-verify wants the interval second
-    said = JAIL("same", got, wanted) if turned else JAIL("same", wanted, got)
-    if said.kind == "infrastructure" or (said.kind == "pass" and said.value is None and not turned):
-        return error_verdict(said.reason or "math-verify lost the gold answer")
-    if said.kind != "pass":
-        return Verdict(score=0.0, reason=f"{shown!r}: {said.reason}")
-    return _told(said.value is True, shown)
+        return _verdict(wanted == got, shown)
+    swapped = is_interval(wanted) and not is_interval(got)  # x<3: math-verify wants the interval second
+    outcome = JAIL("same", got, wanted) if swapped else JAIL("same", wanted, got)
+    if outcome.kind == "infrastructure" or (outcome.kind == "pass" and outcome.value is None and not swapped):
+        return error_verdict(outcome.reason or "math-verify lost the gold answer")
+    if outcome.kind != "pass":
+        return Verdict(score=0.0, reason=f"{shown!r}: {outcome.reason}")
+    return _verdict(outcome.value is True, shown)
 
 
 def read_loosely(text: str, gold: str) -> str | None:
-    """The last $...$ of a text, or else its last number where the gold answer is one;
-    None where there is neither."""
+    """The last $...$ of a text, else, where the gold answer is a number, its last number; else None."""
     pieces = text[-2000:].split("$")
     if len(pieces) >= 3 and pieces[-2].strip():
         return pieces[-2]
@@ -277,11 +270,9 @@ def read_strict(text: str) -> str:
 
 
 def judge_maths(prompt: Prompt, text: str) -> Verdict:
-    """1 when the marked answer (<answer>, \\boxed, ####, "the answer is") is the gold answer; the last
-    formula, leniently."""
+    """1 when the marked answer (`find_marked`) equals the gold answer; leniently, the last formula."""
     gold, answer = str(prompt.answer), read_strict(text)
-    said = compare_answers(gold, cut_answer(answer))
-    loose = None if said.score or said.error else read_loosely(answer, gold)
-    lenient = said.score if loose is None else compare_answers(gold, cut_answer(loose)).score
-    return Verdict(score=said.score, reason=said.reason, error=said.error,
-                   parts={"correct": said.score, "lenient": lenient})
+    strict = compare_answers(gold, cut_answer(answer))
+    loose = None if strict.score or strict.error else read_loosely(answer, gold)
+    lenient = strict.score if loose is None else compare_answers(gold, cut_answer(loose)).score
+    return replace(strict, parts={"correct": strict.score, "lenient": lenient})

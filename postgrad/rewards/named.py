@@ -1,10 +1,7 @@
-"""Verifiers by name, and weighted sums of them: "maths", "number+0.2*think",
-"0.9*text+0.1*language(en)", "regex(^Yes)".
+"""Verifiers by name, and weighted sums: "maths", "number+0.2*think", "0.9*text+0.1*language(en)".
 
-A sum is paid weight by weight, each part is kept in the log under its own name, and its best score is the sum
-of the weights. Where a part has nothing to judge in a reply,
-the others are paid its weight too (see `weighted`).
-A verifier of answers also keeps two readings side by side: `correct`, which is paid, and `lenient`.
+Each part of a sum is logged under its name; the best score is the sum of the weights. Absent parts are left
+out (`weighted`). A verifier of answers gives two readings: `correct`, which is paid, and `lenient`.
 """
 
 from __future__ import annotations
@@ -19,8 +16,8 @@ from typing import NoReturn
 
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards import maths, schema, text
-from postgrad.rewards.base import Verify, shorten, weighted
-from postgrad.rewards.format import boxed, find_marked, think_answer, tidy
+from postgrad.rewards.base import JudgeText, Verify, shorten, weighted
+from postgrad.rewards.format import boxed, think_answer, tidy
 from postgrad.rewards.function import own_verifier
 from postgrad.rewards.number import bare_number, exact_number, last_number
 from postgrad.system.plugins import Registry
@@ -31,11 +28,10 @@ RewardFunction = Callable[[Prompt, str], object]  # a user's own: it returns a f
 
 @dataclass(frozen=True, kw_only=True)
 class Verifier:
-    """A verifier that can be named.
+    """A row of the registry. make(argument) -> verify(prompt, completion); check(golds) raises on gold
+    answers that it cannot use.
 
-    make(argument) -> verify(prompt, completion); check(golds) raises on gold answers that it cannot judge by
-    kind: "answer" (needs a gold answer in every row), "form" (any answer can be put into it),
-    or "style" (of a whole reply)
+    kind: "answer" (needs a gold answer), "form" (of the answer) or "style" (of the whole reply).
     """
 
     pays: str
@@ -47,38 +43,36 @@ class Verifier:
 
 
 def judge_number(prompt: Prompt, completion: str) -> Verdict:
-    """1 when the marked answer, or else the whole reply, is the gold number;
-    leniently, the last number there."""
+    """1 when the marked answer, else the whole reply, is the gold number; leniently, its last number."""
     judge, answer = exact_number(prompt.answer), maths.read_strict(completion)
-    said = judge(bare_number(answer))
-    lenient = said.score or judge(last_number(answer) or "").score
-    return Verdict(score=said.score, reason=said.reason, parts={"correct": said.score, "lenient": lenient})
+    strict = judge(bare_number(answer))
+    lenient = strict.score or judge(last_number(answer) or "").score
+    return replace(strict, parts={"correct": strict.score, "lenient": lenient})
 
 
 def bare_text(text: str) -> str:
     r"""A text without its dress: "**Paris**." -> "Paris", r"\text{Paris}" -> "Paris", "(b)" -> "b"."""
     for pattern in (r"\$(.*)\$", r"\\(?:text|textbf|mathrm|mbox)\{([^{}]*)\}", r"\(?([a-z])\)"):
         text = tidy(text)
-        found = re.fullmatch(pattern, text)
-        text = found[1] if found else text
+        match = re.fullmatch(pattern, text)
+        text = match[1] if match else text
     return text
 
 
 def judge_text(prompt: Prompt, completion: str) -> Verdict:
-    """1 when the marked answer, or else the whole reply, is the gold text, but for case and spacing;
-    leniently, it is in it."""
-    marked = find_marked(completion)
-    said, gold = (" ".join(x.split()).casefold()
-                  for x in (completion if marked is None else marked, str(prompt.answer)))
-    dressed = 0 < len(said) < len(gold) + 60 and bare_text(said) == bare_text(gold) != ""
-    right = float(bool(said) and (said == gold or dressed))
-    found = re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", said) is not None
-    reason = f"{shorten(said)!r} is {'' if right else 'not '}the answer" if said else "no answer"
-    return Verdict(score=right, reason=reason, parts={"correct": right, "lenient": float(found)})
+    """1 when the marked answer, else the whole reply, is the gold text, but for case and spacing; leniently,
+    where it contains it."""
+    answer, gold = (" ".join(x.split()).casefold()
+                    for x in (maths.read_strict(completion), str(prompt.answer)))
+    dressed = 0 < len(answer) < len(gold) + 60 and bare_text(answer) == bare_text(gold) != ""
+    right = float(bool(answer) and (answer == gold or dressed))
+    contained = re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", answer) is not None
+    reason = f"{shorten(answer)!r} is {'' if right else 'not '}the answer" if answer else "no answer"
+    return Verdict(score=right, reason=reason, parts={"correct": right, "lenient": float(contained)})
 
 
 def _answers(judge: Verify) -> Callable[[str], Verify]:
-    """A verifier of answers, whose one argument may be `lenient`: then that reading is paid."""
+    """A verifier of answers; with the argument `lenient` that reading is paid."""
     def make(argument: str) -> Verify:
         if argument not in ("", "lenient"):
             raise ValueError(f"the argument {argument!r:.40} is not known: it is (lenient), or none.")
@@ -86,21 +80,20 @@ def _answers(judge: Verify) -> Callable[[str], Verify]:
             return judge
 
         def verify(prompt: Prompt, completion: str) -> Verdict:
-            said = judge(prompt, completion)
-            score = said.parts["lenient"]
-            reason = "the answer is there" if score > said.score else said.reason
-            return Verdict(score=score, reason=reason, error=said.error,
-                           parts={"correct": score, "lenient": score})
+            strict = judge(prompt, completion)
+            score = strict.parts["lenient"]
+            reason = "the answer is there" if score > strict.score else strict.reason
+            return replace(strict, score=score, reason=reason, parts={"correct": score, "lenient": score})
         return verify
 
     return make
 
 
-def _of_text(judge: Callable[[str], Verdict]) -> Verify:
+def _of_text(judge: JudgeText) -> Verify:
     return lambda prompt, completion: judge(completion)
 
 
-def _bare_verify(verify: Verify) -> Callable[[str], Verify]:
+def _bare(verify: Verify) -> Callable[[str], Verify]:
     """A verifier that takes no argument."""
     def make(argument: str) -> Verify:
         if argument:
@@ -109,16 +102,12 @@ def _bare_verify(verify: Verify) -> Callable[[str], Verify]:
     return make
 
 
-def _bare(judge: Callable[[str], Verdict]) -> Callable[[str], Verify]:
-    return _bare_verify(_of_text(judge))
-
-
 def judge_correct(prompt: Prompt, completion: str, *, verify: Verify) -> Verdict:
-    """1 where the task's own verifier finds the answer right by the reading that it pays, whatever else
-    it pays for."""
-    said = verify(prompt, completion)
-    right = said.parts.get("correct", said.score)
-    return replace(said, score=right, parts={"lenient": right, **said.parts, "correct": right}, weights={})
+    """The `correct` part of the task's own verifier alone."""
+    verdict = verify(prompt, completion)
+    right = verdict.parts.get("correct", verdict.score)
+    return replace(verdict, score=right, weights={},
+                   parts={"lenient": right, **verdict.parts, "correct": right})
 
 
 def _no_task(*_: object) -> NoReturn:
@@ -127,7 +116,7 @@ def _no_task(*_: object) -> NoReturn:
 
 
 def _language(argument: str) -> Verify:
-    """Of one language, or without an argument of each prompt's own, where its row has a `language`."""
+    """By one language, or without an argument by the `language` of each prompt's row."""
     if argument:
         return _of_text(text.language_verifier(argument))
     judges = {name: text.language_verifier(name) for name in text.LANGUAGES}
@@ -140,11 +129,11 @@ def _language(argument: str) -> Verify:
 
 
 def _length(argument: str) -> Verify:
-    found = re.fullmatch(r"\s*(\d{1,9})\s*,\s*(\d{1,9})\s*(?:,\s*(\w+)\s*)?", argument)
-    if not found:
+    bounds = re.fullmatch(r"\s*(\d{1,9})\s*,\s*(\d{1,9})\s*(?:,\s*(\w+)\s*)?", argument)
+    if not bounds:
         raise ValueError("expected two bounds, and words or characters, e.g. length(1,200) or "
                          "length(1,800,characters).")
-    return _of_text(text.length_verifier(int(found[1]), int(found[2]), found[3] or "words"))
+    return _of_text(text.length_verifier(int(bounds[1]), int(bounds[2]), bounds[3] or "words"))
 
 
 def _numbers(golds: Sequence[object]) -> None:
@@ -163,9 +152,9 @@ NAMED = {
                       check=maths.check_golds, jailed=True),
     "correct": Verifier(pays="what the task's own verifier finds right, and nothing else that it pays for",
                         make=_bare(_no_task), kind="answer", check=_no_task),
-    "think": Verifier(pays="exactly <think>...</think><answer>...</answer>", make=_bare(think_answer),
-                      kind="form"),
-    "boxed": Verifier(pays="exactly one \\boxed{...}", make=_bare(boxed), kind="form"),
+    "think": Verifier(pays="exactly <think>...</think><answer>...</answer>", kind="form",
+                      make=_bare(_of_text(think_answer))),
+    "boxed": Verifier(pays="exactly one \\boxed{...}", make=_bare(_of_text(boxed)), kind="form"),
     "json": Verifier(pays="a reply that is JSON, and obeys a schema (which needs postgrad[json])",
                      kind="style",
                      make=lambda argument: _of_text(schema.json_reply(argument.strip())),
@@ -185,9 +174,9 @@ _REGISTERED: Registry[Verifier] = Registry("reward", frozenset(NAMED))
 
 
 def register_reward(name: str, function: RewardFunction) -> RewardFunction:
-    """Adds a reward by name, for as long as the process lives: reward="polite", "number+0.2*polite"."""
+    """Adds a reward by name to this process: reward="polite", "number+0.2*polite"."""
     pays = " ".join((function.__doc__ or f"what {function_name(function)} returns").split("\n\n")[0].split())
-    _REGISTERED.register(name, Verifier(pays=pays, make=_bare_verify(own_verifier(function)), kind="style"))
+    _REGISTERED.register(name, Verifier(pays=pays, make=_bare(own_verifier(function)), kind="style"))
     return function
 
 
@@ -201,7 +190,7 @@ _TERM = re.compile(r"\s*(?:([0-9.]+)\s*\*\s*)?([a-zA-Z_]\w*)\s*")
 
 @dataclass(frozen=True, kw_only=True)
 class VerifierSum:
-    """A spec, read: its terms as (name as written, weight, row of the registry, verify)."""
+    """A parsed spec: its terms as (name as written, weight, row of the registry, verify)."""
 
     spec: str
     terms: tuple[tuple[str, float, Verifier, Verify], ...]
@@ -222,7 +211,7 @@ class VerifierSum:
         return any(row is NAMED[name] for _, _, row, _ in self.terms)
 
     def for_task(self, verify: Verify | None) -> VerifierSum:
-        """The same for a task: `correct` is what its verifier says."""
+        """With the task's verifier as `correct`."""
         own = _no_task if verify is None else partial(judge_correct, verify=verify)
         return replace(self, terms=tuple((name, weight, row, own if row is NAMED["correct"] else judge)
                                          for name, weight, row, judge in self.terms))
@@ -233,19 +222,16 @@ class VerifierSum:
             row.check(golds)
 
     def __call__(self, prompt: Prompt, completion: str) -> Verdict:
-        said = {name: (verify(prompt, completion), weight) for name, weight, _, verify in self.terms}
-        if len(said) == 1 and self.best == 1:
-            return next(iter(said.values()))[0]
-        total = weighted(said)
-        readings = next((verdict.parts for verdict, _ in said.values() if "correct" in verdict.parts), {})
+        verdicts = {name: (verify(prompt, completion), weight) for name, weight, _, verify in self.terms}
+        if len(verdicts) == 1 and self.best == 1:
+            return next(iter(verdicts.values()))[0]
+        total = weighted(verdicts)
+        readings = next((verdict.parts for verdict, _ in verdicts.values() if "correct" in verdict.parts), {})
         return replace(total, parts={**total.parts, **readings})
 
 
 def read_spec(spec: str) -> VerifierSum:
-    """A weighted sum of named verifiers.
-
-    "number+0.2*think" -> its terms; raises ValueError on what it does not know.
-    """
+    """Parses a weighted sum of named verifiers, "number+0.2*think"; raises ValueError on a mistake."""
     terms, at = [], 0
     while True:
         term = _TERM.match(spec, at)
@@ -268,10 +254,7 @@ def read_spec(spec: str) -> VerifierSum:
 
 
 def _argument(spec: str, at: int) -> tuple[str | None, int]:
-    """What stands in brackets from here, taken as it is, and where it ends.
-
-    A bracket after a backslash does not count.
-    """
+    """The text in brackets from here, and where it ends. A bracket after a backslash does not count."""
     if not spec.startswith("(", at):
         return None, at
     depth, start = 0, at + 1

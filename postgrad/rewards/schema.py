@@ -65,7 +65,7 @@ def _refuse(constant: str) -> None:
 
 
 def read_schema(path: str) -> object:
-    """A schema from its file, checked: it is one, and refers to nothing outside itself."""
+    """A schema from its file; raises ValueError where it is none, or refers to something outside itself."""
     try:
         schema = load_json(Path(path).expanduser())
         refs = list(_refs(schema))
@@ -76,9 +76,9 @@ def read_schema(path: str) -> object:
         if not (isinstance(ref, str) and ref.startswith("#")):
             raise ValueError(f"json({path}): the schema refers to {ref!r:.60}, outside itself: only "
                              "references that begin with # are followed, and nothing is fetched.")
-    said = SCHEMA("broken", schema)
-    if said.kind != "pass" or said.value:
-        raise ValueError(f"json({path}) is no JSON schema: {said.value or said.reason}.")
+    outcome = SCHEMA("broken", schema)
+    if outcome.kind != "pass" or outcome.value:
+        raise ValueError(f"json({path}) is no JSON schema: {outcome.value or outcome.reason}.")
     return schema
 
 
@@ -92,24 +92,23 @@ def _refs(node: object) -> Iterator[object]:
 
 
 def _unfenced(text: str) -> str:
-    """What stands between a first line of ```json and a last one of ```; without these, the text."""
+    """The text between a ```json line and a ``` line; without these, the text."""
     first, _, rest = text.partition("\n")
     return rest[:-3] if first.strip() in ("```", "```json") and rest.endswith("\n```") else text
 
 
 def json_reply(schema_file: str = "") -> JudgeText:
-    """1 where the reply (what is in <answer>, or else all of it, a ``` fence allowed) is JSON,
-    and obeys the schema."""
+    """1 where the <answer>, else the whole reply, is JSON (a ``` fence allowed) and obeys the schema."""
     schema = read_schema(schema_file) if schema_file else None
 
     def verify(text: str) -> Verdict:
-        found = find_answer(text)
-        value, why = parse_json(_unfenced((text if found is None else found).strip()))
+        answer = find_answer(text)
+        value, why = parse_json(_unfenced((text if answer is None else answer).strip()))
         if not why and schema is not None:
-            said = SCHEMA("fault", schema, value)
-            if said.kind == "infrastructure":
-                return error_verdict(said.reason)
-            why = shorten(str(said.value), 120) if said.kind == "pass" else said.reason
+            outcome = SCHEMA("fault", schema, value)
+            if outcome.kind == "infrastructure":
+                return error_verdict(outcome.reason)
+            why = shorten(str(outcome.value), 120) if outcome.kind == "pass" else outcome.reason
         return Verdict(score=float(not why), reason=why or "in form")
 
     return verify

@@ -1,7 +1,6 @@
-"""Verifiers of how a text is written: a pattern that it matches, its length, its language.
+"""Verifiers of a reply's style: a regular expression, the length, the language.
 
-A length in tokens is not here: a verifier sees text.
-DAPO's row shapes the score by tokens (maths/credit.py, `overlong`).
+Left out on purpose: a length in tokens, which DAPO's row shapes (maths/credit.py, `overlong`).
 """
 
 from __future__ import annotations
@@ -24,11 +23,8 @@ REGEX = Jailed("regex",
 
 
 def regex_verifier(pattern: str) -> JudgeText:
-    """1 where the pattern is found in the text. Use ^ and $ (or \\A and \\Z) to hold the whole of it.
-
-    Python's re has no time limit, and a pattern that backtracks can be made to run for hours by the text that
-    it meets. So the search runs in the jail, with a wall limit; what takes longer is not a match.
-    """
+    """1 where `re.search` finds the pattern. Python's re has no time limit and may backtrack for hours, so
+    the search runs in the jail, with a wall limit; a timeout is no match."""
     try:
         re.compile(pattern)
     except re.error as wrong:
@@ -41,12 +37,12 @@ def regex_verifier(pattern: str) -> JudgeText:
     def verify(text: str) -> Verdict:
         if len(text) > READ:
             return Verdict(score=0.0, reason=f"longer than {READ:,} characters")
-        said = REGEX("found", pattern, text)
-        if said.kind == "infrastructure":
-            return error_verdict(said.reason)
-        found = said.kind == "pass" and said.value is True
-        return Verdict(score=float(found),
-                       reason="matches" if found else said.reason or f"no match of {shorten(pattern)}")
+        outcome = REGEX("found", pattern, text)
+        if outcome.kind == "infrastructure":
+            return error_verdict(outcome.reason)
+        matches = outcome.kind == "pass" and outcome.value is True
+        return Verdict(score=float(matches),
+                       reason="matches" if matches else outcome.reason or f"no match of {shorten(pattern)}")
 
     return verify
 
@@ -55,7 +51,7 @@ UNITS: dict[str, Callable[[str], int]] = {"words": lambda text: len(text.split()
 
 
 def length_verifier(low: int, high: int, unit: str = "words") -> JudgeText:
-    """1 for a text of low to high words (or characters), without the tags of the form; else 0."""
+    """1 for a text of low to high words (or characters), tags of the form not counted; else 0."""
     if unit not in UNITS or not 0 <= low <= high or high < 1:
         raise ValueError(f"length({low},{high},{unit}): expected 0 <= low <= high, and a unit of "
                          f"{' or '.join(UNITS)}.")
@@ -102,22 +98,18 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def function_words(text: str) -> dict[str, int]:
-    """How many words are function words of each language: "the cat y el gato" -> {"en": 1, "es": 2, ...}."""
-    said = Counter(_LETTERS.findall(text.lower()))
-    return {name: sum(count for word, count in said.items() if word in own) for name, own in WORDS.items()}
+    """The number of function words of each language: "the cat y el gato" -> {"en": 1, "es": 2, ...}."""
+    words = Counter(_LETTERS.findall(text.lower()))
+    return {name: sum(count for word, count in words.items() if word in own) for name, own in WORDS.items()}
 
 
 def language_verifier(wanted: str) -> JudgeText:
-    """The share of a text that is in a language: DeepSeek-R1's language consistency (Guo et al.
-    2025, arXiv:2501.12948).
+    """Language consistency of DeepSeek-R1 (Guo et al. 2025, arXiv:2501.12948).
 
-    share of letters in its script * share of its own function words among those of en, es,
-    fr and de (for these four)
-    A text without letters ("2+3=5") is in no language: there is nothing to judge, and the verdict is absent.
-    With no function word at all nobody can tell, and the second factor is 1/2. Function words that two of the
-    lists share tell nothing and are in neither. Limits: a script is not a language (uk is judged as ru is, zh
-    as Japanese without kana is), other Latin-script languages are not told apart from the four, and a few
-    words are little evidence.
+    share of letters in the script * (for en, es, fr, de) share of own function words among those of the four
+    Without letters ("2+3=5") the verdict is absent; without function words the second factor is 1/2. Function
+    words that two lists share are in neither. Limits: a script is not a language (uk scores as ru, zh as
+    Japanese without kana), and other Latin-script languages are not told apart from the four.
     """
     if wanted not in SCRIPTS:
         raise ValueError(f"language({wanted}) is not known: choose one of {', '.join(LANGUAGES)}.")
@@ -131,10 +123,10 @@ def language_verifier(wanted: str) -> JudgeText:
         share = sum(letters[char] for char in script) / letters.total()
         if wanted not in WORDS:
             return Verdict(score=share, reason=f"{share:.0%} of the letters are of {wanted}")
-        said = function_words(text)
-        known = sum(said.values())
-        score = share * (said[wanted] / known if known else 0.5)
-        found = f"{share:.0%} of the letters and {said[wanted]} of {known} function words"
-        return Verdict(score=score, reason=f"{found} are of {wanted}")
+        counts = function_words(text)
+        own, known = counts[wanted], sum(counts.values())
+        return Verdict(score=share * (own / known if known else 0.5),
+                       reason=f"{share:.0%} of the letters and {own} of {known} function words are "
+                              f"of {wanted}")
 
     return verify

@@ -1,8 +1,5 @@
-"""Formulas that are unequal at first sight: other brackets or signs between them, other values,
-a statement that is false.
-
-What is told apart here needs no algebra and no jail; what is not told apart may still be unequal.
-"""
+"""Formulas that differ by brackets, relations or estimated values, without algebra and without the jail.
+Formulas that do not differ here may still be unequal."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ OPEN, CLOSE = "([{", ")]}"
 
 
 def list_brackets(text: str) -> str:
-    r"""The brackets around a list: "()" for (1,2), "{}" for \{1,2\} and for 1,2;
-    "" where the plain text is no list."""
+    r"""The brackets of a list: "()" for (1,2), "{}" for \{1,2\} and for 1,2; "" for any other plain text."""
     text = re.sub(r"^[a-zA-Z]\s?\\in ?", "", text.replace(r"\{", "{").replace(r"\}", "}"))
     depth, commas, closes = 0, set(), len(text)
     for at, char in enumerate(text):
@@ -69,11 +65,8 @@ def _unwrapped(text: str) -> str:
 
 
 def differ(wanted: str, got: str) -> bool:
-    """Whether two plain formulas are unequal at first sight:
-    other brackets or signs between them, or other values.
-
-    Where one of the two is an equation, the value is that of its last side: x=3 and 3 are equal.
-    """
+    """Whether two plain formulas differ in brackets, relations or values. Where one alone is an equation, its
+    value is that of its last side: x=3 and 3 are equal."""
     wanted, got = _unwrapped(wanted), _unwrapped(got)
     shapes, orders = (list_brackets(wanted), list_brackets(got)), (_ORDER.search(wanted), _ORDER.search(got))
     if all(shapes) and shapes[0] != shapes[1] or "%" in got and "%" not in wanted:
@@ -101,8 +94,7 @@ def differ(wanted: str, got: str) -> bool:
 
 
 def _equations_differ(wanted: str, got: str) -> bool:
-    """Whether an answer is false as it stands (0=5, or 7=x for x), or gives a letter another value:
-    x=2, y=3, 1=1 for x=3."""
+    """Whether an answer is false (0=5), or gives a letter another value: x=2, y=3, 1=1 for x=3."""
     *others, last = got.split("=")
     sides = ([side for side in others if not _has_letters(side)]
              + [last] * ("=" not in wanted or not _has_letters(last)))
@@ -128,7 +120,7 @@ def _items(text: str) -> list[str]:
 
 
 def _lists_differ(brackets: str, wanted: list[str], got: list[str]) -> bool:
-    """Lists of other values; the order counts unless they are sets, and repeats in a set do not."""
+    """Whether values differ, in order, or of sets ("{}") without order and repeats."""
     rows = [[value for item in items if (value := estimate_value(item)) is not None]
             for items in (wanted, got)]
     if len(rows[0]) < len(wanted) or len(rows[1]) < len(got):
@@ -220,7 +212,7 @@ class _Reader:
                 return value
 
     def power(self) -> float:
-        """Every bracket, sign and argument goes through here, so here the depth is held."""
+        """Limits the depth: every bracket, sign and argument passes here."""
         self.depth += 1
         if self.depth > DEEPEST:
             raise _NoEstimate
@@ -290,7 +282,7 @@ class _Reader:
         raise _NoEstimate
 
     def logarithm(self) -> float:
-        """The natural logarithm of what stands in brackets; of 10^{999}, which is no float, 999 of 10's."""
+        """The natural logarithm of the brackets; of (10^{999}), which is no float, 999 times that of 10."""
         if self.next.text not in ("(", "{"):
             raise _NoEstimate
         row, closes = self.tokens[self.at: self.at + 7], {"(": ")", "{": "}"}[self.next.text]

@@ -1,9 +1,8 @@
-r"""The words of a mathematical answer, which math-verify leaves unread: units, a.m. and p.m., a base.
+r"""The words of a mathematical answer, which math-verify ignores: units, a.m. and p.m., a base.
 
-A plain answer is parted into its formula and its words: "10\text{ cm}" -> ("10", ("cm",)), "12_{3}" -> ("12",
-("base 3",)). Words that both answers have must be the same. A unit may stand in one alone, and a gold
-answer's base may be left out; what changes a value may not: a.m., thousand, a base of the reply's own, a word
-that is no unit. Left out on purpose: turning one unit into another.
+"10\text{ cm}" -> ("10", ("cm",)), "12_{3}" -> ("12", ("base 3",)). Words in both must be equal. A unit
+may be in one alone, and a gold answer's base may be left out; words that change a value may not: a.m.,
+thousand, a base in the reply alone, a word that is no unit. Left out on purpose: conversion of units.
 """
 
 from __future__ import annotations
