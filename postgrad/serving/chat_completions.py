@@ -33,7 +33,7 @@ CHAT_NEUTRAL = NEUTRAL | {"parallel_tool_calls": (True,), "modalities": (["text"
 
 @dataclass(kw_only=True)
 class ChatCompletion:
-    """One call. record: called with each sequence that has ended and the message that the client is given."""
+    """One call. record: called with each finished sequence and the message that the client receives."""
 
     served: ServedModel
     talk: ChatMessages
@@ -51,7 +51,7 @@ class ChatCompletion:
 
     @classmethod
     def read(cls, body: RequestBody, served: ServedModel) -> ChatCompletion:
-        """All fields are read before any sequence is asked for."""
+        """Reads all fields before any sequence is requested."""
         served.check_name(body.take("model", str, None))
         talk = ChatMessages.read(body, served.chat)
         fields = SamplingFields.read(body, served)
@@ -71,12 +71,12 @@ class ChatCompletion:
 
     @property
     def tools(self) -> ToolSchemas:
-        """Those that may be called."""
+        """The tools that may be called."""
         return {t["function"]["name"]: parameter_schemas(t["function"]) for t in self.talk.tools or ()}
 
     def ask(self, session: RecordedSession | None = None) -> None:
-        """Asks for the sequences. With a session the prompt has the tokens of its earlier replies as they
-        were sampled, and log-probs are those of the distribution that was sampled from."""
+        """Requests the sequences. With a session the prompt has the sampled tokens of earlier replies, and
+        log-probs are those of the sampling distribution."""
         if session:
             request = session.ask(self.talk)
             self.prompt, self.record = request.context, partial(session.record_reply, request)
@@ -118,7 +118,7 @@ class ChatCompletion:
         return out | ({"token_ids": sequence.tokens} if self.ids else {})
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
-        """The response piece by piece, the sequences as they come."""
+        """The response in chunks, as tokens come."""
         choices = [StreamedChoice(self, i) for i in range(self.pending.count)]
         for choice in choices:
             yield self.chunk([choice.delta({"role": "assistant", "content": ""})])
@@ -143,7 +143,7 @@ class StreamedChoice:
         self.unsent: list[SampledToken] = []
 
     def add(self, sequence: RequestSequence, sampled: SampledToken) -> dict[str, Any] | None:
-        """What is sent with a further token; None where nothing is."""
+        """The choice to send with a further token; None where nothing is sent."""
         tools, calls = self.call.tools, list[dict[str, Any]]()
         self.count += 1
         self.unsent.append(sampled)

@@ -36,12 +36,12 @@ def token_usage(prompt: int, sampled: int) -> dict[str, int]:
 
 
 def reply_text(chat: Chat, sequence: RequestSequence) -> str:
-    """A reply's text, without the stop text that ended it."""
+    """A reply's text, without the stop string that ended it."""
     return sequence.detokenizer.text if sequence.detokenizer else chat.decode(sequence.tokens)
 
 
 def token_name(chat: Chat, token: int) -> str:
-    """A token's own text; by its number where that is only a part of a character."""
+    """A token's text, or token_id:NUMBER for a part of a character."""
     (piece,) = chat.pieces([token])
     return f"token_id:{token}" if "\ufffd" in piece else piece
 
@@ -74,9 +74,9 @@ def generate_logprobs(chosen: Sequence[SampledToken]) -> dict[str, Any]:
 
 def completion_logprobs(chat: Chat, sampled: Sequence[SampledToken | int], start: int = 0,
                         echoed: int = 0) -> dict[str, Any]:
-    """As completions have them: four lists, an item a token. A bare int is a token without a log-prob, the
-    first of an echoed prompt. start: where in the text the first token begins; echoed: how many are of the
-    prompt, whose control tokens are shown."""
+    """In the format of completions: four lists, an item a token. A bare int is a token without a log-prob,
+    the first of an echoed prompt. start: the text offset of the first token; echoed: how many tokens are the
+    prompt's, whose special tokens are shown."""
     tokens = [c if isinstance(c, int) else c.token for c in sampled]
     offsets = []
     for part, decode in ((tokens[:echoed], partial(chat.tokenizer.decode, skip_special_tokens=False)),
@@ -96,12 +96,12 @@ def completion_logprobs(chat: Chat, sampled: Sequence[SampledToken | int], start
 
 
 def logprobs_by_text(chat: Chat, chosen: SampledToken) -> dict[str, float]:
-    """The chosen token first, then the likeliest; two of the same text are told apart by number."""
-    found: dict[str, float] = {}
+    """The chosen token first, then the likeliest; a second one of the same text goes by its number."""
+    by_text: dict[str, float] = {}
     for token, logp in {chosen.token: chosen.logp, **dict(chosen.top)}.items():
         name = token_name(chat, token)
-        found[f"token_id:{token}" if name in found else name] = json_number(logp)
-    return found
+        by_text[f"token_id:{token}" if name in by_text else name] = json_number(logp)
+    return by_text
 
 
 MOST_TOP, MOST_STOP = 20, 16
@@ -142,7 +142,7 @@ class SamplingFields:
     def requests(self, new: int, prompt: int = 0, *, raw_logprobs: bool = False, top_logprobs: int = 0,
                  stream: bool = False) -> list[Request]:
         """n requests for prompt number `prompt` of a call, of up to `new` tokens. The first reply to the
-        first prompt has the seed as it was given, the others seeds derived from it."""
+        first prompt has the call's seed, the others seeds derived from it."""
         sampling = Sampling(max_new_tokens=new, temperature=self.temperature, top_k=self.top_k,
                             top_p=self.top_p, min_p=self.min_p, stop=self.stop)
         first = Request(sampling=sampling, seed=self.seed, stop_token_ids=self.stop_token_ids,
@@ -188,7 +188,7 @@ class Completion:
                    new=[served.reply_room(p, new, "prompt") for p in prompts], include_usage=include_usage)
 
     def ask(self) -> None:
-        """Asks for all sequences, or none."""
+        """Requests all sequences, or none."""
         try:
             for i, (prompt, new) in enumerate(zip(self.prompts, self.new, strict=True)):
                 if new:
@@ -232,7 +232,7 @@ class Completion:
         return out
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
-        """The response piece by piece: prompt after prompt, the sequences of each as they come."""
+        """The response in chunks: prompt after prompt, the tokens of each as they come."""
         total = index = 0
         for pending in self.pending:
             unsent: list[list[SampledToken]] = [[] for _ in range(pending.count)]

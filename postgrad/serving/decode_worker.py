@@ -1,9 +1,9 @@
-"""The thread that decodes: it owns the request batch, takes orders between two tokens, and reports what it
-sampled.
+"""The served model, and the thread that decodes: it owns the request batch, takes orders between two steps,
+and reports sampled tokens.
 
-Everything that touches the model runs here, so requests, weight updates and closed connections can't meet in
-the middle of a step. The event loop calls `ask`, `score`, `drop`, `call` and hears by `call_soon_threadsafe`,
-once a step.
+Everything that touches the model runs on this thread, so requests, weight updates and closed connections
+cannot meet inside a step. The event loop calls `ask`, `score`, `drop` and `call`, and is answered by
+`call_soon_threadsafe`, once a step.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ Report = tuple["PendingRequest", int, SampledToken, str | None]
 
 
 class PendingRequest:
-    """The sequences of one request, and what the event loop has heard of them so far.
+    """The sequences of one request, as the event loop sees them.
 
-    async for i, sampled in pending: the token of sequence i, as it comes; without `stream`, only the last one
-    of each.
+    async for i, sampled in pending: the tokens of sequence i as they come; without `stream`, only its last.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, count: int):
@@ -103,7 +102,7 @@ class DecodeWorker:
         return pending
 
     async def call(self, function: Callable[[], T]) -> T:
-        """What a function returns, or raises, that is called between two steps."""
+        """Calls a function on the thread, between two steps -> its result or exception."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -128,7 +127,7 @@ class DecodeWorker:
             self.open -= 1
 
     def drop(self, pending: PendingRequest) -> None:
-        """Nobody waits for it any more."""
+        """Cancels a request."""
         if pending.open and not pending.dropped:
             pending.dropped = True
             self.open -= pending.open
@@ -156,7 +155,7 @@ class DecodeWorker:
                     self.fail(error)
 
     def orders(self) -> Iterator[Callable[[], object]]:
-        """What the event loop has asked for; while there is nothing to decode, the next order is awaited."""
+        """Orders of the event loop; blocks for the next one while there is nothing to decode."""
         if not self.batch.busy:
             yield self.inbox.get()
         while not self.inbox.empty():
@@ -173,7 +172,7 @@ class DecodeWorker:
             loop.call_soon_threadsafe(self.hear, listed)
 
     def hear(self, reports: list[Report]) -> None:
-        """In the event loop: what one step sampled."""
+        """In the event loop: the tokens of one step."""
         for pending, i, token, end in reports:
             if not pending.dropped:
                 pending.reports.put_nowait((i, token))
@@ -187,7 +186,7 @@ class DecodeWorker:
             self.pending.pop(sequence, None)
 
     def fail(self, error: Exception) -> None:
-        """Every sequence is aborted, and whoever waits for one is told why."""
+        """Aborts every sequence; the error is raised to all that wait."""
         traceback.print_exception(error, file=sys.stderr)
         lost = {id(pending): pending for pending, _ in self.pending.values()}
         self.abort([*self.pending])
@@ -195,7 +194,7 @@ class DecodeWorker:
             pending.loop.call_soon_threadsafe(self.hear_failure, pending, error)
 
     def hear_failure(self, pending: PendingRequest, error: Exception) -> None:
-        """In the event loop: nothing more will come."""
+        """In the event loop: the request has failed."""
         if not pending.dropped:
             pending.reports.put_nowait(error)
             self.open -= pending.open

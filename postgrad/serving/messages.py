@@ -151,12 +151,12 @@ def read_calls(text: str, tools: ToolSchemas) -> tuple[str, list[dict[str, Any]]
         return "", [bare]
     calls: list[dict[str, Any]] = []
 
-    def take(found: re.Match[str]) -> str:
-        form, inside, end = found.groups()
+    def take(match: re.Match[str]) -> str:
+        form, inside, end = match.groups()
         call = (parse_json_call(inside, tools) if form == "tool_call"
                 else parse_short_call(inside, tools) if end else None)
         if call is None:
-            return found[0]
+            return match[0]
         calls.append(call)
         return ""
 
@@ -170,10 +170,10 @@ def parse_json_call(text: str, tools: ToolSchemas) -> dict[str, Any] | None:
     if not (text.startswith("{") and text.endswith("}")):
         return None
     try:
-        found = json.loads(text)
+        call = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    name, arguments = found.get("name"), found.get("arguments", found.get("parameters", {}))
+    name, arguments = call.get("name"), call.get("arguments", call.get("parameters", {}))
     known = isinstance(name, str) and name in tools and isinstance(arguments, dict)
     return tool_call(name, arguments) if known else None
 
@@ -193,9 +193,9 @@ def parse_short_call(text: str, tools: ToolSchemas) -> dict[str, Any] | None:
 
 def parameter_schemas(function: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The JSON schema of each parameter of a tool; {} for one that is no object."""
-    found = function.get("parameters", {}).get("properties")
-    return {key: kind if isinstance(kind, dict) else {} for key, kind in found.items()} if isinstance(
-        found, dict) else {}
+    schemas = function.get("parameters", {}).get("properties")
+    return {key: kind if isinstance(kind, dict) else {} for key, kind in schemas.items()} if isinstance(
+        schemas, dict) else {}
 
 
 def tool_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def tool_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 class ToolCallBuffer:
-    """Pieces of a reply that may hold calls: what may be the beginning of one is held back to the end."""
+    """Pieces of a reply that may hold calls: a possible beginning of one is held back to the end."""
 
     def __init__(self) -> None:
         self.text, self.shown = "", 0
@@ -214,8 +214,8 @@ class ToolCallBuffer:
         to = len(self.text)
         if not self.text.strip() or self.text.lstrip().startswith("{"):
             to = 0
-        elif found := [self.text.index(mark) for mark in OPEN if mark in self.text]:
-            to = min(found)
+        elif starts := [self.text.index(mark) for mark in OPEN if mark in self.text]:
+            to = min(starts)
         else:
             to -= max(n for mark in OPEN for n in range(len(mark)) if self.text.endswith(mark[:n]))
         return self.show(to)

@@ -3,8 +3,8 @@
 A folder has a file for each session, SESSION.jsonl, with a line for each reply:
     {"row": 0, "shown": [1, 5, 9], "tokens": [7, 2], "logp": [-0.1, -0.7], "role": "user", "end": "stop",
      "policy_step": 20, "temperature": 1.0, "told": {"role": "assistant", "content": "5"}, "asked": [...]}
-A row is what its lines show and what was sampled, end to end. A conversation that continues a reply, by the
-message that the client was given, continues its row; any other begins a new one.
+A row is the shown and the sampled tokens of its lines, end to end. A conversation that quotes the last reply
+as the client received it continues its row; any other begins a new one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RecordedSession:
             raise Refusal(f"the messages can't be shown to the model: {error}", param="messages") from None
 
     def record_reply(self, request: ReplyRequest, sequence: RequestSequence, message: dict[str, Any]) -> None:
-        """Records a reply that has ended. message: what the client is given."""
+        """Records a finished reply. message: as the client receives it."""
         logp = [token.logp for token in sequence.sampled]
         step = sequence.weight_versions[-1][1] if sequence.weight_versions else 0
         row = self.rows.wrote(request, sequence.tokens, logp, step, read_message(message, "message."))

@@ -57,7 +57,7 @@ class EventStream(Response):
         try:
             await await_while_connected(receive, self.run(send))
         except (ConnectionClosed, TimeoutError, OSError):
-            return  # nobody reads any more
+            return  # the client is gone
         finally:
             self.ended()
 
@@ -75,7 +75,7 @@ class EventStream(Response):
 
     async def send_event(self, send: Send, text: str) -> None:
         await send_in_time(send, {"type": "http.response.body", "body": f"data: {text}\n\n".encode(),
-                            "more_body": True})
+                                  "more_body": True})
 
 
 async def send_in_time(send: Send, message: Message) -> None:

@@ -1,5 +1,5 @@
-"""In-flight weight updates: the newest checkpoint of a run, or the weights that a training pushes through a
-folder, loaded while older ones are in use."""
+"""In-flight weight updates: the newest checkpoint of a run, or weights that a training pushes through a
+folder."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CheckpointWatcher:
         return NewWeights(self.step, model.state_dict())
 
     def report(self, fault: Exception) -> None:
-        """Once: it is tried again, and weights may be gone before they were read."""
+        """Prints a fault once: loading is retried, and weights may be removed before they are read."""
         if str(fault) != self.reported:
             print(f"postgrad: newer weights of {self.run} can't be opened yet: {fault}", file=sys.stderr)
         self.reported = str(fault)
@@ -77,8 +77,7 @@ class PushedWeights(CheckpointWatcher):
         return NewWeights(version.step, weights, version.name)
 
     def load_first(self, model: DecodableModel) -> WeightVersion:
-        """Loads the newest weights into a model that was just opened -> the version that it has; weights that
-        can't be loaded yet are tried again later."""
+        """Loads the newest weights into a model -> its version; a failed load is retried later."""
         step = int(self.name.split("-")[0])
         try:
             if new := self():
@@ -90,7 +89,7 @@ class PushedWeights(CheckpointWatcher):
 
 
 async def take_new_weights(served: ServedModel, source: WeightFeed) -> bool:
-    """Loads newer weights, where there are some, between two tokens."""
+    """Loads newer weights between two steps -> whether there were any."""
     def look() -> NewWeights | None:
         with outside_capture():  # never while a graph is captured
             return source()
