@@ -132,15 +132,15 @@ class ChatSession:
         game = Episode(prompt, task.play or play_with_tools(verify), task.tools, sampler.chat, seed=seed,
                        env_seed=seed_of(self.seed, "environment", prompt.id, 0),
                        room=sampler.positions - self.settings.max_new_tokens, turns=max_turns(task))
-        finished, seen, row = True, len(prompt.messages), None
+        finished, shown, row = True, len(prompt.messages), None
         game.step()
         while game.verdict is None:
-            for message in game.messages[seen:]:
+            for message in game.messages[shown:]:
                 yield f"\n[{message['role']}] {message['content']}\n"
-            reply.turns += game.messages[seen:]
+            reply.turns += game.messages[shown:]
             (row,) = sampler.reply([game.context], [game.turn_seed], self.settings, [row])
             game.wrote(list(row.tokens), list(row.logp), row.finished, 0)
-            reply.text, finished, seen = game.replies[-1].text, row.finished, len(game.messages)
+            reply.text, finished, shown = game.replies[-1].text, row.finished, len(game.messages)
             reply.turns.append(game.messages[-1])
             yield reply.text
             if game.verdict is None:

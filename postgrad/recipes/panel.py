@@ -13,7 +13,7 @@ from postgrad.evaluation.perplexity import held_out_text, negative_log_likelihoo
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.models.chat import Chat
-from postgrad.recipes.base import RunConfig, TrainConfig, TrainingSetup
+from postgrad.recipes.base import RunConfig, TrainingSetup
 from postgrad.recipes.defaults import reply_sampling
 from postgrad.records import Scored
 from postgrad.resolve.models import Trained, open_writer, run_named, runs_in_folder
@@ -85,10 +85,8 @@ class Panel:
 
 # during training
 
-def panel_recorder(config: TrainConfig, setup: TrainingSetup) -> Callable[[Path, int], None] | None:
-    """Adds an entry to the ledger at each evaluation; None where the config names no panel."""
-    if not isinstance(config, RunConfig) or (panel := config.evaluation.panel) is None:
-        return None
+def panel_recorder(config: RunConfig, setup: TrainingSetup, panel: str) -> Callable[[Path, int], None]:
+    """Adds an entry to the ledger at each evaluation."""
     if config.recipe in SCORERS:
         raise ValueError("a reward or process model writes no text, so it has no ledger: leave panel out.")
     if not setup.evaluate or not setup.evaluate_every:

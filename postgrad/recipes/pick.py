@@ -59,13 +59,13 @@ def pick_replies(config: PickConfig, out: Path, *, rates: Path | None = None,
                          "keep the best.")
     selected = distinct_replies(passed, config.samples, config.most,
                                 lambda i: reply_key(rollouts[i].text, i, config.distinct))
-    write_jsonl(out, [{"messages": [*map(dict, rollouts[i].prompt.messages),
+    write_rows(out, [{"messages": [*map(dict, rollouts[i].prompt.messages),
                                     {"role": "assistant", "content": rollouts[i].text}],
                        "score": verdicts[i].score} for i in selected])
     prompts = [r.prompt for r in rollouts[::config.samples]]
     if rates:
         assert bar is not None
-        write_jsonl(rates, [{"prompt": prompt.id, "rate": rate} for prompt, rate in
+        write_rows(rates, [{"prompt": prompt.id, "rate": rate} for prompt, rate in
                             zip(prompts, pass_rates(verdicts, config.samples, bar), strict=True)
                             if rate is not None])
     sound = [v.score for v in verdicts if v.error is None]
@@ -128,7 +128,7 @@ def pass_rates(verdicts: Sequence[Verdict], samples: int, bar: float) -> list[fl
     return [mean_of(score >= bar - ROUNDING for score in scores) if scores else None for scores in sound]
 
 
-def write_jsonl(file: Path, rows: Sequence[dict[str, object]]) -> None:
+def write_rows(file: Path, rows: Sequence[dict[str, object]]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 

@@ -178,11 +178,11 @@ def pair_setup(config: PairConfig, method: Preference, models: Models, chat: Cha
     objective = objectives.build_objective(method)
 
     def figures(step: int) -> Figures:
-        found: Figures = {}
+        row: Figures = {}
         if held_out:
             (batch,) = make(held_out, per_step=len(held_out), steps=1)
-            found = pair_figures(objective, models, batch, config.optim.at_once) | measure(batch)
-        return found | (evaluate(step) if evaluate else {})
+            row = pair_figures(objective, models, batch, config.optim.at_once) | measure(batch)
+        return row | (evaluate(step) if evaluate else {})
 
     return TrainingSetup(
         models=models, chat=chat, batches=batches, objective=objective,

@@ -13,7 +13,7 @@ import torch
 
 from postgrad import __version__, methods
 from postgrad.models.checkpoint import read_state, seed_everything
-from postgrad.recipes.base import TrainConfig, TrainingSetup
+from postgrad.recipes.base import RunConfig, TrainConfig, TrainingSetup
 from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.hooks import evaluate_policy, step_hooks
 from postgrad.recipes.inputs import check_inputs, input_hashes
@@ -75,7 +75,10 @@ def start_run(config: TrainConfig, folder: Path | str, *, command: str = "",
 
 def build_setup(config: TrainConfig, source: ModelSource | None) -> TrainingSetup:
     setup: TrainingSetup = recipe_module(config.recipe).build(config, source)
-    return replace(setup, source=source, panel=panel_recorder(config, setup))
+    if isinstance(config, RunConfig) and config.evaluation.panel is not None:
+        setup.panel = panel_recorder(config, setup, config.evaluation.panel)
+    setup.source = source
+    return setup
 
 
 def check_place(folder: Path) -> None:
@@ -100,13 +103,12 @@ def finished(run: Run, steps: int | None = None) -> str:
 
     steps: the length to resume to; None: the saved one.
     """
-    made, place = run.info["steps"], os.path.relpath(run.folder)
-    if run.state()["state"] != "done" or steps not in (None, made):
+    done, place, newest = run.info["steps"], os.path.relpath(run.folder), run.latest()
+    if run.state()["state"] != "done" or steps not in (None, done):
         return ""
-    newest = run.latest()
-    if newest is None or int(newest.name) != made:
+    if newest is None or int(newest.name) != done:
         return ""
-    return (f"{place} is finished: {made} of {made} steps. `postgrad resume {place} steps={2 * made}` would "
+    return (f"{place} is finished: {done} of {done} steps. `postgrad resume {place} steps={2 * done}` would "
             "train it further.")
 
 

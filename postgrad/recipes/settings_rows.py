@@ -52,7 +52,7 @@ def implied_values(config: Settings) -> dict[str, object]:
     return values
 
 
-def json_value(value: object) -> object:
+def readable_value(value: object) -> object:
     """A value for a table or for JSON: a row or a task by its name."""
     if isinstance(value, Method | Task):
         return value.name
@@ -67,7 +67,7 @@ def setting_rows(config: Settings) -> list[JsonDict]:
     filled, _ = try_fill_defaults(config)
     used = {key: value for key, value in flat_settings(filled).items() if value is not None}
     used |= implied_values(filled)
-    return [{"setting": key, "value": json_value(used.get(key) if value is None else value),
+    return [{"setting": key, "value": readable_value(used.get(key) if value is None else value),
              "open": value is None and key in used, "about": about, "when": when}
             for key, value, about, when in describe_settings(config)]
 

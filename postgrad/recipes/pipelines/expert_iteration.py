@@ -27,7 +27,7 @@ from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.difficulty import Difficulty
-from postgrad.recipes.pick import write_jsonl
+from postgrad.recipes.pick import write_rows
 from postgrad.recipes.pipelines import measured, stages
 from postgrad.recipes.pipelines.stages import Data, Done, Measurement, Pipeline, Stage
 from postgrad.recipes.rollouts import KL, RolloutConfig
@@ -144,7 +144,7 @@ def write_practice(config: ExpertIterationConfig, out: Path, track: Progress) ->
         raise ValueError(f"task {task.name} has no solutions to take calculations from: set kept.practice=0.")
     solutions = map(task.gold, task.prompts("train", config.prompts, config.seed))
     rows = practice(solutions, config.kept.practice, random.Random(seed_of(config.seed, "practice")))
-    write_jsonl(out, [{"id": row.id, "messages": [*map(dict, row.messages)]} for row in rows])
+    write_rows(out, [{"id": row.id, "messages": [*map(dict, row.messages)]} for row in rows])
     return {"rows": len(rows)}
 
 

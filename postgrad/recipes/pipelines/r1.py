@@ -22,7 +22,7 @@ from postgrad.data.tasks.base import conversation, think
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED
-from postgrad.recipes.pick import write_jsonl
+from postgrad.recipes.pick import write_rows
 from postgrad.recipes.pipelines import measured
 from postgrad.recipes.pipelines.r1_zero import ABOUT_TASK, MIXTURE, MODEL, RULES, reasoning
 from postgrad.recipes.pipelines.stages import CONVERSATIONS, Data, Done, Measurement, Pipeline, Stage, keep
@@ -120,7 +120,7 @@ def write_cold_start(config: R1Config, out: Path, track: Progress) -> JsonDict:
     prompts = task.prompts("train", config.gathered.chains, config.seed)
     rng = random.Random(seed_of(config.seed, "chains"))
     rows = [conversation(prompt, readable_reply(task, prompt, rng), i) for i, prompt in enumerate(prompts)]
-    write_jsonl(out, [{"id": row.id, "messages": [*map(dict, row.messages)]} for row in rows])
+    write_rows(out, [{"id": row.id, "messages": [*map(dict, row.messages)]} for row in rows])
     return {"chains": len(rows)}
 
 
