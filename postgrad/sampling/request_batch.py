@@ -326,6 +326,8 @@ class RequestBatch:
         """The next tokens of the first n rows, and where they stand in their slots."""
         settings, ops, slot = self.settings, self.engine.ops, self.slot[:n]
         if settings and settings not in self.fused_samplers:
+            if len(self.fused_samplers) == MAX_GRAPHS:  # clients may send any temperature
+                self.fused_samplers.clear()
             self.fused_samplers[settings] = ops.fused_sampler(self)
         if settings and (fused := self.fused_samplers[settings]):
             return fused(self, n)
@@ -393,8 +395,7 @@ class RequestBatch:
 
     def extend(self, sequence: RequestSequence, tokens: Iterable[int],
                request: Request | None = None) -> None:
-        """Appends tokens to a kept sequence, which is then sampled on; by another request where one is
-        given."""
+        """Appends tokens to a kept sequence and samples on, by its request or a new one."""
         assert sequence.finish_reason and sequence.state is not None, "a sequence that has ended and was kept"
         tokens, request = list(tokens), request or sequence.request
         self.check(len(sequence.prompt.tokens),
@@ -405,7 +406,7 @@ class RequestBatch:
         self.activate([sequence], sequence.state)
 
     def abort(self, sequence: RequestSequence) -> None:
-        """A sequence is no longer wanted: it leaves the queue or its slot."""
+        """Removes a sequence from the queue or its slot."""
         sequence.finish_reason = sequence.finish_reason or "abort"
         if sequence in self.scheduler.waiting:
             self.scheduler.waiting.remove(sequence)
@@ -416,8 +417,8 @@ class RequestBatch:
         self.scheduler.release([sequence])
 
     def update_weights(self, version: int) -> None:
-        """In-flight weight update: the model's weights as they are now. Active sequences go on with them, on
-        the KV cache that they have."""
+        """In-flight weight update: active sequences go on with the model's current weights and their KV
+        cache."""
         self.scheduler.forget_prefilled()
         self.engine.refresh()
         self.version = version
@@ -435,7 +436,7 @@ class RequestBatch:
         self.left, self.longest = self.left - 1, self.longest + 1
         self.run(self.choose_requests, rows, CAPTURE_AFTER)
         tokens, logps = fetch_async(self.token[:n]), fetch_async(self.token_logp[:n])
-        if self.left:  # the host reads the tokens meanwhile; those who end now are computed for nothing
+        if self.left:  # the host reads the tokens meanwhile; rows that end now are computed for nothing
             self.run(self.run_request_layers, rows, CAPTURE_AFTER)
         sampled = [(s, s.take(self.with_logprobs(i, s.request, token, logp), self.version))
                    for i, (s, token, logp) in enumerate(zip(active, tokens().tolist(), logps().tolist(),
