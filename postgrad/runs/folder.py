@@ -71,7 +71,7 @@ class Run:
         disk.refuse_if_taken(folder)
         now = time.time()
         run = {"recipe": recipe, "steps": steps, "command": shlex.join(sys.argv),
-               "python": platform.python_version(), "created": now, **facts}
+               "python": platform.python_version(), "created": now, **facts, "config": config}
         status = {"state": "running", "pid": os.getpid(), "step": 0, "steps": steps, "updated": now,
                   "error": None}
         texts = {"run.json": dumps(run, indent=1), "config.json": dumps(config, indent=1),
@@ -95,6 +95,18 @@ class Run:
         key, value = ("steps", steps) if isinstance(recipe, str) else ("recipe", recipe)
         raise ValueError(f"{self.folder / 'run.json'}: {key} is {value!r:.60}: the run is broken; restore "
                          "the file from a copy")
+
+    def edited_settings(self) -> dict[str, tuple[object, object]]:
+        """Settings of config.json that are not those the run began with: name -> (at the start, now).
+
+        The number of steps may change (`set_steps`). {} for a run of 0.1, which has no copy in run.json.
+        """
+        began = self.info.get("config")
+        if not isinstance(began, dict):
+            return {}
+        before, now = _leaves(translate_config(began)), _leaves(self.config)
+        return {name: (before.get(name), now.get(name)) for name in {**before, **now}
+                if name != "steps" and before.get(name) != now.get(name)}
 
     def rows(self, name: str, after: int = 0, most: int = -1) -> tuple[list[JsonDict], int]:
         """The complete rows behind byte `after` of a log, and the cursor for the next call.
@@ -444,6 +456,13 @@ class Follower:
 
     def status(self, state: str, *, step: int | None = None, error: str | None = None) -> None:
         """Written by the rank that writes."""
+
+
+def _leaves(tree: JsonDict, prefix: str = "") -> JsonDict:
+    """{"optim": {"lr": 0.1}} -> {"optim.lr": 0.1}"""
+    return {name: leaf for key, value in tree.items()
+            for name, leaf in (_leaves(value, f"{prefix}{key}.").items() if isinstance(value, dict)
+                               else [(f"{prefix}{key}", value)])}
 
 
 def list_runs(folder: str | Path) -> list[JsonDict]:

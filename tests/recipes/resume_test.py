@@ -118,6 +118,21 @@ def test_pairs_and_a_model(tmp_path):
     same(pg.resume(run, display=False, data=PAIRS), whole)
 
 
+def test_an_edited_config_is_refused_and_put_back_goes_on(tmp_path):
+    given = {"task": "words", "lr": 3e-4}
+    whole, run = cut(tmp_path, "grpo", **given)
+    place = run.folder / "config.json"
+    before = place.read_text()
+    for old, new, named in (("0.0003", "0.43", "optim.lr 0.43, 0.0003 at the start"),
+                            ('"seed": 0', '"seed": 1', "seed 1, 0 at the start")):
+        assert old in before
+        place.write_text(before.replace(old, new))
+        with pytest.raises(ValueError, match=f"config.json was edited since the run began .{named}"):
+            pg.resume(run.folder, display=False)
+    place.write_text(before)
+    same(pg.resume(run.folder, display=False), whole)
+
+
 def test_the_constants_of_a_changed_row(tmp_path, capsys):
     """In the run, on the studio's page that compares, and in the card of what is exported."""
     from starlette.testclient import TestClient
