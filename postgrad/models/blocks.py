@@ -1,4 +1,4 @@
-"""Packed sequences cut into blocks, a program of a kernel each: tables that are made once for all layers."""
+"""Packed sequences cut into blocks, one per kernel program: tables computed once for all layers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from postgrad.maths.packing import Packed, Spans, to_device
 
 
 class Blocks(NamedTuple):
-    """Spans as kernels take them that compute block by block: rows as `blocks` has them, those with the most
-    work first, and rows of zeros that fill up, which are no work."""
+    """Spans as block kernels take them: rows of `cut_blocks`, those with the most work first, padded with
+    zeros."""
 
-    queries: Tensor     # [N // size + sequences, 6] int32: blocks of tokens that look
-    keys: Tensor        # the same for another size: blocks of tokens that are looked at
+    queries: Tensor     # [N // size + sequences, 6] int32
+    keys: Tensor        # the same for another block size
     positions: Tensor   # [N], as in Packed
 
     @classmethod
     def of(cls, packed: Packed, sizes: tuple[int, int], sequences: int = 0) -> Blocks:
-        """sizes: tokens of a block of queries and of keys. sequences: room for so many, so that tables of as
-        many tokens are of one size."""
+        """sizes: tokens per block of queries and of keys. sequences: pads for this many, so that tables of
+        equally many tokens have one shape."""
         N, M = len(packed.cells), max(sequences, len(packed.spans.start))
         table = sequence_table(packed.spans)
         looking, looked_at = (cut_blocks(table, size) for size in sizes)
@@ -37,8 +37,8 @@ class Blocks(NamedTuple):
 
 
 def sequence_table(spans: Spans) -> np.ndarray:  # [M, 5]
-    """A row for each: start and stop, start and stop of the prefix, and where those end that look at it:
-    itself, and the sequences that have it as their prefix, which stand together behind it."""
+    """Per sequence: start, stop, prefix start, prefix stop, and the end of the sequences that attend to it:
+    itself and those that have it as their prefix, which follow it."""
     columns = [x.numpy() for x in (spans.start, spans.stop, spans.prefix_start, spans.prefix_stop)]
     start, stop, prefix_start, prefix_stop = columns
     alone, number = prefix_start == prefix_stop, np.arange(len(start))
@@ -51,8 +51,7 @@ def sequence_table(spans: Spans) -> np.ndarray:  # [M, 5]
 
 
 def cut_blocks(sequences: np.ndarray, size: int) -> np.ndarray:  # [M, 5] -> [B, 6]
-    """Each sequence cut into blocks of `size` tokens, a row for each: its first token, and its sequence's
-    row."""
+    """Sequences cut into blocks of `size` tokens: the first token, then the sequence's row."""
     many = -(-(sequences[:, 1] - sequences[:, 0]) // size)
     rows = sequences.repeat(many, 0)
     number = np.arange(len(rows)) - (many.cumsum() - many).repeat(many)  # of the block in its sequence

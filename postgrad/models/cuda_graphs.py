@@ -1,9 +1,7 @@
-"""A decoder's passes as CUDA graphs: a forward and a backward are two launches, however many kernels they
-hold, and so are the prompts that a sampler reads.
+"""CUDA graphs of a decoder's forward and backward passes, and of prefill.
 
-Small models on a fast GPU wait for the host, which launches a kernel in more time than the GPU runs it. A
-graph has fixed shapes, so tokens and sequences are padded to the next of a few sizes: by sequences of their
-own, which nobody reads.
+Small models on a fast GPU are bound by kernel launches. A graph has fixed shapes, so a pass is padded to one
+of a few sizes by dummy sequences.
 """
 
 from __future__ import annotations
@@ -22,17 +20,17 @@ from postgrad.models.families import Config
 from postgrad.models.graph_capture import capturing
 from postgrad.models.kernels import Kernels
 
-MOST = 8  # graphs that are kept
-FINE, COARSE = 64, 8  # sizes in an octave: of the first half of the graphs, and of the others
-CLOSE = 1.03  # to which a pass is padded, rather than have a graph of its own
-STRETCH = 1.25  # the same where no more graphs are kept; passes beyond run without
-PIECE = 64  # tokens of a sequence of padding
-READ_MOST = 4  # the same of prompts that are read
-ROOM = 5e9  # bytes of gradients, of which each graph has its own: large models, which wait less, get fewer
+MOST = 8  # graphs of a model
+FINE, COARSE = 64, 8  # sizes per octave: of the first half of the graphs, and of the others
+CLOSE = 1.03  # padding up to this factor reuses a graph
+STRETCH = 1.25  # the same when there are MOST graphs; larger passes run without one
+PIECE = 64  # tokens of a dummy sequence
+READ_MOST = 4  # graphs of prefill
+ROOM = 5e9  # bytes of gradients, of which each graph has its own: large models get fewer graphs
 
 
 def most_graphs(gradients: float) -> int:
-    """How many graphs are kept of a model whose gradients take so many bytes."""
+    """The limit of graphs for a model with this many bytes of gradients."""
     return min(MOST, int(ROOM // max(1.0, gradients)))
 
 
@@ -68,8 +66,7 @@ class Trunk(nn.Module):
 
 
 class PassGraphs:
-    """The graphs of one decoder, by their sizes: of a forward and a backward pass each, or of one that only
-    reads."""
+    """The graphs of one decoder by size: forward and backward pass each, or a no-grad forward."""
 
     def __init__(self, decoder: GraphedDecoder, trained: bool = True):
         self.decoder, self.trained = decoder, trained
@@ -77,13 +74,13 @@ class PassGraphs:
         self.pool: torch.cuda._POOL_HANDLE | None = None
         self.params = [p for p in decoder.parameters() if trained and p.requires_grad]
         self.most = most_graphs(sum(p.nbytes for p in self.params))
-        self.copies = [0] * len(self.params)  # where a gradient lies that was copied out of a graph
+        self.copies = [0] * len(self.params)  # addresses of gradients copied out of a graph
         if hasattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch"):
-            # a graph is captured on a stream of its own, and replayed on that of the passes
+            # captured on another stream than it is replayed on
             torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
 
     def __call__(self, tokens: Tensor, packed: Packed) -> Tensor | None:
-        """The states [N, D] of the packed tokens; None where their size has no graph and will get none."""
+        """The states [N, D] of the packed tokens; None if no graph fits."""
         key = self.fitting(len(packed.cells), len(packed.spans.start))
         if key is None:
             return None
@@ -96,8 +93,8 @@ class PassGraphs:
         return self.made[key](*inputs)[: len(packed.cells)]
 
     def fitting(self, tokens: int, sequences: int) -> tuple[int, int] | None:
-        """The tokens and sequences to which a pass is padded: those of a graph that is there, if it is little
-        larger, or the next size; where no more graphs are kept, the smallest of theirs that will do."""
+        """The tokens and sequences to pad a pass to: those of a graph that is little larger, or a new size;
+        with all graphs captured, the smallest that fits."""
         def filled(N: int) -> int:
             return sequences + -(-(N - tokens) // PIECE)
 
@@ -115,9 +112,8 @@ class PassGraphs:
         return there(STRETCH)
 
     def keep_gradients(self) -> None:
-        """Before a pass. The gradient that a parameter without one gets is the graph's own memory: that costs
-        nothing, but the graph's next pass writes over it. So one that is still there is copied; to a copy, a
-        pass adds."""
+        """Before a pass: copies gradients that are a graph's own memory, which its next replay overwrites. A
+        pass adds to a copy in place."""
         for i, p in enumerate(self.params):
             if p.grad is not None and p.grad.data_ptr() != self.copies[i]:
                 p.grad = p.grad.clone()
@@ -138,8 +134,8 @@ class PassGraphs:
         return partial(replay_graph, graph, held, states)
 
     def warm_up(self, trunk: Trunk, held: tuple[Tensor, ...]) -> None:
-        """A pass as it is, so that all kernels are compiled and loaded; what its backward pass needs is
-        computed again there, since the memory of the graphs stands beside it."""
+        """A pass without a graph compiles and loads all kernels; with recomputation, since the graphs' memory
+        is allocated too."""
         now, aside, before = torch.cuda.current_stream(), torch.cuda.Stream(), self.decoder.recompute
         aside.wait_stream(now)
         self.decoder.recompute = True
@@ -153,7 +149,7 @@ class PassGraphs:
 
 def replay_graph(graph: torch.cuda.CUDAGraph, held: tuple[Tensor, ...], states: Tensor,
              *inputs: Tensor) -> Tensor:
-    """A copy: the next pass writes over what this one gives."""
+    """A copy of the states, which the next replay overwrites."""
     for mine, x in zip(held, inputs, strict=True):
         mine.copy_(x)
     graph.replay()
@@ -168,11 +164,8 @@ class PrefillGraph(NamedTuple):
 
 
 class PrefillGraphs:
-    """Prompts through a decoder that only reads them, by the sizes of what is read together.
-
-    keep: is shown the tokens' places and positions, and each layer's number, k and v. piece: padding stands
-    in sequences of so many tokens, in the place `nobody`.
-    """
+    """The graphs of prefill by size. keep: called with places, positions and each layer's number, k and v.
+    Padding is sequences of `piece` tokens in the place `nobody`."""
 
     def __init__(self, decoder: GraphedDecoder, keep: Callable[..., None], piece: int, nobody: int):
         self.decoder, self.keep, self.piece, self.nobody = decoder, keep, piece, nobody
@@ -180,8 +173,8 @@ class PrefillGraphs:
         self.pool: torch.cuda._POOL_HANDLE | None = None
 
     def __call__(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor | None:
-        """The states [N, D] of the tokens of rows [P, T], which go to these places, all in main memory; None
-        where their size has no graph and will get none."""
+        """The states [N, D] of the tokens of rows [P, T] (on the CPU), stored in these places; None if no
+        graph fits."""
         real = np.arange(tokens.shape[1]) < lengths.numpy()[:, None]
         many, device = int(real.sum()), self.decoder.head.device
         N = graph_tokens(many)
@@ -202,7 +195,7 @@ class PrefillGraphs:
             graph, held, states, _ = self.made[key]
             states = replay_graph(graph, held, states, *inputs)
         else:
-            states = self.read(*inputs, key[2])  # the first one as it is, so that all kernels are loaded
+            states = self.read(*inputs, key[2])  # loads all kernels before the capture
             self.made[key] = self.capture(inputs, key[2])
         return states[:many]
 
@@ -219,7 +212,7 @@ class PrefillGraphs:
 
 
 def graph_tokens(n: int, steps: int = 8) -> int:
-    """n, rounded up to one of so many steps in each octave, of 128 at least: 1000 -> 1024, 1100 -> 1152."""
+    """n, rounded up to one of `steps` sizes per octave, at least 128 apart: 1000 -> 1024, 1100 -> 1152."""
     step = max(128, (1 << n.bit_length()) // (2 * steps))
     return -(-n // step) * step
 

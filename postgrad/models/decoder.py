@@ -1,9 +1,8 @@
-"""Decoders of the Llama kind, for training and sampling alike, in Hugging Face's weight names and layout.
+"""Decoders of the Llama kind, in Hugging Face's weight names and layout.
 
-Rotary positions (half-split), grouped-query attention, a gated MLP; norms, biases, windows and scaled rotary
-positions as the family has them (families.py reads config.json, layer.py describes a layer). A layer computes
-its sublayers one operation after another, or, compiled on a GPU, with fused kernels. Left out on purpose:
-dropout, attention maps, loss functions (training/objectives.py), a generate method (sampling/).
+Rotary positions (half-split), grouped-query attention, a gated MLP; norms, biases, windows and rotary scaling
+by family (families.py reads config.json, layer.py describes a layer). Compiled on a GPU, a layer uses fused
+kernels. Left out on purpose: dropout, attention maps, losses (training/objectives.py), generate (sampling/).
 """
 
 from __future__ import annotations
@@ -20,51 +19,31 @@ from torch import Tensor, nn
 from postgrad.maths.logprob import chosen_logp, product
 from postgrad.maths.packing import AttentionLayout, Packed, Spans, last_masked, pack, take_rows
 from postgrad.models.blocks import Blocks
-from postgrad.models.choices import Choices
 from postgrad.models.cuda_graphs import PassGraphs
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, check_positions
 from postgrad.models.kernels import Kernels, kernels_for, plain, softmax_for
 from postgrad.models.kernels.fused import GPU_TRAINING_LAYER
-from postgrad.models.layer import (
-    LayerSpec,
-    MatrixSpec,
-    NormSpec,
-    SublayerSpec,
-    last_norm,
-    layer_spec,
-)
+from postgrad.models.layer import LayerSpec, MatrixSpec, NormSpec, SublayerSpec, last_norm, layer_spec
+from postgrad.models.protocols import Choices
 from postgrad.models.recompute import run_checkpointed
 
 PLAIN = cast(Kernels, plain)
 
 
-class RMSNorm(nn.Module):
-    """x / rms(x) * weight, in float32 at least."""
-
-    def __init__(self, size: int, eps: float):
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
-
-    def forward(self, x: Tensor, ops: Kernels) -> Tensor:
-        return ops.rms_norm(x, self.weight, self.eps)
-
-
-class OtherNorm(nn.Module):
-    """A norm that no kernel computes: LayerNorm, or one without a weight."""
+class Norm(nn.Module):
+    """The norm that a spec describes, in float32 at least. Kernels compute x / rms(x) * weight alone."""
 
     def __init__(self, spec: NormSpec, eps: float):
         super().__init__()
-        self.spec, self.eps = spec, eps
+        self.spec, self.by_kernel, self.eps = spec, spec.is_plain_rms, eps
         self.weight = nn.Parameter(torch.ones(spec.size)) if spec.weight else None
         self.bias = nn.Parameter(torch.zeros(spec.size)) if spec.bias else None
 
     def forward(self, x: Tensor, ops: Kernels) -> Tensor:
+        if self.by_kernel and self.weight is not None:
+            return ops.rms_norm(x, self.weight, self.eps)
         return plain.norm_by_kind(x, self.spec, self.weight, self.bias, self.eps)
-
-
-def norm_module(spec: NormSpec, eps: float) -> RMSNorm | OtherNorm:
-    return RMSNorm(spec.size, eps) if spec.is_plain_rms else OtherNorm(spec, eps)
 
 
 class Linear(nn.Linear):
@@ -79,7 +58,7 @@ class Sublayer(nn.Module):
         super().__init__()
         for weight in spec.inside:
             module = (Linear(weight.inputs, weight.outputs, bias=weight.bias)
-                      if isinstance(weight, MatrixSpec) else norm_module(weight, eps))
+                      if isinstance(weight, MatrixSpec) else Norm(weight, eps))
             self.add_module(last_name(weight), module)
         self.input_names, self.output_name = [last_name(m) for m in spec.inputs], last_name(spec.output)
 
@@ -88,7 +67,7 @@ class Sublayer(nn.Module):
         return [getattr(self, name)(x, ops) for name in self.input_names]
 
     def read_fused(self, x: Tensor, ops: Kernels) -> Tensor:
-        """The same side by side, from one product, which is faster than several narrow ones."""
+        """The same side by side, from one product."""
         modules = [getattr(self, name) for name in self.input_names]
         biases = [module.bias for module in modules]
         return ops.linear(x, torch.cat([module.weight for module in modules]),
@@ -97,10 +76,6 @@ class Sublayer(nn.Module):
     @property
     def output(self) -> Linear:
         return cast(Linear, getattr(self, self.output_name))
-
-    def write(self, x: Tensor, ops: Kernels) -> Tensor:
-        y: Tensor = self.output(x, ops)
-        return y
 
 
 class Attention(Sublayer):
@@ -127,8 +102,9 @@ class MLP(Sublayer):
 
     def forward(self, x: Tensor, ops: Kernels) -> Tensor:
         a, b = self.read(x, ops)
-        y = ops.swiglu(a, b) if self.activation == "silu" else plain.gated(self.activation, a, b)
-        return self.write(y, ops)
+        y: Tensor = self.output(ops.swiglu(a, b) if self.activation == "silu"
+                                else plain.gated(self.activation, a, b), ops)
+        return y
 
 
 class DecoderLayer(nn.Module):
@@ -149,7 +125,7 @@ class DecoderLayer(nn.Module):
         """Adds the described norm as a module; -> its name, None where there is none."""
         if spec is None:
             return None
-        self.add_module(spec.name, norm_module(spec, eps))
+        self.add_module(spec.name, Norm(spec, eps))
         return spec.name
 
     def normed(self, x: Tensor, name: str | None, ops: Kernels) -> Tensor:
@@ -185,7 +161,7 @@ class DecoderLayer(nn.Module):
     # [N, D], [N, heads, head_dim] -> [N, D]
     def after_attention(self, x: Tensor, answer: Tensor, ops: Kernels) -> Tensor:
         (_, after), (before, last) = self.around_attention, self.around_mlp
-        x = x + self.normed(self.self_attn.write(answer.flatten(1), ops), after, ops)
+        x = x + self.normed(self.self_attn.output(answer.flatten(1), ops), after, ops)
         return x + self.normed(self.mlp(self.normed(x, before, ops), ops), last, ops)
 
     def qkv_fused(self, x: Tensor, ops: Kernels) -> Tensor:
@@ -195,13 +171,13 @@ class DecoderLayer(nn.Module):
     def gate_up_fused(self, x: Tensor, answer: Tensor, ops: Kernels) -> tuple[Tensor, Tensor]:
         """As `after_attention`, up to the product by gate and up."""
         before, _ = self.around_mlp
-        x = x + self.self_attn.write(answer.flatten(1), ops)
+        x = x + self.self_attn.output(answer.flatten(1), ops)
         return x, self.mlp.read_fused(self.normed(x, before, ops), ops)
 
 
 class LayerFunctions(NamedTuple):
-    """The parts of a layer's forward pass, compiled or not. fused: with the fused kernels of training, where
-    they support the layer."""
+    """The parts of a layer's forward pass, compiled or not. fused: with GPU_TRAINING_LAYER's kernels, for
+    layers that they support."""
 
     qkv: Callable[..., Any] = DecoderLayer.qkv
     after_attention: Callable[..., Any] = DecoderLayer.after_attention
@@ -227,21 +203,20 @@ def layer_functions(compiled: bool) -> LayerFunctions:
 class DecoderBody(nn.Module):
     def __init__(self, c: Config):
         super().__init__()
-        # Zero until `start` or a file fills it: nn.Embedding's own draw takes seconds the first time it
-        # meets the meta device.
+        # zeros: nn.Embedding's initialisation takes seconds on first use of the meta device
         self.embed_tokens = nn.Embedding.from_pretrained(torch.zeros(c.vocab_size, c.hidden_size),
                                                          freeze=False)
         self.layers = nn.ModuleList(DecoderLayer(layer_spec(c, i), c.rms_norm_eps, c.head_dim)
                                     for i in range(c.num_hidden_layers))
-        self.norm = norm_module(last_norm(c), c.rms_norm_eps)
+        self.norm = Norm(last_norm(c), c.rms_norm_eps)
 
 
 def rotary_frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
-    """theta^(-2i / head_dim), then scaled for texts longer than those the model was first trained on.
+    """theta^(-2i / head_dim), scaled for longer contexts.
 
-    linear: divided by the factor. dynamic: as they are, since it changes them past max_position_embeddings
-    alone. llama3 (Llama 3.1): waves longer than original / low are divided by the factor, those shorter than
-    original / high stay, and those in between are mixed.
+    linear: divided by the factor. dynamic: unchanged up to max_position_embeddings. llama3 (Llama 3.1):
+    wavelengths above original / low are divided by the factor, those below original / high stay, the rest is
+    interpolated.
     """
     plain = 1.0 / c.rope_theta ** (torch.arange(0, c.head_dim, 2, dtype=torch.int64).float() / c.head_dim)
     scaling: dict[str, Any] = dict(c.architecture.scaling)
@@ -256,15 +231,12 @@ def rotary_frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
 
 
 class Decoder(nn.Module):
-    """A causal language model.
+    """A causal language model: `states` below the head, `logp` for training.
 
-    `states` is the whole network below the head; `logp` is what training asks for.
-
-    precision: the type in which matrices are multiplied, where that is not the weights'. The softmax of
-    `logp` is in float32 at least, whatever the weights are in.
+    precision: dtype of matrix products, if not that of the weights. The softmax is in float32 at least.
     """
 
-    active_adapter: Any  # an Adapter or None, on a body that adapters share (lora.py)
+    active_adapter: Any  # an Adapter or None, on a body with adapters (lora.py)
 
     def __init__(self, config: Config):
         super().__init__()
@@ -273,19 +245,18 @@ class Decoder(nn.Module):
         if not config.tie_word_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         self.precision: torch.dtype | None = None
-        self.compiled = False  # through torch.compile and, in training, CUDA graphs
-        self.recompute = False  # in a backward pass, of each layer all but its input
+        self.compiled = False  # torch.compile and CUDA graphs
+        self.recompute = False  # activation checkpointing
         self._angles = torch.empty(0), torch.empty(0)
-        self._replays: dict[bool, PassGraphs] = {}  # of passes that train, and that only read
-        self.copy: Any = None  # of a decoder that is divided among ranks: a whole one, to sample from
+        self._replays: dict[bool, PassGraphs] = {}  # with gradients, and without
+        self.copy: Any = None  # of a sharded decoder: the full model to sample from
 
     @property
     def head(self) -> Tensor:  # [V, D]
         return self.model.embed_tokens.weight if self.config.tie_word_embeddings else self.lm_head.weight
 
     def start(self, generator: torch.Generator) -> Decoder:
-        """Fresh weights: normal, 0.02; the projections that write into the residual stream are
-        scaled down by depth."""
+        """Initial weights: N(0, 0.02^2); the output projections of sublayers scaled down by depth."""
         outputs = tuple(f"{half.output.name}.weight" for half in layer_spec(self.config, 0).halves)
         for name, p in self.named_parameters():
             if p.dim() == 2:
@@ -297,8 +268,8 @@ class Decoder(nn.Module):
         return self
 
     def angles(self, positions: int) -> tuple[Tensor, Tensor]:
-        """cos and sin of the first positions, [>= positions, head_dim / 2]: kept,
-        and made anew when more are asked for."""
+        """cos and sin of the first positions, [>= positions, head_dim / 2]; cached, and extended on
+        demand."""
         check_positions(positions, self.config.max_position_embeddings)
         device, dtype = self.head.device, self.head.dtype
         cos, _ = self._angles
@@ -310,8 +281,8 @@ class Decoder(nn.Module):
 
     def states(self, tokens: Tensor, packed: Packed,
                keep: Callable[[int, Tensor, Tensor], None] | None = None) -> Tensor:
-        """The final hidden state [N, D] of each token of the packed rows [B, T]; keep is shown
-        each layer's k and v."""
+        """The final hidden state [N, D] of each token of the packed rows [B, T]; keep is called with each
+        layer's k and v."""
         self.angles(tokens.shape[1])
         trained = torch.is_grad_enabled()
         compiled = self.fuses_layers and keep is None
@@ -326,8 +297,7 @@ class Decoder(nn.Module):
 
     def run(self, tokens: Tensor, positions: Tensor, laid: Spans | AttentionLayout | Blocks,
             keep: Callable[[int, Tensor, Tensor], None] | None = None) -> Tensor:  # [N] -> [N, D]
-        """Tokens at their positions, in sequences as the kernels' attention takes them,
-        through all layers."""
+        """Tokens at their positions through all layers; laid: the sequences, as the kernels take them."""
         (cos, sin), ops = (table[positions] for table in self._angles), self.ops
         made = layer_functions(self.fuses_layers)
         x = self.model.embed_tokens(tokens)
@@ -338,7 +308,7 @@ class Decoder(nn.Module):
 
     @property
     def fuses_layers(self) -> bool:
-        """Whether its layers are compiled, with matrices that read the same as one; not beside an adapter."""
+        """Whether layers are compiled with fused kernels; not with adapters."""
         return self.compiled and not hasattr(self, "active_adapter")
 
     @property
@@ -349,15 +319,14 @@ class Decoder(nn.Module):
         engine: Engine = self.copy.engine(**sizes) if self.copy else self.engine_for(self, **sizes)
         return engine
 
-    engine_for = staticmethod(Engine)  # also for an adapter on this
+    engine_for = staticmethod(Engine)  # also for an adapter on this body
 
     def merged(self) -> Merged:
-        """The weights of a plain decoder that says the same: its own."""
+        """As `Adapted.merged`: its own weights."""
         return Merged(self)
 
     def hidden(self, tokens: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T] -> [B, T, D]
-        """The final hidden state of each token; rows that are not packed yet are taken at
-        their full width."""
+        """The final hidden state of each token; rows that are not packed are taken at full width."""
         packed = packed or pack(torch.full((len(tokens),), tokens.shape[1])).to(tokens.device)
         return take_rows(self.states(tokens, packed), packed.home)
 
@@ -366,8 +335,7 @@ class Decoder(nn.Module):
 
     def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0,
              packed: Packed | None = None) -> tuple[Tensor, Tensor]:  # [B, T] -> logp, entropy [B, T]
-        """Log-probability of each masked token given those before it, and the entropy of the choice;
-        zero elsewhere."""
+        """Log-prob of each masked token given those before it, and the entropy there; zero elsewhere."""
         made = self.choices(tokens, mask, packed)
         columns = chosen_logp(made.states, self.head, tokens.flatten()[made.cells], temperature,
                               softmax=softmax_for(self.head))
@@ -376,7 +344,7 @@ class Decoder(nn.Module):
         return logp, entropy
 
     def choices(self, tokens: Tensor, mask: Tensor, packed: Packed | None = None) -> Choices:
-        """What each masked token was chosen from."""
+        """The states that predict the masked tokens."""
         if packed is None:
             packed = pack(last_masked(mask) + 1, tokens, mask).to(tokens.device)
         states = take_rows(self.states(tokens, packed), packed.before)

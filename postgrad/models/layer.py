@@ -7,10 +7,8 @@
     spec.mlp.before.name               "post_attention_layernorm"
     spec.fused()["gate_up"]            ("mlp.gate_proj.weight", "mlp.up_proj.weight")
 
-The core of the attention is rotation and softmax, that of the MLP the gated activation. The decoder builds
-its modules from it, the sampling engine its fused matrices; fused kernels declare over it what they run
-(kernels/fused.py), memory estimates sum over it, gguf.py renames by it. families.py holds what differs
-between families.
+The core is rotation and softmax (attention) or the gated activation (MLP). Decoder, sampling engine, fused
+kernels, memory estimates and gguf.py all follow it; families.py holds what differs between families.
 """
 
 from __future__ import annotations
@@ -28,11 +26,11 @@ GGUF_NORMS = {"before_attention": "attn_norm", "after_attention": "post_attentio
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixSpec:
-    """y = W x + b with W [outputs, inputs]: what an adapter is added to, and what is quantised to 4 bits."""
+    """y = W x + b with W [outputs, inputs]; LoRA adapts these matrices, and NF4 quantises them."""
 
     short: str      # "q"
-    name: str       # in its layer, by Hugging Face's name: "self_attn.q_proj"
-    gguf: str       # in its layer, by GGUF's: "attn_q"
+    name: str       # Hugging Face's name in the layer: "self_attn.q_proj"
+    gguf: str       # GGUF's: "attn_q"
     outputs: int
     inputs: int
     bias: bool = False
@@ -47,11 +45,9 @@ class MatrixSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class NormSpec:
-    """A norm over `size` numbers at a time, of the `width` that a token has there: 64 of 512 for a norm of
-    each of eight heads.
+    """A norm over each `size` of a token's `width` numbers: 64 of 512 per head for eight heads.
 
-    kind: "rms", x / rms(x); "layer", (x - mean(x)) / std(x). Then times the weight and plus the bias, where
-    it has them.
+    kind: "rms", x / rms(x); "layer", (x - mean(x)) / std(x); then times weight, plus bias, if any.
     """
 
     short: str
@@ -65,7 +61,7 @@ class NormSpec:
 
     @property
     def is_plain_rms(self) -> bool:
-        """x / rms(x) * weight: the one norm that kernels compute."""
+        """x / rms(x) * weight, the norm that kernels compute."""
         return self.kind == "rms" and self.weight and not self.bias
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -74,8 +70,8 @@ class NormSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SublayerSpec:
-    """What is added to the residual stream at once. inputs: matrices with the same input, fused into one for
-    sampling; inner: norms of the outputs of the first of them (queries and keys)."""
+    """A residual branch. inputs: matrices with the same input, fused into one for sampling; inner: norms of
+    the outputs of the first of them (queries and keys)."""
 
     fused: str                      # name of the fused inputs: "qkv"
     inputs: tuple[MatrixSpec, ...]
@@ -86,7 +82,7 @@ class SublayerSpec:
 
     @property
     def inside(self) -> tuple[MatrixSpec | NormSpec, ...]:
-        """The parts of its module."""
+        """What the sublayer's module contains."""
         return *self.inputs, self.output, *self.inner
 
     @property
@@ -104,7 +100,7 @@ class LayerSpec:
     mlp: SublayerSpec
     activation: str = "silu"        # of the gate, by the name of config.json's hidden_act
     qk_norm: str = ""               # "head": per head; "projection": over all heads; "": none
-    window: int | None = None       # a token attends to itself and the window - 1 before it; None: to all
+    window: int | None = None       # attention to the last `window` tokens, itself included; None: all
 
     @property
     def halves(self) -> tuple[SublayerSpec, SublayerSpec]:
@@ -172,7 +168,7 @@ def layer_window(c: Config, index: int) -> int | None:
 
 
 def outer_weights(c: Config) -> tuple[MatrixSpec | NormSpec, ...]:
-    """Around the layers: embedding, last norm and, unless it is tied to the embedding, the head."""
+    """Embedding, last norm and, unless tied, the head."""
     D, V = c.hidden_size, c.vocab_size
     head = MatrixSpec(short="head", name="lm_head", gguf="output", outputs=V, inputs=D)
     return (MatrixSpec(short="embed", name="model.embed_tokens", gguf="token_embd", outputs=V, inputs=D),
@@ -185,14 +181,14 @@ def last_norm(c: Config) -> NormSpec:
 
 
 def layer_specs(c: Config) -> list[LayerSpec]:
-    """All layers of a decoder: they differ in their windows alone."""
+    """All layers, which differ in their windows alone."""
     first = layer_spec(c, 0)
     return [replace(first, window=layer_window(c, i)) for i in range(c.num_hidden_layers)]
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor by its names: "model.layers.3.self_attn.q_proj.weight", in GGUF "blk.3.attn_q.weight"."""
+    """"model.layers.3.self_attn.q_proj.weight", in GGUF "blk.3.attn_q.weight"."""
 
     name: str
     gguf: str

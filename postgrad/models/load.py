@@ -1,4 +1,4 @@
-"""Model folders in Hugging Face's layout: reading and writing. safetensors only; no code of a folder runs."""
+"""Reads and writes model folders in Hugging Face's layout: safetensors alone; a folder's code never runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ from postgrad.models.heads import ScalarModel
 from postgrad.models.hf_model import HFModel, load_hf_model
 from postgrad.models.layer import stored_tensors
 from postgrad.models.lora import Adapted
-from postgrad.models.peft import CONFIG as ADAPTER_CONFIG
-from postgrad.models.peft import WEIGHTS as ADAPTER
-from postgrad.models.peft import base_model_name, is_adapter, is_reward_adapter, merge_adapter
+from postgrad.models.peft import (
+    ADAPTER,
+    ADAPTER_CONFIG,
+    base_model_name,
+    is_adapter,
+    is_reward_adapter,
+    merge_adapter,
+)
 from postgrad.models.weights import (
     INDEX,
     LARGEST,
@@ -130,18 +135,18 @@ def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | N
 
 def _opened(folder: Path, device: str, dtype: torch.dtype | None,
             divide: ShardDecoder | None) -> tuple[Decoder | HFModel, Tensor | None, Path]:
-    """A model's body, and the head of a reward model with its file."""
+    """A model's body, and a reward model's head with its file."""
     *adapters, whole = model_chain(folder)
     listed = list_weights(whole)
     head = listed.pop(SCORE, None)
     body = _filled(whole, listed, device, dtype, None if adapters else divide)
-    found, path = (None, whole) if head is None else (read_weights({SCORE: head})[SCORE], head.path)
+    score, path = (None, whole) if head is None else (read_weights({SCORE: head})[SCORE], head.path)
     for place in reversed(adapters):
-        if found is not None:
+        if score is not None:
             raise ValueError(f"{path.parent} is a reward model, which scores text and writes none: name a "
                              f"language model in {place / ADAPTER_CONFIG}.")
-        found, path = merge_adapter(body, place), place / ADAPTER
-    return body, found, path
+        score, path = merge_adapter(body, place), place / ADAPTER
+    return body, score, path
 
 
 def _filled(folder: Path, listed: dict[str, StoredTensor], device: str, dtype: torch.dtype | None,

@@ -1,9 +1,8 @@
 """Low-rank adapters: W x + (alpha / rank) B A x with W frozen (Hu et al. 2021, arXiv:2106.09685).
 
-Several adapters share one body, at most one of them active: policy, critic and reward model are adapters, and
-the reference is the body alone. So four models cost one set of weights and a few thin matrices each. Not
-peft's classes, because of that, and because the sampler needs the merged weights after every step; peft.py
-reads and writes peft's files.
+Policy, critic and reward model are adapters on one body, at most one of them active; the reference is the
+body alone. Not peft's classes: they share no body, and the sampler needs merged weights after each step.
+peft.py reads and writes peft's files.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from postgrad.maths.packing import Packed
-from postgrad.models.choices import Choices
 from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, HFSizes
 from postgrad.models.hf_model import HFModel
 from postgrad.models.nf4 import Linear4, linear_layers
+from postgrad.models.protocols import Choices
 from postgrad.models.recompute import adapter_active
 from postgrad.system.settings import Settings, setting
 
@@ -74,8 +73,8 @@ class Adapters(Settings):
 
 
 class Adapter(nn.Module):
-    """A and B for each linear layer of a body whose name is in targets. B starts at zero, so that at first
-    nothing changes."""
+    """A and B for each linear layer of a body whose name is in targets. B starts at zero: no change at
+    first."""
 
     def __init__(self, body: nn.Module, *, rank: int, generator: torch.Generator, alpha: float | None = None,
                  targets: Iterable[str] = ("all",)):
@@ -121,11 +120,11 @@ def parameter_key(path: str) -> str:
 
 
 class Adapted(nn.Module):
-    """A body with one adapter active, or none. Its state is the adapter's alone: the body is shared."""
+    """An adapter, or none, on a shared body. Its state is the adapter's alone."""
 
     def __init__(self, body: Decoder | HFModel, adapter: Adapter | None):
         super().__init__()
-        # in a tuple: not a part of this module
+        # in a tuple: not a submodule
         self.adapter, self._shared = adapter, (body.requires_grad_(False),)
         self.copy: Any = None  # as in Decoder
         if not hasattr(body, "active_adapter"):
@@ -163,29 +162,24 @@ class Adapted(nn.Module):
 
     def states(self, tokens: Tensor, packed: Packed, *keep: Any) -> Tensor:
         with self.active() as body:
-            states: Tensor = body.states(tokens, packed, *keep)
-            return states
+            return cast(Tensor, body.states(tokens, packed, *keep))
 
     def hidden(self, tokens: Tensor, packed: Packed | None = None) -> Tensor:
-        with self.active() as body:
-            states: Tensor = body.hidden(tokens, packed)
-            return states
+        with adapter_active(self.body, self.adapter):
+            return self.body.hidden(tokens, packed)
 
     def logits(self, tokens: Tensor) -> Tensor:
-        with self.active() as body:
-            logits: Tensor = body.logits(tokens)
-            return logits
+        with adapter_active(self.body, self.adapter):
+            return self.body.logits(tokens)
 
     def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0,
              packed: Packed | None = None) -> tuple[Tensor, Tensor]:
-        with self.active() as body:
-            logp, entropy = body.logp(tokens, mask, temperature, packed)
-            return logp, entropy
+        with adapter_active(self.body, self.adapter):
+            return self.body.logp(tokens, mask, temperature, packed)
 
     def choices(self, tokens: Tensor, mask: Tensor, packed: Packed | None = None) -> Choices:
-        with self.active() as body:
-            choices: Choices = body.choices(tokens, mask, packed)
-            return choices
+        with adapter_active(self.body, self.adapter):
+            return self.body.choices(tokens, mask, packed)
 
     def merged(self) -> Merged:
         """The weights of a decoder without an adapter that computes the same."""
@@ -205,5 +199,5 @@ def _added(body: Decoder | HFModel, name: str) -> Callable[..., Tensor]:
 
 
 def is_adapted(model: object) -> bool:
-    """Whether a model, or the body of a scalar model, is an adapter on a body that it shares."""
+    """Whether a model, or the body of a scalar model, is an adapter."""
     return isinstance(model, Adapted) or isinstance(getattr(model, "body", None), Adapted)

@@ -1,7 +1,7 @@
 """Adapters in peft's layout, adapter_config.json and adapter_model.safetensors, without peft.
 
-A folder with these two files is a model: base_model_name_or_path with the adapter merged in. What is not
-supported (DoRA, other kinds of adapters, trained embeddings ...) is refused by name.
+A folder with these two files is a model: base_model_name_or_path with the adapter merged in. Unsupported
+adapters (DoRA, trained embeddings ...) are refused by name.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from postgrad.models.heads import ScalarModel
 from postgrad.models.hf_model import INSIDE
 from postgrad.models.lora import Adapted, Adapter
 from postgrad.models.weights import read_tensors, weight_files
-from postgrad.system.files import error_text as one_line
-from postgrad.system.files import load_json
+from postgrad.system.files import error_text, load_json
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-AHEAD, HEAD = "base_model.model.", "base_model.model.score.weight"  # how peft names what it has wrapped
+ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
+AHEAD, HEAD = "base_model.model.", "base_model.model.score.weight"  # peft's prefix
 OTHER = {"use_dora": "DoRA", "alpha_pattern": "an alpha for each layer",
          "fan_in_fan_out": "transposed weights", "layer_replication": "repeated layers",
          "use_qalora": "QALoRA"}
-PLAIN_STARTS = (True, False, "gaussian", "eva")  # the others begin by changing the weights under the adapter
+PLAIN_STARTS = (True, False, "gaussian", "eva")  # the other initialisations change the base weights
 
 
 def is_adapter(folder: Path) -> bool:
     """Whether a folder holds an adapter and no weights of a full model."""
-    return (folder / CONFIG).is_file() and not any(path.is_file() for path in weight_files(folder))
+    return (folder / ADAPTER_CONFIG).is_file() and not any(path.is_file() for path in weight_files(folder))
 
 
 def adapter_tensors(model: Adapted | ScalarModel) -> dict[str, Tensor]:
@@ -49,9 +48,9 @@ def adapter_tensors(model: Adapted | ScalarModel) -> dict[str, Tensor]:
 
 def write_adapter(model: Adapted | ScalarModel, folder: Path, base: str,
                   tensors: Mapping[str, Tensor] | None = None) -> None:
-    """The adapter alone, and the head of a reward model with it. base: the name or folder of the model under
-    it. One that was trained on a body in 4 bits fits the whole model nearly, not exactly; the merged folder
-    holds what was trained. tensors: those of another moment (`adapter_of`), in place of the present ones."""
+    """Writes the adapter, with a reward model's head. base: name or folder of the base model. If trained on
+    a 4-bit body it fits the full model only approximately; the merged folder is exact. tensors: an earlier
+    snapshot (`adapter_tensors`) to write instead."""
     scalar = isinstance(model, ScalarModel)
     adapter = _adapter(model)
     _save(tensors or adapter_tensors(model), {
@@ -74,20 +73,17 @@ def base_model_name(folder: Path) -> str:
 
 
 def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
-    """Adds scale * B A to a model's weights; -> the head of a reward model that comes with it, or None.
-
-    scale: alpha / rank, or alpha / sqrt(rank) where use_rslora says so
-    (Kalajdzievski 2023, arXiv:2312.03732).
-    """
-    said, tensors = _config(folder), _tensors(folder)
+    """Adds scale * B A to a model's weights -> a reward model's head, if any. scale: alpha / rank, or
+    alpha / sqrt(rank) with use_rslora (Kalajdzievski 2023, arXiv:2312.03732)."""
+    config, tensors = _config(folder), _tensors(folder)
     head = tensors.pop(HEAD, None)
     layers = {path.removeprefix(INSIDE): m for path, m in body.named_modules() if isinstance(m, nn.Linear)}
     ends = (".lora_A.weight", ".lora_B.weight")
     for name in tensors:
         if not (name.startswith(AHEAD) and name.endswith(ends)
                 and name.removeprefix(AHEAD)[:-len(ends[0])] in layers):
-            raise ValueError(f"{folder / WEIGHTS}: {name} is no LoRA matrix of a linear layer that the model "
-                             f"{said['base_model_name_or_path']} has: name the right base model, or "
+            raise ValueError(f"{folder / ADAPTER}: {name} is no LoRA matrix of a linear layer that the model "
+                             f"{config['base_model_name_or_path']} has: name the right base model, or "
                              "merge it with peft.")
     for path in sorted({name.removeprefix(AHEAD)[:-len(ends[0])] for name in tensors}):
         a, b = (tensors.get(f"{AHEAD}{path}{end}") for end in ends)
@@ -96,10 +92,10 @@ def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
                 or (b.shape[0], a.shape[1]) != tuple(weight.shape)
                 or a.shape[0] != b.shape[1]):
             shapes = [None if x is None else list(x.shape) for x in (a, b)]
-            raise ValueError(f"{folder / WEIGHTS}: lora_A and lora_B of {path} are {shapes[0]} and "
+            raise ValueError(f"{folder / ADAPTER}: lora_A and lora_B of {path} are {shapes[0]} and "
                              f"{shapes[1]}, which do not fit its weight {list(weight.shape)}: name the right "
-                             f"base model in {CONFIG}.")
-        scale = said["lora_alpha"] / (math.sqrt(len(a)) if said.get("use_rslora") else len(a))
+                             f"base model in {ADAPTER_CONFIG}.")
+        scale = config["lora_alpha"] / (math.sqrt(len(a)) if config.get("use_rslora") else len(a))
         wide = torch.promote_types(weight.dtype, torch.float32)
         update = scale * (b.to(weight.device, wide) @ a.to(weight.device, wide))
         weight.data.copy_(weight.data + update)
@@ -113,53 +109,53 @@ def is_reward_adapter(folder: Path) -> bool:
 
 def copy_adapter(folder: Path, out: Path, dtype: torch.dtype | None = None) -> None:
     """Copies an adapter's two files, in another dtype if given."""
-    said, tensors = _config(folder), _tensors(folder)
-    _save({k: v.to(dtype or v.dtype) for k, v in tensors.items()}, said, out)
+    config, tensors = _config(folder), _tensors(folder)
+    _save({k: v.to(dtype or v.dtype) for k, v in tensors.items()}, config, out)
 
 
 def _save(tensors: Mapping[str, Tensor], config: dict[str, Any], folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     with outside_capture():
         fetched = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
-    save_file(fetched, folder / WEIGHTS, metadata={"format": "pt"})
-    (folder / WEIGHTS).chmod(0o644)  # safetensors makes it private
-    (folder / CONFIG).write_text(json.dumps(config, indent=1))
+    save_file(fetched, folder / ADAPTER, metadata={"format": "pt"})
+    (folder / ADAPTER).chmod(0o644)  # safetensors makes it private
+    (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=1))
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
-    if not (folder / WEIGHTS).is_file():
-        raise ValueError(f"{folder} has {CONFIG} but no {WEIGHTS}: get that file too (a .bin is a pickle, "
-                         "which is never opened here: save it again with peft).")
-    return read_tensors(folder / WEIGHTS)
+    if not (folder / ADAPTER).is_file():
+        raise ValueError(f"{folder} has {ADAPTER_CONFIG} but no {ADAPTER}: get that file too (a .bin is a "
+                         "pickle, which is never opened here: save it again with peft).")
+    return read_tensors(folder / ADAPTER)
 
 
 def _config(folder: Path) -> dict[str, Any]:
     """adapter_config.json, where all it asks for is supported."""
-    path = folder / CONFIG
+    path = folder / ADAPTER_CONFIG
     try:
-        said = cast(dict[str, Any], load_json(path))
-        kind, base = said["peft_type"], said["base_model_name_or_path"]
+        config = cast(dict[str, Any], load_json(path))
+        kind, base = config["peft_type"], config["base_model_name_or_path"]
         sound = (isinstance(base, str) and 0 < len(base) < 4096 and "\0" not in base
-                 and (kind != "LORA" or 0 < said["lora_alpha"] < 1e30))
-        faults = [what for key, what in OTHER.items() if said.get(key)]
-        faults += [f"whole layers beside the adapter ({', '.join(more)})"] if (more := _more(said)) else []
+                 and (kind != "LORA" or 0 < config["lora_alpha"] < 1e30))
+        faults = [what for key, what in OTHER.items() if config.get(key)]
+        faults += [f"whole layers beside the adapter ({', '.join(more)})"] if (more := _more(config)) else []
     except (OSError, ValueError, LookupError, TypeError) as error:
-        why = f"{type(error).__name__}: {one_line(error)}"
+        why = f"{type(error).__name__}: {error_text(error)}"
         raise ValueError(f"{path} cannot be read as peft's settings ({why}): get the file again.") from error
     if not sound:
         raise ValueError(f"{path}: base_model_name_or_path is {base!r:.100}, lora_alpha "
-                         f"{said.get('lora_alpha')!r:.60}: expected a model's name or folder, and a "
+                         f"{config.get('lora_alpha')!r:.60}: expected a model's name or folder, and a "
                          "positive number.")
     faults += [f"a {kind!s:.60} adapter"] if kind != "LORA" else []
-    faults += [f"trained biases ({said['bias']!s:.60})"] if said.get("bias", "none") != "none" else []
-    start = said.get("init_lora_weights", True)
+    faults += [f"trained biases ({config['bias']!s:.60})"] if config.get("bias", "none") != "none" else []
+    start = config.get("init_lora_weights", True)
     faults += [f"a start by {start!s:.60}"] if start not in PLAIN_STARTS else []
     if faults:
         raise ValueError(f"{path} asks for {' and '.join(faults)}; read are plain LoRA adapters: merge this "
                          "one with peft (merge_and_unload) and name the merged folder.")
-    return said
+    return config
 
 
-def _more(said: dict[str, Any]) -> list[str]:
+def _more(config: dict[str, Any]) -> list[str]:
     """Layers trained in full, a reward model's head apart."""
-    return sorted({*(said.get("modules_to_save") or [])} - {"score", "classifier"})
+    return sorted({*(config.get("modules_to_save") or [])} - {"score", "classifier"})

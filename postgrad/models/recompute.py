@@ -1,9 +1,5 @@
-"""Activation checkpointing: a layer keeps its input alone, and the backward pass computes the rest again
-(Chen et al. 2016, arXiv:1604.06174).
-
-It saves most of a pass's memory and costs a second forward pass; the gradient is bit for bit the same. A
-no-grad forward is not affected.
-"""
+"""Activation checkpointing (Chen et al. 2016, arXiv:1604.06174): a layer saves its input alone, and the
+backward pass recomputes the rest. The gradient is the same bit for bit; a no-grad forward is not affected."""
 
 from __future__ import annotations
 
@@ -18,8 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 def run_checkpointed(body: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """function(*args), checkpointed where body.recompute is set, with the same adapter active in both
-    passes."""
+    """function(*args), checkpointed if body.recompute, with the same adapter active in both passes."""
     if not body.recompute or not torch.is_grad_enabled():
         return function(*args, **options)
     again = partial(adapter_active, body, body.active_adapter) if hasattr(body,
@@ -30,7 +25,7 @@ def run_checkpointed(body: Any, function: Callable[..., Any], *args: Any, **opti
 
 @contextmanager
 def adapter_active(body: Any, adapter: Any) -> Iterator[None]:
-    """Within the block the adapter, or none, is the body's active one."""
+    """Makes an adapter, or none, the body's active one within the block."""
     before, body.active_adapter = body.active_adapter, adapter
     try:
         yield
@@ -39,8 +34,8 @@ def adapter_active(body: Any, adapter: Any) -> Iterator[None]:
 
 
 def set_recompute(body: Any, on: bool) -> None:
-    """Switches activation checkpointing of a decoder or an HFModel. Not by transformers' own switch, which
-    needs training mode, where some networks have dropout."""
+    """Switches activation checkpointing of a decoder or an HFModel; not by transformers' switch, which needs
+    training mode and so dropout."""
     if on and hasattr(body, "network"):
         for layer in checkpointing_layers(body.network):
             if not isinstance(layer.forward, partial):

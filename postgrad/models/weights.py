@@ -96,16 +96,15 @@ def read_parts(listed: dict[str, StoredTensor], sharded: Mapping[str, Tensor]) -
 
 
 def tensor_templates(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A tensor of the same shape and dtype for each, without computing it; wider dtypes first, as safetensors
-    orders a file."""
+    """Tensors of the same shapes and dtypes, without merging; wider dtypes first, as in safetensors."""
     like = getattr(tensors, "like", tensors.__getitem__)
     return dict(sorted(((name, like(name)) for name in tensors), key=lambda pair: -pair[1].itemsize))
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, names: Iterable[str] | None = None,
                   dtype: torch.dtype | None = None) -> None:
-    """Writes a safetensors file, one tensor at a time; sharded tensors are gathered one at a time, for which
-    the other ranks call `send_tensor_shards`."""
+    """Writes a safetensors file, gathering sharded tensors one at a time; the other ranks call
+    `send_tensor_shards`."""
     like, end = tensor_templates(tensors), 0
     header: dict[str, dict[str, Any]] = {"__metadata__": {"format": "pt"}}
     like = {name: like[name] for name in names or like}
@@ -125,8 +124,7 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, names: Iterable[str
 
 
 def _pieces(x: Tensor) -> Iterator[memoryview]:
-    """The bytes of a tensor. From a GPU through pinned memory: a pageable copy is slower and blocks kernel
-    launches."""
+    """The bytes of a tensor; from a GPU through pinned memory, which is faster and blocks no launches."""
     bits = x.flatten().view(torch.uint8)
     if not x.is_cuda:
         yield bits.cpu().numpy().data
@@ -148,8 +146,7 @@ def send_tensor_shards(tensors: Mapping[str, Tensor]) -> None:
 
 def write_weights(tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtype | None = None,
                   largest: int = LARGEST) -> None:
-    """Writes one file, or several of at most `largest` bytes; files of an earlier save are removed. Tensors
-    that are computed on access are held one at a time."""
+    """Writes one file, or several of at most `largest` bytes, and removes those of an earlier save."""
     parts: list[list[str]] = [[]]
     size = total = 0
     for name, tensor in tensor_templates(tensors).items():

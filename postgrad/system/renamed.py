@@ -27,7 +27,7 @@ MODULES = {  # below postgrad.; the longest prefix counts
     "objectives": "training.objectives", "optim": "training.optim", "stats": "training.stats",
     "phases": "training.oom", "batches": "training.batches", "memory": "training.memory",
     "chat": "models.chat", "template": "models.chat.template",
-    "tokenizer_files": "models.chat.tokenizer_files", "tools": "models.chat.tools",
+    "tokenizer_files": "models.chat.chat", "tools": "models.chat.tools",
     "spelling": "models.chat.detokenize", "capturing": "models.graph_capture", "embedded": "models.embedded",
     "models.foreign": "models.hf_model", "models.foreign_cache": "models.hf_engine",
     "models.foreign_engine": "models.hf_engine", "models.parts": "models.weights",

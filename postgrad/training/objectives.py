@@ -17,7 +17,7 @@ from postgrad.maths import kl, surrogate
 from postgrad.maths.preference import sum_logp
 from postgrad.methods import Method, Policy, Preference
 from postgrad.models import Models
-from postgrad.models.choices import choice_columns
+from postgrad.models.protocols import choice_columns
 from postgrad.records import Batch
 from postgrad.training.stats import EffectiveShare, ExplainedVariance, Max, Mean, Statistic, Stats
 

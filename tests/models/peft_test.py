@@ -18,7 +18,7 @@ from postgrad.models import (
     model_files,
     save_model,
 )
-from postgrad.models.peft import CONFIG, WEIGHTS, merge_adapter, write_adapter
+from postgrad.models.peft import ADAPTER, ADAPTER_CONFIG, merge_adapter, write_adapter
 from postgrad.recipes import sft
 from postgrad.recipes.running import start_run
 from postgrad.resolve import models as opening
@@ -88,8 +88,8 @@ def test_a_reward_model_s_adapter_carries_its_head(tmp_path):
     ({"base_model_name_or_path": "nowhere"}, "no model at nowhere")])
 def test_what_is_not_read_is_said(changes, words, tmp_path):
     write_adapter(adapted(steps=0), tmp_path, "tiny")
-    said = json.loads((tmp_path / CONFIG).read_text())
-    (tmp_path / CONFIG).write_text(json.dumps(said | changes))
+    said = json.loads((tmp_path / ADAPTER_CONFIG).read_text())
+    (tmp_path / ADAPTER_CONFIG).write_text(json.dumps(said | changes))
     with pytest.raises(ValueError, match=words):
         load_model(tmp_path)
 
@@ -104,10 +104,10 @@ def test_what_is_not_read_is_said(changes, words, tmp_path):
     (lambda t: {k: v for k, v in t.items() if "k_proj.lora_B" not in k}, r"k_proj are \[4, 192\] and None")])
 def test_a_file_that_does_not_fit_is_said(change, words, tmp_path):
     write_adapter(adapted(steps=0), tmp_path, "tiny")
-    save_file(change(load_file(tmp_path / WEIGHTS)), tmp_path / WEIGHTS)
+    save_file(change(load_file(tmp_path / ADAPTER)), tmp_path / ADAPTER)
     with pytest.raises(ValueError, match=words):
         load_model(tmp_path)
-    (tmp_path / WEIGHTS).unlink()
+    (tmp_path / ADAPTER).unlink()
     with pytest.raises(ValueError, match="has adapter_config.json but no adapter_model.safetensors"):
         load_model(tmp_path)
 
@@ -121,11 +121,11 @@ def test_adapters_on_adapters_are_merged_in_turn_and_none_stands_on_itself(tmp_p
     merge_adapter(body, high)
     torch.testing.assert_close(load_model(high).logits(TOKENS), body.logits(TOKENS), **CLOSE)
     assert folder_with_file(high, "tokenizer.json") == TINY
-    assert model_files(high) == [high / WEIGHTS, high / CONFIG, low / WEIGHTS, low / CONFIG,
+    assert model_files(high) == [high / ADAPTER, high / ADAPTER_CONFIG, low / ADAPTER, low / ADAPTER_CONFIG,
                                     TINY / "model.safetensors"]
-    said = json.loads((low / CONFIG).read_text())
+    said = json.loads((low / ADAPTER_CONFIG).read_text())
     for name in (low, high):
-        (low / CONFIG).write_text(json.dumps(said | {"base_model_name_or_path": str(name)}))
+        (low / ADAPTER_CONFIG).write_text(json.dumps(said | {"base_model_name_or_path": str(name)}))
         for act in (load_model, model_files, lambda folder: folder_with_file(folder, "tokenizer.json")):
             with pytest.raises(ValueError, match="which stands on this adapter itself"):
                 act(high)
@@ -157,14 +157,14 @@ def test_a_run_is_exported(run, tmp_path, capsys):
 
 def test_an_adapter_is_exported_and_is_a_model(run, tmp_path, capsys):
     assert main(["export", str(run.folder), "--out", str(tmp_path / "thin"), "--adapter"]) == 0
-    assert sorted(p.name for p in (tmp_path / "thin").iterdir()) == ["README.md", CONFIG, WEIGHTS]
+    assert sorted(p.name for p in (tmp_path / "thin").iterdir()) == ["README.md", ADAPTER_CONFIG, ADAPTER]
     assert '\nlibrary_name: "peft"\n' in (tmp_path / "thin" / "README.md").read_text()
     model, chat = opening.open_model(tmp_path / "thin")
     merged = load_model(run.folder / "checkpoints" / "000002")
     torch.testing.assert_close(model.logits(TOKENS), merged.logits(TOKENS), **CLOSE)
     assert chat.render([{"role": "user", "content": "Hi"}]) == opening.open_model("tiny-chat")[1].render(
         [{"role": "user", "content": "Hi"}])
-    said = json.loads((tmp_path / "thin" / CONFIG).read_text())
+    said = json.loads((tmp_path / "thin" / ADAPTER_CONFIG).read_text())
     assert (said["r"], said["lora_alpha"], said["target_modules"]) == (2, 8, ["o_proj", "q_proj"])
     assert (len({opening.fingerprint(x) for x in (tmp_path / "thin", find_model("tiny-chat"), run.latest())})
             == 3)

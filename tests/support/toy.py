@@ -20,7 +20,7 @@ from torch import Tensor
 
 from postgrad.maths import credit
 from postgrad.methods import Policy
-from postgrad.models.choices import Choices
+from postgrad.models.protocols import Choices
 from postgrad.records import Batch, Verdict
 from postgrad.training import objectives
 from postgrad.training.batches.columns import credit_columns, weigh_minibatch
