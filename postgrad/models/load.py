@@ -16,7 +16,7 @@ from postgrad.models.families import Config, find_family, read_config_json
 from postgrad.models.heads import ScalarModel
 from postgrad.models.hf_model import HFModel, load_hf_model
 from postgrad.models.layer import stored_tensors
-from postgrad.models.lora import Adapted
+from postgrad.models.lora import Adapted, Network
 from postgrad.models.peft import (
     ADAPTER,
     ADAPTER_CONFIG,
@@ -106,7 +106,7 @@ def is_scalar_model(folder: Path) -> bool:
 
 
 def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = torch.float32,
-               divide: ShardDecoder | None = None) -> Decoder | HFModel:
+               divide: ShardDecoder | None = None) -> Network:
     """load_model("tiny"): the decoder with its weights. dtype None: as stored. divide: shards it over the
     ranks (`shard_decoder`), so that each reads its part; adapters and HFModels are read in full."""
     body, head, _ = _opened(find_model(name), device, dtype, divide)
@@ -134,7 +134,7 @@ def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | N
 
 
 def _opened(folder: Path, device: str, dtype: torch.dtype | None,
-            divide: ShardDecoder | None) -> tuple[Decoder | HFModel, Tensor | None, Path]:
+            divide: ShardDecoder | None) -> tuple[Network, Tensor | None, Path]:
     """A model's body, and a reward model's head with its file."""
     *adapters, whole = model_chain(folder)
     listed = list_weights(whole)
@@ -150,7 +150,7 @@ def _opened(folder: Path, device: str, dtype: torch.dtype | None,
 
 
 def _filled(folder: Path, listed: dict[str, StoredTensor], device: str, dtype: torch.dtype | None,
-            divide: ShardDecoder | None) -> Decoder | HFModel:
+            divide: ShardDecoder | None) -> Network:
     """The network that config.json describes, with the weights of these files; a misfit is named."""
     raw = read_config_json(folder / "config.json")
     if find_family(raw.get("model_type")) is None:
@@ -188,7 +188,7 @@ def _same_head(listed: dict[str, StoredTensor]) -> None:
                          "set tie_word_embeddings to false.")
 
 
-def model_weights(model: Decoder | HFModel | Adapted | ScalarModel) -> Mapping[str, Tensor]:
+def model_weights(model: Network | Adapted | ScalarModel) -> Mapping[str, Tensor]:
     """The tensors of a model's folder: an adapter merged into its body, with the head of a reward model."""
     if not isinstance(model, ScalarModel):
         weights: Mapping[str, Tensor] = model.merged()
@@ -200,7 +200,7 @@ def model_weights(model: Decoder | HFModel | Adapted | ScalarModel) -> Mapping[s
     return body
 
 
-def save_model(model: Decoder | HFModel | Adapted | ScalarModel, folder: Path,
+def save_model(model: Network | Adapted | ScalarModel, folder: Path,
                dtype: torch.dtype | None = None, largest: int = LARGEST,
                weights: Mapping[str, Tensor] | None = None) -> None:
     """Writes config.json and model.safetensors (several, above `largest` bytes) for `transformers`, a reward
@@ -210,7 +210,7 @@ def save_model(model: Decoder | HFModel | Adapted | ScalarModel, folder: Path,
     """
     body = model.body if isinstance(model, ScalarModel) else model
     tensors = weights or model_weights(model)
-    network: Decoder | HFModel = body.body if isinstance(body, Adapted) else body
+    network: Network = body.body if isinstance(body, Adapted) else body
     named = network if isinstance(network, HFModel) else network.config
     facts: dict[str, Any] = {}
     if isinstance(model, ScalarModel):

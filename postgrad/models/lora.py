@@ -28,6 +28,8 @@ from postgrad.system.settings import Settings, setting
 if TYPE_CHECKING:
     from postgrad.models.hf_engine import HFEngine
 
+Network = Decoder | HFModel
+
 
 @dataclass(frozen=True, kw_only=True)
 class Adapters(Settings):
@@ -122,7 +124,7 @@ def parameter_key(path: str) -> str:
 class Adapted(nn.Module):
     """An adapter, or none, on a shared body. Its state is the adapter's alone."""
 
-    def __init__(self, body: Decoder | HFModel, adapter: Adapter | None):
+    def __init__(self, body: Network, adapter: Adapter | None):
         super().__init__()
         # in a tuple: not a submodule
         self.adapter, self._shared = adapter, (body.requires_grad_(False),)
@@ -134,7 +136,7 @@ class Adapted(nn.Module):
                     layer.register_forward_hook(_added(body, parameter_key(path)))
 
     @property
-    def body(self) -> Decoder | HFModel:
+    def body(self) -> Network:
         return self._shared[0]
 
     @property
@@ -186,7 +188,7 @@ class Adapted(nn.Module):
         return Merged(self.body, self.adapter)
 
 
-def _added(body: Decoder | HFModel, name: str) -> Callable[..., Tensor]:
+def _added(body: Network, name: str) -> Callable[..., Tensor]:
     def hook(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         adapter = body.active_adapter
         if adapter is None or name not in adapter.A:

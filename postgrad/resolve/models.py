@@ -18,7 +18,6 @@ from postgrad.models import (
     Adapter,
     Adapters,
     Config,
-    Decoder,
     ScalarModel,
     find_model,
     folder_with_file,
@@ -34,9 +33,9 @@ from postgrad.models import (
 from postgrad.models.chat import Chat
 from postgrad.models.checkpoint import read_state
 from postgrad.models.families import HFSizes
-from postgrad.models.hf_model import HFModel
 from postgrad.models.load import EMBEDDED as EMBEDDED
 from postgrad.models.load import FILES, ShardDecoder
+from postgrad.models.lora import Network as Network
 from postgrad.records import Prompt, Rollout
 from postgrad.runs import Run, number
 from postgrad.sampling import LocalSampler, Sampling
@@ -44,7 +43,6 @@ from postgrad.system.files import atomic_folder
 from postgrad.system.settings import settings_from_json
 from postgrad.system.user_code import GIVEN, weights_hash
 
-Network = Decoder | HFModel
 Trained = Network | Adapted
 
 
