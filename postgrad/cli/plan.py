@@ -25,8 +25,8 @@ NOTE = ("Arithmetic, held against what was measured on one H200; nothing past on
 @dataclass(frozen=True, kw_only=True)
 class MemoryOptions(FootprintOptions, CommandOptions):
     model: str = setting(about=SHAPE, metavar="MODEL|SIZE", positional=True)
-    method: str = setting("ppo,dpo,grpo", "rows of the table", metavar="NAME,NAME")
-    reward: str | None = setting(None, "who judges; without it: a model where there is a critic",
+    method: str = setting("ppo,dpo,grpo", "methods, separated by commas", metavar="NAME,NAME")
+    reward: str | None = setting(None, "source of the reward; default: a model where there is a critic",
                                  choices=("model", "verifier"))
 
 
@@ -56,18 +56,18 @@ def memory_line(row: Mapping[str, Any]) -> dict[str, str]:
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(CommandOptions):
     model: str = setting(about=SHAPE, metavar="MODEL|SIZE", positional=True)
-    gpus: str = setting("8xH100", "how many of which: H200, H100, A100, L40S, RTX4090, B200",
+    gpus: str = setting("8xH100", "number and kind: H200, H100, A100, L40S, RTX4090, B200",
                         metavar="NxCARD")
-    method: str = setting("grpo", "a row of the table that samples", metavar="NAME")
+    method: str = setting("grpo", "a method that samples", metavar="NAME")
     prompts: int = setting(64, "prompts of a step", within=COUNT, metavar="N")
     group: int = setting(8, "samples of each prompt", within=COUNT, metavar="N")
     prompt_tokens: int = setting(256, "tokens of a prompt", within=COUNT, metavar="N")
     reply_tokens: int = setting(512, "tokens of a reply, on average", within=COUNT, metavar="N")
     longest: int = setting(2048, "tokens of a reply, at most", within=COUNT, metavar="N")
-    lengths: str = setting("geometric", "how replies differ in length", choices=("geometric", "equal"))
+    lengths: str = setting("geometric", "distribution of reply lengths", choices=("geometric", "equal"))
     lora: int = setting(0, "the rank of the adapters; 0 trains all weights", within=NOT_NEGATIVE,
                         metavar="RANK")
-    async_depth: int | None = setting(None, "rollouts.async_depth; without it: 0, 1, 2 and 4 are tried",
+    async_depth: int | None = setting(None, "rollouts.async_depth; default: tries 0, 1, 2 and 4",
                                 metavar="K")
 
     def __post_init__(self) -> None:
@@ -110,9 +110,9 @@ def plan_line(layout: Option) -> dict[str, str]:
 
 
 COMMANDS = (
-    Command("memory", "what a method asks of a GPU: weights, gradients, optimizer, activations, cache",
-            MemoryOptions, run_memory),
-    Command("plan", "a training on many GPUs before it is started: memory, layout, seconds of a step",
+    Command("memory", "estimate the GPU memory of a method: weights, gradients, optimizer, activations, KV "
+            "cache", MemoryOptions, run_memory),
+    Command("plan", "plan a training on many GPUs: layouts, memory, seconds of a step",
             PlanOptions, run_plan, """\
 examples:
   postgrad plan 7B --gpus 8xH100

@@ -22,8 +22,8 @@ HOME = Path("runs")
 
 @dataclass(frozen=True, kw_only=True)
 class RunsOptions(CommandOptions):
-    run: str = setting(str(HOME), "a folder of runs, or one run; a name in runs/ will do", metavar="FOLDER",
-                       positional=True)
+    run: str = setting(str(HOME), "a folder of runs, or one run; by its path or its name in runs/",
+                       metavar="FOLDER", positional=True)
 
 
 def run_runs(options: RunsOptions) -> None:
@@ -105,7 +105,7 @@ def run_facts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions(CommandOptions):
     run: str = setting(about="a run's folder, or a folder of runs", metavar="RUN", positional=True)
-    watch: bool = setting(False, "diagnose again while the run goes on, until it ends")
+    watch: bool = setting(False, "repeat until the run ends, and print what changes")
     every: float = setting(10.0, "seconds between two diagnoses, with --watch", within=POSITIVE,
                            metavar="SECONDS")
 
@@ -159,7 +159,7 @@ def print_diagnosis(folder: Path, diagnosis: Diagnosis, as_json: bool) -> None:
 
 
 COMMANDS = (
-    Command("runs", "list the runs, or show one", RunsOptions, run_runs),
-    Command("doctor", "what is wrong with a run, worst first: evidence, consequence, remedy",
+    Command("runs", "list the runs of a folder, or show one", RunsOptions, run_runs),
+    Command("doctor", "diagnose a run: what is wrong, worst first, with evidence, consequence and remedy",
             DoctorOptions, run_doctor),
 )

@@ -22,13 +22,13 @@ STUDIO_PORT, API_PORT = 8765, 8000
 
 @dataclass(frozen=True, kw_only=True)
 class StudioOptions(CommandOptions):
-    words: list[str] = setting([], "the folder of runs (without it: runs), or `export` and a folder to write",
+    words: list[str] = setting([], "the folder of runs (default: runs), or `export` and a folder to write",
                                metavar="RUNS | export DIR", positional=True)
-    runs: str = setting("runs", "the runs, for export", metavar="FOLDER")
-    store: str = setting(STORE, "the preferences", metavar="FILE")
-    port: int | None = setting(None, "without it: 8765, or any free one where that is taken")
-    host: str = setting("127.0.0.1", "who can reach it; by default this machine alone")
-    no_open: bool = setting(False, "don't open a browser")
+    runs: str = setting("runs", "the folder of runs, for export", metavar="FOLDER")
+    store: str = setting(STORE, "the preference store", metavar="FILE")
+    port: int | None = setting(None, "default: 8765, or any free port if that is taken")
+    host: str = setting("127.0.0.1", "address to listen on; by default only this machine can connect")
+    no_open: bool = setting(False, "do not open a browser")
 
 
 def run_studio(options: StudioOptions) -> None:
@@ -111,20 +111,21 @@ def warm_studio() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions(CommandOptions):
-    model: str = setting(about=f"{MODEL}; a run is followed to its newest checkpoint, and a folder of "
-                         "weights that a training leaves for its samplers to the newest of them",
+    model: str = setting(about=f"{MODEL}; of a run, the newest checkpoint while it trains; of a folder of "
+                         "weights that a training writes for its samplers, the newest",
                          metavar="MODEL|RUN", positional=True)
-    name: str | None = setting(None, "what clients call it; without it: its own name")
-    rows: int = setting(16, "replies that are written at once", within=COUNT, metavar="N")
-    context: int = setting(2048, "the most tokens of a prompt and its reply together; the model's own limit "
-                           "holds too", within=Range("at least 2", lambda x: x >= 2), metavar="N")
-    queue: int = setting(256, "replies that may wait for their turn; more are refused", within=NOT_NEGATIVE,
+    name: str | None = setting(None, "name of the model for clients; default: its own")
+    rows: int = setting(16, "replies sampled at once", within=COUNT, metavar="N")
+    context: int = setting(2048, "the most tokens of a prompt and its reply together, within the model's own "
+                           "limit", within=Range("at least 2", lambda x: x >= 2), metavar="N")
+    queue: int = setting(256, "requests that may wait; more are refused", within=NOT_NEGATIVE,
                          metavar="N")
-    port: int | None = setting(None, "without it: 8000, or any free one where that is taken")
-    host: str = setting("127.0.0.1", "who can reach it; by default this machine alone, others need a token")
-    record: str | None = setting(None, "keep the exact tokens and log-probs of every chat, a file for each "
-                                 "client's X-Session-ID or key", metavar="FOLDER")
-    every: float = setting(2.0, "seconds between two looks for a newer checkpoint", within=POSITIVE,
+    port: int | None = setting(None, "default: 8000, or any free port if that is taken")
+    host: str = setting("127.0.0.1", "address to listen on; by default only this machine can connect, others "
+                        "need a token")
+    record: str | None = setting(None, "save the exact tokens and log-probs of every chat, a file for each "
+                                 "X-Session-ID or API key", metavar="FOLDER")
+    every: float = setting(2.0, "seconds between checks for a newer checkpoint", within=POSITIVE,
                            metavar="SECONDS")
     device: str = setting("cpu", DEVICE)
 
@@ -157,16 +158,14 @@ def print_address(url: str, name: str, token: str | None, follows: bool, host: s
 
 
 COMMANDS = (
-    Command("studio", "see every run, label preferences and touch the mathematics, in the browser",
+    Command("studio", "open the studio in the browser: runs, preference labelling, instruments and the book",
             StudioOptions, run_studio,
-            "postgrad studio export DIR [--runs FOLDER] writes the same pages as files that open "
-            "without a server and can be published as they are: the book with its search, instruments "
-            "that answer in the page, and the runs with every step. Cells, labelling and new runs say "
-            "what they need."),
-    Command("serve", "a model or a running training for other programs, by OpenAI's protocol",
+            "postgrad studio export DIR [--runs FOLDER] writes a static site: the book with its search, "
+            "the instruments, and the runs with every step. Cells, labelling and new runs need the server."),
+    Command("serve", "serve a model, or a run while it trains, over OpenAI's protocol",
             ServeOptions, run_serve, """\
 examples:
   postgrad serve tiny-chat             then: OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none")
   postgrad serve runs/grpo-words-1     a run, at its newest checkpoint while it trains; RUN@20: one step
-  postgrad serve tiny-chat --record kept   the exact tokens of every chat, by conversation"""),
+  postgrad serve tiny-chat --record kept   save the exact tokens of every chat"""),
 )

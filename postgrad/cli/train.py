@@ -29,35 +29,34 @@ DEMO = "runs/demo"
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions(CommandOptions):
-    quick: bool = setting(False, "a shorter one: a quarter of the work")
-    seed: int = setting(0, "of everything random")
-    run: str = setting(DEMO, "where to write; a demo that was stopped there is resumed, a finished one is "
-                       "kept under another name", metavar="FOLDER")
+    quick: bool = setting(False, "a quarter of the work")
+    seed: int = setting(0, "random seed")
+    run: str = setting(DEMO, "folder of the demo; an unfinished one is resumed, a finished one renamed",
+                       metavar="FOLDER")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(CommandOptions):
-    recipe: str = setting(about="e.g. grpo:words, sft:words, dapo:arithmetic", metavar="RECIPE[:SETTING]",
-                          positional=True)
+    recipe: str = setting(about="what to train, on what: e.g. grpo:words, sft:words, dapo:arithmetic",
+                          metavar="RECIPE[:SETTING]", positional=True)
     changes: list[str] = setting([], "a setting, e.g. optim.lr=1e-4 steps=20", metavar="KEY=VALUE",
                                  positional=True)
     task: str | None = setting(None, "a task's name, your Python file, a .jsonl of questions and answers, or "
                                "VERIFIER:FILE.jsonl", metavar="NAME|FILE")
-    agent: str | None = setting(None, "a program of yours with an OpenAI client that plays the episodes: "
-                                "agent.command", metavar="COMMAND")
-    run: str | None = setting(None, "the run's folder; without it: runs/RECIPE-SETTING-N", metavar="FOLDER")
-    track: list[str] = setting([], "a tracker besides the display: FILE.py that defines `tracker`, or a name "
-                               "that a package registers; may be given several times", metavar="FILE|NAME")
-    show: bool = setting(False, "print the settings, each with a sentence, and stop; no task need be named")
+    agent: str | None = setting(None, "your program with an OpenAI client that plays the episodes (the "
+                                "setting agent.command)", metavar="COMMAND")
+    run: str | None = setting(None, "the run's folder; default: runs/RECIPE-SETTING-N", metavar="FOLDER")
+    track: list[str] = setting([], "a further tracker: FILE.py that defines `tracker`, or the name of a "
+                               "registered one; repeatable", metavar="FILE|NAME")
+    show: bool = setting(False, "print the settings with their descriptions and exit")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeOptions(CommandOptions):
     run: str = setting(about="the folder of a run or a pipeline", metavar="FOLDER", positional=True)
-    changes: list[str] = setting([], "train to step N instead of the step that the run began with; or "
-                                 "sampler=http://HOST:PORT, where its samplers are now",
-                                 metavar="steps=N", positional=True)
-    track: list[str] = setting([], "a tracker besides the display, as in `train`", metavar="FILE|NAME")
+    changes: list[str] = setting([], "the new number of steps; or sampler=http://HOST:PORT, the new address "
+                                 "of the samplers", metavar="steps=N", positional=True)
+    track: list[str] = setting([], "a further tracker, as in `train`", metavar="FILE|NAME")
 
 
 # commands
@@ -281,9 +280,10 @@ def demo_row(stage: Mapping[str, Any]) -> dict[str, str]:
 
 
 COMMANDS = (
-    Command("demo", "watch a small model learn to reason: base, SFT, RL, measured", DemoOptions, run_demo),
+    Command("demo", "train a small model to reason in minutes: base, SFT, RL, each measured", DemoOptions,
+            run_demo),
     Command("train", "train a model by a recipe", TrainOptions, run_train,
             "recipes: postgrad methods   settings: postgrad train RECIPE --show"),
-    Command("resume", "resume a run from its last checkpoint, to the same bits as if it had never stopped",
+    Command("resume", "resume a run from its last checkpoint, bit for bit as if it had never stopped",
             ResumeOptions, run_resume),
 )

@@ -12,19 +12,19 @@ from postgrad.system.settings import COUNT, Settings, setting
 MODEL = ("tiny, tiny-chat, a run's folder (RUN@20: at a step), a folder with a model or an adapter, or a "
          "hub id")
 RULES = "rules"  # the judge that checks rules by code
-DEVICE = "where it is computed: cpu or cuda"
+DEVICE = "cpu or cuda"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions(Settings):
     """A task's prompts, and how they are answered."""
 
-    task: str = setting(about="whose prompts are asked: a name or a file", metavar="NAME|FILE")
-    max_new_tokens: int | None = setting(None, "the most tokens of a reply; without it: as the task says, "
-                                         "else by the model's size", "more where replies are cut")
-    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
+    task: str = setting(about="the task: a name or a file", metavar="NAME|FILE")
+    max_new_tokens: int | None = setting(None, "the most tokens of a reply; default: the task's, else by "
+                                         "the model's size", "more where replies are cut")
+    temperature: float = setting(1.0, "sampling temperature; 1 is the model's own distribution",
                                  "lower for likelier and more alike replies")
-    seed: int = setting(0, "of the prompts and the sampling", "to draw others")
+    seed: int = setting(0, "random seed of the prompts and the sampling", "to draw others")
     device: str = setting("cpu", DEVICE, "cuda for every model that is not embedded")
 
 
@@ -39,23 +39,24 @@ class SampleOptions(TaskOptions):
 class PickConfig(SampleOptions):
     """Which replies are kept, and of how many."""
 
-    task: str = setting(about="whose training prompts are asked: a name or a file", metavar="NAME|FILE")
-    reward: str | None = setting(None, "who judges: reward models with commas between, verifiers by name, or "
-                                 "judge:MODEL; without it: the task's verifier",
-                                 "where the task has no verifier", metavar="RUN,RUN|VERIFIER|judge:MODEL")
+    task: str = setting(about="the task, whose training prompts are used: a name or a file",
+                        metavar="NAME|FILE")
+    reward: str | None = setting(None, "reward models separated by commas, verifiers by name, or "
+                                 "judge:MODEL; default: the task's verifier", "where the task has no "
+                                 "verifier", metavar="RUN,RUN|VERIFIER|judge:MODEL")
     keep: str = setting("best", "the best reply to each prompt, or every reply that is `passing`",
                         "passing where a wrong reply should never be imitated", choices=("best", "passing"))
-    threshold: float | None = setting(None, "the score that passes; without it: the best there is",
+    threshold: float | None = setting(None, "the score that passes; default: the highest possible",
                                       "with a reward model it has to be named: its scores have no natural "
                                       "bar")
-    prompts: int = setting(200, "prompts that are asked", "more for more data", COUNT)
+    prompts: int = setting(200, "number of prompts", "more for more data", COUNT)
     samples: int = setting(8, "replies to each prompt", "more: better replies, in proportion more sampling",
                            COUNT)
-    most: int | None = setting(None, "of the replies that pass, at most so many to a prompt; without it: all",
+    most: int | None = setting(None, "the most passing replies of a prompt; default: all",
                                "4 or so where easy prompts would crowd out those that are seldom solved",
                                COUNT)
-    distinct: str = setting("any", "of the replies to a prompt that pass, any; those of one text once; or "
-                            "those with the same numbers in the same order once",
+    distinct: str = setting("any", "which passing replies of a prompt are kept: any; one of each text; one "
+                            "of each sequence of numbers",
                             "numbers where ways of calculating are to be imitated, and not wordings",
                             choices=("any", "text", "numbers"))
 
@@ -64,12 +65,13 @@ class PickConfig(SampleOptions):
 class RLAIFConfig(SampleOptions):
     """Whose replies are judged, by what and by whom."""
 
-    task: str = setting(about="whose training prompts are asked: a name or a file", metavar="NAME|FILE")
+    task: str = setting(about="the task, whose training prompts are used: a name or a file",
+                        metavar="NAME|FILE")
     constitution: str | None = setting(None, "rules of your own, in TOML; without it: the one that ships, "
                                        "polite and short replies", "for any other taste", metavar="FILE")
     judge: str = setting(RULES, "rules, by code, or a chat model that is asked",
                          "a model where rules cannot be checked by code", metavar="rules|MODEL")
-    prompts: int = setting(200, "prompts that are asked", "more for more data")
+    prompts: int = setting(200, "number of prompts", "more for more data")
     samples: int = setting(4, "replies to each prompt; all pairs of them are compared",
                            "more: more pairs of each prompt, of which more are ties")
 
@@ -85,8 +87,8 @@ class FootprintOptions(Settings):
     """How models are held and trained, as far as memory goes."""
 
     lora: int = setting(0, "the rank of the adapters; 0 trains all weights", metavar="RANK")
-    bits: int = setting(16, "of the weights: 32, 16 or 4", choices=(32, 16, 4))
-    tokens: int = setting(1024, "tokens in a row, prompt and reply")
-    rows: int = setting(1, "rows, or pairs, in a forward and backward pass")
-    samples: int = setting(16, "replies that are written at once")
-    recompute: bool = setting(False, "activations are computed again in the backward pass, layer by layer")
+    bits: int = setting(16, "bits of a weight", choices=(32, 16, 4))
+    tokens: int = setting(1024, "tokens of a row, prompt and reply")
+    rows: int = setting(1, "rows, or pairs, of a micro-batch")
+    samples: int = setting(16, "replies sampled at once")
+    recompute: bool = setting(False, "gradient checkpointing, layer by layer")
