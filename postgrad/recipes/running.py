@@ -121,9 +121,9 @@ def saved_config(run: Run, objects: Mapping[str, object]) -> TrainConfig:
     if edited := run.edited_settings():
         changes = ", ".join(f"{name} {now!r:.60}, {before!r:.60} at the start"
                             for name, (before, now) in edited.items())
-        raise ValueError(f"{run.folder / 'config.json'} was edited since the run began ({changes}): a "
-                         "run goes on with the settings that it has; put them back, or start a new run from it with "
-                         f"model={os.path.relpath(run.folder)}.")
+        raise ValueError(f"{run.folder / 'config.json'} was edited since the run began ({changes}): a run "
+                         "goes on with the settings that it has; put them back, or start a new run from it "
+                         f"with model={os.path.relpath(run.folder)}.")
     objects = match_objects(run, objects)
     first = run.folder / "start"  # a model that was passed as an object moves with the run
     model = {"model": str(first)} if first.is_dir() else {}
