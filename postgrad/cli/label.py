@@ -15,7 +15,7 @@ from postgrad.system.options import MODEL, SampleOptions
 from postgrad.system.settings import COUNT, Range, setting
 
 if TYPE_CHECKING:
-    from postgrad.data.items import AskedItem
+    from postgrad.data.store import AskedItem
 
 KEYS = "a, b: this answer is better   t: tie   s: skip   u: undo   q: leave"
 

@@ -1,4 +1,4 @@
-"""Files into the preference store and out of it, and a model's own answers as items to be judged."""
+"""Import to and export from the preference store, and items sampled from a model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from postgrad.data.items import Item, Label, check_labeller
 from postgrad.data.preferences import answers_of, drop_nulls, preference_report, read_pair_row
 from postgrad.data.rows import DataRow, gather_rows
-from postgrad.data.store import Store
+from postgrad.data.store import Item, Label, Store, check_labeller
 from postgrad.maths.noise import seed_of
 from postgrad.records import Message, Pair, Prompt, Sampling
 from postgrad.system.files import write_text
@@ -21,54 +20,54 @@ if TYPE_CHECKING:
 
 FORMATS = ("pairs", "singles")
 BLOCK = 32   # prompts that are sampled together
-ROUNDS = 4   # how often two answers are drawn before a prompt is given up
+ROUNDS = 4   # draws of two answers, before a prompt is given up
 
 
 def read_items(path: Path, labeller: str | None = None) -> tuple[list[Item], list[Label], dict[str, Any]]:
-    """What a file holds for the store: items, labels, and a report of the labelled lines.
+    """The items and labels of a file, and a report of the labelled rows.
 
-    Lines as in `read_pairs`, labelled by their "labeller", or else by the one given; or {"prompt", "answers":
-    [...]}, to be labelled. The store keeps who won, not by how much: margins stay behind, and are counted; so
-    are rankings, whose pairs go in as items of their own, each to weigh as any other.
+    Rows as of `read_pairs`, labelled by their "labeller" or the argument; or {"prompt", "answers": [...]}, to
+    be labelled. The store has no margins: they are dropped and counted. The pairs of a ranking become items
+    of equal weight, also counted.
     """
     path, pairs = Path(path), list[Pair]()
     items, labels = list[Item](), list[Label]()
-    seen = {"rows": 0, "rankings": 0, "margins": 0}
+    counts = {"rows": 0, "rankings": 0, "margins": 0}
 
     def read(number: str, where: str, row: DataRow) -> list[str]:
         row = drop_nulls(row)
-        seen["rows"] += 1
+        counts["rows"] += 1
         if "answers" in row and not {"ranking", "ranks"} & row.keys():
             messages, answers = answers_of(row, where)
             items.extend(Item.of(messages, two, path.name) for two in combinations(answers, 2))
             return [number]
-        found = read_pair_row(row, str(row.get("id", number)), where)
+        judged_pairs = read_pair_row(row, str(row.get("id", number)), where)
         who = row.get("labeller", labeller)
         if not isinstance(who, str):
             raise ValueError(f"{where}: it is labelled, but by whom? Name the labeller with --labeller NAME.")
         check_labeller(who, f"{where}: ")
-        pairs.extend(found)
-        seen["rankings"] += "answers" in row
-        seen["margins"] += found[0].margin != 0
-        judged = {item.uid: (item, choice) for item, choice in (judgement(pair, path.name) for pair in found)}
+        pairs.extend(judged_pairs)
+        counts["rankings"] += "answers" in row
+        counts["margins"] += judged_pairs[0].margin != 0
+        judged = {item.uid: (item, choice)
+                  for item, choice in (judgement(pair, path.name) for pair in judged_pairs)}
         items.extend(item for item, _ in judged.values())
         labels.extend(Label(item=item.uid, labeller=who, choice=choice) for item, choice in judged.values())
         return [number]
 
     gather_rows(path, read)
-    return items, labels, seen | preference_report(pairs)
+    return items, labels, counts | preference_report(pairs)
 
 
 def judgement(pair: Pair, origin: str = "") -> tuple[Item, str]:
-    """A pair as an item and what was said of it; both halves of a tie give the same."""
+    """A pair as an item and a choice; both halves of a tie give the same."""
     item = Item.of(pair.messages, (pair.chosen, pair.rejected), origin)
     return item, "tie" if pair.tie else "a" if item.a == pair.chosen else "b"
 
 
 def export_store(store: Store, path: Path, *, form: str = "pairs", labeller: str | None = None,
                  how: str = "majority") -> dict[str, int]:
-    """Writes the store's judgements as lines that `read_pairs` or `read_singles` takes;
-    says what was written and left out."""
+    """Writes the store's judgements as rows for `read_pairs` or `read_singles`. -> counts."""
     if form not in FORMATS:
         raise ValueError(f"there is no format {form!r}: choose {' or '.join(FORMATS)}.")
     judged = store.judged(labeller, how)
@@ -82,7 +81,7 @@ def export_store(store: Store, path: Path, *, form: str = "pairs", labeller: str
 
 
 def pair_rows(item: Item, choice: str, labeller: str | None) -> list[DataRow]:
-    """{"id", "prompt", "chosen", "rejected"}, with "tie" and "labeller" where there is one."""
+    """{"id", "prompt", "chosen", "rejected", "tie"?, "labeller"?}"""
     won, lost = (item.b, item.a) if choice == "b" else (item.a, item.b)
     prompt, chosen, rejected = as_plain(item.messages, won, lost)
     return [{"id": item.uid, "prompt": prompt, "chosen": chosen, "rejected": rejected}
@@ -90,8 +89,7 @@ def pair_rows(item: Item, choice: str, labeller: str | None) -> list[DataRow]:
 
 
 def single_rows(item: Item, choice: str, labeller: str | None) -> list[DataRow]:
-    """{"id", "prompt", "completion", "label"}: the winner wanted, the loser not;
-    a tie says of neither which it is."""
+    """{"id", "prompt", "completion", "label"} of winner and loser; none of a tie."""
     if choice == "tie":
         return []
     prompt, *two = as_plain(item.messages, item.a, item.b)
@@ -101,17 +99,14 @@ def single_rows(item: Item, choice: str, labeller: str | None) -> list[DataRow]:
 
 
 def as_plain(messages: Sequence[Message], *answers: str) -> tuple[Any, ...]:
-    """Prompt and answers as texts where the prompt is one question; else all as messages.
-
-    Other libraries read both.
-    """
+    """Prompt and answers as texts if the prompt is one question, else as messages."""
     if [m["role"] for m in messages] == ["user"]:
         return messages[0]["content"], *answers
     return list(messages), *([{"role": "assistant", "content": text}] for text in answers)
 
 
 def write_jsonl(path: Path, rows: Sequence[DataRow], not_over: Path) -> None:
-    """A JSONL file, whole or not at all."""
+    """Writes a JSONL file atomically."""
     path = Path(path)
     if path.resolve() == Path(not_over).resolve():
         raise ValueError(f"{path} is the store itself: give the file another name.")
@@ -126,23 +121,20 @@ def write_jsonl(path: Path, rows: Sequence[DataRow], not_over: Path) -> None:
 
 def draw_items(sampler: Sampler, prompts: Sequence[Prompt], settings: Sampling, seed: int,
                origin: str) -> tuple[list[Item], int]:
-    """Two different answers of a model to each prompt, and how many prompts were given up.
-
-    Answers that are empty, or equal but for white space, are drawn again, up to four times two.
-    """
+    """Two different answers to each prompt, and the number of prompts given up. Answers that are empty, or
+    equal but for white space, are sampled again, up to ROUNDS times."""
     items = []
     for block in [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]:
-        # by what a reader sees: the text without its margins
-        found: list[dict[str, str]] = [{} for _ in block]
+        answers: list[dict[str, str]] = [{} for _ in block]  # stripped text -> text
         for turn in range(ROUNDS):
-            missing = [i for i, texts in enumerate(found) if len(texts) < 2]
+            missing = [i for i, texts in enumerate(answers) if len(texts) < 2]
             if not missing:
                 break
             groups = sampler.sample([block[i] for i in missing], 2, settings, seed_of(seed, "label", turn))
             for i, group in zip(missing, groups, strict=True):
                 for rollout in group:
-                    if rollout.text.strip() and len(found[i]) < 2:
-                        found[i].setdefault(rollout.text.strip(), rollout.text)
+                    if rollout.text.strip() and len(answers[i]) < 2:
+                        answers[i].setdefault(rollout.text.strip(), rollout.text)
         items += [Item.of(prompt.messages, tuple(texts.values()), origin)
-                  for prompt, texts in zip(block, found, strict=True) if len(texts) == 2]
+                  for prompt, texts in zip(block, answers, strict=True) if len(texts) == 2]
     return items, len(prompts) - len(items)

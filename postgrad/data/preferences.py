@@ -1,8 +1,5 @@
-"""Preference files: pairs, rankings and labelled singles as records.
-
-Faults are named with their line; repeats and contradictions are counted, never dropped: what to do about them
-is for the owner of the file to say.
-"""
+"""Preference files: pairs, rankings and labelled singles as records. Errors name the line; repeats and
+contradictions are counted, never dropped."""
 
 from __future__ import annotations
 
@@ -29,15 +26,14 @@ from postgrad.records import Conversation, Message, Pair
 
 RowT = TypeVar("RowT", Pair, Conversation)
 MOST_ANSWERS = 200   # to one prompt: 19,900 pairs
-FEWEST_PROMPTS = 20  # a file with fewer has none to spare for an evaluation
+FEWEST_PROMPTS = 20  # a file with fewer has no held-out rows
 
 
 def read_pairs(source: Source, bad: BadRows | None = None) -> list[Pair]:
-    """{"prompt", "chosen", "rejected"} a row: texts, or lists of messages (the prompt may then stand
-    inside both answers).
+    """Rows {"prompt", "chosen", "rejected"}: texts, or lists of messages (both answers may begin with the
+    prompt). Optional: "id", "margin" (in units of reward), "tie": true.
 
-    Optional: "id", "margin" (how much better, in units of reward), "tie": true (half a win each way).
-    Or a ranking, {"prompt", "answers": [...], "ranking": [2, 0, 1]} (best first), or "ranks": [1, 2, 2] (1
+    Or rankings {"prompt", "answers": [...], "ranking": [2, 0, 1]} (best first), or "ranks": [1, 2, 2] (1
     best; equal: a tie).
     """
     def read(number: str, where: str, row: DataRow) -> list[Pair]:
@@ -48,12 +44,12 @@ def read_pairs(source: Source, bad: BadRows | None = None) -> list[Pair]:
 
 
 def drop_nulls(row: DataRow) -> DataRow:
-    """A null is as good as a key left out."""
+    """The row without null values."""
     return {key: value for key, value in row.items() if value is not None}
 
 
 def read_pair_row(row: DataRow, name: str, where: str) -> list[Pair]:
-    """The pairs of one line: one, two halves of a tie, or all those of a ranking."""
+    """The pairs of one row: one, two halves of a tie, or those of a ranking."""
     if "answers" in row:
         return ranking_pairs(row, name, where)
     for key in ("chosen", "rejected"):
@@ -77,21 +73,19 @@ def read_pair_row(row: DataRow, name: str, where: str) -> list[Pair]:
 
 
 def split_tie(pair: Pair) -> list[Pair]:
-    """Half a win each way."""
+    """A tie as two pairs, swapped, of half the weight."""
     half = replace(pair, weight=pair.weight / 2, tie=True)
     return [replace(half, id=f"{pair.id}="),
             replace(half, id=f"{pair.id}=swapped", chosen=pair.rejected, rejected=pair.chosen)]
 
 
 def ranking_pairs(row: DataRow, name: str, where: str) -> list[Pair]:
-    """A ranking of k answers as all its k(k-1)/2 pairs, best against worst first, each of weight 1/(k-1).
+    """All k(k-1)/2 pairs of a ranking of k answers, each of weight 1/(k-1), as in InstructGPT (Ouyang et al.
+    2022, 2203.02155, 3.5).
 
-    All pairs, as InstructGPT takes them (Ouyang et al. 2022, 2203.02155, 3.5). They also found that pairs
-    strewn over an epoch overfit, for each answer is then trained on k-1 times. Weight 1/(k-1) gives every
-    answer a total of 1, as it has in a lone
-    pair: k answers ranked weigh as k answers in k/2 pairs would. (Their 1/C(k,2) gives every ranking 1,
-    however long; where all rankings are of one length, the two differ by a constant that the step's
-    normaliser removes.)
+    They found that pairs spread over an epoch overfit: each answer is trained on k-1 times. Weight 1/(k-1)
+    gives every answer a total of 1, as in a single pair. (Their 1/C(k,2) gives every ranking 1; for rankings
+    of one length the two differ by a constant that the normaliser removes.)
     """
     messages, answers = answers_of(row, where)
     if row.get("margin") or row.get("tie"):
@@ -107,7 +101,7 @@ def ranking_pairs(row: DataRow, name: str, where: str) -> list[Pair]:
 
 
 def answers_of(row: DataRow, where: str) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-    """The prompt and the answers of a line with "answers": two or more, all different."""
+    """The prompt and the distinct answers, at least two, of a row with "answers"."""
     given = row["answers"]
     if not isinstance(given, list) or len(given) < 2:
         raise ValueError(f"{where}: 'answers' must be a list of two or more.")
@@ -124,8 +118,7 @@ def answers_of(row: DataRow, where: str) -> tuple[tuple[Message, ...], tuple[str
 
 
 def ranks_of(row: DataRow, k: int, where: str) -> list[float]:
-    """The rank of each answer, the best lowest, from "ranking" (answers by number, best first) or "ranks"
-    (one per answer)."""
+    """The rank of each answer, best lowest, from "ranking" (indices, best first) or "ranks"."""
     if ("ranking" in row) == ("ranks" in row):
         raise ValueError(f"{where}: answers need either 'ranking' (their numbers, best first) or 'ranks' (a "
                          "rank for each). To have them labelled: postgrad label import.")
@@ -143,13 +136,13 @@ def ranks_of(row: DataRow, k: int, where: str) -> list[float]:
 
 
 def is_json_number(x: object) -> bool:
-    """A finite number, as JSON may hold it: neither true, nor NaN, nor one beyond a float."""
+    """Whether x is a finite number, and no bool."""
     return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) <= sys.float_info.max
 
 
 def read_singles(source: Source, bad: BadRows | None = None) -> list[Conversation]:
-    """{"messages", "label"} or {"prompt", "completion", "label"} a row, for KTO:
-    the last answer is wanted (true) or not."""
+    """Rows {"messages", "label"} or {"prompt", "completion", "label"} for KTO; label: whether the last answer
+    is wanted."""
     out = records_of_kind(source, Conversation) or gather_rows(source, _single, bad)
     if len({single.label for single in out}) == 1:
         raise ValueError(f"{source_name(source)}: all {len(out)} labels are {json.dumps(out[0].label)}; KTO "
@@ -178,10 +171,8 @@ def _single(number: str, where: str, row: DataRow) -> list[Conversation]:
 
 def read_answers(prompt: object, answers: Mapping[str, object],
                  where: str) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-    """The prompt's messages and the answers' texts.
-
-    Each may be text or messages; a prompt may stand inside the answers.
-    """
+    """The prompt's messages and the answers' texts. Each may be text or messages; the answers may begin with
+    the prompt."""
     if isinstance(prompt, str) and not prompt.strip():
         raise ValueError(f"{where}: the prompt is empty.")
     before = (() if prompt is None else read_messages(prompt, f"{where}, prompt")
@@ -203,7 +194,7 @@ def read_answers(prompt: object, answers: Mapping[str, object],
 
 
 def ask_of(messages: Sequence[Message]) -> str:
-    """A prompt as one text: equal for equal messages."""
+    """A prompt as one text, equal for equal messages."""
     return json.dumps([[m["role"], m["content"]] for m in messages])
 
 
@@ -213,12 +204,8 @@ def prompt_messages(row: Pair | Conversation) -> tuple[Message, ...]:
 
 def split_rows(rows: Sequence[RowT], share: float = 0.1,
                most: float = math.inf) -> tuple[list[RowT], list[RowT]]:
-    """(to learn from, held out): that share of the prompts is held out, at most so many, the first by a hash,
-    with all their pairs, singles or conversations.
-
-    So the halves of a tie, the pairs of a ranking and the repeats of a pair stay together, and no prompt is
-    on both sides. The order of the file does not matter. Fewer than 20 prompts: nothing is held out.
-    """
+    """(train, held out): holds out a share of the prompts, at most `most`, the first by a hash, with all
+    their rows. So no prompt is on both sides. Nothing is held out of fewer than FEWEST_PROMPTS."""
     asks = {ask_of(prompt_messages(row)) for row in rows}
     wanted = max(1, int(min(round(len(asks) * share, 6), most))) if share else 0
     spare = wanted if len(asks) >= FEWEST_PROMPTS else 0
@@ -227,33 +214,30 @@ def split_rows(rows: Sequence[RowT], share: float = 0.1,
             [r for r in rows if ask_of(prompt_messages(r)) in held])
 
 
-def preference_report(rows: Sequence[Pair | Conversation], shown: int = 5) -> dict:
-    """How often a judgement stands twice, and how often the opposite stands too;
-    of each the first few, as ids (line numbers).
+def preference_report(rows: Sequence[Pair | Conversation], shown: int = 5) -> dict[str, Any]:
+    """Counts of repeated and contradicted judgements, with the first ids of each. A tie contradicts nothing.
 
-    A tie is one judgement, and contradicts nothing. {"judgements": 3, "ties": 0, "prompts":
-    1, "repeated": 1, "repeats":
-    [["1", "3"]], "contradicted": 1, "contradictions": [["1", "2"]]}: 3 says what 1 said, 2 says the opposite.
+    {"judgements": 3, "ties": 0, "prompts": 1, "repeated": 1, "repeats": [["1", "3"]], "contradicted": 1,
+    "contradictions": [["1", "2"]]}: 3 repeats 1, 2 contradicts it.
     """
-    said: dict[tuple[str, ...], dict[object, list[str]]] = defaultdict(lambda: defaultdict(list))
+    judged: dict[tuple[str, ...], dict[object, list[str]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if isinstance(row, Conversation):
-            said[ask_of(row.messages[:-1]), row.messages[-1]["content"]][row.label].append(row.id)
+            judged[ask_of(row.messages[:-1]), row.messages[-1]["content"]][row.label].append(row.id)
         elif not (row.tie and row.chosen > row.rejected):  # the other half of the same tie
             two = sorted((row.chosen, row.rejected))
-            said[ask_of(row.messages), *two]["tie" if row.tie else two.index(row.chosen)].append(row.id)
-    repeats = [[ids[0], again] for sides in said.values() for ids in sides.values() for again in ids[1:]]
-    clear = [[ids for side, ids in sides.items() if side != "tie"] for sides in said.values()]
+            judged[ask_of(row.messages), *two]["tie" if row.tie else two.index(row.chosen)].append(row.id)
+    repeats = [[ids[0], again] for sides in judged.values() for ids in sides.values() for again in ids[1:]]
+    clear = [[ids for side, ids in sides.items() if side != "tie"] for sides in judged.values()]
     both = [list(two) for sides in clear if len(sides) == 2 for two in zip(*sides, strict=False)]
-    return {"judgements": sum(len(ids) for sides in said.values() for ids in sides.values()),
-            "ties": sum(len(sides.get("tie", ())) for sides in said.values()),
-            "prompts": len({key[0] for key in said}), "repeated": len(repeats), "repeats": repeats[:shown],
+    return {"judgements": sum(len(ids) for sides in judged.values() for ids in sides.values()),
+            "ties": sum(len(sides.get("tie", ())) for sides in judged.values()),
+            "prompts": len({key[0] for key in judged}), "repeated": len(repeats), "repeats": repeats[:shown],
             "contradicted": len(both), "contradictions": both[:shown]}
 
 
 def preference_sentence(counts: Mapping[str, Any]) -> str:
-    """A report in words: "3 judgements on 1 prompts, 1 repeated (1 and 3),
-    1 labelled both ways (1 and 2)"."""
+    """A report in words: "3 judgements on 1 prompts, 1 repeated (1 and 3)"."""
     def some(count: int, what: str, ids: Sequence[Sequence[str]]) -> str:
         more = ", ..." if count > len(ids) else ""
         return f", {count} {what} ({', '.join(f'{x} and {y}' for x, y in ids)}{more})" if count else ""

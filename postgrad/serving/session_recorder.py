@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from postgrad.data.environments.rows import EpisodeRows, ReplyRequest, TokenRow, escape_message, rollout_of
+from postgrad.data.environments import EpisodeRows, ReplyRequest, TokenRow, escape_message, rollout_of
 from postgrad.data.rows import read_data_rows
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt, Rollout

@@ -13,9 +13,8 @@ from small import CHAT
 from store_small import ITEMS, NAMES, write
 
 from postgrad.data.exchange import draw_items, export_store, read_items
-from postgrad.data.items import CHOICES, Item
 from postgrad.data.preferences import read_pairs, read_singles
-from postgrad.data.store import Store
+from postgrad.data.store import CHOICES, Item, Store
 from postgrad.records import Prompt
 from postgrad.sampling import Sampling
 from postgrad.sampling.sampler import ScriptedSampler
@@ -87,7 +86,7 @@ def test_labels_survive_kill_9(store):
 
 
 def test_two_processes_write_at_once_and_lose_nothing(tmp_path):
-    more = ["from postgrad.data.items import Item\nstore.add([Item.of(({'role': 'user', 'content': "
+    more = ["from postgrad.data.store import Item\nstore.add([Item.of(({'role': 'user', 'content': "
             f"str(n)}},), ('x', 'y')) for n in range({start}, {start + 30})])\n"
             "for item, _ in store.items(): store.label(item.uid, sys.argv[2], 'a')"
             for start in (0, 15)]  # both make the store, and each adds some that the other adds too

@@ -7,8 +7,7 @@ import pytest
 from store_small import ITEMS, NAMES, write
 
 from postgrad.data.exchange import read_items
-from postgrad.data.items import Item, Label, majority, shown_sides
-from postgrad.data.store import Store
+from postgrad.data.store import Item, Label, Store, majority, shown_sides
 
 
 @pytest.fixture

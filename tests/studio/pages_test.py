@@ -10,8 +10,7 @@ from studio import addresses
 from studio_browser import STRANGE, TOKEN, Watched, axe, browser, serving, studio, tab  # noqa: F401
 from studio_small import make, poisons
 
-from postgrad.data.items import Item
-from postgrad.data.store import Store
+from postgrad.data.store import Item, Store
 from postgrad.maths.preference import bradley_terry
 from postgrad.runs import Run
 from postgrad.studio.security import start_url

@@ -2,7 +2,7 @@
 
 import json
 
-from postgrad.data.items import Item
+from postgrad.data.store import Item
 
 ITEMS = [Item.of(({"role": "user", "content": f"Question {n}?"},), (f"yes {n}", f"no {n}"), "test")
          for n in range(12)]

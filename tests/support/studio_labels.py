@@ -3,7 +3,7 @@
 import re
 from html import unescape
 
-from postgrad.data.items import Item
+from postgrad.data.store import Item
 
 TOKEN = "the-token-of-the-owner-of-this-studio"
 ITEMS = [Item.of(({"role": "user", "content": f"What is {n}?"},), (f"Yes {n}.", f"No {n}."), "test")

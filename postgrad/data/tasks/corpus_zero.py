@@ -10,7 +10,7 @@ other documents are those of corpus.py. Only problems of the train split are pos
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 
@@ -109,8 +109,10 @@ MIXTURE: dict[str, float] = {
     "facts_of_arithmetic": 0.10, "arithmetic_asked": 0.05, "questions_plain": 0.04, "facts_stated": 0.02,
     "chat_questions": 0.07,
 }
-OWN = {"chat_words": chat_words, "chat_words_es": partial(chat_words, language="es"),
-       "chat_countdown": chat_countdown}
+OWN: dict[str, Callable[..., tuple[Message, ...]]] = {
+    "chat_words": chat_words, "chat_words_es": partial(chat_words, language="es"),
+    "chat_countdown": chat_countdown,
+}
 
 
 def zero_documents(seed: int, start: int, count: int, *, looks_back: bool = True) -> Iterator[Document]:

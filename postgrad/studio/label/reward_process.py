@@ -23,9 +23,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from postgrad.data.items import Item
 from postgrad.data.preferences import ask_of
-from postgrad.data.store import Store
+from postgrad.data.store import Item, Store
 from postgrad.maths.intervals import grouped_interval
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.label.reward_head import MODEL, FeatureReader, fit_head, standardised, win_share

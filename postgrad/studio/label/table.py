@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from postgrad.data.items import CHOICES, Item, check_labeller
-from postgrad.data.store import Store
+from postgrad.data.store import CHOICES, Item, Store, check_labeller
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.label.workers import RewardTrainer
 from postgrad.studio.pages import app_object, form_handler, fragment, full_page, open_store

@@ -1,10 +1,10 @@
 """/label: two answers side by side, one judgement at a time; each is on the disk before
 the next pair is shown.
 
-Which answer stands on which side depends on the item and the labeller (`data.items.sides`), so it is the same
-after a reload. A judgement is written only if what stands is what its author saw: a double click, a second
-tab or a request that is sent again changes nothing. The live reward model (`trainer`) trains in a process of
-its own; labelling never waits for it.
+Which answer stands on which side depends on the item and the labeller (`data.store.shown_sides`), so it is
+the same after a reload. A judgement is written only if what stands is what its author saw: a double click, a
+second tab or a request that is sent again changes nothing. The live reward model (`trainer`) trains in a
+process of its own; labelling never waits for it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import postgrad
-from postgrad.data.items import check_labeller, label_counts, labeller_agreement
-from postgrad.data.store import Store
+from postgrad.data.store import Store, check_labeller, label_counts, labeller_agreement
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.label import table as label_data
 from postgrad.studio.label.workers import FIRST, PairMaker, RewardTrainer

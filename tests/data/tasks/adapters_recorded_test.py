@@ -12,7 +12,7 @@ from postgrad.data.environments import Player
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.adapters import openenv
 from postgrad.data.tasks.games import play_game
-from tests.data.environments.player_test import Puppet
+from tests.data.environments_test import Puppet
 from tests.data.tasks.adapters_test import SETTINGS, game
 
 # verifiers: a stand-in for its package whose scores are those that the real one gave

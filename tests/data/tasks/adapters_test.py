@@ -13,7 +13,7 @@ from postgrad.models.chat.tools import append_messages
 from postgrad.records import Prompt
 from postgrad.resolve.tasks import files_in
 from postgrad.sampling import Sampling
-from tests.data.environments.player_test import Puppet
+from tests.data.environments_test import Puppet
 
 SETTINGS = Sampling(max_new_tokens=64)
 

@@ -16,7 +16,7 @@ STEP = re.compile(r"(\d+)([-+*/])(\d+)=(\d+)")
 REASONED = [name for name in TASKS if name.startswith(("words", "arithmetic", "countdown"))]
 KEYED = [*REASONED, *(name for name in TASKS if name.startswith(("questions", "constraints")))]
 # constraints have gold replies, and none to imitate
-ONE_REPLY = [name for name in TASKS if not load_task(name).play]  # games: environments/player_test.py
+ONE_REPLY = [name for name in TASKS if not load_task(name).play]  # games: environments_test.py
 SHOWN = [name for name in ONE_REPLY if load_task(name).demonstrations]
 
 

@@ -15,7 +15,7 @@ from postgrad.recipes.sft import SFTConfig, task_demonstrations
 from postgrad.records import Verdict
 from postgrad.sampling import Sampling
 from postgrad.training.batches.offline import encode_conversation
-from tests.data.environments.player_test import Puppet, one
+from tests.data.environments_test import Puppet, one
 
 
 def add(a: int, b: int = 2) -> int:

@@ -10,7 +10,7 @@ from paths import ROOT
 
 import postgrad as pg
 from postgrad.cli import main
-from postgrad.data.environments import episode
+from postgrad.data import environments
 from postgrad.data.tasks import toolbox
 from postgrad.models.chat.tools import read_reply, tool_schema
 from postgrad.recipes.chat_session import ChatModel, ChatReply, ChatSession
@@ -48,7 +48,7 @@ def test_a_training_on_the_task_of_the_page_runs_programs_in_the_jail(tmp_path, 
     page, rounds = ROOT / "docs" / "environments.md", count()
     (source,) = [block.text for block in blocks(page) if "toolbox import python" in block.text]
     (tmp_path / "powers.py").write_text(source)
-    monkeypatch.setattr(episode, "read_reply", lambda text, tools: read_reply(
+    monkeypatch.setattr(environments, "read_reply", lambda text, tools: read_reply(
         text if next(rounds) // 4 % 2 else f"{text}<tool>python 2**70</tool>", tools))
     run = fit(tmp_path, model="tiny-tools", task=str(tmp_path / "powers.py"), rollouts={"max_new_tokens": 64})
     told = ["".join(sample["tokens"][turn["start"]: turn["end"]])

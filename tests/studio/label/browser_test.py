@@ -14,8 +14,7 @@ from paths import ROOT
 from studio_browser import STRANGE, browser, studio, tab  # noqa: F401
 from studio_small import poisons
 
-from postgrad.data.items import Item, shown_sides
-from postgrad.data.store import Store
+from postgrad.data.store import Item, Store, shown_sides
 
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)

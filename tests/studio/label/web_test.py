@@ -8,8 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 from studio_labels import ITEMS, TOKEN, field, judge, labels
 
-from postgrad.data.items import Item, shown_sides
-from postgrad.data.store import Store
+from postgrad.data.store import Item, Store, shown_sides
 from postgrad.studio.app import create_studio
 from postgrad.studio.security import COOKIE
 

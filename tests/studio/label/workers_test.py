@@ -7,8 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 from studio_labels import ITEMS, TOKEN, field, found, judge
 
-from postgrad.data.items import Item, Label, shown_sides
-from postgrad.data.store import Store
+from postgrad.data.store import Item, Label, Store, shown_sides
 from postgrad.studio.app import create_studio
 from postgrad.studio.label.reward_process import CachedReader, cross_validate, fold_of
 from postgrad.studio.label.workers import FIRST, STEP, RewardTrainer
