@@ -1,8 +1,6 @@
-"""Rows to records, and the preference store.
+"""Rows to records, tasks, environments and the preference store.
 
-A fault of a file is named by its line; nothing is dropped unsaid.
-
-rows          JSONL and rows that were handed in           preferences   pairs, rankings, labelled answers
-store, items, database, exchange   the store of labels     edits         the probes of an audit
-sets          published data sets, from files or the hub
+rows      JSONL files and row objects                   preferences   pairs, rankings, labelled answers
+sets      published data sets, from files or the hub    store         labels; exchange: import and export
+tasks     prompts, verifiers, gold replies              environments  multi-turn episodes
 """

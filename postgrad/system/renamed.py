@@ -46,7 +46,8 @@ MODULES = {  # below postgrad.; the longest prefix counts
     "rewards.jailed": "rewards.sandbox", "rewards.process": "rewards.model", "rewards.routed": "rewards.base",
     "rewards.estimate": "rewards.unequal", "evaluation.examine": "evaluation.evaluate",
     "data.bad_rows": "data.rows", "data.database": "data.store", "data.items": "data.store",
-    "data.edits": "evaluation.edits", "tasks.animals": "data.tasks.guess", "evaluation.text": "evaluation.perplexity", "tasks.tries": "data.tasks.chain",
+    "data.edits": "evaluation.edits", "tasks.animals": "data.tasks.guess",
+    "evaluation.text": "evaluation.perplexity", "tasks.tries": "data.tasks.chain",
     "tasks.reflective": "data.tasks.corpus_zero", "tasks.gym_problems": "data.tasks.gym",
     "exercises": "studio.exercises",
 }
