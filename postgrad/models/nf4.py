@@ -106,6 +106,6 @@ def quantise(body: nn.Module, device: torch.device | str = "cpu") -> nn.Module:
 
 
 def held_bytes(model: nn.Module) -> int:
-    """Bytes of a model's weights as they are held."""
+    """Bytes of a model's weights, 4-bit ones included."""
     return (sum(p.nbytes for p in model.parameters())
             + sum(m.nbytes for m in model.modules() if isinstance(m, Linear4)))

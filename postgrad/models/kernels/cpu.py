@@ -287,32 +287,11 @@ class GateFunction(Function):
 
 def swiglu_joined(ab: Tensor) -> Tensor:  # [N, 2F] -> [N, F]
     if torch.is_grad_enabled() and ab.requires_grad:
-        return GateHalvesFunction.apply(ab)
-    return gate_joined(contiguous_rows(ab))
-
-
-def gate_joined(ab: Tensor) -> Tensor:
-    N, F = len(ab), ab.shape[1] // 2
+        return swiglu(*ab.chunk(2, dim=1))
+    ab, (N, F) = contiguous_rows(ab), (len(ab), ab.shape[1] // 2)
     y = ab.new_empty(N, F)
     call_c("gate", N, F, ab, ab.stride(0), c_pointer(ab) + 4 * F, ab.stride(0), y)
     return y
-
-
-class GateHalvesFunction(Function):
-    @staticmethod
-    def forward(ctx, ab):
-        ab = contiguous_rows(ab)
-        ctx.save_for_backward(ab)
-        return gate_joined(ab)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, dy):
-        ab, = ctx.saved_tensors
-        (N, F), out, step = dy.shape, ab.new_empty(ab.shape), ab.stride(0)
-        halves = c_pointer(ab) + 4 * F, c_pointer(out) + 4 * F
-        call_c("gate_backward", N, F, ab, step, halves[0], step, dy.contiguous(), out, halves[1], 2 * F)
-        return out
 
 
 class SequencePointers(ctypes.Structure):

@@ -1,8 +1,7 @@
-"""Attention of a step of sampling on a GPU: rotates, keeps the new key and value, looks at those before it.
+"""Attention of a decode step on a GPU: rotates, stores the new key and value, attends.
 
-A program looks for a few rows side by side, as many as a product on the GPU has room for: the prompt that
-they have in common is read once for all of them. A long row's tokens are looked at in parts, by several
-programs: a step would else wait for the longest row.
+A program handles as many rows as fill a matrix product, and reads a prompt that they share once. A long row
+is split over several programs (split-K), so that the step does not wait for it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The kernels on an NVIDIA GPU: attention over packed sequences for training, Triton for the steps of
-sampling.
+"""The kernels on an NVIDIA GPU.
 
-Training's pointwise parts are plain torch, which torch.compile fuses, or joined.py; attention is
-shared_attention.py in runs that are compiled, else flash attention by training.py; in float32, which that has
-not, it is plain too.
+In training, pointwise operations are plain torch, which torch.compile fuses. Attention is block attention in
+compiled runs, else flash attention (gpu_training.py), in float32 plain. Decode steps are Triton.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ def _rotate(x, cos, sin, out, H, HALF: tl.constexpr, ROUND: tl.constexpr):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """One kernel where there is nothing to differentiate and no compiler that would make one."""
+    """One kernel, outside autograd and torch.compile."""
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or not x.is_contiguous():
         return plain.rotate(x, cos, sin)
     (N, H, head_dim), out = x.shape, torch.empty_like(x)

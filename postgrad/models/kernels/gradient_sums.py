@@ -1,5 +1,4 @@
-"""The Triton kernel that adds the gradients of a pass, in bfloat16, to their sums in float32: one launch for
-all of them, by a table of where they lie."""
+"""A Triton kernel that adds bfloat16 gradients to float32 sums: one launch, by a table of addresses."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def _add(table, pieces, PIECE: tl.constexpr):
 
 
 def add_by_kernel(sums: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
-    """sums[i] += parts[i] for all i: by the kernel what it takes, the rest by torch."""
+    """sums[i] += parts[i] for all i, by torch where the kernel does not support a tensor."""
     device, pairs = sums[0].device, list(zip(sums, parts, strict=True))
     taken = [kernel_reads(to, torch.float32, device) and kernel_reads(part, torch.bfloat16, device)
              for to, part in pairs]
@@ -42,13 +41,13 @@ def add_by_kernel(sums: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
 
 
 def kernel_reads(x: Tensor, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the kernel finds all numbers of it side by side."""
+    """Whether the kernel supports the tensor: contiguous and aligned."""
     return (type(x) is Tensor and x.dtype == dtype and x.device == device and x.is_contiguous()
             and x.data_ptr() % ALIGNED == 0)
 
 
 def add_pairs(pairs: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> None:
-    """Of each pair the second, in bfloat16, to the first, in float32."""
+    """to += part for each pair."""
     pieces = gradient_pieces(tuple(to.numel() for to, _ in pairs), device)
     if len(pieces):
         rows = tuple(n for to, part in pairs for n in (to.data_ptr(), part.data_ptr(), to.numel()))
@@ -57,7 +56,7 @@ def add_pairs(pairs: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> N
 
 @lru_cache(maxsize=4)
 def gradient_pieces(sizes: tuple[int, ...], device: torch.device) -> Tensor:  # -> [pieces, 2]
-    """Of each piece the tensor and its first number there."""
+    """Per piece: the tensor, and the first element."""
     counts = torch.tensor([-(-size // PIECE) for size in sizes], dtype=torch.int64)
     which = torch.repeat_interleave(counts)
     first = torch.arange(len(which)) - (counts.cumsum(0) - counts)[which]

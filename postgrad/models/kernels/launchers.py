@@ -1,9 +1,5 @@
-"""The C code by which Triton launches a kernel, compiled sooner.
-
-Triton writes a small extension for each kind of arguments and has it compiled with -O3, several of them
-before the first step of a short run. It only calls Python and the driver, so there is little to optimise. The
-results are kept in Triton's cache as ever.
-"""
+"""Compiles Triton's C launchers with -O0 instead of -O3: several are built before the first step of a short
+run, and they only call Python and the driver. Triton's cache is used as usual."""
 
 from __future__ import annotations
 
@@ -19,8 +15,7 @@ from typing import Any
 
 @cache
 def build_quickly() -> None:
-    """From now on in this process, where nobody else has told Triton how to build. An older Triton cannot be
-    told."""
+    """Installs `build_launcher` in this process, unless another is set or Triton is too old for it."""
     if (how := knobs()) is not None and how.impl is None and compiler():
         how.impl = build_launcher
 
@@ -37,7 +32,7 @@ def compiler() -> str | None:
 
 def build_launcher(name: str, source: str, folder: str, library_dirs: Sequence[str],
                    include_dirs: Sequence[str], libraries: Sequence[str], flags: Sequence[str] = ()) -> str:
-    """The file of the extension. flags: what newer versions of Triton hand over too."""
+    """The file of the extension. flags: passed by newer versions of Triton."""
     made = Path(folder, name + sysconfig.get_config_var("EXT_SUFFIX"))
     scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")  # Debian's has no headers
     headers = [*include_dirs, folder, sysconfig.get_paths(scheme)["include"], *knobs().backend_dirs]

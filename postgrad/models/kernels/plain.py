@@ -1,7 +1,6 @@
-"""What the decoder asks of a device, in plain torch: the meaning of the kernels, and the way of last resort.
+"""The kernels in plain torch: reference and fallback.
 
-Training: N tokens laid end to end (maths/packing.py), with gradients. Sampling:
-one new token for each of R rows.
+Training: N packed tokens (maths/packing.py), with gradients. Decoding: one new token for each of R rows.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ FUSED_STEP = None  # the FusedKernel of `fused_step`, where a module has one
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """In the precision of what comes in; the weights may be kept in a wider one."""
+    """In the dtype of x; the weights may be wider."""
     return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
 def half_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The product alone in bfloat16, what comes in and goes out as it is:
-    for CPUs that multiply bfloat16 faster."""
+    """The product alone in bfloat16, for CPUs that multiply it faster."""
     y = F.linear(x.bfloat16(), weight.bfloat16()).to(x.dtype)
     return y if bias is None else y + bias
 
@@ -44,7 +42,7 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 
 def norm_by_kind(x: Tensor, norm: NormSpec, weight: Tensor | None, bias: Tensor | None,
                  eps: float) -> Tensor:  # [..., D]
-    """Any norm that a layer's description may name; kernels compute plain RMS norms alone."""
+    """Any norm that a NormSpec describes."""
     if norm.kind == "layer":
         return layer_norm(x, weight, bias, eps)
     y = F.rms_norm(x, (x.shape[-1],), None if weight is None else weight.to(x.dtype), eps)
@@ -71,18 +69,13 @@ def gated(activation: str, a: Tensor, b: Tensor) -> Tensor:
 
 
 def attention_layout(spans: Spans, x: Tensor) -> Spans:
-    """Sequences in the form in which this module's attention takes them, for tokens such as x:
-    asked once for all layers."""
+    """The sequences as this module's attention takes them, for tokens like x; once for all layers."""
     return spans
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, spans: Spans, window: int | None = None) -> Tensor:
-    """q [N, H, head_dim], k and v [N, fewer H, head_dim] -> [N, H,
-    head_dim]: softmax(q k / sqrt(head_dim)) v in each sequence.
-
-    A token looks at its prefix and at its own sequence up to itself;
-    with a window, at the last `window` of these.
-    """
+    """q [N, H, head_dim], k and v [N, kv, head_dim] -> [N, H, head_dim]: causal attention in each sequence
+    and over its prefix; with a window, over the last `window` tokens of these."""
     M, keep, here = len(spans.start), spans.own, torch.arange
     prefix, longest, seen = spans.prefix, int(keep.max()), int((keep + spans.prefix).max())
     queries = (spans.start[:, None] + here(longest)).clamp_max(len(q) - 1)  # [M, longest]
@@ -153,12 +146,11 @@ def attend_cached(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor,
 
 
 def attention_after(place: Callable, attend: Callable) -> Callable:
-    """Both of them, one after the other, for layer after layer of a step."""
+    """`step_attention` from its two parts."""
     def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
                   prompt_length: Tensor, k_prompt: Tensor, v_prompt: Tensor, k_cache: Tensor, v_cache: Tensor,
                   window: int | None = None) -> Tensor:
-        """Row r's token number at[r]: its key and value are kept, and its queries look at all before it and
-        itself."""
+        """Row r's token number at[r]: stores its key and value, and attends to it and all before it."""
         q = place(qkv, cos, sin, prompt_length + at, slot, at, k_cache, v_cache)
         return attend(q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, at + 1, window)
 
@@ -170,17 +162,17 @@ step_attention = attention_after(rotate_and_store, attend_cached)
 
 def store_kv(k: Tensor, v: Tensor, place: Tensor, position: Tensor, k_prompt: Tensor,
              v_prompt: Tensor) -> None:
-    """Keys and values [N, kv, head_dim] of prompts' tokens, to their places."""
+    """Stores keys and values [N, kv, head_dim] of prompts in their places."""
     k_prompt[place, :, position], v_prompt[place, :, position] = k, v
 
 
 def packed_names(engine) -> set[str]:
-    """The weights that `whole_step` keeps in an order of its own, by their names in the engine."""
+    """The weights that `fused_step` holds in its own layout, by their names in the engine."""
     return set()
 
 
 def fused_step(engine) -> None:
-    """Engine.step for all layers at once, where a module has such a thing."""
+    """Engine.step for all layers at once, if the module has one."""
     return None
 
 
@@ -190,8 +182,7 @@ def swiglu_joined(ab: Tensor) -> Tensor:  # [R, 2F] -> [R, F]
 
 def sample_tokens(logits: Tensor, u: Tensor,
          temperature: float) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
-    """A token by the inverse of the cumulative distribution at u,
-    and its log-prob under that same distribution."""
+    """Inverse-CDF sampling at u, and the log-prob under the same distribution."""
     logp = (logits.float() / temperature).log_softmax(-1)
     cdf = logp.double().exp().cumsum(-1)
     token = torch.searchsorted(cdf, (u.double() * cdf[:, -1])[:, None], right=True).squeeze(1).clamp_max(
@@ -200,14 +191,14 @@ def sample_tokens(logits: Tensor, u: Tensor,
 
 
 def fused_sampler(rows) -> None:
-    """The sampler's rows, chosen for and noted in one call, where a module has such a thing."""
+    """`sample_tokens` and `record_tokens` in one call, if the module has one."""
     return None
 
 
 def compact_rows(columns: Tensor, done: Tensor, hidden: Tensor, rows: Tensor, before: int,
                  nobody: Tensor) -> None:
-    """Of what is known of the first `before` rows, columns [kinds, R], done [R] and hidden [R, D], that of
-    these rows, in ascending order, moves to the front; what is left behind is like `nobody` [kinds, 1]."""
+    """Moves these of the first `before` rows (ascending) to the front of columns [kinds, R], done [R] and
+    hidden [R, D]; the rest becomes dummy rows, `nobody` [kinds, 1]."""
     n = len(rows)
     columns[:, :n] = columns.index_select(1, rows)
     hidden[:n] = hidden.index_select(0, rows)
@@ -217,15 +208,15 @@ def compact_rows(columns: Tensor, done: Tensor, hidden: Tensor, rows: Tensor, be
 
 
 def nudge(x: Tensor) -> None:
-    """Nothing; on a GPU, what makes it quick to go from kernel to kernel."""
+    """Nothing here; on a GPU it speeds up the launches that follow."""
 
 
 # [R] seven times -> [R]
 def record_tokens(token: Tensor, logp: Tensor, at: Tensor, slot: Tensor, shown: Tensor, done: Tensor,
                   count: Tensor, out: Tensor, logps: Tensor, ends: Tensor, most: int) -> Tensor:
-    """Row r's token goes to (slot, at) of out, its log-prob to that of logps; a row that was not done has one
-    more token, and is done at one of `ends` or with `most` tokens; `at` moves on. -> where the token stands
-    among all that its slot has, with those that were shown."""
+    """Writes row r's token and log-prob to (slot, at) of out and logps; a row that was not done counts one
+    more token, and is done at one of `ends` or with `most` tokens; `at` advances. -> the token's index in its
+    slot, tokens that were shown included."""
     out[slot, at], logps[slot, at] = token, logp
     where = shown + at
     count += ~done
