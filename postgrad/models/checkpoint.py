@@ -27,13 +27,13 @@ from postgrad.system.files import error_text, load_json
 
 SLOT = "__tensor__"
 LARGEST = 2**30  # bytes of state.json
-# in safetensors' format; by that ending vLLM would take it for weights of the model
+# safetensors under another ending: vLLM would load *.safetensors as weights
 TENSORS = "state.tensors"
 
 
 def copy_state(state: dict[str, Any], *, policy: Any, chat: Chat, base: str = "") -> Callable[[Path], None]:
-    """Snapshots a run's state; -> a function that writes it into a folder later (`state_writer`). Tensors on
-    a GPU are fetched asynchronously."""
+    """Snapshots a run's state -> a function that writes it into a folder (`state_writer`), with asynchronous
+    GPU-to-host copies."""
     write = state_writer(state, policy=policy, chat=chat, base=base, keep=_copies)
     if not next(policy.parameters()).is_cuda:
         return write
@@ -79,8 +79,7 @@ def send_shards(state: dict[str, Any], policy: Any) -> None:
 
 
 def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies, since training goes on with the originals: on the GPU where it has room, which takes
-    milliseconds, to be fetched as they are written; else in main memory."""
+    """Copies on the GPU if it has room, fetched as they are written; else in main memory."""
     like = tensor_templates(tensors).values()
     stay = gpu_has_room(sum(x.numel() * x.itemsize for x in like), {x.device for x in like})
     return {name: tensors[name].detach().clone(memory_format=torch.contiguous_format) if stay
@@ -88,7 +87,7 @@ def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def gpu_has_room(size: int, devices: set[torch.device]) -> bool:
-    """Whether the GPU has room for twice so many bytes, so that a growing step still fits."""
+    """Whether the GPU has room for twice `size` bytes, so that a growing step still fits."""
     gpu = next((device for device in devices if device.type == "cuda"), None)
     if gpu is None:
         return False

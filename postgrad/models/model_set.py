@@ -32,17 +32,17 @@ class Models:
 
     def decoders(self) -> list[Decoder | HFModel]:
         """The networks behind them, each once: several models may share one."""
-        found: list[Decoder | HFModel] = []
+        networks: list[Decoder | HFModel] = []
         for model in filter(None, (self.policy, self.reference, self.critic, self.reward, self.teacher)):
             while hasattr(model, "body"):
                 model = model.body
-            if isinstance(model, Decoder | HFModel) and not any(model is m for m in found):
-                found.append(model)
-        return found
+            if isinstance(model, Decoder | HFModel) and not any(model is m for m in networks):
+                networks.append(model)
+        return networks
 
 
 class ComputeSettings(Protocol):
-    """What the optimizer's settings say of it."""
+    """The optimizer settings that `set_compute` reads."""
 
     @property
     def compile(self) -> bool | None: ...
@@ -80,8 +80,8 @@ def set_compute(models: Models, settings: ComputeSettings, steps: int = 0, token
 
 def should_compile(decoder: Decoder | HFModel, settings: ComputeSettings, steps: int,
                    tokens: int | None) -> bool:
-    """Whether a model is compiled on a GPU: as the settings say; where they say nothing, if that pays over
-    the run's steps of about so many tokens each; True where their number is unknown."""
+    """Whether a model is compiled on a GPU: by the settings, else if that pays over the run's steps of
+    `tokens` tokens each; True if `tokens` is unknown."""
     if settings.compile is not None:
         return settings.compile
     if tokens is None or not isinstance(decoder, Decoder):
