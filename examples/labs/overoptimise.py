@@ -47,7 +47,7 @@ from postgrad.training.optim import OptimSettings
 class Proxies(Settings):
     """The reward models: how many, and how each is trained."""
 
-    members: int = setting(3, "reward models; with 2 or more an ensemble is tried too, without a leash",
+    members: int = setting(3, "reward models; 2 or more: an ensemble is tried too, without a KL penalty",
                            "1 to leave the ensemble out; more make it more sceptical", COUNT)
     pairs: int = setting(1000, "pairs that each learns from", "fewer: a worse proxy, which turns over sooner",
                          COUNT)
@@ -64,13 +64,13 @@ class OveroptimiseConfig(ModelDefaults):
     task: str = setting(about="a task with labelled pairs and a known true quality",
                         when="to push a reward model of another task; its verifier is the true quality")
     model: str = setting("tiny-chat", "the model to start from, after SFT", "to push a model of your own")
-    method: Method = setting(methods.get_method("ppo"), "the row of the table that pushes",
-                             "to see how another policy method over-optimises",
+    method: Method = setting(methods.get_method("ppo"), "the method of the policies",
+                             "to see how another one over-optimises",
                              resolve=methods.method_from_config)
-    kls: str = setting("0,0.05,0.3", "the leashes: weights of the KL, with commas between",
+    kls: str = setting("0,0.05,0.3", "the KL penalties: weights with commas between",
                        "to find the weight at which the true quality no longer falls")
     proxies: Proxies = setting(group=Proxies)
-    best_of: int = setting(64, "best-of-n up to so many",
+    best_of: int = setting(64, "the largest n of best-of-n",
                            "more shows whether best-of-n turns over too; costs as many samples")
     steps: int = setting(240, "optimizer steps of each policy",
                          "more where the true quality has not turned yet")
@@ -89,14 +89,14 @@ class OveroptimiseConfig(ModelDefaults):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not all(0 <= weight < math.inf for weight in leashes(self)):
+        if not all(0 <= weight < math.inf for weight in kl_weights(self)):
             raise ValueError(f"kls is {self.kls!r}: expected weights of 0 or more with commas between, "
                              "e.g. 0,0.05,0.3.")
         if min(self.best_of, self.steps, self.evaluation.every or 0) < 1:
             raise ValueError("best_of, steps and evaluation.every must be at least 1.")
 
 
-def leashes(config: OveroptimiseConfig) -> list[float]:
+def kl_weights(config: OveroptimiseConfig) -> list[float]:
     try:
         return [float(x) for x in config.kls.split(",")]
     except ValueError as error:
@@ -110,7 +110,7 @@ def overoptimise_questions() -> OveroptimiseConfig:
 
 
 def overoptimise_quick() -> OveroptimiseConfig:
-    """A quarter of the work, to look at: whether the true reward turns over is left to the seed."""
+    """A quarter of the work; whether the true reward turns over depends on the seed."""
     return OveroptimiseConfig(task="questions-biased", steps=140, optim=OptimSettings(lr=1e-4),
                               rollouts=Rollouts(prompts_per_step=32, max_new_tokens=80),
                               evaluation=Evaluation(every=20, problems=32, samples=64))
@@ -120,7 +120,7 @@ SETTINGS = {"questions": overoptimise_questions, "quick": overoptimise_quick}
 
 
 def proxies(config: OveroptimiseConfig) -> list[Stage]:
-    """Reward models that differ in the pairs they saw and in their order."""
+    """Reward models that differ in their pairs and in the order of them."""
     pairs = pairs_with_holdout(config.proxies.pairs)
     return [Stage(name=f"reward-{i}", config=reward.RewardConfig(
         model=config.model, task=config.task, device=config.device,
@@ -140,7 +140,7 @@ def policies(config: OveroptimiseConfig) -> list[Stage]:
             kl=rollouts.KL(measure=True, coef=coef))
         return Stage(name=name, config=made)
 
-    out = [stage(f"{config.method.name}-kl-{weight:g}", 1, weight) for weight in leashes(config)]
+    out = [stage(f"{config.method.name}-kl-{weight:g}", 1, weight) for weight in kl_weights(config)]
     several = config.proxies.members
     return out + ([stage(f"{config.method.name}-ensemble", several, 0.0, "min")] if several > 1
                   else [])
@@ -154,8 +154,8 @@ def policy_curve(run: Run) -> list[JsonDict]:
 
 
 def best_of_curve(config: OveroptimiseConfig, proxy: str, track: Progress) -> JsonDict:
-    """Both rewards of the best by the proxy among n samples of the start, for n = 1, 2, 4, ...;
-    the KL is the bound."""
+    """Both rewards of the sample that the proxy ranks first of n samples of the start, n = 1, 2, 4, ...; the
+    KL is its upper bound."""
     task = load_task(config.task)
     policy, chat = open_model(config.model, config.device)
     reward = ModelReward([load_scalar(open_folder(proxy), device=config.device)], device=config.device)
@@ -167,8 +167,8 @@ def best_of_curve(config: OveroptimiseConfig, proxy: str, track: Progress) -> Js
               for group in groups]
     sizes = [2**i for i in range(config.best_of.bit_length()) if 2**i <= config.best_of]
     return {"curve": [{"n": n, "kl": best_of_n_kl(n), "distance": math.sqrt(best_of_n_kl(n)),
-                       "proxy": mean_of(best_of_n(said, said, n) for said, _ in scored),
-                       "true": mean_of(best_of_n(said, true, n) for said, true in scored)} for n in sizes]}
+                       "proxy": mean_of(best_of_n(proxy, proxy, n) for proxy, _ in scored),
+                       "true": mean_of(best_of_n(proxy, true, n) for proxy, true in scored)} for n in sizes]}
 
 
 def pipeline(config: OveroptimiseConfig) -> Pipeline:

@@ -149,6 +149,8 @@ SETTINGS = {"full": oversight_full, "quick": oversight_quick}
 def write_small(config: OversightConfig, out: Path, track: Progress) -> JsonDict:
     """The model with layers left out, as a model folder."""
     model, chat = open_model(config.model, config.device)
+    if not isinstance(model, Decoder):
+        raise ValueError(f"model is {config.model!r}, an architecture whose layers cannot be left out here.")
     layers = config.kept_layers
     if max(layers) >= (has := model.config.num_hidden_layers):
         raise ValueError(f"layers is {config.layers!r}, and {config.model} has the layers 0 to {has - 1}.")
@@ -219,31 +221,31 @@ def pipeline(config: OversightConfig) -> Pipeline:
 # weak to strong
 
 def recovered(config: OversightConfig, models: Sequence[str], track: Progress) -> JsonDict:
-    """The likeliest replies of base, teacher, student and ceiling to fresh problems.
+    """Greedy replies of base, teacher, student and ceiling to fresh problems.
 
     recovered: (student - weak) / (strong - weak), the performance gap recovered
-    mended, copied: of the problems that the teacher gets wrong, how many the student gets right, and on how
-        many it says what the teacher says
+    mended, copied: of the problems that the teacher gets wrong, the share that the student gets right, and
+        the share on which it gives the teacher's answer
     """
     task, names = load_task(config.task), ("base", *LEARNERS)
     prompts = task.prompts("test", config.gathered.problems, config.seed)
-    said: dict[str, list[str | None]] = {}
+    answers: dict[str, list[str | None]] = {}
     right: dict[str, list[float]] = {}
     for name, model in zip(names, models, strict=True):
         policy, chat = open_model(model, config.device)
         greedy = reply_sampling(task, policy, temperature=0.0)
         groups = score_samples(task, LocalSampler(policy, chat), prompts, 1, greedy, 0, track)
         right[name] = [float(passed(task, scored)) for (scored,) in groups]
-        said[name] = [find_answer(scored.rollout.text) for (scored,) in groups]
+        answers[name] = [find_answer(scored.rollout.text) for (scored,) in groups]
     rows = [{"model": name, **with_interval("right", mean_interval(right[name], SHARE))}
             for name in names]
-    gap = ratio_with_interval("recovered", *([b - a for a, b in zip(right["weak"], right[name],
-                                                                            strict=True)]
-                                       for name in ("student", "strong")))
+    gains = ([b - a for a, b in zip(right["weak"], right[name], strict=True)]
+             for name in ("student", "strong"))
+    gap = ratio_with_interval("recovered", *gains)
     wrong = [i for i, hit in enumerate(right["weak"]) if not hit]
     return {"problems": len(prompts), "models": rows, **gap,
             "mended": mean_or_none([right["student"][i] for i in wrong]),
-            "copied": mean_or_none([float(said["student"][i] == said["weak"][i]) for i in wrong])}
+            "copied": mean_or_none([float(answers["student"][i] == answers["weak"][i]) for i in wrong])}
 
 
 def mean_or_none(values: Sequence[float]) -> float | None:
@@ -254,10 +256,10 @@ def mean_or_none(values: Sequence[float]) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """An answer as the judge and the critic see it, step by step; the last step is the answer itself.
+    """The steps of an answer; the last step is the answer itself.
 
     Answer(right=False, holds=(True, False, True), suspicion=(0.0, 0.9, 0.05))
-    holds: what a check of the step finds. suspicion: how much the critic suspects it, in any unit.
+    holds: the result of a check of each step. suspicion: the critic's, in any unit.
     """
 
     right: bool
@@ -276,7 +278,7 @@ Protocol = Callable[[Pair], list[Check]]
 
 
 def suspected(pair: Pair) -> int:
-    """The answer that the critic takes for the wrong one: the one with the step he suspects most."""
+    """The answer that the critic takes for wrong: the one with the most suspected step."""
     return max(range(2), key=lambda i: max(pair[i].suspicion))
 
 
@@ -290,45 +292,43 @@ def check_last_step(pair: Pair) -> list[Check]:
 
 
 def pointed_by_critic(pair: Pair) -> list[Check]:
-    """At the step that is suspected most."""
+    """Points at the most suspected step."""
     i = suspected(pair)
     return [(1.0, i, pair[i].worst)]
 
 
 def liar(pair: Pair) -> list[Check]:
-    """At the step that is suspected least, in the answer that the critic takes for the wrong one: so that it
-    is taken for the right one."""
+    """Points at the least suspected step of the answer that the critic takes for wrong, to make the judge
+    believe it."""
     i = suspected(pair)
     return [(1.0, i, min(range(len(pair[i].suspicion)), key=pair[i].suspicion.__getitem__))]
 
 
 def opponents(pair: Pair) -> list[Check]:
-    """Each at the step that is suspected most in the other's answer. The advocate of the wrong answer lies
-    whatever he points at."""
+    """Each advocate points at the most suspected step of the other answer. The advocate of the wrong answer
+    lies wherever he points."""
     return [(0.5, i, answer.worst) for i, answer in enumerate(pair)]
 
 
-ALONE: dict[str, Protocol] = {"alone, any step": check_any_step,
-                                    "alone, the last step": check_last_step}
+ALONE: dict[str, Protocol] = {"alone, any step": check_any_step, "alone, the last step": check_last_step}
 POINTED: dict[str, Protocol] = {"critic": pointed_by_critic, "lying critic": liar, "two opponents": opponents}
 
 
 def decided(pair: Pair, protocol: Protocol, trust: float) -> float:
-    """The chance that the judge decides for the right answer; his coins are not thrown but counted."""
+    """The probability that the judge decides for the right answer, over his coins."""
     for_checked = [(chance, pair[i].right, trust if pair[i].holds[k] else 0.0)
                    for chance, i, k in protocol(pair)]
     return sum(chance * (taken if right else 1 - taken) for chance, right, taken in for_checked)
 
 
 def perfect(pair: Pair) -> Pair:
-    """As a critic sees it who knows every mistake of the wrong answer."""
+    """The pair with the suspicions of a critic who knows every mistake of the wrong answer."""
     first, second = (replace(a, suspicion=tuple(float(not a.right and not x) for x in a.holds)) for a in pair)
     return first, second
 
 
 def pick_pair(right: Sequence[bool], rng: random.Random) -> tuple[int, int] | None:
-    """Which two of several answers to one problem are shown: a right and a wrong one, in an order that says
-    nothing; None where all are alike."""
+    """A right and a wrong one of several answers to a problem, in random order; None where all are alike."""
     sides = [[i for i, x in enumerate(right) if x is side] for side in (True, False)]
     if not all(sides):
         return None
@@ -340,7 +340,7 @@ def pick_pair(right: Sequence[bool], rng: random.Random) -> tuple[int, int] | No
 
 def paired(rollouts: Sequence[Rollout], right: Sequence[bool],
            suspicion: Sequence[tuple[float, ...]]) -> list[Pair]:
-    """The answers two by two, as a critic sees them."""
+    """The answers two by two, with a critic's suspicions."""
     answers = [Answer(right=x, holds=tuple(word_problems.check_steps(r.prompt, r.text)), suspicion=s)
                for r, x, s in zip(rollouts, right, suspicion, strict=True)]
     return list(zip(answers[::2], answers[1::2], strict=True))
@@ -351,13 +351,13 @@ def step_ends(rollout: Rollout) -> list[int]:
 
 
 def fallen(critic: ProcessReward, rollouts: Sequence[Rollout]) -> list[tuple[float, ...]]:
-    """By how much the critic's chance that all is right falls at each step; before the first it is 1."""
-    found = []
+    """The fall of the critic's probability that all is right, at each step; it starts at 1."""
+    falls = []
     for rollout, (places, chances) in zip(rollouts, critic.chances(rollouts), strict=True):
         chance = dict(zip(places, chances, strict=True))
         so_far = [1.0, *(chance[place] for place in critic.chat.places(rollout.tokens, step_ends(rollout)))]
-        found.append(tuple(a - b for a, b in pairwise(so_far)))
-    return found
+        falls.append(tuple(a - b for a, b in pairwise(so_far)))
+    return falls
 
 
 def surprises(reader: LanguageModel, rollouts: Sequence[Rollout], chat: Chat,
@@ -365,19 +365,18 @@ def surprises(reader: LanguageModel, rollouts: Sequence[Rollout], chat: Chat,
     """The largest -log p of a token under the reader, at each step."""
     batch = rollout_batch(rollouts).to(device)
     logp, _ = model_logp(reader, batch, AT_ONCE)
-    found = []
+    largest = []
     for row, mask, rollout in zip(logp, batch.mask, rollouts, strict=True):
         surprise = (-row[mask]).tolist()
         cuts = [0, *(place + 1 for place in chat.places(rollout.tokens, step_ends(rollout)))]
-        found.append(tuple(max(surprise[a:b], default=0.0) for a, b in pairwise(cuts)))
-    return found
+        largest.append(tuple(max(surprise[a:b], default=0.0) for a, b in pairwise(cuts)))
+    return largest
 
 
 # figures
 
 def accuracy(pairs: Sequence[Pair], protocol: Protocol) -> JsonDict:
-    """How often a judge decides rightly who believes an answer of which one step holds, and one who does not;
-    intervals over problems."""
+    """The accuracy of the believing and of the doubting judge, with intervals over problems."""
     return {key: value for name, trust in (("believing", BELIEVES), ("doubting", DOUBTS))
             for key, value in with_interval(name, mean_interval([decided(pair, protocol, trust)
                                                                  for pair in pairs], SHARE)).items()}
@@ -388,14 +387,14 @@ def alone(pairs: Sequence[Pair]) -> list[JsonDict]:
 
 
 def pointed(pairs: Sequence[Pair], who: str) -> list[JsonDict]:
-    """A row a protocol in which somebody points. who: he, by name."""
+    """A row for each protocol in which somebody points. who: the critic's name."""
     return [{"judge": f"{name}: {who}", **accuracy(pairs, protocol)} for name, protocol in POINTED.items()]
 
 
 def ratio_with_interval(name: str, tops: Sequence[float], bottoms: Sequence[float]) -> JsonDict:
-    """mean(tops) / mean(bottoms) and its interval under two names; None where there is none."""
-    found = ratio_interval(tops, bottoms)
-    return {name: None, f"{name}_interval": None} if math.isnan(found[0]) else with_interval(name, found)
+    """mean(tops) / mean(bottoms) and its interval; None where the ratio is undefined."""
+    ratio = ratio_interval(tops, bottoms)
+    return {name: None, f"{name}_interval": None} if math.isnan(ratio[0]) else with_interval(name, ratio)
 
 
 def pair_facts(pairs: Sequence[Pair]) -> JsonDict:
@@ -412,7 +411,7 @@ def pair_facts(pairs: Sequence[Pair]) -> JsonDict:
 def skill(pairs: Sequence[Pair]) -> JsonDict:
     """How good a critic is, and how often he may lie.
 
-    finds: of the wrong answers, how many have a mistake where he suspects one most.
+    finds: the share of wrong answers with a mistake at the most suspected step.
     lies: the share of lies at which the believing judge is no better than alone,
         (critic - alone) / (critic - liar)
     """
@@ -427,7 +426,7 @@ def skill(pairs: Sequence[Pair]) -> JsonDict:
 # the judge
 
 def measure_judge(config: OversightConfig, models: Sequence[str], track: Progress) -> JsonDict:
-    """The judge on pairs of fresh answers: of each problem that has both, a right and a wrong one in form."""
+    """The judge on a right and a wrong answer, both in form, to each fresh problem that has them."""
     task, many = load_task(config.task), config.gathered
     (writer, chat), (reader, _) = (open_model(name, config.device) for name in models[:2])
     critic = ProcessReward(load_scalar(open_folder(models[2]), device=config.device), chat, step_ends,
@@ -454,7 +453,7 @@ def measure_judge(config: OversightConfig, models: Sequence[str], track: Progres
 
 
 def oversight_summary(config: OversightConfig, done: Done) -> JsonDict:
-    """Both measurements, each with its table."""
+    """Both measurements, as figures and tables."""
     judge, gap = done.measured["judge"], done.measured["recovered"]
     gained = [{"model": row["model"], "right": row["right"], "right_interval": row["right_interval"]}
               for row in gap["models"]]
