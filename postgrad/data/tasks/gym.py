@@ -34,7 +34,7 @@ from postgrad.data.tasks.base import (
     did_you_mean,
     generator,
     in_form,
-    parse_settings,
+    parse_keyword_call,
     think,
 )
 from postgrad.data.tasks.countdown import judge_expression
@@ -211,7 +211,7 @@ class GymGenerator:
 
 def find_generator(source: str) -> GymGenerator:
     """The generator of "chain_sum(min_terms=2,max_terms=4)"; its settings are tried."""
-    parsed = parse_settings(source)
+    parsed = parse_keyword_call(source)
     if parsed is None:
         raise ValueError(f"gym:{shorten(source)} is no generator: write gym:NAME or gym:NAME(setting=value), "
                          "such as gym:chain_sum(min_terms=2,max_terms=4).")

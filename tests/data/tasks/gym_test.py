@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from postgrad.data.tasks import SPLITS, gym, load_task
-from postgrad.data.tasks.base import parse_settings, think
+from postgrad.data.tasks.base import parse_keyword_call, think
 from postgrad.rewards.sandbox import Jailed, tier
 
 jailed = pytest.mark.skipif(tier() is None, reason="this machine has no sandbox that holds")
@@ -25,7 +25,7 @@ def package():
     (" a( b = 2, c=[1, 'x'] ) ", ("a", {"b": 2, "c": [1, "x"]})),
     ("a(b=-1.5,d=True)", ("a", {"b": -1.5, "d": True}))])
 def test_a_source_is_a_name_and_literals(source, wanted):
-    assert parse_settings(source) == wanted
+    assert parse_keyword_call(source) == wanted
 
 
 @pytest.mark.parametrize("source", ["chain sum", "a(1)", "a(b=c)", "a(**b)", "a.b(c=1)", "a(", "1", "(" * 300,

@@ -12,7 +12,7 @@ from typing import Any
 
 from postgrad.data.rows import DataRow, read_messages
 from postgrad.data.tasks.adapters import await_value, import_needed
-from postgrad.data.tasks.base import Task, parse_settings
+from postgrad.data.tasks.base import Task, parse_keyword_call
 from postgrad.data.tasks.listed import sample_lists, split_list
 from postgrad.records import Message, Prompt, Verdict
 
@@ -46,7 +46,7 @@ def load(source: str) -> Task:
 def parse_taskset(source: str) -> tuple[str, DataRow]:
     """parse_taskset("my-env(split='test')") -> ("my-env", {"split": "test"}); values are literals."""
     name, bracket, arguments = source.partition("(")
-    settings = parse_settings(f"f({arguments}" if bracket else "f()")
+    settings = parse_keyword_call(f"f({arguments}" if bracket else "f()")
     if settings is None:
         raise ValueError(f"env:verifiers:{source:.80} cannot be read: write env:verifiers:NAME or "
                          "env:verifiers:NAME(setting=value).")
