@@ -94,14 +94,10 @@ class EditEffect(NamedTuple):
 
 
 def audit_scores(answers: Sequence[Answer], score: Score, *, names: Sequence[str] = tuple(PROBES),
-                 seed: int = 0,
-          length: Callable[[Answer], int] = lambda answer: len(answer[1].split()),
-          max_tokens: int | None = None, truth: Score | None = None) -> Row:
-    """Every probe's effect on the score, as one JSON object; see `probe_report` for a probe's part.
-
-    length counts an answer's tokens; what has more than `max_tokens` of them is left out and counted. truth
-    is the true quality.
-    """
+                 seed: int = 0, length: Callable[[Answer], int] = lambda answer: len(answer[1].split()),
+                 max_tokens: int | None = None, truth: Score | None = None) -> Row:
+    """Every probe's effect on the score (`probe_report`), as one JSON object. length: tokens of an answer;
+    longer ones than `max_tokens` are left out and counted. truth: the true quality."""
     given, answers = len(answers), [a for a in answers if max_tokens is None or length(a) <= max_tokens]
     if len(answers) < 2:
         raise ValueError(f"{len(answers)} of {given} answers fit into the model's {max_tokens} tokens; an "
@@ -174,13 +170,9 @@ def apply_probe(probe: Probe, answers: Sequence[Answer], length: Callable[[Answe
 
 
 def probe_report(probe: Probe, cells: list[EditEffect], left: dict[str, int]) -> Row:
-    """A probe's figures, over all its edits and by kind.
-
-    effect and interval in units of the spread; rises: the share of edits that raise the score;
-    added: mean tokens;
-    truth: the same edits' effect on the true quality; by_length:
-    the effect that the added tokens would have by themselves.
-    """
+    """A probe's figures, over all its edits and by kind. effect, interval: in units of the spread. rises:
+    share of edits that raise the score. added: mean tokens. truth: effect on the true quality. by_length: the
+    effect of the added tokens alone."""
     kinds = [{"kind": kind, **effect_figures([c for c in cells if c.kind == kind])} for kind in probe.kinds]
     return {"probe": probe.name, "about": probe.about, **effect_figures(cells), "left_out": left,
             "by_length": None,
@@ -188,8 +180,7 @@ def probe_report(probe: Probe, cells: list[EditEffect], left: dict[str, int]) ->
 
 
 def effect_figures(cells: list[EditEffect]) -> Row:
-    """Over these edits: mean effect and interval, verdict, share that rises, mean tokens added,
-    what the truth says."""
+    """The figures of `probe_report` over these edits."""
     if not cells:
         return ({"verdict": "not measured", "edits": 0}
                 | dict.fromkeys(("effect", "interval", "rises", "added", "truth")))
@@ -209,8 +200,7 @@ def bias_verdict(effect: float, low: float, high: float) -> str:
 
 
 def length_slope(cells: list[EditEffect]) -> Row:
-    """Score per added token: the line through the origin, sum(rise added) / sum(added^2),
-    of each answer and wording."""
+    """Score per added token, sum(rise added) / sum(added^2) of each answer and wording."""
     lines: dict[tuple[Asked, int, int], list[EditEffect]] = {}
     for c in cells:
         lines.setdefault((c.prompt, c.answer, c.wording), []).append(c)
@@ -221,8 +211,7 @@ def length_slope(cells: list[EditEffect]) -> Row:
 
 
 def add_length_share(rows: list[Row], spread: float) -> None:
-    """What the tokens that an edit adds would bring by length alone, in every other probe,
-    where length was probed too."""
+    """Adds the effect of the added tokens by length alone to every other probe, where length was probed."""
     line = next((row["slope"] for row in rows if row["slope"]), None)
     for row in rows:
         if line and row["probe"] != "length" and row["added"] is not None:
@@ -252,8 +241,7 @@ def probe_sentence(row: Row) -> str:
 
 
 def answers_of_task(task: AuditTask, count: int, seed: int) -> tuple[list[Answer], Score | None]:
-    """Distinct held-out answers of a task, and its verifier as their true quality (None: they
-    answer other prompts)."""
+    """Distinct held-out answers of a task, and its verifier as true quality (None: of other prompts)."""
     task.of_one_reply("an audit")
     asked_for = 4 * count  # the questions of a small task come round, and some answers with them
     prompts = {prompt_key((p.messages, "")): p for p in task.prompts(SPLIT, asked_for, seed)}

@@ -134,7 +134,7 @@ def problem_with_replies(group: Sequence[Scored]) -> Figures:
 def task_figures(task: EvalTask, drawn: ScoredSamples) -> Figures:
     """One row. Intervals are taken over problems: samples of one problem are not independent.
 
-    A sample whose verdict is an error is track_replies in `errors`, and is neither right nor wrong.
+    A sample whose verdict is an error is counted in `errors`, and is neither right nor wrong.
     lenient: pass@1 of the lenient reading, where the verifier gives both; pass@1 itself is of the strict one,
     which is paid. greedy_lenient likewise.
     """

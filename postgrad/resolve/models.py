@@ -59,14 +59,13 @@ def is_run(name: str | Path) -> bool:
 
 
 def run_named(name: str | Path) -> tuple[str, str | None] | None:
-    """(the run, the step) that RUN or RUN@STEP names, the step None for the newest;
-    None where the name is no run's."""
+    """(run, step) of RUN or RUN@STEP, step None for the newest; None where the name is no run's."""
     place, _, step = str(name).rpartition("@")
     return (str(name), None) if is_run(name) else (place, step) if place and is_run(place) else None
 
 
 def newest_checkpoint(run: str | Path, after: int) -> Path | None:
-    """The newest sound checkpoint of a run; None where that is the one of step `after`, or there is none."""
+    """The newest sound checkpoint of a run after step `after`, or None."""
     steps = Run.open(run).checkpoints()
     if not steps or max(steps) == after:
         return None
@@ -75,9 +74,8 @@ def newest_checkpoint(run: str | Path, after: int) -> Path | None:
 
 
 def open_folder(name: str | Path, files: Sequence[str] = FILES) -> Path:
-    """The folder with a model's files: an embedded model's name, a model folder, a hub id, a run (its newest
-    sound checkpoint), or RUN@STEP, the checkpoint of one step; step 0 is the model that the run began with.
-    files: what is fetched of a hub id."""
+    """The folder of a model's files. name: an embedded model, a folder, a hub id, a run (its newest sound
+    checkpoint) or RUN@STEP; step 0 is the model that the run began with. files: fetched of a hub id."""
     if found := run_named(name):
         return checkpoint_folder(*found)
     if inside := runs_in_folder(name):
@@ -105,16 +103,13 @@ def checkpoint_folder(name: str, step: str | None) -> Path:
 
 @cache
 def say_once(text: str) -> None:
-    """To whoever has the terminal, however often a name is opened."""
+    """Prints a line to stderr once."""
     print(text, file=sys.stderr)
 
 
 def start_model(name: str | Path) -> str | None:
-    """The model that a run began with, as it was named then; None where it began with none (pretraining).
-
-    It has to have the same weights still. A folder of runs may have been moved as a whole,
-    so it is also looked for beside.
-    """
+    """The name of the model that a run began with; None for pretraining. Raises where its weights have
+    changed. It is also looked for beside the run, as folders of runs are moved."""
     run = Run.open(name)
     expected, model = run.info.get("begins_with"), run.config.get("model")
     if not expected or model is None:
@@ -161,7 +156,7 @@ def fetch_named_model(name: str, folder: Path, wheel: Path | None = None) -> dic
 
 
 def read_config(name: str | Path) -> Config:
-    """What a model's config.json says: all that is fetched of a hub id."""
+    """A model's config.json, the only file that is fetched of a hub id."""
     files = ["config.json", "adapter_config.json"]
     return Config.read(folder_with_file(open_folder(name, files=files), "config.json", files) / "config.json")
 
@@ -172,8 +167,7 @@ def open_chat(folder: Path) -> Chat:
 
 def open_model(name: str | Path, device: str = "cpu", bits: int = 16,
                divide: ShardDecoder | None = None) -> tuple[Network, Chat]:
-    """bits 4: its matrices in NF4, packed one by one on their way to the device; before, it stands in this
-    machine's memory. divide: as in `load_model`."""
+    """bits 4: quantised to NF4 matrix by matrix on the way to the device. divide: as in `load_model`."""
     check_device(device)
     if bits == 16:
         return with_chat(open_folder(name), partial(load_model, device=device, divide=divide))
@@ -183,7 +177,7 @@ def open_model(name: str | Path, device: str = "cpu", bits: int = 16,
 
 
 def open_writer(name: str | Path, device: str = "cpu") -> tuple[Network, Chat]:
-    """A model that only writes: on a GPU in bfloat16, as a run computes there."""
+    """A model for inference: bfloat16 on a GPU."""
     check_device(device)
     dtype = torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
     return with_chat(open_folder(name), lambda folder: load_model(folder, device=device, dtype=dtype))
@@ -197,8 +191,7 @@ def open_reward(name: str | Path, device: str = "cpu", heads: int = 1,
 
 
 def with_chat(folder: Path, load: Callable[[Path], M]) -> tuple[M, Chat]:
-    """What a folder holds, and its tokens, which are looked at first:
-    they are read sooner than the weights."""
+    """A folder's model and chat, whose vocabularies have to match."""
     chat, model = open_chat(folder), load(folder)
     if chat.vocab_size > model.config.vocab_size:
         raise ValueError(f"{folder}: the tokenizer has {chat.vocab_size} tokens, the model "
@@ -255,14 +248,13 @@ def open_policy(config: ModelSettings, source: ModelSource) -> tuple[Trained, Ch
 
 
 def open_body(config: ModelSettings, source: ModelSource) -> tuple[Network, Chat]:
-    """The model under the adapters: always the one a run started from.
-    A checkpoint has the adapter merged, its state apart."""
+    """The model under the adapters, always the one a run started from: a checkpoint has them merged."""
     return open_model(source.origin, config.device, config.optim.adapter.bits,
                       config.optim.dividing(config.device))
 
 
 def open_reference(config: ModelSettings, source: ModelSource, policy: Trained) -> Trained:
-    """The model that the run starts from, standing still: a copy, or the body under the policy's adapter."""
+    """The frozen reference model: a copy of the start model, or the body under the policy's adapter."""
     if isinstance(policy, Adapted):
         return Adapted(policy.body, None)
     return load_model(source.origin, device=config.device,
@@ -279,14 +271,13 @@ def with_adapter(body: Network, a: Adapters, draw: torch.Generator) -> Adapted:
 
 
 def base_name(source: ModelSource) -> str:
-    """What an adapter's files call the model under it: a hub id as it is, else the folder,
-    so that `peft` finds it too."""
+    """The base model's name in an adapter's files: a hub id, or the folder, so that `peft` finds it."""
     return source.name if on_hub(source.name) else str(open_folder(source.name).resolve())
 
 
 def shared_scalar(name: str, body: Network, config: ModelSettings, source: ModelSource) -> ScalarModel | None:
-    """A reward model that was trained as an adapter on the very model a run starts from, held in as many
-    bits, put on that model's body; or None. A body that is divided among ranks is not everybody's."""
+    """A reward model on the body that a run starts from, where it was trained as an adapter on the same model
+    in as many bits and the body is not sharded; else None."""
     if not (Path(name) / "run.json").exists() or config.optim.divides:
         return None
     run = Run.open(name)

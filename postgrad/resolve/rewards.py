@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import ClassVar
 
 from postgrad.data.tasks import Task
 from postgrad.models import Adapted, ScalarModel, load_scalar
@@ -55,7 +56,7 @@ LoadScalar = Callable[[str], ScalarModel]
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """What a term needs to become a Reward. models: the term's own reward models, opened."""
+    """The arguments of `SpecTerm.open`. models: the term's opened reward models."""
 
     task: Task
     chat: Chat
@@ -66,9 +67,9 @@ class Opening:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecTerm:
-    """One term of a reward. task: the task whose prompts it scores; "" for all prompts without a term of
-    their own."""
+    """One term of a reward. task: the task whose prompts it scores; "": all without a term of their own."""
 
+    learned: ClassVar[bool] = False  # a model scores, which a policy can exploit
     name: str
     weight: float = 1.0
     task: str = ""
@@ -84,19 +85,13 @@ class SpecTerm:
         return 0
 
     @property
-    def learned(self) -> bool:
-        """Whether a model scores, which a policy can exploit."""
-        return False
-
-    @property
     def best(self) -> float | None:
-        """The best score of a reply; None where scores have no end. A function of the user's own is taken to
-        pay at most 1."""
+        """The best score of a reply, None where unbounded; 1 is assumed of a user's function."""
         return 1.0
 
     @property
     def verifier(self) -> Verify | None:
-        """The function of (prompt, text) that it is; None where it scores rollouts."""
+        """It as a function of (prompt, text); None where it scores rollouts."""
         return None
 
     def load_models(self, load: LoadScalar) -> list[ScalarModel]:
@@ -152,6 +147,7 @@ class VerifierTerm(SpecTerm):
 class ModelTerm(SpecTerm):
     """Reward models, by name or one that is opened; several are an ensemble."""
 
+    learned: ClassVar[bool] = True
     names: tuple[str, ...] = ()
     model: ScalarModel | None = None
 
@@ -162,10 +158,6 @@ class ModelTerm(SpecTerm):
     @property
     def model_count(self) -> int:
         return len(self.names) or 1
-
-    @property
-    def learned(self) -> bool:
-        return True
 
     @property
     def best(self) -> None:
@@ -193,16 +185,13 @@ class ModelTerm(SpecTerm):
 class GraderTerm(SpecTerm):
     """A chat model that grades. rubric: a file that says what a good reply is; "": the rubric that ships."""
 
+    learned: ClassVar[bool] = True
     model: str
     rubric: str
 
     @property
     def model_names(self) -> tuple[str, ...]:
         return (self.model,)
-
-    @property
-    def learned(self) -> bool:
-        return True
 
     def open(self, opening: Opening) -> Reward:
         if self.rubric and not Path(self.rubric).is_file():
@@ -218,7 +207,7 @@ class GraderTerm(SpecTerm):
 
 @dataclass(frozen=True)
 class RewardSpec:
-    """A reward, read: its terms. No terms: the task's own verifier."""
+    """A parsed reward. No terms: the task's own verifier."""
 
     terms: tuple[SpecTerm, ...] = ()
 
@@ -237,7 +226,7 @@ class RewardSpec:
 
     @property
     def verifier(self) -> Verify | None:
-        """The single function of (prompt, text) that it is; None where rollouts have to be scored."""
+        """It as one function of (prompt, text); None where it scores rollouts."""
         return self.terms[0].verifier if len(self.terms) == 1 else None
 
     def rubric_hash(self) -> str | None:
@@ -258,8 +247,7 @@ class RewardSpec:
 
     def load_models(self, policy: Trained, chat: Chat, config: ModelSettings,
                     source: ModelSource) -> list[ScalarModel]:
-        """The reward models of a run: on the policy's body where both are adapters on it, else with a body of
-        their own."""
+        """The reward models of a run, on the policy's body where both are adapters on it."""
         def load(name: str) -> ScalarModel:
             shared = shared_scalar(name, policy.body, config, source) if isinstance(policy, Adapted) else None
             return _checked(name, shared or load_scalar(open_folder(name), device=config.device), chat)
@@ -269,11 +257,9 @@ class RewardSpec:
 
     def new_critic(self, policy: Trained, models: Sequence[ScalarModel], config: ModelSettings,
                    source: ModelSource) -> ScalarModel:
-        """A critic that starts from the (first) reward model, else from the run's model with a head at zero;
-        with adapters, on the policy's body.
-
-        A process model's numbers are log-odds, and what it pays are chances: no critic starts from it.
-        """
+        """A critic initialised from the (first) reward model, else from the run's model with a zero head;
+        with adapters, on the policy's body. A process model's scores are log-odds of its rewards, so no
+        critic starts from one."""
         names = [name for term in self.terms if isinstance(term, ModelTerm) for name in term.names]
         names = [] if any(model.head == "process" for model in models) else names
         if not isinstance(policy, Adapted):
@@ -284,8 +270,8 @@ class RewardSpec:
 
     def open(self, task: Task, chat: Chat, models: Sequence[ScalarModel], *, device: str,
              ensemble: str = "mean", taught: bool = False) -> Reward:
-        """The reward of a run. models: its reward models, opened, in order. taught: a teacher's log-probs are
-        enough, so where nothing else scores every score is 0."""
+        """The reward of a run. models: its opened reward models, in order. taught: a teacher's log-probs
+        suffice, so without a verifier every score is 0."""
         rest = iter(models)
         by_task: dict[str, dict[str, tuple[Reward, float]]] = {}
         for term in self.terms:
@@ -308,7 +294,7 @@ class RewardSpec:
         return RoutedReward(own, otherwise, task.name) if own else otherwise
 
     def open_alone(self, task: Task, chat: Chat, device: str) -> Reward:
-        """The reward of an evaluation, where no run is: reward models have a body of their own."""
+        """The reward of an evaluation outside a run: reward models have a body of their own."""
         def load(name: str) -> ScalarModel:
             return _checked(name, load_scalar(open_folder(name), device=device), chat)
 
@@ -324,7 +310,7 @@ def describe_verifiers() -> list[dict[str, str]]:
 
 
 def parse_reward(reward: object) -> RewardSpec:
-    """What a reward is made of. It is told apart here alone by what it is."""
+    """Parses whatever stands for a reward; nothing below asks which kind it is."""
     if reward is None:
         return RewardSpec()
     if isinstance(reward, Mapping):
@@ -398,7 +384,7 @@ def split_model_names(text: str) -> tuple[str, ...]:
 
 
 def _checked(name: str, model: ScalarModel, chat: Chat) -> ScalarModel:
-    """A reward model with a trained head, and with the tokenizer and the chat template of the policy."""
+    """Checks that a reward model's head is trained, and that it has the policy's tokenizer and template."""
     theirs = open_chat(open_folder(name))
     if not model.score_head.weight.any():
         raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad "
@@ -416,7 +402,7 @@ def _sum(rewards: Mapping[str, tuple[Reward, float]]) -> Reward:
 
 
 def _proved(reward: Reward, name: str, task: Task) -> Reward:
-    """A user's reward, after it has scored one empty reply, before any training."""
+    """Checks that a user's reward can score an empty reply."""
     (prompt,) = task.prompts("train", 1, 0)
     (verdict,) = reward.score([Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text="",
                                        finished=True, seed=0)])

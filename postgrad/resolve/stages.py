@@ -1,4 +1,4 @@
-"""The way that led to a model, as models one can open: base -> SFT -> RL."""
+"""The lineage of a model, as models that can be opened: base -> SFT -> RL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ModelStage(NamedTuple):
 
 
 def lineage(name: str) -> list[ModelStage]:
-    """From the model that the first run began with to this one: way_to("runs/demo/rl") -> base, sft, grpo."""
+    """From the base model to this one: lineage("runs/demo/rl") -> base, sft, grpo."""
     found = run_named(name)
     if not found:
         return [ModelStage("base", name)]
@@ -39,11 +39,8 @@ def why_silent(name: str) -> str:
 
 
 def model_stages(name: str) -> tuple[list[ModelStage], list[str]]:
-    """The way to a model; for a folder of runs (a demo's, a pipeline's) the ways to all of them,
-    each model once.
-
-    The second list says which runs of a folder were passed over, and why.
-    """
+    """The lineage of a model, or of all runs in a folder, each model once; and which runs were skipped, and
+    why."""
     inside = runs_in_folder(name)
     found: dict[Path, ModelStage] = {}
     passed = {place: why for place in inside if (why := why_silent(place))}

@@ -55,7 +55,7 @@ def prompts_alone(rows: list[tuple[str, object]], reward: object, name: str) -> 
 
 
 def unanswered_rows(path: Path) -> list[tuple[str, object]]:
-    """The rows of a .jsonl file in which no row has an answer; else none."""
+    """The rows of a .jsonl file without any answer; else none."""
     rows = read_rows_file(path) if path.suffix == ".jsonl" and path.is_file() else []
     return [] if any(has_answer(row) for _, row in rows) else [*rows]
 

@@ -1,5 +1,4 @@
-"""Code that passes tests: how the rows of MBPP and HumanEval become suites,
-and the verifier that runs them in the sandbox.
+"""Code that passes tests: suites from rows of MBPP and HumanEval, and the verifier that runs them.
 
 MBPP: Austin et al. 2021, arXiv:2108.07732. HumanEval: Chen et al. 2021, arXiv:2107.03374.
 Left out on purpose: tests that build objects of the candidate's own classes, hand it a type, or expect an
@@ -58,10 +57,7 @@ def _lines(value: object) -> list[str]:
 
 
 def humaneval(row: Mapping[str, str]) -> Suite:
-    """A row of HumanEval.jsonl -> its suite.
-
-    The prompt is executed on the tests' side too: it holds helpers that they call.
-    """
+    """A row of HumanEval.jsonl -> its suite. Its setup is the prompt, whose helpers the tests call."""
     entry = row["entry_point"]
     tests = f"{row['test']}\ncheck(candidate)"
     used, made = _names(ast.parse(f"{row['prompt']}    pass\n{tests}"))
@@ -72,11 +68,8 @@ def humaneval(row: Mapping[str, str]) -> Suite:
 
 
 def whole_program(row: Mapping[str, str], completion: str) -> str:
-    """HumanEval asks for the rest of a function: the prompt and the completion,
-    or a completion that defines it anew.
-
-    In the second case the prompt still stands before it, for its imports and helpers.
-    """
+    """HumanEval's prompt and completion; a completion may also redefine the function, after the prompt's
+    imports and helpers."""
     code = extract_code(completion)
     anew = re.search(rf"^def {re.escape(row['entry_point'])}\b", code, re.MULTILINE)
     return f"{row['prompt']}\n\n{code}" if anew else f"{row['prompt']}{code}"
@@ -148,8 +141,7 @@ def _defined(reference: str, wanted: set[str]) -> tuple[set[str], list[tuple[str
 
 
 def _truths(tests: str, names: set[str]) -> tuple[str, dict[str, str]]:
-    """Where only the truth of an answer is asserted, only its truth needs to cross:
-    a match object is as good as True.
+    """Where only the truth of an answer is asserted, only its truth crosses: a match object is True.
 
     "assert f(2)" -> "assert f_is_true(2)", {"f_is_true": "bool f"}
     """
@@ -184,11 +176,8 @@ def _unsupported(tests: str, names: Collection[str] = ()) -> str | None:
 
 def passes_tests(suite: Suite, judge: CodeJudge,
                  program: Callable[[str], str] = extract_code) -> Callable[[str], Verdict]:
-    """A verifier of one task: 1 when the program in a reply passes every test, else 0 with the reason.
-
-    For many replies at once, hand Job(source=..., suite=...) rows to judge.verdicts:
-    the workers then run side by side.
-    """
+    """A verifier of one task: 1 when the program in a reply passes every test, else 0 with the reason. For
+    many replies, hand CodeJob(source=..., suite=...) rows to judge.verdicts: workers run in parallel."""
     def verify(text: str) -> Verdict:
         return judge.verdicts([CodeJob(source=program(text), suite=suite)])[0]
 

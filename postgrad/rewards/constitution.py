@@ -1,10 +1,8 @@
-"""A constitution: a few rules in words, each with a check, a critique and a way to mend it,
-read from a TOML file.
+"""A constitution in TOML: rules in words, each with a check, a critique and a way to mend a reply.
 
-The principles of Constitutional AI (Bai et al. 2022, arXiv:2212.08073), in a form that code can hold: a model
-of two million parameters cannot read. Checks are data, never code: a file from somebody else's hands names
-one of the kinds below and its texts. No rule sees the gold answer. `constitution.toml` beside this file is
-the one that ships, and explains the fields.
+The principles of Constitutional AI (Bai et al. 2022, arXiv:2212.08073), checked by code, as a model of two
+million parameters cannot read. Checks are data, never code: an untrusted file names one of the kinds below
+and its texts. No rule sees the gold answer. `constitution.toml` beside this file ships, and explains fields.
 """
 
 from __future__ import annotations
@@ -132,8 +130,7 @@ def _append(rule: Rule, text: str, rng: random.Random) -> str:
 
 @dataclass(frozen=True)
 class RuleCheck:
-    """How a kind of rule is seen to be broken, the field that it reads,
-    and the mends after which it is sure to hold."""
+    """A kind of check: what breaks it, the field that it reads, and the mends after which it holds."""
 
     found: Callable[[Rule, str], str | None]
     needs: str
@@ -165,8 +162,7 @@ class Constitution:
         return math.fsum(rule.weight for rule in self.rules if rule.found(text) is not None)
 
     def revised(self, text: str, seed: int) -> str:
-        """The text after rounds of mending, while a round lessens the debt:
-        never worse, and the same when revised again."""
+        """The text after rounds of mending while each lowers the debt: never worse, and idempotent."""
         while True:
             after, rng = text, random.Random(f"{seed}/{text}")
             for rule in self.rules:

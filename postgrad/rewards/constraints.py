@@ -45,8 +45,7 @@ STOCK = {
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A reply in the making: sentences, in which language, how they are joined,
-    and what is done to the whole, in order."""
+    """A gold reply being built: sentences, stock of its language, their joint, and changes of the text."""
 
     sentences: tuple[str, ...] = STOCK["English"][:3]
     stock: tuple[str, ...] = STOCK["English"]
@@ -89,8 +88,7 @@ def word_list(text: str) -> list[str]:
 
 
 def language_of(text: str) -> str | None:
-    """The language whose function words are the most frequent in a text, at least one word in eight;
-    None where unclear."""
+    """The language whose function words are the most frequent, at least one word in eight; else None."""
     counts = function_words(text)
     ranked = sorted(((counts[code], name) for name, code in CODES.items()), reverse=True)
     (most, name), (second, _) = ranked[:2]
@@ -220,16 +218,14 @@ def is_kept(text: str, rule: Rule) -> bool:
 
 
 def is_kept_loosely(text: str, rule: Rule) -> bool:
-    """IFEval's loose reading: kept by the reply without its first line, its last, both or neither,
-    with or without stars."""
+    """IFEval's loose reading: the reply without its first line, its last, both or neither, or stars."""
     lines = text.split("\n") if len(text) <= LONGEST else []
     cut = ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
     return any(is_kept(variant, rule) for part in (text, *cut) for variant in (part, part.replace("*", "")))
 
 
 def gold_for(rules: tuple[Rule, ...]) -> str | None:
-    """A reply that keeps all of these, to show that they can be kept;
-    None where one stands against another."""
+    """A reply that keeps all rules; None where they contradict one another."""
     draft = Draft()
     for name, value in sorted(rules, key=lambda rule: list(KINDS).index(rule[0])):
         draft = KINDS[name].write(draft, value)

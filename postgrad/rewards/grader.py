@@ -1,9 +1,7 @@
-"""A chat model that grades single replies from 0 to 10, by a rubric in words;
-judges.py has the one that compares two.
+"""A chat model that grades single replies from 0 to 10 by a rubric; judges.py compares pairs.
 
-The reply is quoted between marks that it cannot contain, so that nothing in it can end the quotation and
-speak for the asker. That stops a reply from posing as the rubric, and no more: a grader can still be
-flattered, and what it pays for is what is learned. Watch the true score beside it.
+The reply is quoted between marks that it cannot contain, so that it cannot pose as the rubric. A grader can
+still be flattered, and a policy learns what it pays for: watch the true score beside it.
 """
 
 from __future__ import annotations
@@ -26,10 +24,7 @@ _NAMED = re.compile(rf"(?:score|grade|rating)(?: is| of)?[:\s*]*+{_NUMBER}|"
 
 
 def quote_reply(text: str) -> tuple[str, str]:
-    """(the text between two marks, the mark).
-
-    The mark is a hash of the text, taken again while the text contains it.
-    """
+    """(the text between two marks, the mark): a hash of the text, again while the text contains it."""
     mark = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
     while mark in text:
         mark = hashlib.sha256(mark.encode()).hexdigest()[:16]
@@ -37,7 +32,7 @@ def quote_reply(text: str) -> tuple[str, str]:
 
 
 def grading_question(prompt: Prompt, reply: str, rubric: str) -> tuple[Message, ...]:
-    """What the grader is asked about a reply; a task's gold answer is shown to it."""
+    """The grader's prompt, with the gold answer where there is one."""
     asked = "\n".join(message["content"] for message in prompt.messages)
     reply = reply[: LONGEST + 1].encode(errors="replace").decode()  # half a character is none
     shown, mark = quote_reply(reply if len(reply) <= LONGEST else reply[:LONGEST] + " ...")
@@ -66,15 +61,11 @@ def _share(number: str | None) -> float | None:
 
 
 class GraderReward(Reward):
-    """The judge of rollouts that asks a model about each, all together.
+    """Asks a model for a score of each rollout, in one batch; an answer without a score is an error verdict.
 
-    A reply that it gives no score for is an error.
-
-    The paid score is the strict reading. Where there is only a lenient one,
-    that is paid if `lenient` is set, else an error.
-    sampler: samples answers of the grading model. settings: how; greedy, so that a grade does not depend on
-    the other replies. fits(prompt): raises ValueError where a question is too long for the grading model;
-    that too is an error of the verdict.
+    The strict reading is paid; with `lenient` the lenient one where there is no strict one. settings: greedy,
+    so that a grade does not depend on the other replies. fits(prompt): raises ValueError where a question is
+    too long for the model, which is an error verdict too.
     """
 
     def __init__(self, sampler: ReplySampler, settings: Sampling, *, rubric: str = RUBRIC,

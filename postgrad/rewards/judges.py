@@ -23,11 +23,10 @@ from postgrad.rewards.constitution import Constitution, Rule
 
 @dataclass(frozen=True, kw_only=True)
 class Opinion:
-    """Which of two replies is better, by which rules, and why.
+    """A preference between two replies, by which rules, and why.
 
-    first: how far the first is preferred, 1 wholly, 0 not at all, 0.5 a tie. position: how far the reply
-    shown first was preferred over both orders of showing; away from 0.5 the judge looks at the place
-    and not at the text.
+    first: the preference for the first, from 0 to 1; 0.5 is a tie. position: the mean preference for the
+    reply shown first over both orders; away from 0.5 it is position bias.
     """
 
     first: float
@@ -38,7 +37,7 @@ class Opinion:
 
 @dataclass(frozen=True, kw_only=True)
 class Revision:
-    """What was said of a reply, by which rules, and the reply written anew."""
+    """A critique of a reply, by which rules, and the revised reply."""
 
     critique: str
     rules: tuple[str, ...]
@@ -46,8 +45,7 @@ class Revision:
 
 
 class PreferenceJudge(Protocol):
-    """The labels depend on the seed and the texts alone: not on the order of the rows,
-    and mirrored when a pair is."""
+    """Labels depend on the seed and the texts alone, not on the rows' order, and mirror with the pair."""
 
     def compare(self, pairs: Sequence[tuple[Prompt, str, str]], seed: int) -> list[Opinion]: ...
 

@@ -42,8 +42,7 @@ def in_blocks(rollouts: Sequence[Rollout], rows: int) -> Iterator[tuple[Sequence
 
 
 class ModelReward(Reward):
-    """Scores of reward models, on the tokens as they were sampled. Several models, or several heads, are one
-    ensemble; `rule` says how their scores become one."""
+    """Reward models on the sampled tokens. Several models or heads are an ensemble, combined by `rule`."""
 
     def __init__(self, models: Sequence[SequenceScorer], *, rule: str = "mean", device: str = "cpu",
                  max_concurrent: int = 128):
@@ -69,18 +68,15 @@ class ModelReward(Reward):
 
 
 class ProcessReward(Reward):
-    """Scores of a process model, on the tokens as they were sampled: one after every step, one for the whole,
-    and a reward for each token.
+    """A process reward model on the sampled tokens: a score per step, one of the reply, a reward per token.
 
-    ends(rollout) -> where its steps end in the text: the form of the reply alone, never its labels.
-    how: the score of a reply from the chances p_1 .. p_K at its steps: their min, their product, or the last.
+    ends(rollout) -> where its steps end in the text, by the form of the reply alone, never by its labels.
+    how: the reply's score from the probabilities p_1 .. p_K at its steps: min, product, or last.
 
-    The score is paid as it falls. Let s_k be the score of the first k steps, s_0 = 1 (nothing is wrong yet).
-    The first token gets s_0, the last token of step k gets s_k - s_{k-1}, and they sum to the score, s_K,
-    whatever the number of steps. For min and product no step earns anything, it can only cost: at the place
-    of the mistake, which makes the reward dense, and writing more steps never pays. Differences of a
-    potential leave the best policy the same (Ng, Harada & Russell 1999); p_k itself at every step, as a
-    reward, would pay for steps by the piece.
+    With s_k the score of the first k steps and s_0 = 1, the first token gets s_0 and the last token of step k
+    gets s_k - s_{k-1}; they sum to the score s_K. For min and product a step only costs, at the mistake, so
+    more steps never pay. Potential differences keep the optimal policy (Ng, Harada & Russell 1999); p_k
+    itself as a reward would pay per step.
     """
 
     def __init__(self, model: TokenScorer, chat: TokenPlaces, ends: Callable[[Rollout], Sequence[int]], *,
@@ -95,7 +91,7 @@ class ProcessReward(Reward):
 
     @torch.no_grad()
     def chances(self, rollouts: Sequence[Rollout]) -> list[tuple[list[int], list[float]]]:
-        """For each reply the last token of each step, and the model's chance there that all is right."""
+        """For each reply the last token of each step, and the probability there that all is right."""
         out = []
         for block, rows in in_blocks(rollouts, self.max_concurrent):
             scores = self.model.token_scores(pad_rows(rows).to(self.device)).float().sigmoid().tolist()
