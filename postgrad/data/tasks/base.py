@@ -164,7 +164,7 @@ def task_texts(table: str) -> DataRow:
 
 
 def parse_keyword_call(text: str) -> tuple[str, DataRow] | None:
-    """parse_keyword_call("chain_sum(min_terms=2)") -> ("chain_sum", {"min_terms": 2}); values are literals."""
+    """"chain_sum(min_terms=2)" -> ("chain_sum", {"min_terms": 2}); values are literals."""
     try:
         tree = ast.parse(text.strip(), mode="eval").body
         called = tree.func if isinstance(tree, ast.Call) and not tree.args else tree
