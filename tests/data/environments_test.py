@@ -254,7 +254,7 @@ class Counted(LocalSampler):
     def reply(self, contexts, seeds, settings, after=()):
         before = self.computed
         rows = super().reply(contexts, seeds, settings, after)
-        begun = sum(len(row.cached.tokens) for row in after if row)
+        begun = sum(len(row.cached.prompt.tokens) + len(row.cached.tokens) for row in after if row)
         self.turns.append((self.computed - before, sum(map(len, contexts)) - begun,
                            sum(len(row.tokens) for row in rows)))
         return rows

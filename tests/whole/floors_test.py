@@ -9,7 +9,7 @@ from shapes import (
     decode_floor,
     expected,
     forward_flops,
-    layer_parameters,
+    matrices,
     new_chat,
     new_model,
     parameters,
@@ -24,15 +24,15 @@ SMALL = shape(1, 4, 2, 1, 8, 10)  # a head of 2; attention 4*2*(2+1+1+2) = 48, M
 
 
 def test_by_hand():
-    assert layer_parameters(SMALL) == 144 and parameters(SMALL) == 184
+    assert matrices(SMALL) == 144 and parameters(SMALL) == 196  # three norms of 4
     # 5 tokens in sequences of 6: 2*144 + 4*1*2*2*3 = 336 a token; 2 of them meet the head: 2*2*40
     assert forward_flops(SMALL, 5, 2, 6) == 5 * 336 + 160
     rates = Rates(flops=1840.0, bytes=1.0, item=4)
     assert train_floor(SMALL, rates, 5, 2, 6) == 3.0 and train_floor(SMALL, rates, 5, 2, 6, looks=1) == 4.0
-    # one prompt of 2 tokens, two samples of 2: the prompt's pass, then a step that reads 184 weights
+    # one prompt of 2 tokens, two samples of 2: the prompt's pass, then a step that reads 196 weights
     # and 2 + 2 slots of 4
     free = Rates(flops=float("inf"), bytes=4.0, item=4)
-    assert decode_floor(SMALL, free, 1, 2, 2, 2) == 184 + 16
+    assert decode_floor(SMALL, free, 1, 2, 2, 2) == 196 + 16
 
 
 def test_lengths():
