@@ -114,7 +114,7 @@ def run_train(options: TrainOptions) -> int:
         stages = partial(start_pipeline, recipe, config, folder, command=command)
         return follow_pipeline(options, folder, stages, options.track, intro=intro)
     go = partial(start_run, config, folder, command=command)
-    return follow_run(options, folder, options.recipe, config.steps, go, options.track, intro)
+    return follow_run(options, folder, options.recipe, config.steps or 0, go, options.track, intro)
 
 
 def describe_run(spec: str, folder: Path, config: Settings, reasons: Mapping[str, str], model: str,

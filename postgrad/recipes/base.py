@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from postgrad import methods
 from postgrad.data.environments import Player, sampler_for
@@ -25,7 +26,7 @@ from postgrad.resolve.tasks import open_task, task_label
 from postgrad.rewards.base import check_verifier
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.sampling.sampler import DecodableModel
-from postgrad.system.settings import COUNT, NOT_NEGATIVE, Settings, setting
+from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, Settings, setting
 from postgrad.training.loop import BatchSource, Objective, StepInfo
 from postgrad.training.optim import Optim, OptimSettings
 
@@ -191,7 +192,17 @@ class DataConfig(RunConfig):
     """The config of a recipe that learns from the data of a task, or from rows of the user's."""
 
     data: str | Sequence[object] | None = None
+    steps: int | None = setting(None, "optimizer steps; none: by epochs", STEPS[1], COUNT)
+    epochs: float | None = setting(None, "passes over the rows, instead of steps; with neither named, `data` "
+                                   "is passed over three times by sft and once by the others, in at least 20 "
+                                   "steps", "to name the length by the size of the data; a step then never "
+                                   "holds a row twice", within=POSITIVE)
     save_every: int = setting(20, *SAVE)
+
+    # TRL passes over the data three times in all its trainers. Preferences are overfitted in the second pass:
+    # InstructGPT (arXiv:2203.02155) and Llama 2 (arXiv:2307.09288) train their reward models for one.
+    default_epochs: ClassVar[int] = 1
+    task_steps: ClassVar[int] = 120
 
     @property
     def inputs(self) -> RunInputs:
@@ -202,6 +213,47 @@ class DataConfig(RunConfig):
         if (self.task is None) == (self.data is None):
             raise ValueError(f"{self.method.name} needs either task=NAME (its own data) or data=FILE.jsonl "
                              "(yours), not both.")
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError(f"steps={self.steps} and epochs={self.epochs:g} are two lengths of one run: "
+                             "name one of them.")
+
+    @property
+    def label(self) -> str:
+        """The task's name; "" where rows are given."""
+        return "" if self.task is None else task_label(self.task)
+
+    def length(self, rows: int, per_step: int) -> Length:
+        """The length of a training on so many rows, `per_step` in a step."""
+        if self.steps is not None or self.data is None and self.epochs is None:
+            return Length(self.steps or self.task_steps, per_step, rows)
+        per_step = max(1, min(per_step, rows))
+        steps = math.ceil(round((self.epochs or self.default_epochs) * rows / per_step, 6))
+        return Length(max(steps, 1 if self.epochs else FEWEST_STEPS), per_step, rows)
+
+
+FEWEST_STEPS = 20  # by default, however few the rows are: fewer updates hardly move a model
+
+
+class Length(NamedTuple):
+    """The length of a training on rows."""
+
+    steps: int
+    per_step: int
+    rows: int
+
+    @property
+    def passes(self) -> float:
+        return self.steps * self.per_step / max(1, self.rows)
+
+    def sentence(self, name: str, tokens: int, unit: str = "rows") -> str:
+        """tokens: the trained ones of all rows."""
+        steps = "1 step" if self.steps == 1 else f"{self.steps:,} steps"
+        return (f"{name}: {self.rows:,} {unit} with {tokens:,} trained tokens; {steps} of {self.per_step}, "
+                f"{self.passes:.3g} passes over them")
+
+    def facts(self, tokens: int) -> dict[str, object]:
+        """What run.json says of it."""
+        return {"rows": self.rows, "trained_tokens": tokens, "passes": round(self.passes, 3)}
 
 
 def refuse_adapter(optim: OptimSettings) -> None:
@@ -216,6 +268,7 @@ class TrainingSetup:
 
     evaluate(step) -> figures; None where this recipe evaluates nothing.
     notes: on the data; saved as events. data: its counts (`data_counts`); saved in run.json.
+    length: a sentence on rows, tokens, passes and steps. settings: those that the size of the data decides.
     hooks: called after each step, before it is evaluated and saved.
     panel(folder, step): adds an entry to the ledger at each evaluation.
     """
@@ -229,6 +282,8 @@ class TrainingSetup:
     evaluate_every: int = 0
     source: ModelSource | None = None
     notes: tuple[str, ...] = ()
+    length: str = ""
+    settings: Mapping[str, object] = field(default_factory=dict)
     data: Mapping[str, object] = field(default_factory=dict)
     hooks: tuple[Callable[[StepInfo], None], ...] = ()
     panel: Callable[[Path, int], None] | None = None

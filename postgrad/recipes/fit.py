@@ -114,7 +114,7 @@ def fit(model: Source, method: str | Path | Method = "grpo", *, task: TaskLike |
     with _origin(model, folder) as origin:
         config, chosen = fill_defaults(config, origin)
         assert isinstance(config, TrainConfig)
-        shown = [Display(row.name, config.last_step, intro=chosen.sentence)] if display else []
+        shown = [Display(row.name, config.steps or 0, intro=chosen.sentence)] if display else []
         start_run(config, folder, trackers=[*shown, *followers], origin=origin,
                   command=f"postgrad.fit({name!r}, {row.name!r}, ...)")
     return Run.open(folder)

@@ -17,7 +17,8 @@ OTHER_NAMES = {
     "max_tokens": LENGTH,
     "max_length": LENGTH,
     "max_steps": ("steps", "It is called steps here: steps=100, which counts optimizer steps."),
-    "num_train_epochs": ("", "Runs are counted in optimizer steps here: steps=100."),
+    "num_train_epochs": ("", "It is called epochs here, of sft, preference and reward methods: epochs=3; "
+                         "methods that sample are counted in optimizer steps: steps=100."),
     "per_device_train_batch_size": BATCH,
     "train_batch_size": BATCH,
     "batch_size": BATCH,

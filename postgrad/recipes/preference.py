@@ -30,14 +30,13 @@ from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import (
     METHOD,
-    STEPS,
     DataConfig,
     Evaluation,
     TrainingSetup,
     data_counts,
     policy_evaluator,
 )
-from postgrad.recipes.row_reader import RowReader, RowSettings, evaluate_objective
+from postgrad.recipes.row_reader import MAX_HELD_OUT, RowReader, RowSettings, evaluate_objective
 from postgrad.records import Batch, Conversation, Pair
 from postgrad.resolve.models import ModelSource, open_policy, open_reference
 from postgrad.system.settings import COUNT, setting
@@ -70,7 +69,6 @@ class PairConfig(DataConfig):
     """What the configs of preference runs and reward models have. (The field is theirs.)"""
 
     pairs: Pairs
-    steps: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +81,6 @@ class PreferenceConfig(PairConfig):
         "to learn from preferences of your own; `postgrad label` collects them")
     method: Method = setting(methods.get_method("dpo"), *METHOD, resolve=methods.method_from_config)
     pairs: Pairs = setting(group=Pairs)
-    steps: int = setting(120, *STEPS)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=20, samples=8))
 
@@ -96,7 +93,7 @@ class PreferenceConfig(PairConfig):
 
 def preference_on_questions() -> PreferenceConfig:
     """Questions whose true quality is known, labelled by annotators who err and like long replies."""
-    return PreferenceConfig(task="questions")
+    return PreferenceConfig(task="questions", steps=120)
 
 
 def preference_on_gsm8k() -> PreferenceConfig:
@@ -173,23 +170,28 @@ def pair_setup(config: PairConfig, method: Preference, models: Models, chat: Cha
         source, chat=chat, method=method, models=models, seed=config.seed, truncate=config.pairs.cut,
         max_tokens=models.policy.config.max_position_embeddings, tokens_per_pass=config.optim.at_once,
         device=config.device)
-    batches = make(train, per_step=config.pairs.per_step, steps=config.steps,
+    length = config.length(len(train), config.pairs.per_step)
+    batches = make(train, per_step=length.per_step, steps=length.steps,
                    virtual_ranks=current_virtual_ranks(config.optim.virtual_ranks, config.optim.divides))
     objective = objectives.build_objective(method)
+    evaluated = held_out[:: -(-len(held_out) // MAX_HELD_OUT) or 1] if config.data is not None else held_out
 
     def figures(step: int) -> Figures:
         row: Figures = {}
-        if held_out:
-            (batch,) = make(held_out, per_step=len(held_out), steps=1)
+        if evaluated:
+            (batch,) = make(evaluated, per_step=len(evaluated), steps=1)
             row = pair_figures(objective, models, batch, config.optim.at_once) | measure(batch)
         return row | (evaluate(step) if evaluate else {})
 
     return TrainingSetup(
         models=models, chat=chat, batches=batches, objective=objective,
         notes=reader.notes(batches.limit) + data_notes(config, [*train, *held_out]),
-        data=reader.counts(batches.limit) | data_counts(map(prompt_messages, train),
-                                                        map(prompt_messages, held_out)),
-        optim=Optim(models, config.optim, config.steps), evaluate=figures,
+        length=length.sentence(config.label or reader.name, batches.trained_tokens,
+                               "answers" if method.source == "singles" else "pairs"),
+        settings={"steps": length.steps, "pairs.per_step": length.per_step, "epochs": None},
+        data=reader.counts(batches.limit) | length.facts(batches.trained_tokens) | data_counts(
+            map(prompt_messages, train), map(prompt_messages, evaluated)),
+        optim=Optim(models, config.optim, length.steps), evaluate=figures,
         evaluate_every=config.evaluation.every or 0 if held_out or evaluate else 0)
 
 

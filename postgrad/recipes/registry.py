@@ -147,6 +147,8 @@ def make_config(name: str, recipe: str, setting: str, settings: Mapping[str, obj
         if setting not in named:
             raise ValueError(f"recipe {name} has no setting {setting!r}."
                              f"{task_hint(setting, known) or suggest(setting, named)}")
+        if "epochs" in settings and {"epochs", "data"} <= known:  # instead of the named setting's steps
+            settings = {"steps": None, **settings}
         return replace_settings(named[setting](), settings, setting_hint)
     if not DATA_HINTS.keys() & settings.keys():
         options = ", ".join(f"{name}:{s}" for s in named)

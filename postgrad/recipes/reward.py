@@ -20,7 +20,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.methods import Method, Preference
 from postgrad.models import Models, ScalarModel
 from postgrad.models.chat import Chat
-from postgrad.recipes.base import METHOD, STEPS, Evaluation, TrainingSetup
+from postgrad.recipes.base import METHOD, Evaluation, TrainingSetup
 from postgrad.recipes.preference import PairConfig, Pairs, pair_setup, read_pair_sets
 from postgrad.recipes.row_reader import RowReader
 from postgrad.records import Batch
@@ -58,7 +58,6 @@ class RewardConfig(PairConfig):
     method: Method = setting(methods.get_method("reward"), *METHOD, resolve=methods.method_from_config)
     head: Head = setting(group=Head)
     pairs: Pairs = setting(group=Pairs)
-    steps: int = setting(120, *STEPS)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=20))
 
@@ -72,12 +71,12 @@ class RewardConfig(PairConfig):
 
 def reward_on_questions() -> RewardConfig:
     """Questions whose true quality is known, labelled by annotators who err and like long replies."""
-    return RewardConfig(task="questions")
+    return RewardConfig(task="questions", steps=120)
 
 
 def reward_on_biased_questions() -> RewardConfig:
     """The same questions; the annotators err more and like long replies more."""
-    return RewardConfig(task="questions-biased")
+    return RewardConfig(task="questions-biased", steps=120)
 
 
 SETTINGS = {"questions": reward_on_questions, "biased": reward_on_biased_questions}

@@ -17,6 +17,8 @@ from postgrad.training.batches.offline import TokenLimit
 from postgrad.training.loop import Objective
 from postgrad.training.stats import Stats
 
+MAX_HELD_OUT = 500  # rows of an evaluation, which should cost little beside the steps
+
 RowT = TypeVar("RowT", bound=Pair | Conversation)
 
 

@@ -61,6 +61,7 @@ def start_run(config: TrainConfig, folder: Path | str, *, command: str = "",
         config = replace_settings(config, {"optim.virtual_ranks": processes.world()})
     seed_everything(config.seed)
     setup = build_setup(config, source)
+    config = replace_settings(config, setup.settings)  # saved: resuming chooses nothing
     if not processes.leads():
         return train_to_end(Follower(folder), setup, config)
     facts = {"command": command, "version": __version__, "python": platform.python_version(),
@@ -70,7 +71,8 @@ def start_run(config: TrainConfig, folder: Path | str, *, command: str = "",
     run = Run.create(folder, recipe=config.recipe, config=settings_to_json(config, record),
                      steps=config.last_step, **config.facts(), **facts,
                      bring={"start": origin} if origin else {})
-    return train_to_end(run, setup, config, trackers, [("data", note) for note in setup.notes])
+    length = [("length", setup.length)] if setup.length else []
+    return train_to_end(run, setup, config, trackers, [*(("data", note) for note in setup.notes), *length])
 
 
 def build_setup(config: TrainConfig, source: ModelSource | None) -> TrainingSetup:

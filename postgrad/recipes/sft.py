@@ -25,14 +25,13 @@ from postgrad.models.chat.tools import tool_schema
 from postgrad.recipes.base import (
     METHOD,
     MODEL,
-    STEPS,
     DataConfig,
     TrainingSetup,
     check_task,
     data_counts,
     policy_evaluator,
 )
-from postgrad.recipes.row_reader import RowReader, RowSettings, evaluate_objective
+from postgrad.recipes.row_reader import MAX_HELD_OUT, RowReader, RowSettings, evaluate_objective
 from postgrad.records import Batch, Conversation
 from postgrad.resolve.models import ModelSource, open_policy
 from postgrad.resolve.sources import DataSource, source_shares, sources_of
@@ -44,14 +43,14 @@ from postgrad.training.batches.offline import TokenLimit
 from postgrad.training.loop import Objective
 from postgrad.training.optim import Optim, OptimSettings
 
-MAX_HELD_OUT = 500  # conversations: an evaluation should cost little beside the steps
-
 
 @dataclass(frozen=True, kw_only=True)
 class SFTConfig(DataConfig):
     """One run of supervised fine-tuning."""
 
     recipe: ClassVar[str] = "sft"
+    default_epochs: ClassVar[int] = 3
+    task_steps: ClassVar[int] = 60
     model: str = setting("tiny", *MODEL)
     data: str | Sequence[object] | None = setting(
         None, 'instead of a task: a JSONL file of {"messages": [...]} rows; several with commas between, and '
@@ -64,7 +63,6 @@ class SFTConfig(DataConfig):
     rows: RowSettings = setting(group=RowSettings)
     turns: str = setting("all", "the assistant's turns to train on: all, or the last of a conversation",
                          "last where earlier turns are context alone", choices=("all", "last"))
-    steps: int = setting(60, *STEPS)
     rows_per_step: int = setting(64, "conversations in a step", "fewer where the data are few, so that there "
                                  "are steps enough; memory is tokens_per_pass", within=COUNT)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
@@ -72,15 +70,15 @@ class SFTConfig(DataConfig):
 
 def sft_on_words() -> SFTConfig:
     """Word problems as an average writer answers them: mostly straight to the answer."""
-    return SFTConfig(task="words")
+    return SFTConfig(task="words", steps=60)
 
 
 def sft_on_arithmetic() -> SFTConfig:
-    return SFTConfig(task="arithmetic")
+    return SFTConfig(task="arithmetic", steps=60)
 
 
 def sft_on_countdown() -> SFTConfig:
-    return SFTConfig(task="countdown")
+    return SFTConfig(task="countdown", steps=60)
 
 
 def sft_on_guess() -> SFTConfig:
@@ -99,7 +97,7 @@ def sft_on_big_numbers() -> SFTConfig:
 
 def sft_on_questions() -> SFTConfig:
     """Questions answered politely, tersely, at length and rudely."""
-    return SFTConfig(task="questions")
+    return SFTConfig(task="questions", steps=60)
 
 
 def sft_on_gsm8k() -> SFTConfig:
@@ -138,6 +136,10 @@ class ConversationSets:
         return source_shares(self.sources, [len(rows) for rows in self.train])
 
     @property
+    def name(self) -> str:
+        return self.readers[0].name if len(self.readers) == 1 else "the rows"
+
+    @property
     def weighted(self) -> bool:
         return self.sources[0].weight is not None
 
@@ -154,7 +156,7 @@ class ConversationSets:
                  for source, rows, share in zip(self.sources, self.train, self.shares, strict=True)]
         mixture = (f"imitated: {', '.join(parts)}",) if len(parts) > 1 else ()
         left_out = [note for reader in self.readers for note in reader.notes()]
-        return (*mixture, *left_out, *limit.note(self.readers[0].name if len(parts) == 1 else "the rows"))
+        return (*mixture, *left_out, *limit.note(self.name))
 
 
 def read_conversation_sets(config: SFTConfig, chat: Chat, max_tokens: int) -> ConversationSets:
@@ -193,20 +195,32 @@ def build(config: SFTConfig, source: ModelSource) -> TrainingSetup:
                    device=config.device, max_tokens=positions, truncate=config.rows.cut,
                    last=config.turns == "last")
     train = [row for rows in sets.train for row in rows]
-    batches = make(sets.train if sets.weighted else train, per_step=config.rows_per_step, steps=config.steps,
+    length = config.length(len(train), config.rows_per_step)
+    batches = make(sets.train if sets.weighted else train, per_step=length.per_step, steps=length.steps,
                    shares=sets.shares if sets.weighted else ())
     models, objective = Models(policy=model), objectives.build_objective(config.method)
     if sets.held_out:
         (held_out,) = make(sets.held_out, per_step=len(sets.held_out), steps=1)
         evaluate, every = partial(held_out_loss, objective, models, held_out,
-                                  config), every or -(-config.steps // 10)
+                                  config), every or evaluation_interval(length.steps, config.save_every)
     return TrainingSetup(
         models=models, chat=chat, batches=batches, objective=objective, evaluate=evaluate,
-        evaluate_every=every, optim=Optim(models, config.optim, config.steps, batches.tokens),
+        evaluate_every=every, optim=Optim(models, config.optim, length.steps, batches.tokens),
         notes=sets.notes(batches.limit),
-        data=sets.counts(batches.limit) | data_counts(
+        length=length.sentence(config.label or sets.name, batches.trained_tokens),
+        settings={"steps": length.steps, "rows_per_step": length.per_step, "epochs": None},
+        data=sets.counts(batches.limit) | length.facts(batches.trained_tokens) | data_counts(
             (c.messages[:-1] for c in train),
             [*(p.messages for p in problems), *(c.messages[:-1] for c in sets.held_out)]))
+
+
+def evaluation_interval(steps: int, save_every: int) -> int:
+    """Steps between evaluations, about a tenth of the run, at steps of checkpoints: a divisor of
+    save_every, or a multiple."""
+    tenth = -(-steps // 10)
+    if tenth >= save_every:
+        return tenth - tenth % save_every
+    return max(n for n in range(1, tenth + 1) if save_every % n == 0)
 
 
 def held_out_loss(objective: Objective, models: Models, held_out: Batch, config: SFTConfig,

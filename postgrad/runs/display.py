@@ -143,8 +143,9 @@ Item = TypeVar("Item")
 SHOWN = {"reward": "reward", "pass@1": "pass@1", "accuracy": "accuracy",
          "held-out accuracy": "held-out accuracy", "length": "length", "kl": "KL", "entropy": "entropy",
          "loss": "loss", "held-out loss": "held-out loss"}
-PRINTED = ("data", "steps", "damaged", "worry")  # kinds of events that are printed
+PRINTED = ("data", "length", "steps", "damaged", "worry")  # kinds of events that are printed
 HELD_OUT = {"pass@1": "pass@1", "accuracy": "held-out accuracy", "loss": "held-out loss"}  # of evaluations
+FORECAST_AFTER, LONG = 3, 90.0  # steps, and seconds left, of the line on the time to come
 STOPPING = "stopping after this step, with a checkpoint; Ctrl-C again stops at once, without one"
 
 
@@ -174,6 +175,8 @@ class Display(Tracker):
 
     def on_start(self, config: Mapping[str, object]) -> None:
         self.began = self.last = self.clock()
+        if not self.steps and isinstance(steps := config.get("steps"), int):
+            self.steps = steps
         if self.terminal:
             from rich.console import Console
             from rich.live import Live
@@ -193,6 +196,10 @@ class Display(Tracker):
         if not self.terminal and not self.quiet and tenth > 10 * (step - 1) // max(self.steps, 1):
             self.last_line, self.unprinted_eval = step, False
             print_plain(self.file, self.line())
+        left = self.left() if step == self.first + FORECAST_AFTER else None
+        if not self.terminal and not self.quiet and left is not None and left >= LONG:
+            print_plain(self.file, f"{self.title}: " * bool(self.title) + f"about {round(left / 60)} minutes "
+                        f"to come, by the first {FORECAST_AFTER} steps")
 
     def on_samples(self, step: int, rows: Sequence[Mapping[str, object]]) -> None:
         """Shows one of them until the next step."""

@@ -249,3 +249,13 @@ def test_importing_the_display_loads_neither_rich_nor_torch():
             "print({'rich', 'torch'} & {*sys.modules})")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "a\n1\nset()\n"
+
+
+def test_minutes_to_come_are_printed_after_the_first_steps():
+    clock, file = Clock(), io.StringIO()
+    display = Display("sft", 0, file, clock=clock)
+    display.on_start({"steps": 1000})  # where the size of the data decides the length
+    for step in range(1, 5):
+        clock.now += 2.0
+        display.on_step(step, {"loss": 1.0})
+    assert file.getvalue() == "sft: about 33 minutes to come, by the first 3 steps\n"  # 997 steps of 2 s

@@ -137,8 +137,7 @@ class Stage:
             resume_saved(run, trackers=stages.of_stage(title, run.info["steps"]), **objects)
         else:
             config, _ = fill_defaults(with_folders(self.config, folder))
-            assert config.steps is not None
-            start_run(config, place, command=command, trackers=stages.of_stage(title, config.steps))
+            start_run(config, place, command=command, trackers=stages.of_stage(title, config.steps or 0))
         return Run.open(place)
 
 

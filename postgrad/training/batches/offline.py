@@ -102,6 +102,7 @@ class ConversationBatches(ShuffledBatches[EncodedRow]):
         self.method = method
         lengths = [len(row.tokens) for rows in sources for row in rows]
         self.tokens = per_step * sum(lengths) // len(lengths)  # of a step, about
+        self.trained_tokens = sum(sum(row.mask) for rows in sources for row in rows)
 
     def encode(self, rows: Sequence[Conversation], chat: Chat, last: bool) -> list[EncodedRow]:
         return [EncodedRow(c.id, *self.limit.fit(c.place, [encode_conversation(c, chat, last)])[0])
@@ -133,6 +134,7 @@ class PairBatches(ShuffledBatches[tuple[Pair, list[EncodedRow]]]):
         encoded = [(pair, encode_pair(pair, chat, self.limit)) for pair in pairs]
         self.limit.settle()
         super().__init__(Shuffled(encoded, seed), per_step=per_step, steps=steps, device=device)
+        self.trained_tokens = sum(sum(row.mask) for _, rows in encoded for row in rows)
         self.method = method
         self.models = models
         self.tokens_per_pass, self.virtual_ranks = tokens_per_pass, virtual_ranks
@@ -192,6 +194,7 @@ class SingleBatches(ShuffledBatches[EncodedRow]):
                            label=bool(single.label)) for single in singles]
         self.limit.settle()
         super().__init__(Shuffled(rows, seed), per_step=per_step, steps=steps, device=device)
+        self.trained_tokens = sum(sum(row.mask) for row in rows)
         self.max_tokens = max_tokens
         self.score, self.score_columns = method.score, method.columns_of("score")
         self.policy, self.reference = models.policy, models.reference
