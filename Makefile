@@ -1,5 +1,6 @@
+# make setup  .venv with what the package needs; without an NVIDIA GPU with torch's CPU build
 # make demo   sets up .venv and runs the main job: base -> SFT -> GRPO on word problems; two to three minutes on two cores
-# make test   sets up .venv and runs the tests, style and types beside them
+# make test   adds the tests' packages to .venv and runs the tests, style and types beside them
 # make test-long   further variants of what the tests check (marked long); three minutes
 # make proof  the longer proofs: learning over seeds, runs killed and resumed; writes docs/results/foundation.*
 # make proof-rlhf, -rows, -scale, -exercises, -environments, -reasoning, -oversight, -studio, -mend, -book, -house   the
@@ -13,20 +14,32 @@
 
 PYTHON ?= python3
 BIN = .venv/bin
+PIP = $(BIN)/python -m pip install -q --disable-pip-version-check
+CORE = .venv/.core
 READY = .venv/.ready
+# Linux without an NVIDIA GPU: torch's CPU build; TORCH_INDEX= takes the one of pip's own index
+TORCH_INDEX ?= $(shell [ "$$(uname -s)" != Linux ] || command -v nvidia-smi >/dev/null || echo https://download.pytorch.org/whl/cpu)
 
-.PHONY: demo test suite test-long bench docs lint clean proof proof-rlhf proof-rows proof-scale proof-exercises \
+.PHONY: setup demo test suite test-long bench docs lint clean proof proof-rlhf proof-rows proof-scale proof-exercises \
 	proof-environments proof-reasoning proof-oversight proof-studio proof-mend proof-book proof-judges \
 	proof-coverage proof-files proof-mistakes proof-doctor proof-house
 .DELETE_ON_ERROR:
 
-$(READY): pyproject.toml constraints.txt
+$(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"postgrad needs Python 3.11 or newer; this is {v.major}.{v.minor}. Set PYTHON=python3.12, say.")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test]'
+	[ -z "$(TORCH_INDEX)" ] || $(PIP) -c constraints.txt --no-deps --index-url $(TORCH_INDEX) --retries 1 --timeout 20 torch || \
+		echo "no torch from $(TORCH_INDEX): taking the one of pip's own index, on Linux with CUDA" >&2
+	$(PIP) -c constraints.txt -e .
 	touch $@
 
-demo: $(READY)
+$(READY): $(CORE)
+	$(PIP) -c constraints.txt -e '.[test]'
+	touch $@
+
+setup: $(CORE)
+
+demo: $(CORE)
 	$(BIN)/postgrad demo
 
 test: $(READY)
