@@ -5,7 +5,8 @@
     python tools/docs.py --check      lists stale files; exit code 1 if there is one
     python tools/docs.py numbers      lists every number of the book's prose; 1 where one is not accounted for
 
-docs/architecture.md from the rooms and their docstrings, docs/methods.md from the table of rows,
+docs/architecture.md from the rooms and their docstrings, docs/coming-from-trl.md from
+recipes/foreign_settings.py, docs/methods.md from the table of rows,
 docs/settings.md and commands.md from the configs and the parser, docs/results/*.md from their JSON; for
 `postgrad explain` cli/settings.json, and in studio/ book/bias.json, book/values.json, static/book-index.js.
 The page of a row is built by the studio and its exported site.
@@ -80,6 +81,18 @@ def methods_page(measured: Mapping[str, dict]) -> str:
     return "\n".join([*parts, table(["row", "library", "what is held"], held)]) + "\n"
 
 
+# docs/coming-from-trl.md
+
+def trl_page() -> str:
+    """A table for each group of TRL's arguments."""
+    from postgrad.recipes.foreign_settings import TRAINERS, TRL, foreign_answer
+    parts = [head("coming-from-trl")]
+    for title, names in {**TRL, "Of trainers, scripts, peft and other libraries": TRAINERS}.items():
+        rows = [[f"`{name}`", foreign_answer(name).replace("|", r"\|")] for name in names]
+        parts.append(f"### {title}\n\n{table(['argument', 'here'], rows)}\n")
+    return "\n".join(parts)
+
+
 # docs/architecture.md
 
 
@@ -140,7 +153,8 @@ def pages(measure: bool = False) -> Files:
     from postgrad.methods import METHODS
     measured = bias.kept(METHODS, anew=measure)
     return {bias.BIAS: bias.as_json(measured), DOCS / "methods.md": methods_page(measured),
-            DOCS / "architecture.md": architecture_page(), INDEX: reference.index_text(),
+            DOCS / "architecture.md": architecture_page(),
+            DOCS / "coming-from-trl.md": trl_page(), INDEX: reference.index_text(),
             **{DOCS / name: text for name, text in reference.pages().items()},
             **{path.with_suffix(".md"): harness.rendered(path) for path in harness.RESULTS.glob("*.json")}}
 

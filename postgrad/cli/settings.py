@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,21 @@ def config_from_text(spec: str, texts: Sequence[str] = (), task: str | None = No
 
 def settings_from_text(spec: str, texts: Sequence[str]) -> dict[str, object]:
     """["lr=1e-4"] -> {"optim.lr": 0.0001}, by the settings that what is trained has."""
-    from postgrad.recipes.registry import config_class, recipe_module, recipe_named, setting_hint, split_spec
+    from postgrad.recipes.registry import (
+        check_meaning,
+        config_class,
+        recipe_module,
+        recipe_named,
+        setting_hint,
+        split_spec,
+    )
     name, _ = split_spec(spec)
     recipe, method = recipe_named(name)
     if recipe == "own":
         return stage_settings(recipe_module("own").load_pipeline(Path(name)), texts) if texts else {}
-    return parse_settings(config_class(recipe), texts, {"method": method} if method else {},
-                          setting_hint)
+    kind = config_class(recipe)
+    check_meaning(text.partition("=")[0] for text in texts)
+    return parse_settings(kind, texts, {"method": method} if method else {}, partial(setting_hint, kind=kind))
 
 
 def stage_settings(pipeline: Pipeline, texts: Sequence[str]) -> dict[str, object]:
@@ -42,7 +51,8 @@ def stage_settings(pipeline: Pipeline, texts: Sequence[str]) -> dict[str, object
     out: dict[str, object] = {}
     for text in texts:
         config, (stage, _, rest) = pipeline.stage_config(text), text.partition(".")
-        typed = parse_settings(type(config), [rest], configurables_of(config), setting_hint)
+        typed = parse_settings(type(config), [rest], configurables_of(config),
+                               partial(setting_hint, kind=type(config)))
         out |= {f"{stage}.{name}": value for name, value in typed.items()}
     return out
 
@@ -93,7 +103,7 @@ def setting_for_flag(flags: Sequence[str], argv: Sequence[str]) -> str:
     """What to write for flags that `train` does not have, as settings are KEY=VALUE; "" where none is one."""
     if not flags:
         return ""
-    from postgrad.recipes.foreign_settings import OTHER_NAMES
+    from postgrad.recipes.foreign_settings import OTHER_NAMES, foreign_answer
     names = {row["setting"] for row in known_settings()}
     short = {name.rpartition(".")[2] for name in names}
     for flag in (word for word in flags if word.startswith("--")):
@@ -105,6 +115,7 @@ def setting_for_flag(flags: Sequence[str], argv: Sequence[str]) -> str:
             return f"settings are written KEY=VALUE: for {word} write {name}={value or 'VALUE'}."
         if name in OTHER_NAMES:
             ours, sentence = OTHER_NAMES[name]
-            hint = f"for {word} write {ours}={value}." if ours and value else sentence
+            same = ours and (not sentence or sentence.startswith(f"It is called {ours} here"))
+            hint = f"for {word} write {ours.split()[0]}={value}." if same and value else foreign_answer(name)
             return f"settings are written KEY=VALUE: {hint}"
     return ""

@@ -149,7 +149,8 @@ def build(config: PreferenceConfig, source: ModelSource) -> TrainingSetup:
     rows: tuple[Sequence[Row], Sequence[Row], Task | None] = (
         read_labelled(config, reader) if method.source == "singles" else read_pair_sets(config, reader))
     policy, chat = open_policy(config, source)
-    train, held_out = (reader.fitting(part, chat, policy.config.max_position_embeddings) for part in rows[:2])
+    train, held_out = (reader.fitting(part, chat, config.pairs.limit(policy.config.max_position_embeddings))
+                       for part in rows[:2])
     if method.source == "singles" and {"wanted", "unwanted"} <= methods.constants_of(method).keys():
         method = balance_kto(method, train)
     models = Models(policy=policy,
@@ -168,7 +169,8 @@ def pair_setup(config: PairConfig, method: Preference, models: Models, chat: Cha
     source = SingleBatches if method.source == "singles" else PairBatches
     make: Callable[..., SingleBatches | PairBatches] = partial(
         source, chat=chat, method=method, models=models, seed=config.seed, truncate=config.pairs.cut,
-        max_tokens=models.policy.config.max_position_embeddings, tokens_per_pass=config.optim.at_once,
+        max_tokens=config.pairs.limit(models.policy.config.max_position_embeddings),
+        tokens_per_pass=config.optim.at_once,
         device=config.device)
     length = config.length(len(train), config.pairs.per_step)
     batches = make(train, per_step=length.per_step, steps=length.steps,

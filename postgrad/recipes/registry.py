@@ -7,19 +7,19 @@ recipe that trains a method follows from the method.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from postgrad import methods
 from postgrad.data.tasks import is_task_name
-from postgrad.recipes.foreign_settings import OTHER_NAMES
+from postgrad.recipes.foreign_settings import OTHER_MEANING, OTHER_NAMES, foreign_answer, near_foreign_name
 from postgrad.system.files import read_text
 from postgrad.system.renamed import renamed_pipeline, renamed_setting
-from postgrad.system.settings import Settings, replace_settings, suggest
+from postgrad.system.settings import SettingNames, Settings, replace_settings, suggest
 from postgrad.system.user_code import load_file, parse_source
 
 RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig",
@@ -138,9 +138,10 @@ def config_for(spec: str, settings: Mapping[str, object] | None = None,
 
 def make_config(name: str, recipe: str, setting: str, settings: Mapping[str, object]) -> Settings:
     """The config of a recipe: a named setting's or the recipe's defaults, with changed settings."""
+    check_meaning(settings)
     named: Mapping[str, Callable[[], Settings]] = recipe_module(recipe).SETTINGS
     kind = config_class(recipe)
-    known = {f.name for f in fields(kind)}
+    known, hint = {f.name for f in fields(kind)}, partial(setting_hint, kind=kind)
     for other in (other for other in OBJECTS if other in settings and other not in known):
         raise ValueError(f"{name} takes no {other}: leave it out.")
     if setting:
@@ -149,14 +150,17 @@ def make_config(name: str, recipe: str, setting: str, settings: Mapping[str, obj
                              f"{task_hint(setting, known) or suggest(setting, named)}")
         if "epochs" in settings and {"epochs", "data"} <= known:  # instead of the named setting's steps
             settings = {"steps": None, **settings}
-        return replace_settings(named[setting](), settings, setting_hint)
+        return replace_settings(named[setting](), settings, hint)
     if not DATA_HINTS.keys() & settings.keys():
+        if foreign := next((key for key in settings if key in OTHER_NAMES and not has_setting(
+                setting_names(kind), key)), ""):
+            raise ValueError(f"there is no setting {foreign!r}.{hint(foreign)}")
         options = ", ".join(f"{name}:{s}" for s in named)
         own = [f"{what} of your own with {how}" for what, how in DATA_HINTS.items() if what in known]
         raise ValueError(f"{name} of what? Name {', or '.join([*own, f'a setting ({options})'])}.")
     first = {key: value for key, value in settings.items() if key in OBJECTS or isinstance(value, Settings)}
     rest = {key: value for key, value in settings.items() if key not in first}
-    return replace_settings(kind(**first), rest, setting_hint)
+    return replace_settings(kind(**first), rest, hint)
 
 
 def task_hint(setting: str, known: Set[str]) -> str:
@@ -166,8 +170,35 @@ def task_hint(setting: str, known: Set[str]) -> str:
     return f" It is a task: write --task {setting} (in Python task={setting!r})."
 
 
-def setting_hint(name: str) -> str:
-    """The hint for a setting of another library or of version 0.1; "" for any other name."""
+def check_meaning(names: Iterable[str]) -> None:
+    """Refuses names that mean another thing in TRL, unless they are written in full."""
+    for name in (name for name in names if name in OTHER_MEANING):
+        raise ValueError(f"{name!r} would be method.{name} here. {foreign_answer(name)}")
+
+
+def setting_hint(name: str, kind: type[Settings] | None = None) -> str:
+    """The hint for a setting of another library, misspelt or not, or of version 0.1; "" for any other name.
+    kind: the config that has no such setting; of another library's name its own settings are told."""
     if new := renamed_setting(name):
         return f" It is now {new!r}."
-    return f" {OTHER_NAMES[name][1]}" if name in OTHER_NAMES else ""
+    own = setting_names(kind) if kind else ()
+    known = name if name in OTHER_NAMES else near_foreign_name(name, [key.split(".")[-1] for key in own])
+    if not known:
+        return ""
+    recipe = getattr(kind, "recipe", "it")
+    answer = foreign_answer(known, (lambda ours: has_setting(own, ours)) if kind else lambda ours: True,
+                            recipe if kind else "")
+    return f" {answer}" if known == name else f" Did you mean {known!r}? {answer}"
+
+
+def setting_names(kind: type[Settings]) -> tuple[str, ...]:
+    """The dotted names of a config, with the constants of all rows that its recipe trains."""
+    recipe = getattr(kind, "recipe", "")
+    constants = {f"method.{key}": None for row in methods.METHODS.values() if recipe_for(row) == recipe
+                 for key in row.settings()}
+    return (*SettingNames(kind, {}).annotations, *constants)
+
+
+def has_setting(names: Iterable[str], name: str) -> bool:
+    """Whether a setting is among dotted names, its group left out or not."""
+    return any(key == name or key.endswith(f".{name}") for key in names)

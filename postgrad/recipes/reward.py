@@ -98,7 +98,7 @@ def build(config: RewardConfig, source: ModelSource) -> TrainingSetup:
     reader = RowReader(config.pairs, config.data)
     train, held_out, _ = read_pair_sets(config, reader)
     model, chat = open_scalar(config, source)
-    train, held_out = (reader.fitting(rows, chat, model.config.max_position_embeddings)
+    train, held_out = (reader.fitting(rows, chat, config.pairs.limit(model.config.max_position_embeddings))
                        for rows in (train, held_out))
     method = config.row
     assert isinstance(method, Preference)

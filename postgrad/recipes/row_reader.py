@@ -12,7 +12,7 @@ from postgrad.data.rows import BadRows, Source, source_name
 from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.records import Batch, Conversation, Pair
-from postgrad.system.settings import SHARE, Settings, setting
+from postgrad.system.settings import COUNT, SHARE, Settings, setting
 from postgrad.training.batches.offline import TokenLimit
 from postgrad.training.loop import Objective
 from postgrad.training.stats import Stats
@@ -28,13 +28,20 @@ class RowSettings(Settings):
 
     skip_bad: bool = setting(False, "rows of `data` that cannot be read are left out and counted, instead of "
                              "refused", "where a few rows of a large file are broken and can be spared")
-    truncate: str = setting("refuse", "rows of more tokens than the model takes: refuse, drop (leave out), "
+    max_tokens: int | None = setting(None, "the most tokens of a row; none: as many as the model takes",
+                                     "where few rows are very long: what truncate says is done with them",
+                                     within=COUNT)
+    truncate: str = setting("refuse", "rows of more tokens than that: refuse, drop (leave out), "
                             "left (cut their start) or right (cut their end)",
                             "left for long conversations, whose end matters; right for long texts",
                             choices=("refuse", "drop", "left", "right"))
     holdout: float = setting(0.1, "the share of the prompts in `data` that is held out for evaluations, by a "
                              "hash of their text, where there are 20 or more",
                              "0 to train on every row; more for a narrower interval", within=SHARE)
+
+    def limit(self, positions: int) -> int:
+        """The most tokens of a row, of a model with so many positions."""
+        return min(self.max_tokens or positions, positions)
 
     @property
     def cut(self) -> str:
@@ -64,8 +71,8 @@ class RowReader:
         return {"bad": self.bad.count, "dropped": self.long, "cut": sum(limit.cut for limit in limits)}
 
     def notes(self, *limits: TokenLimit) -> tuple[str, ...]:
-        dropped = (f"{self.name}: {self.long:,} of {self.rows:,} rows are left out, for they are over the "
-                   "model's tokens",) if self.long else ()
+        dropped = (f"{self.name}: {self.long:,} of {self.rows:,} rows are left out, for they have too "
+                   "many tokens",) if self.long else ()
         cut = (note for limit in limits for note in limit.note(self.name))
         return (*self.bad.note(self.name), *dropped, *cut)
 

@@ -189,7 +189,7 @@ def build(config: SFTConfig, source: ModelSource) -> TrainingSetup:
         check_task(task)
         problems = config.evaluation.asked(task, config.seed)
         evaluate = policy_evaluator(model, chat, task, config)
-    positions = model.config.max_position_embeddings
+    positions = config.rows.limit(model.config.max_position_embeddings)
     sets = read_conversation_sets(config, chat, positions)
     make = partial(ConversationBatches, chat=chat, method=config.method, seed=config.seed,
                    device=config.device, max_tokens=positions, truncate=config.rows.cut,

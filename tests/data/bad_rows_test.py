@@ -124,7 +124,7 @@ def test_long_rows_are_named_by_file_and_line(method, tmp_path, capsys):
     path = write(tmp_path / "data.jsonl", *rows)
     assert train(method, path, tmp_path / "run") == 2
     said = capsys.readouterr().err
-    assert re.search(r"2 of 4 rows are over the model's 512 tokens:", said)
+    assert re.search(r"2 of 4 rows are over the limit of 512 tokens:", said)
     for line in (2, 4):
         assert re.search(rf"^  {re.escape(path)} line {line} has [\d,]+ tokens$", said, re.M)
     assert "truncate=drop, left or right" in said
@@ -132,8 +132,8 @@ def test_long_rows_are_named_by_file_and_line(method, tmp_path, capsys):
 
 @pytest.mark.parametrize("method", GOOD)
 @pytest.mark.parametrize(("truncate", "said"), [
-    ("drop", "1 of 6 rows are left out, for they are over the model's tokens"),
-    ("left", "1 of 6 rows are cut at the start, for they are over the model's 512 tokens")])
+    ("drop", "1 of 6 rows are left out, for they have too many tokens"),
+    ("left", "1 of 6 rows are cut at the start, for they are over the limit of 512 tokens")])
 def test_long_rows_are_dropped_or_cut_and_counted(method, truncate, said, tmp_path, capsys):
     rows = [GOOD[method](n) for n in range(5)]
     rows.append(json.loads(json.dumps(GOOD[method](5)).replace("What is", f"{LONG} What is")))
@@ -151,10 +151,10 @@ def test_where_tokens_are_cut():
     assert (left.units, left.cut) == (2, 1)
     pair = left.fit("b", [(tokens, mask), (tokens[:9], mask[:9])])
     assert pair == [(tokens[3:], mask[3:]), (tokens[3:9], mask[3:9])], "both rows lose the same of the prompt"
-    assert right.note("f") == ("f: 1 of 1 rows are cut at the end, for they are over the model's 7 tokens",)
+    assert right.note("f") == ("f: 1 of 1 rows are cut at the end, for they are over the limit of 7 tokens",)
     short = TokenLimit(6, "right")
     short.fit("f line 2", [(tokens, mask)])
-    with pytest.raises(ValueError, match="f line 2 has 10 tokens, over the model's 6.*nothing is left"):
+    with pytest.raises(ValueError, match="f line 2 has 10 tokens, over the limit of 6.*nothing is left"):
         short.settle()
     many = TokenLimit(6)
     for n in range(50):

@@ -153,7 +153,7 @@ def test_in_a_program_of_its_own(tmp_path):
     ({"high": "0.3"}, "method.high='0.3': grpo expects a number"),
     ({"learning_rate": 1e-4}, "no setting 'learning_rate'. It is called lr here"),
     ({"num_generations": 4}, "It is called group_size here"),
-    ({"rollouts": {"max_tokens": 4}}, "It is called max_new_tokens here"),
+    ({"rollouts": {"max_tokens": 4}}, "It is called rollouts.max_new_tokens here"),
     ({"group_size": 1}, "grpo compares the samples of a group"),
     ({"run": "a b"}, "'a b' cannot name a run"),
 ], ids=lambda x: next(iter(x)) if isinstance(x, dict) else "")

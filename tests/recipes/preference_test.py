@@ -238,7 +238,7 @@ def test_a_restored_line_goes_on():
 def test_what_cannot_be_trained_is_said():
     with pytest.raises(ValueError, match="dpo compares with a reference model"):
         line("dpo", Models(policy=None))
-    with pytest.raises(ValueError, match=r"pair 6 has \d+ tokens, over the model's 12"):
+    with pytest.raises(ValueError, match=r"pair 6 has \d+ tokens, over the limit of 12"):
         line("simpo", Models(policy=None), max_tokens=12)
 
 

@@ -9,7 +9,6 @@ from paths import ROOT
 
 import postgrad as pg
 from postgrad.models import load_model, load_scalar
-from postgrad.recipes.foreign_settings import OTHER_NAMES
 
 HOME = ROOT
 SCRIPTS, PAGE = HOME / "examples" / "trl", HOME / "docs" / "coming-from-trl.md"
@@ -57,9 +56,3 @@ def test_the_page_has_the_scripts_as_they_are():
     for path in sorted(SCRIPTS.glob("*.py")):
         program = path.read_text().partition('"""\n')[2]
         assert re.sub(r"\s+", " ", program.strip()) in kept, path.name
-
-
-def test_the_page_has_every_name():
-    page = PAGE.read_text()
-    for name, (_, sentence) in OTHER_NAMES.items():
-        assert f"| `{name}` | {sentence} |" in page, name

@@ -43,7 +43,7 @@ class EncodedRow(NamedTuple):
 
 
 class TokenLimit:
-    """Truncates units (a row, or the two rows of a pair) that are longer than the model's context, or counts
+    """Truncates units (a row, or the two rows of a pair) that are longer than the limit, or counts
     them for one error. truncate: refuse; left: cut from the start, both rows of a pair alike; right: from the
     end. `settle` raises where units were refused or truncation leaves nothing to train on.
     """
@@ -73,18 +73,18 @@ class TokenLimit:
                  "right": "leave it out with truncate=drop: without its end nothing is left to learn."}
         remedy = other[self.truncate]
         if self.refused == 1:
-            raise ValueError(f"{self.first[0]}, over the model's {self.most:,}: shorten it, or {remedy}")
+            raise ValueError(f"{self.first[0]}, over the limit of {self.most:,}: shorten it, or {remedy}")
         if self.refused:
             more = f", the first {LISTED_ROWS} of them" if self.refused > LISTED_ROWS else ""
             listed = "".join(f"\n  {row}" for row in self.first)
-            raise ValueError(f"{self.refused:,} of {self.units:,} rows are over the model's {self.most:,} "
+            raise ValueError(f"{self.refused:,} of {self.units:,} rows are over the limit of {self.most:,} "
                              f"tokens{more}:{listed}\nShorten them, or {remedy}")
 
     def note(self, name: str) -> tuple[str, ...]:
         """A note on truncated units; empty where none was cut."""
         where = "start" if self.truncate == "left" else "end"
         return (f"{name}: {self.cut:,} of {self.units:,} rows are cut at the {where}, for they are over the "
-                f"model's {self.most:,} tokens",) if self.cut else ()
+                f"limit of {self.most:,} tokens",) if self.cut else ()
 
 
 class ConversationBatches(ShuffledBatches[EncodedRow]):
