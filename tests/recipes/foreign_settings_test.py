@@ -103,7 +103,7 @@ def test_names_of_rows_in_the_answers_are_rows():
 
 
 @pytest.mark.parametrize(("truncate", "words"), [
-    ("refuse", "over the limit of 16"), ("right", "cut at the end, for they are over the limit of 16 tokens")])
+    ("refuse", "over the limit of 16"), ("right", "cut at the end, for they are over the limit of 16")])
 def test_max_length_has_a_home(truncate, words, tmp_path):
     """rows.max_tokens: a limit below the model's own context; right keeps the first 16 tokens."""
     rows = [{"prompt": "Hi", "completion": "Yes."}] * 3 + [{"prompt": "Hi", "completion": "Yes, " * 60}]
