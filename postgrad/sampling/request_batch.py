@@ -654,7 +654,7 @@ class RequestBatch:
         ended = {}
         stops = np.isin(last, self.chat.stop).tolist()
         for i, tokens, logp, stopped in zip(asked, *texts, stops, strict=True):
-            cut = self.stops_at(tokens[: count[i]].tolist(), stop_strings)
+            cut = self.stops_at(tokens[: count[i]].tolist(), stop_strings) if stop_strings else None
             sequence = snapshot.sequences[i]
             if sequence is not None and (done[i] or cut is not None):
                 length = count[i] if cut is None else cut
@@ -666,7 +666,7 @@ class RequestBatch:
 
     def stops_at(self, tokens: list[int], stop_strings: tuple[str, ...]) -> int | None:
         """How many tokens it takes to complete a stop string."""
-        if not stop_strings or not any(stop in self.chat.decode(tokens) for stop in stop_strings):
+        if not any(stop in self.chat.decode(tokens) for stop in stop_strings):
             return None
         return next(n for n in range(1, len(tokens) + 1)
                     if any(s in self.chat.decode(tokens[:n]) for s in stop_strings))
