@@ -19,7 +19,9 @@ from torch import device as Device
 from postgrad.maths.packing import Packed, common_prompts, pack, split_passes, to_cpu, to_device
 from postgrad.maths.packing import pad_rows as pad_rows
 
-Message = Mapping[str, str]  # {"role": "user", "content": "What is 2+3?"}
+Message = Mapping[str, Any]  # {"role": "user", "content": "What is 2+3?"}; further keys go to the template
+Completion = str | tuple[Message, ...]  # one reply, or several turns that the assistant ends
+SET = {"hashed": "set"}  # a field that counts in a hash of rows where it is set (system/user_code.rows_hash)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +54,14 @@ class Prompt:
 
     @property
     def question(self) -> str:
-        return self.messages[-1]["content"]
+        return str(self.messages[-1]["content"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """Messages to imitate: the assistant's turns are trained. `label` is for methods on labelled singles
-    (KTO); `tools` are those that the assistant is shown, as JSON schemas.
+    """Messages to imitate: the assistant's turns are trained, but those of `"weight": 0`. `label` is for
+    methods on labelled singles (KTO); `tools` are those that the assistant is shown, as JSON schemas. text: a
+    rendered text in place of messages, trained whole.
 
     Conversation(id="1", messages=({"role": "user", "content": "Hi"}, {"role": "assistant",
         "content": "Hello!"}))
@@ -68,6 +71,7 @@ class Conversation:
     messages: tuple[Message, ...]
     label: bool | None = None
     tools: tuple[dict[str, Any], ...] = ()
+    text: str = field(default="", metadata=SET)
     where: str = field(default="", compare=False)  # the file and line that it comes from, for messages
 
     @property
@@ -75,10 +79,16 @@ class Conversation:
         """What it is called in a message."""
         return self.where or f"conversation {self.id}"
 
+    @property
+    def prompt(self) -> tuple[Message, ...]:
+        """What stands before the last turn; of a text, the text."""
+        return ({"role": "text", "content": self.text},) if self.text else self.messages[:-1]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two answers to one prompt, the first preferred, optionally by a margin.
+    """Two answers to one prompt, the first preferred, optionally by a margin. An answer is a text, or the
+    messages of several turns (or of one with more than content). tools: as of a Conversation.
 
     A tie is two pairs, swapped, of half the weight.
 
@@ -87,16 +97,33 @@ class Pair:
 
     id: str
     messages: tuple[Message, ...]
-    chosen: str
-    rejected: str
+    chosen: Completion
+    rejected: Completion
     margin: float = 0.0
     weight: float = 1.0
     tie: bool = False               # one of the two halves of a tie
+    tools: tuple[dict[str, Any], ...] = field(default=(), metadata=SET)
     where: str = field(default="", compare=False)
 
     @property
     def place(self) -> str:
         return self.where or f"pair {self.id}"
+
+    @property
+    def replies(self) -> tuple[tuple[tuple[Message, ...], str], ...]:
+        """Of chosen and rejected: what stands before the last reply, and its text."""
+        turns = [completion_messages(side) for side in (self.chosen, self.rejected)]
+        return tuple(((*self.messages, *side[:-1]), side[-1]["content"]) for side in turns)
+
+
+def completion_messages(completion: Completion) -> tuple[Message, ...]:
+    """A completion as messages."""
+    return ({"role": "assistant", "content": completion},) if isinstance(completion, str) else completion
+
+
+def without_training(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages as context alone: the assistant's get weight 0."""
+    return tuple({**m, "weight": 0} if m["role"] == "assistant" else m for m in messages)
 
 
 @dataclass(frozen=True, kw_only=True)

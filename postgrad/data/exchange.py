@@ -42,6 +42,9 @@ def read_items(path: Path, labeller: str | None = None) -> tuple[list[Item], lis
             items.extend(Item.of(messages, two, path.name) for two in combinations(answers, 2))
             return [number]
         judged_pairs = read_pair_row(row, str(row.get("id", number)), where)
+        if not all(isinstance(side, str) for pair in judged_pairs for side in (pair.chosen, pair.rejected)):
+            raise ValueError(f"{where}: an answer has several turns or tool calls, and labellers judge "
+                             "single replies: train on the file as it is, or leave the row out.")
         who = row.get("labeller", labeller)
         if not isinstance(who, str):
             raise ValueError(f"{where}: it is labelled, but by whom? Name the labeller with --labeller NAME.")
@@ -61,8 +64,9 @@ def read_items(path: Path, labeller: str | None = None) -> tuple[list[Item], lis
 
 def judgement(pair: Pair, origin: str = "") -> tuple[Item, str]:
     """A pair as an item and a choice; both halves of a tie give the same."""
-    item = Item.of(pair.messages, (pair.chosen, pair.rejected), origin)
-    return item, "tie" if pair.tie else "a" if item.a == pair.chosen else "b"
+    (_, chosen), (_, rejected) = pair.replies
+    item = Item.of(pair.messages, (chosen, rejected), origin)
+    return item, "tie" if pair.tie else "a" if item.a == chosen else "b"
 
 
 def export_store(store: Store, path: Path, *, form: str = "pairs", labeller: str | None = None,

@@ -10,6 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import Any, TypeVar
 
@@ -17,12 +18,16 @@ from postgrad.data.rows import (
     BadRows,
     DataRow,
     Source,
+    Understood,
     gather_rows,
+    is_trained,
     read_messages,
+    read_tools,
     records_of_kind,
+    refuse_columns,
     source_name,
 )
-from postgrad.records import Conversation, Message, Pair
+from postgrad.records import Completion, Conversation, Message, Pair, without_training
 
 RowT = TypeVar("RowT", Pair, Conversation)
 MOST_ANSWERS = 200   # to one prompt: 19,900 pairs
@@ -30,15 +35,19 @@ FEWEST_PROMPTS = 20  # a file with fewer has no held-out rows
 
 
 def read_pairs(source: Source, bad: BadRows | None = None) -> list[Pair]:
-    """Rows {"prompt", "chosen", "rejected"}: texts, or lists of messages (both answers may begin with the
-    prompt). Optional: "id", "margin" (in units of reward), "tie": true.
+    """Rows {"prompt", "chosen", "rejected"}: texts, or lists of messages. Without a prompt, the messages that
+    chosen and rejected share at their start are the prompt; a prompt that they begin with is taken once.
+    Optional: "id", "margin" (in units of reward), "tie": true, "tools".
 
     Or rankings {"prompt", "answers": [...], "ranking": [2, 0, 1]} (best first), or "ranks": [1, 2, 2] (1
     best; equal: a tie).
     """
+    bad = bad or BadRows()
+
     def read(number: str, where: str, row: DataRow) -> list[Pair]:
         row = drop_nulls(row)
-        return [replace(pair, where=where) for pair in read_pair_row(row, str(row.get("id", number)), where)]
+        return [replace(pair, where=where) for pair in read_pair_row(row, str(row.get("id", number)), where,
+                                                                     bad.understood)]
 
     return records_of_kind(source, Pair) or gather_rows(source, read, bad)
 
@@ -48,15 +57,19 @@ def drop_nulls(row: DataRow) -> DataRow:
     return {key: value for key, value in row.items() if value is not None}
 
 
-def read_pair_row(row: DataRow, name: str, where: str) -> list[Pair]:
-    """The pairs of one row: one, two halves of a tie, or those of a ranking."""
+def read_pair_row(row: DataRow, name: str, where: str, form: Understood | None = None) -> list[Pair]:
+    """The pairs of one row: one, two halves of a tie, or those of a ranking. form: counts what it is."""
+    form = form or Understood()
+    refuse_columns(row, where)
     if "answers" in row:
-        return ranking_pairs(row, name, where)
+        pairs = ranking_pairs(row, name, where)
+        form.add("rankings", row, ("prompt", "answers", "ranking", "ranks", "id"), 0)
+        return pairs
     for key in ("chosen", "rejected"):
         if not row.get(key):
             raise ValueError(f"{where}: {key!r} is missing or empty; a pair needs both answers.")
-    messages, (chosen, rejected) = read_answers(row.get("prompt"),
-                                                {key: row[key] for key in ("chosen", "rejected")}, where)
+    messages, (chosen, rejected), remark = read_sides(row.get("prompt"), row["chosen"], row["rejected"],
+                                                      where)
     if chosen == rejected:
         raise ValueError(f"{where}: chosen and rejected are the same text, so nothing is preferred: "
                          "remove the line.")
@@ -68,8 +81,63 @@ def read_pair_row(row: DataRow, name: str, where: str) -> list[Pair]:
     if even and margin:
         raise ValueError(f"{where}: a tie with margin {margin}; neither answer is better, so leave one "
                          "of the two out.")
-    pair = Pair(id=name, messages=messages, chosen=chosen, rejected=rejected, margin=float(margin))
+    texts = all(isinstance(row.get(key), str) for key in ("prompt", "chosen", "rejected"))
+    several = any(not isinstance(side, str) and len(side) > 1 for side in (chosen, rejected))
+    form.add("prompt, chosen and rejected as texts (a user's and an assistant's turn)" if texts else
+             "chosen and rejected as messages", row,
+             ("prompt", "chosen", "rejected", "margin", "tie", "tools", "id"), 0 if texts else len(messages),
+             *([remark] if remark else []),
+             *(["of an answer of several turns the assistant's are trained"] if several else []))
+    pair = Pair(id=name, messages=messages, chosen=chosen, rejected=rejected, margin=float(margin),
+                tools=read_tools(row.get("tools"), where))
     return split_tie(pair) if even else [pair]
+
+
+def read_sides(prompt: object, chosen: object, rejected: object,
+               where: str) -> tuple[tuple[Message, ...], tuple[Completion, Completion], str]:
+    """The prompt's messages, the two completions, and a remark where a part stood twice and is taken once."""
+    if isinstance(prompt, str) and not prompt.strip():
+        raise ValueError(f"{where}: the prompt is empty.")
+    sides = [({"role": "assistant", "content": side},) if isinstance(side, str) else
+             read_messages(side, f"{where}, {name}")
+             for name, side in (("chosen", chosen), ("rejected", rejected))]
+    for name, side in zip(("chosen", "rejected"), sides, strict=True):
+        last = side[-1]
+        if last["role"] != "assistant" or not (last["content"].strip() or last.get("tool_calls")):
+            raise ValueError(f"{where}: {name} is empty; it must be text, or messages that end with "
+                             "an assistant's.")
+    shortest = min(map(len, sides)) - 1  # each side keeps its last message
+    shared = next((i for i in range(shortest) if sides[0][i] != sides[1][i]), shortest)
+    remark = ""
+    if prompt is not None and not isinstance(prompt, str):
+        messages = read_messages(prompt, f"{where}, prompt")
+        shared = len(messages) if messages == sides[0][:shared][: len(messages)] else 0
+        remark = "the prompt stands in chosen and rejected too, and is taken once" if shared else ""
+    elif isinstance(prompt, str) and all(side[0]["role"] == "assistant" for side in sides):
+        messages, shared = ({"role": "user", "content": prompt},), 0
+    else:
+        messages = sides[0][:shared]
+        if prompt is not None and shared:
+            same = any(isinstance(prompt, str) and prompt.strip() == m["content"].strip() for m in messages)
+            remark = ("the prompt stands in chosen and rejected too, and is taken once" if same else
+                      "the prompt is what chosen and rejected begin with; the column 'prompt' says something "
+                      "else, and is ignored")
+    if not messages and (prompt is not None or sides[0][0] != sides[1][0] and "user" in (
+            side[0]["role"] for side in sides)):
+        raise ValueError(f"{where}: chosen and rejected must answer the same prompt.")
+    if not messages:
+        raise ValueError(f"{where}: there is no prompt, in 'prompt' or before the answer.")
+    rest = [side[shared:] for side in sides]
+    if any(side[0]["role"] not in ("assistant", "tool") for side in rest):
+        raise ValueError(f"{where}: chosen and rejected must answer the same prompt.")
+    won, lost = (_completion(side) for side in rest)
+    return messages, (won, lost), remark
+
+
+def _completion(messages: tuple[Message, ...]) -> Completion:
+    """One plain reply as its text."""
+    return (messages[0]["content"] if len(messages) == 1 and messages[0].keys() == {"role", "content"}
+            else messages)
 
 
 def split_tie(pair: Pair) -> list[Pair]:
@@ -143,15 +211,18 @@ def is_json_number(x: object) -> bool:
 def read_singles(source: Source, bad: BadRows | None = None) -> list[Conversation]:
     """Rows {"messages", "label"} or {"prompt", "completion", "label"} for KTO; label: whether the last answer
     is wanted."""
-    out = records_of_kind(source, Conversation) or gather_rows(source, _single, bad)
+    bad = bad or BadRows()
+    out = records_of_kind(source, Conversation) or gather_rows(
+        source, partial(_single, form=bad.understood), bad)
     if len({single.label for single in out}) == 1:
         raise ValueError(f"{source_name(source)}: all {len(out)} labels are {json.dumps(out[0].label)}; KTO "
                          "weighs wanted against unwanted answers, so it needs both.")
     return out
 
 
-def _single(number: str, where: str, row: DataRow) -> list[Conversation]:
+def _single(number: str, where: str, row: DataRow, *, form: Understood) -> list[Conversation]:
     row = drop_nulls(row)
+    refuse_columns(row, where)
     if "label" not in row:
         raise ValueError(f"{where}: the label is missing: true for a wanted answer, false for "
                          "an unwanted one.")
@@ -162,11 +233,33 @@ def _single(number: str, where: str, row: DataRow) -> list[Conversation]:
     if key not in row:
         raise ValueError(f"{where}: expected 'messages', or 'prompt' and 'completion', with 'label'; "
                          f"found {', '.join(sorted(row))}.")
-    messages, (text,) = read_answers(None if key == "messages" else row.get("prompt"), {key: row[key]},
-                                     where)
-    messages += ({"role": "assistant", "content": text},)
-    return [Conversation(id=str(row.get("id", number)), messages=messages, label=bool(row["label"]),
-                         where=where)]
+    prompt = () if key == "messages" or "prompt" not in row else read_side(row["prompt"], "user",
+                                                                           f"{where}, prompt")
+    answer = read_side(row[key], "assistant", f"{where}, {key}")
+    if answer[-1]["role"] != "assistant" or not is_trained(answer[-1]) or not (
+            answer[-1]["content"].strip() or answer[-1].get("tool_calls")):
+        raise ValueError(f"{where}: {key} is empty; it must be text, or messages that end with "
+                         "an assistant's.")
+    if not prompt:  # the last turn of a conversation is the answer
+        prompt, answer = answer[:-1], answer[-1:]
+    if not prompt:
+        raise ValueError(f"{where}: there is no prompt, in 'prompt' or before the answer.")
+    form.add(f"{key} with labels", row, ("messages", "prompt", "completion", "label", "tools", "id"),
+             len(prompt) + len(answer))
+    marked = without_training(prompt)
+    if len(answer) > 1:  # an explicit weight says that all its assistant's turns are trained
+        answer = tuple({"weight": 1, **m} if m["role"] == "assistant" else m for m in answer)
+    elif marked != prompt:
+        answer = ({**answer[0], "weight": 1},)
+    return [Conversation(id=str(row.get("id", number)), messages=(*marked, *answer), label=bool(row["label"]),
+                         tools=read_tools(row.get("tools"), where), where=where)]
+
+
+def read_side(value: object, role: str, where: str) -> tuple[Message, ...]:
+    """A text as one turn of a role, or messages."""
+    if isinstance(value, str) and role == "user" and not value.strip():
+        raise ValueError(f"{where} is empty.")
+    return ({"role": role, "content": value},) if isinstance(value, str) else read_messages(value, where)
 
 
 def read_answers(prompt: object, answers: Mapping[str, object],
@@ -195,11 +288,18 @@ def read_answers(prompt: object, answers: Mapping[str, object],
 
 def ask_of(messages: Sequence[Message]) -> str:
     """A prompt as one text, equal for equal messages."""
-    return json.dumps([[m["role"], m["content"]] for m in messages])
+    return json.dumps([[m["role"], m["content"], *more] if (more := [
+        [key, m[key]] for key in sorted(m.keys() - {"role", "content", "weight"})])
+        else [m["role"], m["content"]] for m in messages])
+
+
+def completion_key(completion: Completion) -> str:
+    """A completion as one text, equal for equal ones."""
+    return completion if isinstance(completion, str) else ask_of(completion)
 
 
 def prompt_messages(row: Pair | Conversation) -> tuple[Message, ...]:
-    return row.messages if isinstance(row, Pair) else row.messages[:-1]
+    return row.messages if isinstance(row, Pair) else row.prompt
 
 
 def split_rows(rows: Sequence[RowT], share: float = 0.1,
@@ -224,9 +324,11 @@ def preference_report(rows: Sequence[Pair | Conversation], shown: int = 5) -> di
     for row in rows:
         if isinstance(row, Conversation):
             judged[ask_of(row.messages[:-1]), row.messages[-1]["content"]][row.label].append(row.id)
-        elif not (row.tie and row.chosen > row.rejected):  # the other half of the same tie
-            two = sorted((row.chosen, row.rejected))
-            judged[ask_of(row.messages), *two]["tie" if row.tie else two.index(row.chosen)].append(row.id)
+            continue
+        chosen, rejected = completion_key(row.chosen), completion_key(row.rejected)
+        if not (row.tie and chosen > rejected):  # the other half of the same tie
+            two = sorted((chosen, rejected))
+            judged[ask_of(row.messages), *two]["tie" if row.tie else two.index(chosen)].append(row.id)
     repeats = [[ids[0], again] for sides in judged.values() for ids in sides.values() for again in ids[1:]]
     clear = [[ids for side, ids in sides.items() if side != "tie"] for sides in judged.values()]
     both = [list(two) for sides in clear if len(sides) == 2 for two in zip(*sides, strict=False)]

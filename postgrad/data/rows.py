@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,14 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from postgrad.records import Conversation
+from postgrad.records import Conversation, Message, without_training
 from postgrad.system.files import error_text
 
 DataRow = dict[str, Any]  # a JSON object
 Source = str | Path | Iterable[object]  # a JSONL file, or rows: dicts, records, a `datasets` table
 RecordT = TypeVar("RecordT")
 
-ROLES = ("system", "user", "assistant")
+ROLES = ("system", "developer", "user", "assistant", "tool")
+SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "observation": "tool"}
 LONGEST_LINE = 2**24  # bytes
 SHOWN = 20            # bad rows in a message
 
@@ -106,16 +108,102 @@ def records_of_kind(source: Source, kind: type[RecordT]) -> list[RecordT] | None
     return records if records and len(records) == len(source) else None
 
 
-def read_messages(value: object, where: str) -> tuple[dict[str, str], ...]:
-    """[{"role", "content"}, ...], checked."""
+def read_messages(value: object, where: str) -> tuple[Message, ...]:
+    """[{"role", "content", ...}, ...], checked; ShareGPT's {"from", "value"} too.
+
+    Text parts of a content are joined, null fields dropped, tool-call arguments in JSON text parsed. All
+    other fields are kept: tool_calls, reasoning_content, name, weight (OpenAI's; 0: the turn is not trained).
+    """
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         raise ValueError(f"{where}: messages must be a list of {{role, content}}, not {value!r:.40}.")
-    for message in value:
-        if (not isinstance(message, Mapping) or message.get("role") not in ROLES
-                or not isinstance(message.get("content"), str)):
-            raise ValueError(f"{where}: {json.dumps(message, default=str)[:80]} is not a message: "
-                             f"role must be one of {', '.join(ROLES)} and content text.")
-    return tuple({"role": m["role"], "content": m["content"]} for m in value)
+    return tuple(_message(message, where) for message in value)
+
+
+def _message(message: object, where: str) -> Message:
+    fields = {str(k): v for k, v in message.items() if v is not None} if isinstance(message, Mapping) else {}
+    if "from" in fields and "role" not in fields:
+        fields["role"] = SHAREGPT_ROLES.get(fields["from"], fields["from"]) if isinstance(
+            fields["from"], str) else None
+        fields = {k: v for k, v in fields.items() if k != "from"}
+    if "value" in fields and "content" not in fields:
+        fields["content"] = fields.pop("value")
+    if fields.get("tool_calls"):
+        fields.setdefault("content", "")
+        fields["tool_calls"] = _tool_calls(fields["tool_calls"], where)
+    if isinstance(fields.get("content"), Sequence) and not isinstance(fields["content"], str):
+        fields["content"] = _joined_parts(fields["content"], where)
+    if fields.get("role") not in ROLES or not isinstance(fields.get("content"), str):
+        raise ValueError(f"{where}: {json.dumps(message, default=str)[:80]} is not a message: "
+                         f"role must be one of {', '.join(ROLES)} and content text.")
+    if "function_call" in fields:
+        raise ValueError(f"{where}: function_call is OpenAI's older form: write tool_calls.")
+    if "weight" in fields and fields["weight"] not in (0, 1):
+        raise ValueError(f"{where}: a message has the weight {fields['weight']!r:.40}; it must be 0 (not "
+                         "trained) or 1.")
+    if fields.get("weight") == 1 and fields["role"] != "assistant":
+        raise ValueError(f"{where}: a message of the role {fields['role']} has weight 1, and only an "
+                         "assistant's turns are trained: remove the weight.")
+    return {"role": fields.pop("role"), "content": fields.pop("content"), **fields}
+
+
+def _joined_parts(parts: Sequence[object], where: str) -> str:
+    """The text of content parts [{"type": "text", "text": ...}]."""
+    texts = []
+    for part in parts:
+        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        if not isinstance(part, Mapping) or kind != "text" or not isinstance(part.get("text"), str):
+            raise ValueError(f"{where}: a message has a part of type {kind!r:.40}, and only text is trained: "
+                             "leave such rows out.")
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+def _tool_calls(calls: object, where: str) -> list[DataRow]:
+    """OpenAI's tool calls, {"function": {"name", "arguments"}}; arguments in JSON text become an object."""
+    def read(call: object) -> DataRow:
+        function = call.get("function", call) if isinstance(call, Mapping) else None
+        if not isinstance(call, Mapping) or not isinstance(function, Mapping) or not isinstance(
+                function.get("name"), str):
+            raise ValueError(f"{where}: {json.dumps(call, default=str)[:80]} is not a tool call: expected "
+                             '{"type": "function", "function": {"name", "arguments"}}.')
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            try:
+                arguments = parse_json_bytes(arguments.encode() or b"{}")
+            except ValueError as error:
+                raise ValueError(f"{where}: the arguments of the call of {function['name']} are not JSON: "
+                                 f"{error_text(error)}.") from None
+        return {**call, "function": {**function, "arguments": {} if arguments is None else arguments}}
+
+    if not isinstance(calls, Sequence) or isinstance(calls, str):
+        raise ValueError(f"{where}: tool_calls must be a list, not {calls!r:.40}.")
+    return [read(call) for call in calls]
+
+
+def read_tools(value: object, where: str) -> tuple[DataRow, ...]:
+    """The column "tools": a list of JSON schemas, or that list as JSON text."""
+    if isinstance(value, str):
+        try:
+            value = parse_json_bytes(value.encode() or b"[]")
+        except ValueError as error:
+            raise ValueError(f"{where}: tools are not JSON: {error_text(error)}.") from None
+    if value is None:
+        return ()
+    if not isinstance(value, Sequence) or not all(isinstance(tool, Mapping) for tool in value):
+        raise ValueError(f"{where}: tools must be a list of JSON schemas, not {value!r:.40}.")
+    return tuple(dict(tool) for tool in value)
+
+
+def refuse_columns(row: DataRow, where: str) -> None:
+    """Raises for columns that would change what is trained, and are not supported."""
+    for name in ("images", "image", "audio", "audios", "videos", "video"):
+        if row.get(name):
+            raise ValueError(f"{where}: the column {name!r} is not empty, and only text is trained: leave "
+                             "such rows out.")
+    for name in ("chat_template_kwargs", "history"):
+        if row.get(name):
+            raise ValueError(f"{where}: the column {name!r} is not supported: write what it says into the "
+                             "messages, or leave it out.")
 
 
 def gather_rows(source: Source, read: Callable[[str, str, DataRow], list[RecordT]],
@@ -132,30 +220,106 @@ def gather_rows(source: Source, read: Callable[[str, str, DataRow], list[RecordT
 
 
 def read_conversations(source: Source, bad: BadRows | None = None) -> list[Conversation]:
-    """Rows {"messages": [...]} or {"prompt", "completion"}, the latter texts or lists of messages."""
-    return records_of_kind(source, Conversation) or gather_rows(source, _conversation, bad)
+    """Rows of one of these forms:
+
+    {"messages": [...]} or ShareGPT's {"conversations": [{"from", "value"}, ...]}
+    {"prompt", "completion"}: texts or lists of messages; the completion alone is trained
+    Alpaca's {"instruction", "input"?, "output"}
+    {"text"}: trained whole, its control tokens trusted
+    Optional: "tools" (with messages), "system", "label", "id".
+    """
+    bad = bad or BadRows()
+    return records_of_kind(source, Conversation) or gather_rows(
+        source, partial(_conversation, form=bad.understood), bad)
 
 
-def _conversation(number: str, where: str, row: DataRow) -> list[Conversation]:
-    if "messages" in row and (row["messages"] is not None or "prompt" not in row):
-        messages = read_messages(row["messages"], where)
-    elif all(isinstance(row.get(name), str | list) for name in ("prompt", "completion")):
-        messages = tuple(m for name, role in (("prompt", "user"), ("completion", "assistant"))
-                         for m in _turns(row[name], role, where))
-    else:
-        raise ValueError(f"{where}: expected 'messages', or 'prompt' and 'completion'; "
-                         f"found {', '.join(sorted(row)) or 'nothing'}.")
-    if not any(m["role"] == "assistant" and m["content"] for m in messages):
+def _conversation(number: str, where: str, row: DataRow, *, form: Understood) -> list[Conversation]:
+    refuse_columns(row, where)
+    name, columns, messages = conversation_form(row, where)
+    text = row["text"] if name == "text" else ""
+    if row.get("system") is not None and name != "text":
+        columns += ("system",)
+        if not isinstance(row["system"], str):
+            raise ValueError(f"{where}: system must be a text, this is {type(row['system']).__name__}.")
+        if messages[0]["role"] != "system" and row["system"]:
+            messages = ({"role": "system", "content": row["system"]}, *messages)
+    if not text and not any(is_trained(m) for m in messages):
         raise ValueError(f"{where}: no assistant message with text, so there is nothing to imitate.")
     if row.get("label") not in (None, True, False):
         raise ValueError(f"{where}: label is {json.dumps(row['label'])[:40]}; it must be true, "
                          "false or left out.")
+    tools = read_tools(row.get("tools"), where)
+    form.add(name, row, (*columns, "id", "label", "tools"), len(messages))
     return [Conversation(id=str(row.get("id", number)), messages=messages, label=row.get("label"),
-                         where=where)]
+                         tools=tools, text=text, where=where)]
 
 
-def _turns(value: str | list[object], role: str, where: str) -> tuple[dict[str, str], ...]:
+def is_trained(message: Message) -> bool:
+    """Whether an assistant's message has tokens to train."""
+    return message["role"] == "assistant" and message.get("weight") != 0 and bool(
+        message["content"] or message.get("tool_calls") or message.get("reasoning_content"))
+
+
+def conversation_form(row: DataRow, where: str) -> tuple[str, tuple[str, ...], tuple[Message, ...]]:
+    """The form of a row, its columns, and its messages."""
+    def has(*names: str) -> bool:
+        return all(row.get(name) is not None for name in names)
+
+    if has("messages") or ("messages" in row and "prompt" not in row):
+        return "messages", ("messages",), read_messages(row["messages"], where)
+    if has("conversations"):
+        return "conversations", ("conversations",), read_messages(row["conversations"], where)
+    if all(isinstance(row.get(name), str | list) for name in ("prompt", "completion")):
+        prompt, completion = (_turns(row[name], role, where)
+                              for name, role in (("prompt", "user"), ("completion", "assistant")))
+        texts = isinstance(row["prompt"], str) and isinstance(row["completion"], str)
+        return ("prompt and completion" + (" as texts (a user's and an assistant's turn)" if texts else ""),
+                ("prompt", "completion"), (*without_training(prompt), *completion))
+    if all(isinstance(row.get(name), str) for name in ("instruction", "output")):
+        asked = "\n".join(text for text in (row["instruction"], row.get("input")) if text)
+        return ("Alpaca (instruction and input, a line each, are the user's turn)",
+                ("instruction", "input", "output"),
+                (*_turns(asked, "user", where), *_turns(row["output"], "assistant", where)))
+    if isinstance(row.get("text"), str) and row["text"]:
+        return "text", ("text",), ()
+    raise ValueError(f"{where}: expected 'messages', 'conversations', 'prompt' and 'completion', "
+                     f"'instruction' and 'output', or 'text'; found {', '.join(sorted(row)) or 'nothing'}.")
+
+
+def _turns(value: str | list[object], role: str, where: str) -> tuple[Message, ...]:
     return ({"role": role, "content": value},) if isinstance(value, str) else read_messages(value, where)
+
+
+@dataclass
+class Understood:
+    """What was understood of the rows: forms, turns, columns used and ignored, remarks; each with a count."""
+
+    forms: Counter[str] = field(default_factory=Counter)
+    used: Counter[str] = field(default_factory=Counter)
+    ignored: Counter[str] = field(default_factory=Counter)
+    remarks: Counter[str] = field(default_factory=Counter)
+    turns: int = 0
+
+    def add(self, form: str, row: DataRow, columns: Sequence[str], turns: int, *remarks: str) -> None:
+        self.forms[form] += 1
+        self.turns += turns
+        filled = [name for name, value in row.items() if value is not None]
+        self.used.update(name for name in filled if name in columns)
+        self.ignored.update(name for name in filled if name not in columns)
+        self.remarks.update(remarks)
+
+    def note(self, name: str) -> tuple[str, ...]:
+        """One line: "chats.jsonl: 3 rows of messages (7 turns); columns used: messages; ignored: source"."""
+        if not self.forms:
+            return ()
+        forms = ", ".join(f"{count:,} rows of {form}" for form, count in self.forms.items())
+        turns = f" ({self.turns:,} turns)" if self.turns else ""
+        trusted = ("; texts are trained whole, and control tokens in them are trusted",
+                   ) if "text" in self.forms else ()
+        ignored = f"; ignored: {', '.join(self.ignored)}" if self.ignored else ""
+        remarks = (f"; {count:,} rows: {remark}" for remark, count in self.remarks.items())
+        return (f"{name}: {forms}{turns}; columns used: {', '.join(self.used)}{ignored}"
+                + "".join((*trusted, *remarks)),)
 
 
 @dataclass
@@ -168,6 +332,7 @@ class BadRows:
             records.append(read(row))       # a ValueError marks this row as bad
     bad.settle("chats.jsonl")               # raises for all of them
     skip: bad rows are left out instead, and `note` counts them. hint: the remedy, for the message.
+    understood: what the good rows are.
     """
 
     skip: bool = False
@@ -175,6 +340,7 @@ class BadRows:
     rows: int = 0
     count: int = 0
     first: list[str] = field(default_factory=list)
+    understood: Understood = field(default_factory=Understood)
 
     @contextmanager
     def row(self) -> Iterator[None]:

@@ -268,8 +268,7 @@ def answers_of_task(task: AuditTask, count: int, seed: int) -> tuple[list[Answer
 
 def answers_of_pairs(pairs: Sequence[Pair], count: int, seed: int) -> list[Answer]:
     """Both sides of pairs."""
-    return distinct_answers([(p.messages, text) for p in pairs for text in (p.chosen, p.rejected)], count,
-                            seed)
+    return distinct_answers([reply for pair in pairs for reply in pair.replies], count, seed)
 
 
 def distinct_answers(said: Sequence[Answer], count: int, seed: int) -> list[Answer]:

@@ -37,7 +37,7 @@ from postgrad.recipes.base import (
     policy_evaluator,
 )
 from postgrad.recipes.row_reader import MAX_HELD_OUT, RowReader, RowSettings, evaluate_objective
-from postgrad.records import Batch, Conversation, Pair
+from postgrad.records import Batch, Conversation, Pair, completion_messages, without_training
 from postgrad.resolve.models import ModelSource, open_policy, open_reference
 from postgrad.system.settings import COUNT, setting
 from postgrad.training import objectives
@@ -131,8 +131,9 @@ def read_labelled(config: PairConfig,
 def split_pairs(pairs: Sequence[Pair]) -> list[Conversation]:
     """Both answers of each pair by themselves, labelled."""
     return [Conversation(id=f"{p.id}/{side}", label=side == "chosen",
-                         messages=(*p.messages, {"role": "assistant", "content": text}))
-            for p in pairs for side, text in (("chosen", p.chosen), ("rejected", p.rejected))]
+                         messages=(*without_training(p.messages), *completion_messages(answer)),
+                         tools=p.tools)
+            for p in pairs for side, answer in (("chosen", p.chosen), ("rejected", p.rejected))]
 
 
 def balance_kto(method: Preference, rows: Sequence[Row]) -> Preference:

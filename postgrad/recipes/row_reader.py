@@ -13,7 +13,7 @@ from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.records import Batch, Conversation, Pair
 from postgrad.system.settings import COUNT, SHARE, Settings, setting
-from postgrad.training.batches.offline import TokenLimit
+from postgrad.training.batches.offline import TokenLimit, encode_completion, encode_conversation
 from postgrad.training.loop import Objective
 from postgrad.training.stats import Stats
 
@@ -74,14 +74,15 @@ class RowReader:
         dropped = (f"{self.name}: {self.long:,} of {self.rows:,} rows are left out, for they have too "
                    "many tokens",) if self.long else ()
         cut = (note for limit in limits for note in limit.note(self.name))
-        return (*self.bad.note(self.name), *dropped, *cut)
+        return (*self.bad.understood.note(self.name), *self.bad.note(self.name), *dropped, *cut)
 
 
 def row_tokens(row: Pair | Conversation, chat: Chat) -> int:
     """The tokens of a conversation, or of the longer side of a pair."""
     if isinstance(row, Conversation):
-        return len(chat.conversation(row.messages, tools=row.tools)[0])
-    return max(len(chat.answer(row.messages, text)[0]) for text in (row.chosen, row.rejected))
+        return len(encode_conversation(row, chat)[0])
+    return max(len(encode_completion(row.messages, side, chat, row.tools)[0])
+               for side in (row.chosen, row.rejected))
 
 
 @torch.no_grad()

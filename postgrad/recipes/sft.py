@@ -210,8 +210,8 @@ def build(config: SFTConfig, source: ModelSource) -> TrainingSetup:
         length=length.sentence(config.label or sets.name, batches.trained_tokens),
         settings={"steps": length.steps, "rows_per_step": length.per_step, "epochs": None},
         data=sets.counts(batches.limit) | length.facts(batches.trained_tokens) | data_counts(
-            (c.messages[:-1] for c in train),
-            [*(p.messages for p in problems), *(c.messages[:-1] for c in sets.held_out)]))
+            (c.prompt for c in train),
+            [*(p.messages for p in problems), *(c.prompt for c in sets.held_out)]))
 
 
 def evaluation_interval(steps: int, save_every: int) -> int:

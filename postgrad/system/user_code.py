@@ -183,7 +183,8 @@ def rows_hash(rows: Iterable[object]) -> tuple[int, str]:
 
 def _plain(row: object) -> object:
     if is_dataclass(row) and not isinstance(row, type):
-        return {f.name: _plain(getattr(row, f.name)) for f in fields(row) if f.compare}
+        return {f.name: _plain(value) for f in fields(row) if f.compare
+                and ((value := getattr(row, f.name)) or "hashed" not in f.metadata)}
     if isinstance(row, Mapping):
         return {str(key): _plain(value) for key, value in row.items()}
     return [_plain(x) for x in row] if isinstance(row, list | tuple) else row

@@ -48,7 +48,7 @@ def train(method, path, run, *words):
 @pytest.mark.parametrize("method", GOOD)
 def test_all_faults_of_a_file_are_listed_by_line(method, tmp_path, capsys):
     good = [GOOD[method](n) for n in range(4)]
-    path = write(tmp_path / "data.jsonl", good[0], "{broken", good[1], "[1]", "", {"text": "x"}, *good[2:])
+    path = write(tmp_path / "data.jsonl", good[0], "{broken", good[1], "[1]", "", {"txt": "x"}, *good[2:])
     assert train(method, path, tmp_path / "run") == 2
     said = capsys.readouterr().err
     assert f"{path}: 3 of 7 rows are bad:" in said
@@ -59,7 +59,7 @@ def test_all_faults_of_a_file_are_listed_by_line(method, tmp_path, capsys):
 
 @pytest.mark.parametrize("method", GOOD)
 def test_bad_rows_are_skipped_counted_and_said(method, tmp_path, capsys):
-    path = write(tmp_path / "data.jsonl", *(GOOD[method](n) for n in range(6)), "{broken", {"text": "x"})
+    path = write(tmp_path / "data.jsonl", *(GOOD[method](n) for n in range(6)), "{broken", {"txt": "x"})
     assert train(method, path, tmp_path / "run", "skip_bad=true") == 0
     said = f"{path}: 2 of 8 rows are bad and left out, the first: {path} line 7 is not JSON"
     assert said in capsys.readouterr().err
@@ -67,7 +67,7 @@ def test_bad_rows_are_skipped_counted_and_said(method, tmp_path, capsys):
 
 
 def test_the_first_twenty_are_shown_and_all_are_counted(tmp_path):
-    rows = [chat()] + [{"text": n} for n in range(1000)]
+    rows = [chat()] + [{"txt": n} for n in range(1000)]
     for read in (read_conversations, read_pairs, read_singles):
         with pytest.raises(ValueError, match=r"of 1,001 rows are bad, the first 20 of them:\n") as caught:
             read(write(tmp_path / "c.jsonl", *rows))
@@ -75,17 +75,18 @@ def test_the_first_twenty_are_shown_and_all_are_counted(tmp_path):
 
 
 def test_one_fault_is_its_own_sentence_and_none_left_is_an_error(tmp_path, capsys):
-    path = write(tmp_path / "c.jsonl", chat(), {"text": "x"})
+    path = write(tmp_path / "c.jsonl", chat(), {"txt": "x"})
     assert train("sft", path, tmp_path / "run") == 2
     assert capsys.readouterr().err.strip().splitlines()[-1] == (
-        f"postgrad: {path} line 2: expected 'messages', or 'prompt' and 'completion'; found text. Mend what "
-        "is bad, or leave it out with skip_bad=true.")
-    path = write(tmp_path / "d.jsonl", {"text": "x"}, {"text": "y"})
+        f"postgrad: {path} line 2: expected 'messages', 'conversations', 'prompt' and 'completion', "
+        "'instruction' and 'output', or 'text'; found txt. Mend what is bad, "
+        "or leave it out with skip_bad=true.")
+    path = write(tmp_path / "d.jsonl", {"txt": "x"}, {"txt": "y"})
     assert train("sft", path, tmp_path / "run", "skip_bad=true") == 2
     assert "2 of 2 rows are bad" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("rows", [[chat(), 3, {"text": 1}], [chat(), {"messages": []}, {"text": 1}]])
+@pytest.mark.parametrize("rows", [[chat(), 3, {"txt": 1}], [chat(), {"messages": []}, {"txt": 1}]])
 def test_rows_that_were_handed_in_are_listed_too(rows):
     with pytest.raises(ValueError, match=r"data: 2 of 3 rows are bad:\n  data\[1\].*\n  data\[2\]"):
         read_conversations(rows)

@@ -103,7 +103,7 @@ class Chat:
             raise ValueError(f"the tokenizer has no token {token!r}.")
         return found
 
-    def text_of(self, messages: Sequence[Mapping[str, str]], *, reply: bool,
+    def text_of(self, messages: Sequence[Mapping[str, Any]], *, reply: bool,
                 tools: Sequence[Mapping[str, object]] = ()) -> str:
         """The rendered template; reply: with the generation prompt. tools: JSON schemas (`tool_schema`)."""
         named = {"bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad}
@@ -150,12 +150,12 @@ class Chat:
         written = list(accumulate((len(self.decode(tokens[: i + 1])) for i in range(len(tokens))), max))
         return [bisect_right(written, written[bisect_left(written, end)]) - 1 for end in ends]
 
-    def render(self, messages: Sequence[Mapping[str, str]],
+    def render(self, messages: Sequence[Mapping[str, Any]],
                tools: Sequence[Mapping[str, object]] = ()) -> list[int]:
         """The tokens of a prompt, generation prompt included."""
         return self.encode(self.text_of(messages, reply=True, tools=tools))
 
-    def extend(self, tokens: Sequence[int], messages: Sequence[Mapping[str, str]],
+    def extend(self, tokens: Sequence[int], messages: Sequence[Mapping[str, Any]],
                tools: Sequence[Mapping[str, object]] = ()) -> list[int] | None:
         """The tokens so far, unchanged, plus those of the messages since, generation prompt included.
 
@@ -202,16 +202,18 @@ class Chat:
     def stop_texts(self) -> tuple[str, ...]:
         return tuple(str(self.tokenizer.id_to_token(i)) for i in self.stop)
 
-    def conversation(self, messages: Sequence[Mapping[str, str]], *, last: bool = False,
+    def conversation(self, messages: Sequence[Mapping[str, Any]], *, last: bool = False,
                      tools: Sequence[Mapping[str, object]] = ()) -> tuple[list[int], list[bool]]:
-        """Tokens and mask: True on assistant turns (with `last`: the last one), stop token included.
+        """Tokens and mask: True on assistant turns (with `last`: the last one) but those of weight 0, stop
+        token included.
 
         The text is tokenised once; an assistant's turn is the span that its message adds to the text.
         """
         whole, stops = self.text_of(messages, reply=False, tools=tools), self.stop_texts
         spans = []
-        for i, message in enumerate(messages):
-            if message["role"] == "assistant":
+        turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+        for i in turns[-1:] if last else turns:
+            if messages[i].get("weight") != 0:
                 before = self.text_of(messages[:i], reply=True, tools=tools)
                 after = self.text_of(messages[: i + 1], reply=False, tools=tools)
                 if not (whole.startswith(before) and after.startswith(before)
@@ -224,7 +226,6 @@ class Chat:
                 spans.append((len(before), max(ends, default=len(after))))
         if not spans:
             raise ValueError("a conversation without an assistant's turn has nothing to learn from.")
-        spans = spans[-1:] if last else spans
         coded = self.tokenizer.encode(whole, add_special_tokens=False)
         mask = [any(a <= start and end <= b for a, b in spans) and end > start
                 for start, end in coded.offsets]
@@ -235,7 +236,7 @@ class Chat:
         tokens = self.encode(f"{self.bos or ''}{text}{self.eos}")
         return tokens, [i > 0 for i in range(len(tokens))]
 
-    def answer(self, messages: Sequence[Mapping[str, str]], reply: str) -> tuple[list[int], list[bool]]:
+    def answer(self, messages: Sequence[Mapping[str, Any]], reply: str) -> tuple[list[int], list[bool]]:
         """A prompt with one reply; the mask is True on that reply alone.
 
         It ends with the stop token, as a sampled reply does, so that a scalar head reads labelled answers and

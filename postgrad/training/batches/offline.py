@@ -17,7 +17,18 @@ from postgrad.methods import Preference, Supervised
 from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.models.protocols import LanguageModel
-from postgrad.records import Batch, Conversation, Pair, Rollout, Step, pad_rows
+from postgrad.records import (
+    Batch,
+    Completion,
+    Conversation,
+    Message,
+    Pair,
+    Rollout,
+    Step,
+    completion_messages,
+    pad_rows,
+    without_training,
+)
 from postgrad.training.batches.shuffled import (
     Shuffled,
     ShuffledBatches,
@@ -117,11 +128,33 @@ class ConversationBatches(ShuffledBatches[EncodedRow]):
 
 
 def encode_conversation(conversation: Conversation, chat: Chat, last: bool = False) -> TokenRow:
+    """The mask is True on the assistant's turns; of a text, on all tokens but the first."""
+    if conversation.text:
+        return encode_text(conversation.text, chat)
+    check_template(conversation, chat)
     tokens, mask = chat.conversation(conversation.messages, last=last, tools=conversation.tools)
     if not any(mask):
         raise ValueError(f"{conversation.place}: the template gives the assistant's turn no tokens, so "
                          "nothing would be learned.")
     return tokens, mask
+
+
+def encode_text(text: str, chat: Chat) -> TokenRow:
+    """A rendered text, as the tokenizer encodes it, with eos."""
+    tokens = chat.tokenizer.encode(text if text.endswith(chat.eos) else text + chat.eos).ids
+    return tokens, [i > 0 for i in range(len(tokens))]
+
+
+def check_template(row: Conversation | Pair, chat: Chat) -> None:
+    """Raises where a row has tools, tool calls or reasoning that the chat template would leave out."""
+    sides = () if isinstance(row, Conversation) else (row.chosen, row.rejected)
+    messages = [*row.messages, *(m for side in sides if not isinstance(side, str) for m in side)]
+    fields = [("tools", row.tools)] + [(name, any(m.get(name) for m in messages))
+                                       for name in ("tool_calls", "reasoning_content")]
+    for name, is_set in fields:
+        if is_set and name not in chat.template:
+            raise ValueError(f"{row.place} has {name}, and the model's chat template has no place for them: "
+                             "take a model or a template that has one, or leave them out of the data.")
 
 
 class PairBatches(ShuffledBatches[tuple[Pair, list[EncodedRow]]]):
@@ -171,12 +204,30 @@ class PairBatches(ShuffledBatches[tuple[Pair, list[EncodedRow]]]):
 
 def encode_pair(pair: Pair, chat: Chat, limit: TokenLimit) -> list[EncodedRow]:
     """The chosen and the rejected row."""
-    rows = [chat.answer(pair.messages, answer) for answer in (pair.chosen, pair.rejected)]
+    check_template(pair, chat)
+    rows = [encode_completion(pair.messages, answer, chat, pair.tools)
+            for answer in (pair.chosen, pair.rejected)]
     for side, (_, mask) in zip(SIDES, rows, strict=True):
         if not any(mask):
             raise ValueError(f"{pair.place}: its {side} answer is empty.")
     return [EncodedRow(f"{pair.id}/{side}", *row)
             for side, row in zip(SIDES, limit.fit(pair.place, rows), strict=True)]
+
+
+def encode_completion(messages: Sequence[Message], completion: Completion, chat: Chat,
+                      tools: Sequence[dict[str, Any]] = ()) -> TokenRow:
+    """A prompt with a completion; the mask is True on the assistant's turns of the completion. It ends with
+    the last of them, as a sampled reply does."""
+    if isinstance(completion, str) and not tools:
+        return chat.answer(messages, completion)
+    talk = (*without_training(messages), *completion_messages(completion))
+    return until_trained(*chat.conversation(talk, tools=tools))
+
+
+def until_trained(tokens: list[int], mask: list[bool]) -> TokenRow:
+    """Up to the last token that is trained."""
+    end = len(mask) - mask[::-1].index(True) if any(mask) else len(mask)
+    return tokens[:end], mask[:end]
 
 
 class SingleBatches(ShuffledBatches[EncodedRow]):
@@ -234,7 +285,11 @@ def encode_single(single: Conversation, chat: Chat) -> TokenRow:
     if last["role"] != "assistant" or single.label is None:
         raise ValueError(f"{single.place}: expected an assistant's message at the end and a label, "
                          "true or false.")
-    tokens, mask = chat.answer(before, last["content"])
+    if single.tools or any(m.keys() - {"role", "content"} for m in single.messages):
+        marked = any("weight" in m for m in single.messages)  # else the last turn alone is the answer
+        tokens, mask = until_trained(*chat.conversation(single.messages, last=not marked, tools=single.tools))
+    else:
+        tokens, mask = chat.answer(before, last["content"])
     if not any(mask):
         raise ValueError(f"{single.place}: the answer is empty.")
     return tokens, mask
