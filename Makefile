@@ -1,4 +1,4 @@
-# make setup  .venv with what the package needs; without an NVIDIA GPU with torch's CPU build
+# make setup  .venv with what the package needs
 # make demo   sets up .venv and runs the main job: base -> SFT -> GRPO on word problems; two to three minutes on two cores
 # make test   adds the tests' packages to .venv and runs the tests, style and types beside them
 # make test-long   further variants of what the tests check (marked long); three minutes
@@ -17,8 +17,8 @@ BIN = .venv/bin
 PIP = $(BIN)/python -m pip install -q --disable-pip-version-check
 CORE = .venv/.core
 READY = .venv/.ready
-# Linux without an NVIDIA GPU: torch's CPU build; TORCH_INDEX= takes the one of pip's own index
-TORCH_INDEX ?= $(shell [ "$$(uname -s)" != Linux ] || command -v nvidia-smi >/dev/null || echo https://download.pytorch.org/whl/cpu)
+# TORCH_INDEX=URL: an index of torch's builds, such as PyTorch's for the CPU; without it pip's own
+TORCH_INDEX ?=
 
 .PHONY: setup demo test suite test-long bench docs lint clean proof proof-rlhf proof-rows proof-scale proof-exercises \
 	proof-environments proof-reasoning proof-oversight proof-studio proof-mend proof-book proof-judges \
@@ -28,8 +28,7 @@ TORCH_INDEX ?= $(shell [ "$$(uname -s)" != Linux ] || command -v nvidia-smi >/de
 $(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"postgrad needs Python 3.11 or newer; this is {v.major}.{v.minor}. Set PYTHON=python3.12, say.")'
 	$(PYTHON) -m venv .venv
-	[ -z "$(TORCH_INDEX)" ] || $(PIP) -c constraints.txt --no-deps --index-url $(TORCH_INDEX) --retries 1 --timeout 20 torch || \
-		echo "no torch from $(TORCH_INDEX): taking the one of pip's own index, on Linux with CUDA" >&2
+	[ -z "$(TORCH_INDEX)" ] || $(PIP) -c constraints.txt --no-deps --index-url $(TORCH_INDEX) torch
 	$(PIP) -c constraints.txt -e .
 	touch $@
 
