@@ -33,7 +33,7 @@ SMALL = 1024  # hidden size up to which a model is bound by kernel launches
 
 
 class WeightUpdates(Protocol):
-    def update(self, path: str) -> Tensor | None: ...
+    def update(self, path: str, weight: Tensor) -> Tensor | None: ...
 
 
 class Merged(Mapping[str, Tensor]):
@@ -49,7 +49,9 @@ class Merged(Mapping[str, Tensor]):
         packed = name in self.packed
         layer = self.body.get_submodule(path) if packed else None
         weight = layer.weight if isinstance(layer, Linear4) else self.plain[name].detach()
-        update = self.adapter.update(path) if self.adapter and path != name else None
+        if self.adapter is None or path == name:
+            return weight
+        update = self.adapter.update(path, weight)
         return weight if update is None else full_tensor(weight) + update.detach()
 
     def like(self, name: str) -> Tensor:

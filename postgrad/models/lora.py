@@ -1,4 +1,7 @@
-"""Low-rank adapters: W x + (alpha / rank) B A x with W frozen (Hu et al. 2021, arXiv:2106.09685).
+"""Low-rank adapters: W x + s B A x with W frozen (Hu et al. 2021, arXiv:2106.09685).
+
+s is alpha / rank, or alpha / sqrt(rank) (rsLoRA, Kalajdzievski 2023, arXiv:2312.03732). DoRA (Liu et al.
+2024, arXiv:2402.09353) also learns the norm m of each row: m / ||W + s B A|| (W + s B A) x.
 
 Policy, critic and reward model are adapters on one body, at most one of them active; the reference is the
 body alone. Not peft's classes: they share no body, and the sampler needs merged weights after each step.
@@ -23,6 +26,7 @@ from postgrad.models.hf_model import HFModel
 from postgrad.models.nf4 import Linear4, linear_layers
 from postgrad.models.protocols import Choices
 from postgrad.models.recompute import adapter_active
+from postgrad.models.weights import full_tensor
 from postgrad.system.settings import Settings, setting
 
 if TYPE_CHECKING:
@@ -43,6 +47,10 @@ class Adapters(Settings):
     targets: str | list[str] = setting("all", "the layers that get one, by name: q_proj,v_proj; all: every "
                                        "linear layer of the body", "fewer layers save memory and learn less; "
                                        "the names are those of the model's own layers")
+    rslora: bool = setting(False, "rsLoRA: the scale is alpha / sqrt(rank) in place of alpha / rank",
+                           "true for ranks of 64 and more, whose steps are too small otherwise")
+    dora: bool = setting(False, "DoRA: the norm of each row of a weight is learned too",
+                         "true for ranks of 8 and less; slower, for each layer's norm is computed anew")
     bits: int = setting(16,
                         "4: the matrices of the frozen model in NF4 (QLoRA; pip install 'postgrad[qlora]')",
                         "4 where the frozen model itself does not fit the GPU; slower, and slightly less "
@@ -67,6 +75,9 @@ class Adapters(Settings):
             raise ValueError(f"optim.adapter has bits {self.bits}, alpha {self.alpha} and targets "
                              f"{self.targets!r}, but lora is 0, so that all weights would be trained: set a "
                              "rank, e.g. lora=16, or leave them out.")
+        for name in (name for name in ("rslora", "dora") if getattr(self, name) and not self.lora):
+            raise ValueError(f"optim.adapter.{name} is true, but lora is 0, so that all weights would be "
+                             f"trained: set a rank, e.g. lora=16, or leave {name} out.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,7 +90,7 @@ class Adapter(nn.Module):
     first."""
 
     def __init__(self, body: nn.Module, *, rank: int, generator: torch.Generator, alpha: float | None = None,
-                 targets: Iterable[str] = ("all",)):
+                 targets: Iterable[str] = ("all",), rslora: bool = False, dora: bool = False):
         super().__init__()
         if rank < 1:
             raise ValueError(f"LoRA rank is {rank}: it must be at least 1.")
@@ -91,34 +102,51 @@ class Adapter(nn.Module):
         if missing := sorted(targets - {"all", *known}):
             raise ValueError(f"no linear layer is named {' or '.join(missing)}: the model has "
                              f"{', '.join(known)}.")
-        self.rank, self.alpha = rank, 2.0 * rank if alpha is None else alpha
+        self.rank, self.alpha, self.rslora = rank, 2.0 * rank if alpha is None else alpha, rslora
         if "all" not in targets:
             layers = {path: layer for path, layer in layers.items() if path.split(".")[-1] in targets}
-        self.A, self.B = nn.ParameterDict(), nn.ParameterDict()
+        self.A, self.B, self.norms = nn.ParameterDict(), nn.ParameterDict(), nn.ParameterDict()
         for path, layer in layers.items():
             w = layer.weight
             a = torch.randn(rank, layer.in_features, generator=generator) / layer.in_features**0.5
             self.A[parameter_key(path)] = nn.Parameter(a.to(w.device, w.dtype))
             self.B[parameter_key(path)] = nn.Parameter(torch.zeros(layer.out_features, rank, device=w.device,
                                                          dtype=w.dtype))
+            if dora:
+                self.norms[parameter_key(path)] = nn.Parameter(full_tensor(w.detach()).norm(dim=1))
 
     @property
     def scale(self) -> float:
-        return self.alpha / self.rank
+        return self.alpha / (self.rank**0.5 if self.rslora else self.rank)
 
-    def update(self, path: str) -> Tensor | None:
-        """(alpha / rank) B A, the change of a layer's weight; None for a layer without an adapter."""
+    def update(self, path: str, weight: Tensor) -> Tensor | None:
+        """The change of a layer's weight; None for a layer without an adapter."""
         key = parameter_key(path)
-        return self.scale * (self.B[key] @ self.A[key]) if key in self.A else None
+        if key not in self.A:
+            return None
+        change = self.scale * (self.B[key] @ self.A[key])
+        if key not in self.norms:
+            return change
+        moved = full_tensor(weight) + change
+        return self.norm_ratio(key, moved)[:, None] * moved - full_tensor(weight)
+
+    def norm_ratio(self, key: str, moved: Tensor) -> Tensor:
+        """DoRA's m / ||W + s B A|| of each row; the norm is a constant of the gradient, as in the paper's
+        section 4.3."""
+        return self.norms[key].to(moved.dtype) / moved.detach().norm(dim=1)
 
     @property
     def paths(self) -> list[str]:
-        return [name.replace("/", ".") for name in self.A]
+        return [layer_path(name) for name in self.A]
 
 
 def parameter_key(path: str) -> str:
     """A layer's path as a parameter name, without dots."""
     return path.replace(".", "/")
+
+
+def layer_path(key: str) -> str:
+    return key.replace("/", ".")
 
 
 class Adapted(nn.Module):
@@ -189,14 +217,20 @@ class Adapted(nn.Module):
 
 
 def _added(body: Network, name: str) -> Callable[..., Tensor]:
-    def hook(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    def hook(layer: nn.Linear | Linear4, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         adapter = body.active_adapter
         if adapter is None or name not in adapter.A:
             return output
         x = inputs[0]
         change: Tensor = x @ adapter.A[name].T.to(x.dtype) @ adapter.B[name].T.to(x.dtype)
         scale: float = adapter.scale
-        return output + change * scale
+        if name not in adapter.norms:
+            return output + change * scale
+        with torch.no_grad():
+            moved = layer.weight + scale * (adapter.B[name] @ adapter.A[name])
+        ratio = adapter.norm_ratio(name, moved).to(x.dtype)
+        plain = output if layer.bias is None else output - layer.bias
+        return output + (ratio - 1) * plain + ratio * scale * change
     return hook
 
 

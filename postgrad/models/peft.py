@@ -1,7 +1,7 @@
 """Adapters in peft's layout, adapter_config.json and adapter_model.safetensors, without peft.
 
 A folder with these two files is a model: base_model_name_or_path with the adapter merged in. Unsupported
-adapters (DoRA, trained embeddings ...) are refused by name.
+adapters (trained embeddings, other kinds ...) are refused by name.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from postgrad.models.graph_capture import outside_capture
 from postgrad.models.heads import ScalarModel
 from postgrad.models.hf_model import INSIDE
-from postgrad.models.lora import Adapted, Adapter
+from postgrad.models.lora import Adapted, Adapter, layer_path
 from postgrad.models.weights import read_tensors, weight_files
 from postgrad.system.files import error_text, load_json
 
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
+NORM = ".lora_magnitude_vector"  # DoRA's
 AHEAD, HEAD = "base_model.model.", "base_model.model.score.weight"  # peft's prefix
-OTHER = {"use_dora": "DoRA", "alpha_pattern": "an alpha for each layer",
+OTHER = {"alpha_pattern": "an alpha for each layer",
          "fan_in_fan_out": "transposed weights", "layer_replication": "repeated layers",
          "use_qalora": "QALoRA"}
 PLAIN_STARTS = (True, False, "gaussian", "eva")  # the other initialisations change the base weights
@@ -43,6 +44,8 @@ def adapter_tensors(model: Adapted | ScalarModel) -> dict[str, Tensor]:
     paths = [path.removeprefix(INSIDE) for path in adapter.paths]
     for path, a, b in zip(paths, adapter.A.values(), adapter.B.values(), strict=True):
         tensors |= {f"{AHEAD}{path}.lora_A.weight": a, f"{AHEAD}{path}.lora_B.weight": b}
+    for key, norm in adapter.norms.items():
+        tensors[f"{AHEAD}{layer_path(key).removeprefix(INSIDE)}{NORM}"] = norm
     return tensors
 
 
@@ -58,7 +61,8 @@ def write_adapter(model: Adapted | ScalarModel, folder: Path, base: str,
         "base_model_name_or_path": base, "r": adapter.rank,
         "lora_alpha": int(adapter.alpha) if float(adapter.alpha).is_integer() else adapter.alpha,
         "target_modules": sorted({path.split(".")[-1] for path in adapter.paths}), "lora_dropout": 0.0,
-        "bias": "none", "modules_to_save": ["score"] if scalar else None, "inference_mode": True}, folder)
+        "bias": "none", "use_rslora": adapter.rslora, "use_dora": bool(adapter.norms),
+        "modules_to_save": ["score"] if scalar else None, "inference_mode": True}, folder)
 
 
 def _adapter(model: Adapted | ScalarModel) -> Adapter:
@@ -73,10 +77,11 @@ def base_model_name(folder: Path) -> str:
 
 
 def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
-    """Adds scale * B A to a model's weights -> a reward model's head, if any. scale: alpha / rank, or
-    alpha / sqrt(rank) with use_rslora (Kalajdzievski 2023, arXiv:2312.03732)."""
+    """Adds scale * B A to a model's weights, and sets DoRA's norms -> a reward model's head, if any. scale:
+    alpha / rank, or alpha / sqrt(rank) with use_rslora."""
     config, tensors = _config(folder), _tensors(folder)
     head = tensors.pop(HEAD, None)
+    norms = {name: tensors.pop(name) for name in list(tensors) if name.endswith(NORM)}
     layers = {path.removeprefix(INSIDE): m for path, m in body.named_modules() if isinstance(m, nn.Linear)}
     ends = (".lora_A.weight", ".lora_B.weight")
     for name in tensors:
@@ -98,7 +103,15 @@ def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
         scale = config["lora_alpha"] / (math.sqrt(len(a)) if config.get("use_rslora") else len(a))
         wide = torch.promote_types(weight.dtype, torch.float32)
         update = scale * (b.to(weight.device, wide) @ a.to(weight.device, wide))
-        weight.data.copy_(weight.data + update)
+        moved = weight.data + update
+        if config.get("use_dora"):
+            norm = norms.get(f"{AHEAD}{path}{NORM}")
+            if norm is None or norm.shape != weight.shape[:1]:
+                raise ValueError(f"{folder / ADAPTER}: {path}{NORM} is "
+                                 f"{None if norm is None else list(norm.shape)}, and DoRA has {len(weight)} "
+                                 "norms there: get the file again.")
+            moved *= (norm.to(moved) / moved.norm(dim=1))[:, None]
+        weight.data.copy_(moved)
     return head
 
 

@@ -89,8 +89,8 @@ ALL: Names = {  # in all four configs, most of them from TrainingArguments
                              "to take; `postgrad memory` says it before."),
     # length and batches
     "max_steps": ("steps", "It is called steps here: steps=100, which counts optimizer steps."),
-    "num_train_epochs": ("epochs", "It is called epochs here, of sft, preference and reward methods: epochs=3; "
-                         "methods that sample are counted in optimizer steps: steps=100."),
+    "num_train_epochs": ("epochs", "It is called epochs here, of sft, preference and reward methods: "
+                         "epochs=3; methods that sample are counted in optimizer steps: steps=100."),
     "per_device_train_batch_size": STEP_SIZE,
     "gradient_accumulation_steps": MICRO,
     "torch_empty_cache_steps": ("release", "Where memory is short: fewer tokens_per_pass, recompute=true, "
@@ -345,6 +345,12 @@ TRAINERS: Names = {  # arguments of TRL's trainers and scripts, and of peft
     "lora_rank": ("lora", "It is called lora here: lora=16, the rank."),
     "lora_alpha": ("optim.adapter.alpha", "It is called alpha here: alpha=32."),
     "lora_target_modules": ("targets", "They are called targets here: targets=q_proj,v_proj."),
+    "use_rslora": ("rslora", "It is called rslora here: lora=64 rslora=true."),
+    "use_dora": ("dora", "It is called dora here: lora=8 dora=true."),
+    "lora_dropout": ("lora", "Adapters are trained without dropout; a smaller rank or fewer "
+                     "steps do its work."),
+    "modules_to_save": ("targets", "Beside adapters no whole layer is trained but a reward model's head: "
+                        "lora=0 trains all weights."),
     "target_modules": ("targets", "They are called targets here: targets=q_proj,v_proj."),
     "dtype": PRECISION, "torch_dtype": PRECISION,
     "attn_implementation": KERNELS,

@@ -73,6 +73,12 @@ class OptimSettings(Settings):
 
     prefix: ClassVar[str] = "optim."
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shard and self.adapter.dora:
+            raise ValueError("optim.shard and optim.adapter.dora are true: the norms of DoRA are those of "
+                             "whole rows; leave one of them out.")
+
     @property
     def divides(self) -> bool:
         """Whether models are sharded: shard=true and more than one rank."""

@@ -82,6 +82,26 @@ def test_one_layer_by_hand():
     assert model.merged()["q_proj.weight"].tolist() == [[7.0, 2.0, -3.0], [3.0, -1.0, -2.0]]
 
 
+def test_dora_by_hand():
+    """Rows (3, 4) and (0, 1) with B A = ((1, 0), (0, 0)), m doubled in the first row: (4, 4) scaled to norm
+    10; what it computes is the merged weight's, bias apart, and a new one changes nothing."""
+    body = torch.nn.ModuleDict({"q_proj": torch.nn.Linear(2, 2)})
+    body["q_proj"].weight.data = torch.tensor([[3.0, 4.0], [0.0, 1.0]])
+    body["q_proj"].bias.data = torch.tensor([1.0, -1.0])
+    adapter = Adapter(body, rank=1, alpha=1.0, dora=True, generator=torch.Generator().manual_seed(0))
+    x, model = torch.tensor([[1.0, 2.0]]), Adapted(body, adapter)
+    with model.active():
+        assert body["q_proj"](x).tolist() == [[12.0, 1.0]]
+    adapter.A["q_proj"].data = torch.tensor([[1.0, 0.0]])
+    adapter.B["q_proj"].data = torch.tensor([[1.0], [0.0]])
+    assert adapter.norms["q_proj"].tolist() == [5.0, 1.0]
+    adapter.norms["q_proj"].data[0] = 10.0
+    merged = model.merged()["q_proj.weight"]
+    torch.testing.assert_close(merged, torch.tensor([[50**0.5, 50**0.5], [0.0, 1.0]]))
+    with model.active():
+        torch.testing.assert_close(body["q_proj"](x), x @ merged.T + body["q_proj"].bias)
+
+
 def test_only_the_adapter_trains(base):
     model = adapted()
     assert len(model.adapter.A) == 4 * 7 and not any(p.requires_grad for p in model.body.parameters())

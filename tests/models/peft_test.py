@@ -18,7 +18,7 @@ from postgrad.models import (
     model_files,
     save_model,
 )
-from postgrad.models.peft import ADAPTER, ADAPTER_CONFIG, merge_adapter, write_adapter
+from postgrad.models.peft import ADAPTER, ADAPTER_CONFIG, adapter_tensors, merge_adapter, write_adapter
 from postgrad.recipes import sft
 from postgrad.recipes.running import start_run
 from postgrad.resolve import models as opening
@@ -48,6 +48,7 @@ def test_peft_opens_our_adapter(tmp_path):
 
 @pytest.mark.parametrize("options", [
     {}, {"target_modules": ["q_proj", "down_proj"], "lora_alpha": 16}, {"use_rslora": True},
+    {"use_dora": True}, {"use_dora": True, "use_rslora": True},
     {"layers_to_transform": [1, 3]}, {"rank_pattern": {"v_proj": 2}}])
 def test_we_open_what_peft_has_made(options, tmp_path):
     config = LoraConfig(**{"r": 5, "lora_alpha": 7, "task_type": "CAUSAL_LM", "init_lora_weights": False,
@@ -59,6 +60,27 @@ def test_we_open_what_peft_has_made(options, tmp_path):
         said = model.double()(TOKENS).logits  # in float32 the two decoders by themselves differ by about 1e-5
     torch.testing.assert_close(load_model(tmp_path, dtype=torch.float64).logits(TOKENS), said, **CLOSE)
     assert (said - load_model(TINY).logits(TOKENS)).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("options", [{"rslora": True}, {"dora": True}, {"dora": True, "rslora": True}])
+def test_rslora_and_dora_compute_what_peft_does(options, tmp_path):
+    """Logits and every gradient of the adapter, after steps that moved all of its parameters."""
+    model = adapted(alpha=3.0, targets=("q_proj", "down_proj"), **options)
+    write_adapter(model, tmp_path, str(TINY))
+    peft_model = PeftModel.from_pretrained(theirs(), tmp_path, is_trainable=True)
+    weigh = torch.randn(1024, generator=torch.Generator().manual_seed(4)) / 1024
+    said, ours = peft_model(TOKENS).logits, model.logits(TOKENS)
+    torch.testing.assert_close(ours, said, **CLOSE)
+    torch.testing.assert_close(load_model(tmp_path).logits(TOKENS), said, **CLOSE)
+    model.zero_grad()
+    for logits in (said, ours):
+        (logits * weigh).sum().backward()
+    grads = {name.replace(".default", "").removesuffix(".weight"): p.grad
+             for name, p in peft_model.named_parameters() if p.requires_grad}
+    mine = {name.removesuffix(".weight"): p.grad for name, p in adapter_tensors(model).items()}
+    assert mine.keys() == grads.keys()
+    for name, grad in mine.items():
+        assert (grad - grads[name]).norm() < 1e-4 * grads[name].norm(), name
 
 
 def test_a_reward_model_s_adapter_carries_its_head(tmp_path):
@@ -78,7 +100,8 @@ def test_a_reward_model_s_adapter_carries_its_head(tmp_path):
 
 
 @pytest.mark.parametrize(("changes", "words"), [
-    ({"use_dora": True}, "asks for DoRA; read are plain LoRA adapters"),
+    ({"use_dora": True}, "lora_magnitude_vector is None, and DoRA has"),
+    ({"use_qalora": True}, "asks for QALoRA; read are plain LoRA adapters"),
     ({"bias": "all"}, r"trained biases \(all\)"),
     ({"alpha_pattern": {"q_proj": 3}}, "an alpha for each layer"), ({"peft_type": "IA3"}, "a IA3 adapter"),
     ({"modules_to_save": ["lm_head"]}, r"whole layers beside the adapter \(lm_head\)"),
