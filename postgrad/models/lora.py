@@ -124,16 +124,18 @@ class Adapter(nn.Module):
         key = parameter_key(path)
         if key not in self.A:
             return None
-        change = self.scale * (self.B[key] @ self.A[key])
+        change: Tensor = self.scale * (self.B[key] @ self.A[key])
         if key not in self.norms:
             return change
         moved = full_tensor(weight) + change
-        return self.norm_ratio(key, moved)[:, None] * moved - full_tensor(weight)
+        update: Tensor = self.norm_ratio(key, moved)[:, None] * moved - full_tensor(weight)
+        return update
 
     def norm_ratio(self, key: str, moved: Tensor) -> Tensor:
         """DoRA's m / ||W + s B A|| of each row; the norm is a constant of the gradient, as in the paper's
         section 4.3."""
-        return self.norms[key].to(moved.dtype) / moved.detach().norm(dim=1)
+        ratio: Tensor = self.norms[key].to(moved.dtype) / moved.detach().norm(dim=1)
+        return ratio
 
     @property
     def paths(self) -> list[str]:
@@ -228,7 +230,7 @@ def _added(body: Network, name: str) -> Callable[..., Tensor]:
             return output + change * scale
         with torch.no_grad():
             moved = layer.weight + scale * (adapter.B[name] @ adapter.A[name])
-        ratio = adapter.norm_ratio(name, moved).to(x.dtype)
+        ratio: Tensor = adapter.norm_ratio(name, moved).to(x.dtype)
         plain = output if layer.bias is None else output - layer.bias
         return output + (ratio - 1) * plain + ratio * scale * change
     return hook
