@@ -268,4 +268,4 @@ examples:
   postgrad chat tiny-chat                           one question a line
   postgrad chat runs/demo                           base, SFT and RL side by side, on the same question
   postgrad chat runs/demo --task words --problem 3  ... on a test problem, each reply with its verdict
-  postgrad chat runs/grpo-words-1 --steps 0,20,40   a run's checkpoints; RUN@20 names one of them"""),)
+  postgrad chat runs/grpo-words-1 --steps 0,best    a run's checkpoints; RUN@best names one of them"""),)

@@ -209,8 +209,8 @@ def run_bench(options: BenchOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions(CommandOptions):
-    model: str = setting(about="a reward model: a run's folder (RUN@20: at a step), a model's folder or a "
-                         "hub id", positional=True)
+    model: str = setting(about="a reward model: a run's folder (RUN@best: its best checkpoint), a model's "
+                         "folder or a hub id", positional=True)
     task: str | None = setting(None, "task whose held-out answers are edited; default: questions",
                                metavar="NAME|FILE")
     pairs: str | None = setting(None, "or answers from your preference pairs", metavar="FILE.jsonl")

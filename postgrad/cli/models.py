@@ -35,7 +35,8 @@ def run_fetch(options: FetchOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions(CommandOptions):
-    model: str = setting(about="a run's folder (RUN@20: at a step) or a model's folder", metavar="RUN|MODEL",
+    model: str = setting(about="a run's folder (RUN@best: its best checkpoint) or a model's folder",
+                         metavar="RUN|MODEL",
                          positional=True)
     out: str = setting(about="folder to write; it must not exist", metavar="FOLDER")
     adapter: bool = setting(False, "only the adapter, in peft's layout")

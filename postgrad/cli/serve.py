@@ -166,6 +166,6 @@ COMMANDS = (
             ServeOptions, run_serve, """\
 examples:
   postgrad serve tiny-chat             then: OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none")
-  postgrad serve runs/grpo-words-1     a run, at its newest checkpoint while it trains; RUN@20: one step
+  postgrad serve runs/grpo-words-1     a run, at its newest checkpoint while it trains; RUN@best: its best
   postgrad serve tiny-chat --record kept   save the exact tokens of every chat"""),
 )

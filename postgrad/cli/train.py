@@ -221,6 +221,8 @@ def follow_run(options: CommandOptions, folder: Path, title: str, steps: int, go
         print_json(run.summary() | {"folder": str(folder)})
     else:
         scores = run.info["recipe"] in ("reward", "process")  # and writes no text
+        if checkpoints := run.checkpoint_sentence():
+            print(checkpoints)
         print(f"done: {folder}\n  postgrad runs {folder}   postgrad {'audit' if scores else 'chat'} {folder}")
     return 0
 

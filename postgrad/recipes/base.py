@@ -62,7 +62,7 @@ class Evaluation(Settings):
 
 
 # settings of several recipes: about, when, range
-MODEL = ("the model to start from: a name, a folder, a hub id, a run or RUN@STEP",
+MODEL = ("the model to start from: a name, a folder, a hub id, a run, RUN@best or RUN@STEP",
          "to train a model of your own; a run continues from the model that run trained")
 METHOD = ("the row of the table, its name or FILE.py", "to train by another algorithm; `postgrad methods` "
           "lists them, and method.NAME=VALUE sets a constant of the row")
@@ -98,8 +98,15 @@ class TrainConfig(Settings):
     steps: int | None
     optim: OptimSettings
     save_every: int | None
+    keep: int | str = 2
     seed: int
     device: str
+
+    @property
+    def kept_checkpoints(self) -> float:
+        """The newest checkpoints that stay, besides the best one; inf: all."""
+        named: dict[int | str, float] = {"all": math.inf, "best": 1}
+        return named.get(self.keep, 0) or float(self.keep)
 
     @property
     def last_step(self) -> int:
@@ -156,6 +163,10 @@ class RunConfig(TrainConfig, ModelDefaults):
     optim: OptimSettings = setting(about="the optimizer")
     evaluation: Evaluation = setting(group=Evaluation)
     save_every: int | None = setting(20, *SAVE)
+    keep: int | str = setting(2, "checkpoints that stay: N newest ones and the best one, all, or best (the "
+                              "newest and the best, which is saved whenever an evaluation finds one)",
+                              "all to look at a run's course; best where the disk is small, or the best "
+                              "model is what counts")
     seed: int = setting(0, *SEED)
     device: str = setting("cpu", *DEVICE)
 
@@ -182,6 +193,8 @@ class RunConfig(TrainConfig, ModelDefaults):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.keep not in ("all", "best") and (isinstance(self.keep, str) or self.keep < 1):
+            raise ValueError(f"keep={self.keep}: expected a number of checkpoints of 1 or more, all or best.")
         if recipe_for(self.method) != self.recipe:
             raise ValueError(f"method {self.method.name!r} is not trained by this recipe: it learns from "
                              f"{self.method.source}, write `postgrad train {self.method.name}`.")

@@ -63,11 +63,19 @@ def step_hooks(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, stop
         if due and (writes or sharded):
             evaluate_policy(run, setup, now.step)
 
+    def is_best(step: int) -> bool:
+        """Whether keep=best saves this step: its evaluation is the best one so far."""
+        assert isinstance(run.run, Run)
+        best = run.run.best(*range(1, step + 1))
+        return best is not None and best[0] == step
+
     def save(now: StepInfo) -> None:
-        signals = processes.gather(stop(), "agreed to go on")  # all ranks stop after the same step
-        signal = next(filter(None, signals), None)
+        better = writes and config.keep == "best" and is_best(now.step)
+        votes = processes.gather((stop(), better), "agreed to go on")  # all ranks stop after the same step
+        signal = next((number for number, _ in votes if number), None)
+        better = any(is_better for _, is_better in votes)
         assert config.save_every is not None
-        if signal or now.step % config.save_every == 0 or now.step == config.steps:
+        if signal or better or now.step % config.save_every == 0 or now.step == config.steps:
             if writes:
                 log.wait()
                 save_checkpoint(setup, saves, now.step, sharded)

@@ -1,4 +1,4 @@
-"""Warns once in a run when a metric passes its limit; runs/explain has the limits."""
+"""Warns once in a run when a metric passes its limit, by runs/explain, and when a verifier fails."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from postgrad.runs.explain import METRICS, Limit
 from postgrad.runs.tracker import Metrics, Row, RunTrackers, Tracker
 
 KIND = "worry"  # of these events
+ERRORS = "errors"  # the metric: samples of a step whose verifier failed
 
 
 def metric_limits(config: TrainConfig) -> dict[str, Limit]:
@@ -41,3 +42,28 @@ class MetricAlerts(Tracker):
                 text = (f"step {step}: {name} is {value:.3g} {limit.unit}, over {limit.above:g}: "
                         f"{limit.advice} (postgrad explain {name})")
                 self.run.event(KIND, text, step=step, metric=name)
+
+
+class VerifierFailures(Tracker):
+    """Samples that could not be judged: an event at the first step that has any, and their number at the
+    end."""
+
+    def __init__(self, run: RunTrackers):
+        assert isinstance(run.run, Run)
+        self.run = run
+        rows = [row for row in run.run.rows("metrics")[0] if row.get(ERRORS)]
+        self.failed, self.steps = sum(int(row[ERRORS]) for row in rows), len(rows)
+
+    def on_step(self, step: int, metrics: Metrics) -> None:
+        if not (failed := int(metrics.get(ERRORS, 0))):
+            return
+        self.failed, self.steps = self.failed + failed, self.steps + 1
+        if self.steps == 1:
+            self.run.event(KIND, f"step {step}: the verifier failed on {failed} samples, which are not "
+                           f"trained on; the reasons stand in {self.run.run.folder / 'samples.jsonl'}", step=step,
+                           metric=ERRORS)
+
+    def summary(self) -> str:
+        """A sentence for the end of a run; "" where nothing failed."""
+        return (f"the verifier failed on {self.failed:,} samples in {self.steps:,} steps, which were not "
+                "trained on (postgrad doctor says more)") if self.failed else ""

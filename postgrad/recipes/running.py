@@ -17,7 +17,7 @@ from postgrad.recipes.base import RunConfig, TrainConfig, TrainingSetup
 from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.hooks import evaluate_policy, step_hooks
 from postgrad.recipes.inputs import check_inputs, input_hashes
-from postgrad.recipes.metric_alerts import MetricAlerts, metric_limits
+from postgrad.recipes.metric_alerts import KIND, MetricAlerts, VerifierFailures, metric_limits
 from postgrad.recipes.oom_advice import memory_advice
 from postgrad.recipes.panel import panel_recorder
 from postgrad.recipes.registry import RECIPES, config_class, recipe_module
@@ -243,11 +243,12 @@ def train_to_end(run: Run | Follower, setup: TrainingSetup, config: TrainConfig,
     tracked = RunTrackers(run, trackers)
     display = next((tracker for tracker in trackers if isinstance(tracker, Display)), None)
     try:
-        with (run.locked(), SampleLog(run) as log, Saves(run) as saves,
+        with (run.locked(), SampleLog(run) as log, Saves(run, config.kept_checkpoints) as saves,
               stop_on_signal(display.stopping if display else None) as stop,
               memory_advice(config, setup.models), seldom_collected()):
             if isinstance(run, Run):
-                tracked.trackers.append(MetricAlerts(tracked, metric_limits(config)))
+                failures = VerifierFailures(tracked)
+                tracked.trackers += [MetricAlerts(tracked, metric_limits(config)), failures]
             hooks = step_hooks(tracked, setup, config, stop, saves, log)
             tracked.start()
             for kind, text in notes:
@@ -257,6 +258,8 @@ def train_to_end(run: Run | Follower, setup: TrainingSetup, config: TrainConfig,
                 evaluate_policy(tracked, setup, 0)
             train(setup.models, setup.batches, setup.objective, setup.optim, tracked, hooks,
                   meanwhile=log.ask)
+            if isinstance(run, Run) and (text := failures.summary()):
+                tracked.event(KIND, text)
     except Stopped as end:
         tracked.end("stopped", str(end))
         raise

@@ -59,9 +59,21 @@ def is_run(name: str | Path) -> bool:
 
 
 def run_named(name: str | Path) -> tuple[str, str | None] | None:
-    """(run, step) of RUN or RUN@STEP, step None for the newest; None where the name is no run's."""
+    """(run, step) of RUN, RUN@STEP or RUN@best, step None for the newest; None where the name is no run's."""
     place, _, step = str(name).rpartition("@")
-    return (str(name), None) if is_run(name) else (place, step) if place and is_run(place) else None
+    if is_run(name):
+        return str(name), None
+    if not place or not is_run(place):
+        return None
+    return place, str(best_step(place)) if step == "best" else step
+
+
+def best_step(run: str) -> int:
+    """The step of RUN@best: of the checkpoint with the best evaluation."""
+    if (best := Run.open(run).best()) is None:
+        raise ValueError(f"run {run} has no checkpoint that was evaluated, so none is the best: name {run}, "
+                         "the newest, or evaluate during training with evaluation.every=20.")
+    return best[0]
 
 
 def newest_checkpoint(run: str | Path, after: int) -> Path | None:
@@ -75,7 +87,8 @@ def newest_checkpoint(run: str | Path, after: int) -> Path | None:
 
 def open_folder(name: str | Path, files: Sequence[str] = FILES) -> Path:
     """The folder of a model's files. name: an embedded model, a folder, a hub id, a run (its newest sound
-    checkpoint) or RUN@STEP; step 0 is the model that the run began with. files: fetched of a hub id."""
+    checkpoint), RUN@best or RUN@STEP; step 0 is the model that the run began with. files: fetched of a
+    hub id."""
     if found := run_named(name):
         return checkpoint_folder(*found)
     if inside := runs_in_folder(name):
@@ -97,7 +110,7 @@ def checkpoint_folder(name: str, step: str | None) -> Path:
     if not step.isdecimal() or int(step) not in there:
         raise ValueError(f"run {name} keeps no step {step!r}: it has "
                          f"{', '.join(map(str, there)) or 'none yet'} (e.g. "
-                         f"{name}@{there[-1] if there else 1}).")
+                         f"{name}@{there[-1] if there else 1}); keep=all would keep every one.")
     return run.verify(int(step)) if int(step) else open_folder(start_model(name) or name)
 
 

@@ -87,19 +87,26 @@ class Saves(BackgroundWriter):
 
     what = "a checkpoint"
 
-    def __init__(self, run: Run | Follower):
+    def __init__(self, run: Run | Follower, keep: float = 2):
+        """keep: newest checkpoints that stay, besides the best one; inf: all."""
         super().__init__(run, most=1)
+        self.keep = keep
 
     def start(self, step: int, write: Callable[[Path], None], size: int) -> None:
         """Starts to write a checkpoint, once the one before it is written."""
         self.wait()
-        self.submit(lambda: self.writer().save(step, write, size=size))
+        self.submit(lambda: self._save(step, write, size))
 
     def now(self, step: int, write: Callable[[Path], None], size: int) -> None:
         """Writes a checkpoint before it returns: of state that is not copied."""
         self.wait()
         self.check()
-        self.writer().save(step, write, size=size)
+        self._save(step, write, size)
+
+    def _save(self, step: int, write: Callable[[Path], None], size: int) -> None:
+        run = self.writer()
+        best = run.best(step, *run.checkpoints())
+        run.save(step, write, keep=self.keep, keep_steps=(best[0],) if best else (), size=size)
 
 
 class SampleLog(BackgroundWriter):

@@ -37,6 +37,8 @@ from postgrad.runs.rows import (
 from postgrad.system.files import DiskFull, is_full, write_text
 from postgrad.system.renamed import translate_config, translate_info
 
+BEST = {"pass@1": 1, "accuracy": 1, "reward": 1, "loss": -1}  # figures of evaluations; -1: lower is better
+
 
 class Run:
     """One training run in one folder. Any number of processes read it; the first write takes the lock.
@@ -135,6 +137,30 @@ class Run:
     def checkpoints(self) -> dict[int, Path]:
         """step -> folder, oldest first, not verified."""
         return disk.checkpoint_folders(self.folder / "checkpoints")
+
+    def best(self, *steps: int) -> tuple[int, str, float] | None:
+        """(step, figure, value) of the checkpoint with the best evaluation: the highest held-out pass@1,
+        accuracy or reward, or the lowest loss, the first of these that the run has; the later of equals.
+
+        steps: to choose among, by default those of the checkpoints. None where none of them was evaluated.
+        """
+        among = set(steps or self.checkpoints())
+        rows = [row for row in self.rows("evals")[0] if row["step"] in among]
+        for name, sign in BEST.items():
+            values = [(sign * value, row["step"]) for row in rows
+                      if name in row and math.isfinite(value := number(row[name]))]
+            if values:
+                value, step = max(values)
+                return step, name, sign * value
+        return None
+
+    def checkpoint_sentence(self) -> str:
+        """The newest checkpoint and the best, and how they are named; "" where there is none."""
+        place, steps, best = os.path.relpath(self.folder), [*self.checkpoints()], self.best()
+        if not steps:
+            return ""
+        newest = f"checkpoints: {', '.join(map(str, steps))}, the newest is {place}"
+        return newest + (f", the best {place}@best (step {best[0]}, {best[1]} {best[2]:.3g})" if best else "")
 
     def verify(self, step: int) -> Path:
         """The checkpoint's folder, after the size and sha256 of every file are checked."""
@@ -314,13 +340,13 @@ class Run:
 
     # checkpoints
 
-    def save(self, step: int, write: Callable[[Path], None], keep: int = 2, keep_steps: Iterable[int] = (),
+    def save(self, step: int, write: Callable[[Path], None], keep: float = 2, keep_steps: Iterable[int] = (),
              size: int | None = None) -> Path:
         """A checkpoint: `write` fills a temporary folder, which is hashed, synced and renamed into place.
 
         The rows logged so far reach the disk first, so that a checkpoint is never ahead of the metrics.
-        keep: newest checkpoints that stay, besides keep_steps. size: expected bytes, for the error when the
-        disk is full.
+        keep: newest checkpoints that stay (inf: all), besides keep_steps. size: expected bytes, for the
+        error when the disk is full.
         """
         self._own()
         assert keep >= 1 and self.next_step > step, (
@@ -346,7 +372,7 @@ class Run:
             disk.put_back(home)
             disk.raise_disk_error(self.folder, error, f"checkpoints/{target.name}", needed)
         older, stay = [s for s in before if s < step], set(keep_steps)
-        for s in older[: max(0, len(older) - keep + 1)]:
+        for s in older[: int(max(0, len(older) - keep + 1))]:
             if s not in stay:
                 disk.discard(before[s])
         return target

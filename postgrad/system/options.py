@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from postgrad.system.settings import COUNT, Settings, setting
 
-MODEL = ("tiny, tiny-chat, a run's folder (RUN@20: at a step), a folder with a model or an adapter, or a "
-         "hub id")
+MODEL = ("tiny, tiny-chat, a run's folder (RUN@0: its start, RUN@best: its best checkpoint), a folder with a "
+         "model or an adapter, or a hub id")
 RULES = "rules"  # the judge that checks rules by code
 DEVICE = "cpu or cuda"
 

@@ -5,11 +5,13 @@ import json
 import pytest
 
 from postgrad import fit
+from postgrad.recipes import sft
 from postgrad.recipes.base import Length
 from postgrad.recipes.preference import PreferenceConfig
 from postgrad.recipes.registry import config_for
 from postgrad.recipes.reward import RewardConfig
 from postgrad.recipes.sft import SFTConfig, evaluation_interval
+from postgrad.resolve.models import open_folder
 
 ROWS = [{"messages": [{"role": "user", "content": f"What is {i} + 1?"},
                       {"role": "assistant", "content": str(i + 1)}]} for i in range(10)]
@@ -68,3 +70,23 @@ def test_a_run_says_and_saves_its_length(tmp_path, capsys, method, data, per_ste
 def test_evaluations_meet_checkpoints(steps, save_every, every):
     assert evaluation_interval(steps, save_every) == every
     assert save_every % every == 0 or every % save_every == 0
+
+
+@pytest.mark.parametrize(("keep", "steps"), [(2, {2, 3, 4}), ("all", {1, 2, 3, 4}), ("best", {2, 4})])
+def test_checkpoints_that_stay(tmp_path, monkeypatch, keep, steps):
+    """The held-out loss is lowest after step 2."""
+    losses = iter([9.0, 5.0, 1.0, 3.0, 2.0])
+    monkeypatch.setattr(sft, "held_out_loss", lambda *_: {"loss": next(losses)})
+    rows = [{"prompt": f"Say {i}.", "completion": str(i)} for i in range(20)]
+    run = fit("tiny-chat", "sft", data=rows, steps=4, rows_per_step=2, evaluation={"every": 1}, keep=keep,
+              save_every=4 if keep == "best" else 1, run=tmp_path / "run", display=False)
+    assert set(run.checkpoints()) == steps and run.best() == (2, "loss", 1.0)
+    assert open_folder(f"{run.folder}@best") == run.checkpoints()[2]
+
+
+def test_the_best_of_none_and_a_wrong_keep_are_sentences(tmp_path):
+    run = fit("tiny-chat", "sft", data=ROWS, steps=1, rows_per_step=2, run=tmp_path / "run", display=False)
+    with pytest.raises(ValueError, match="has no checkpoint that was evaluated, so none is the best: name"):
+        open_folder(f"{run.folder}@best")
+    with pytest.raises(ValueError, match="keep=newest: expected a number of checkpoints of 1 or more, all or"):
+        SFTConfig(task="words", keep="newest")

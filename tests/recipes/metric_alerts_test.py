@@ -2,6 +2,7 @@
 
 import pytest
 
+from postgrad import fit
 from postgrad.cli import main
 from postgrad.recipes import pretrain
 from postgrad.recipes.metric_alerts import MetricAlerts, metric_limits
@@ -72,3 +73,22 @@ def test_json_output_keeps_it_in_the_events(tmp_path, monkeypatch, capsys):
     assert crossed(tmp_path, monkeypatch, ["--json"]) == 0
     assert "explain kl" not in capsys.readouterr().err
     assert any(row["kind"] == "worry" for row in Run.open(tmp_path / "run").rows("events")[0])
+
+
+def test_a_verifier_that_fails_says_so_at_once_and_at_the_end(tmp_path, capsys):
+    def fails_on_some(prompt, text):
+        if len(text) % 2:
+            raise RuntimeError("no parser")
+        return 0.0
+
+    rows = [{"prompt": f"What is {n} + 1?"} for n in range(12)]
+    run = fit("tiny-chat", "grpo", task=rows, reward=fails_on_some, run=tmp_path / "run", steps=3,
+              prompts_per_step=4, group_size=4, rollouts={"max_new_tokens": 6}, evaluation={"every": 0})
+    failed = [int(row["errors"]) for row in run.metrics()]
+    first = next(step for step, count in enumerate(failed, start=1) if count)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "the verifier failed" in line]
+    assert lines == [
+        f"step {first}: the verifier failed on {failed[first - 1]} samples, which are not trained on; the "
+        f"reasons stand in {run.folder / 'samples.jsonl'}",
+        f"the verifier failed on {sum(failed)} samples in {sum(map(bool, failed))} steps, which were not "
+        "trained on (postgrad doctor says more)"]

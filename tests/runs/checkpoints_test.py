@@ -8,7 +8,7 @@ import shutil
 import pytest
 from run_small import logged, make, names, put
 
-from postgrad.runs import LOGS, DamagedCheckpoint, Run
+from postgrad.runs import LOGS, DamagedCheckpoint, Run, Saves
 from postgrad.runs.disk import manifest
 
 
@@ -149,3 +149,19 @@ def test_a_manifest_cannot_point_outside(tmp_path):
     (folder / "manifest.json").write_bytes(manifest(body))
     with pytest.raises(DamagedCheckpoint, match="outside"):
         run.verify(1)
+
+
+@pytest.mark.parametrize(("figure", "values", "best"), [
+    ("pass@1", [0.2, 0.6, 0.4, 0.6, 0.5], 4),  # the later of equals
+    ("accuracy", [0.2, 0.9, 0.4, 0.6, 0.5], 2),
+    ("loss", [2.0, 1.0, 0.5, 0.7, float("nan")], 3)])
+def test_the_best_checkpoint_stays(tmp_path, figure, values, best):
+    run = make(tmp_path / "run")
+    with Saves(run) as saves:
+        for step, value in enumerate(values, start=1):
+            run.log(step, {"loss": 0.0})
+            run.log_eval(step, {figure: value, "loss": value if figure == "loss" else step})
+            saves.start(step, put(str(step)), 10)
+    assert run.best()[:2] == (best, figure)
+    assert set(run.checkpoints()) == {best, 4, 5}
+    assert f"@best (step {best}, {figure} " in run.checkpoint_sentence()
