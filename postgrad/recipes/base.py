@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple
 from postgrad import methods
 from postgrad.data.environments import Player, sampler_for
 from postgrad.data.tasks import Task
+from postgrad.data.tasks.base import HOLDOUT
 from postgrad.data.tasks.games import prove_play
 from postgrad.evaluation import evaluate_task
 from postgrad.evaluation.evaluate import Figures, Measure
@@ -26,7 +27,7 @@ from postgrad.resolve.tasks import open_task, task_label
 from postgrad.rewards.base import check_verifier
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.sampling.sampler import DecodableModel
-from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, Settings, setting
+from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
 from postgrad.training.loop import BatchSource, Objective, StepInfo
 from postgrad.training.optim import Optim, OptimSettings
 
@@ -49,12 +50,23 @@ class Evaluation(Settings):
     split: str = setting("validation", "the split of the task: train, validation or test",
                          "test for the last figure alone; train to see whether a model has memorised it")
 
+    holdout: float | None = setting(None, "the share of the prompts of a file or of rows that is held out, "
+                                    "by a hash, half as validation and half as test; none: 0.1 where the "
+                                    "run is evaluated, else 0", "more for a narrower interval; 0 to train "
+                                    "on every prompt; tasks with splits of their own keep them", within=SHARE)
     panel: str | None = setting(None, "further tasks that every evaluation measures, for `postgrad ledger`: "
                                 "standard, or names with commas between",
                                 "to see during training what a run loses elsewhere; it costs problems x "
                                 "samples replies of each task")
 
     prefix: ClassVar[str] = "evaluation."
+
+    def held_out(self, task: Task) -> Task:
+        """The task with what a run holds out of it."""
+        if task.with_holdout is None:
+            return task
+        share = HOLDOUT if self.every != 0 else 0.0
+        return task.with_holdout(share if self.holdout is None else self.holdout)
 
     def asked(self, task: Task, seed: int) -> list[Prompt]:
         """The problems of a run's evaluations, the same at each."""
@@ -189,7 +201,7 @@ class RunConfig(TrainConfig, ModelDefaults):
 
     def open_task(self) -> Task:
         assert self.task is not None
-        return open_task(self.task)
+        return self.evaluation.held_out(open_task(self.task))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,6 +13,7 @@ from postgrad import methods
 from postgrad.data.environments import max_turns, sampler_for
 from postgrad.data.rows import read_conversations
 from postgrad.data.tasks import Task, reflection
+from postgrad.data.tasks.listed import holdout_note
 from postgrad.evaluation.evaluate import Figures
 from postgrad.maths.ensemble import RULES
 from postgrad.methods import Method, Policy
@@ -286,7 +287,8 @@ def training_prompts(config: RolloutConfig, policy: DecodableModel, teacher: Dec
                      chat: Chat, task: Task, again: Again | None) -> tuple[list[Prompt], tuple[str, ...]]:
     """The prompts of the run, by their difficulty, that fit its models with a reply; and notes on the others.
     again: how the teacher is asked them, where it is shown a demonstration."""
-    drawn, how, notes = task.prompts("train", config.rollouts.prompts, config.seed), config.rollouts, []
+    drawn, how, notes = task.prompts("train", config.rollouts.prompts, config.seed), config.rollouts, [
+        *holdout_note(task)]
     if config.difficulty.rates is not None:
         drawn, note = config.difficulty.select(drawn)
         notes.append(note)
@@ -307,7 +309,8 @@ def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
     method, spec = config.row, parse_reward(config.reward)
     row = method if isinstance(method, Policy) else None
     taught, shown, critic = (row.teacher, row.shown, row.critic) if row else (False, False, False)
-    task = open_task(config.task, config.reward, judged=not (taught or config.agent.command))
+    task = config.evaluation.held_out(open_task(config.task, config.reward,
+                                                judged=not (taught or config.agent.command)))
     check_task(task)
     policy, chat = open_policy(config, source)
     task = played_by(config.agent, task, chat, policy)

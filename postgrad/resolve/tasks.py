@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from postgrad.data.sets import read_rows_file
-from postgrad.data.tasks import SOURCED, SPLITS, Task, load_task, mixture_parts, user
-from postgrad.data.tasks.listed import read_prompts, sample_lists, split_list
+from postgrad.data.tasks import SOURCED, Task, load_task, mixture_parts, user
+from postgrad.data.tasks.listed import no_prompts, read_prompts, split_task
 from postgrad.data.tasks.rows import task_of
 from postgrad.records import Prompt, Verdict
 from postgrad.resolve.rewards import parse_reward
@@ -48,10 +48,9 @@ def open_task(task: Task | str | Path | Iterable[object], reward: object = None,
 
 def prompts_alone(rows: list[tuple[str, object]], reward: object, name: str) -> Task:
     """A task from (place, prompt) of each row, judged by the reward where it is a verifier, else by none."""
-    parts, meta = split_list(read_prompts([row for _, row in rows], [place for place, _ in rows].__getitem__))
-    return Task(name=name, about=f"{len(rows):,} prompts", prompts=sample_lists(name, parts),
-                verify=parse_reward(reward).verifier,
-                meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+    prompts = read_prompts([row for _, row in rows], [place for place, _ in rows].__getitem__)
+    return split_task(Task(name=name, about=f"{len(rows):,} prompts", prompts=no_prompts,
+                           verify=parse_reward(reward).verifier), prompts)
 
 
 def unanswered_rows(path: Path) -> list[tuple[str, object]]:
@@ -67,24 +66,26 @@ def has_answer(row: object) -> bool:
     return not isinstance(row, Mapping) or row.get("answer") is not None
 
 
-def make_task(prompts: Iterable[object], verify: RewardFunction | None = None, *, name: str = "own",
+def make_task(prompts: Iterable[object] | Callable[..., Iterable[object]],
+              verify: RewardFunction | None = None, *, name: str = "own",
               gold: Callable[..., str] | None = None, best: float = 1.0, tokens: int | None = None,
               seconds: float | None = None, play: Play | None = None,
               tools: Iterable[Callable[..., object]] = (), turns: int | None = None,
               waits: bool = False) -> Task:
-    """A task of one's own, from objects: what a task file holds. `verify` is guarded: if it raises, or takes
+    """A task of one's own, from objects: what a task file holds. prompts: rows, or a function of the split
+    ("train", "validation", "test") that returns them. `verify` is guarded: if it raises, or takes
     over `seconds` (60), the sample is an error. play: an environment in its place, a generator."""
     if verify is None and play is None:
         raise ValueError("a task needs who judges: verify, a function of (prompt, text), or play, a "
                          "generator.")
     tools = tuple(tools)
     user.check_tools(tools)
-    rows = [{"question": row} if isinstance(row, str) else row for row in prompts]
-    parts, meta = split_list(read_prompts(rows, lambda i: f"prompts[{i}]"))
-    task = Task(name=name, about=f"{len(rows):,} prompts", prompts=sample_lists(name, parts),
+    rows = prompts if callable(prompts) else list(prompts)
+    about = f"{len(rows):,} prompts" if isinstance(rows, list) else "prompts of its own splits"
+    task = Task(name=name, about=about, prompts=no_prompts,
                 verify=own_verifier(verify, seconds=seconds) if verify else None, gold=gold, best=best,
-                tokens=tokens, play=play, tools=tools, turns=turns, waits=waits,
-                meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+                tokens=tokens, play=play, tools=tools, turns=turns, waits=waits)
+    task = user.task_on(task, rows)
     user.prove_task(task)
     return task
 

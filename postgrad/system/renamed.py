@@ -123,6 +123,9 @@ def translate_config(config: Mapping[str, object]) -> dict[str, object]:
     if isinstance(changes := out.get("changes"), str):  # of a pipeline of the user's own: a command line
         out["changes"] = {name: _literal(text) for name, _, text in
                           (word.partition("=") for word in shlex.split(changes))}
+    evaluation = out.get("evaluation")
+    if isinstance(evaluation, dict) and "split" in evaluation:  # a run without the setting held out a fifth
+        evaluation.setdefault("holdout", 0.2)
     for old, new in SETTINGS.items():
         home, value = _find(out, old.split("."))
         if home is not None:

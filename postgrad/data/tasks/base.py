@@ -22,6 +22,8 @@ from postgrad.rewards.number import exact_number
 from postgrad.system.user_code import GIVEN, function_hash, rows_hash
 
 SPLITS = ("train", "validation", "test")
+HOLDOUT = 0.1  # share of a list of prompts that is held out where a run is evaluated
+FIFTH = 0.2    # that of the package's own tasks
 RecordT = TypeVar("RecordT")
 Draw = Callable[[str, int, int], list[RecordT]]  # (split, count, seed)
 
@@ -45,6 +47,8 @@ class Task:
     turns                               the most replies of an episode; None: 8
     waits                               the verifier or `play` waits for other processes: many run in threads
     meta                                facts for a reader, e.g. {"shared_splits": True}
+    with_holdout(share)                 the same task with that share of its prompts held out, half as
+                                        validation and half as test; None: its splits are its own
     """
 
     name: str
@@ -62,6 +66,7 @@ class Task:
     tools: tuple[Callable[..., object], ...] = ()
     turns: int | None = None
     meta: Mapping[str, object] = field(default_factory=dict)
+    with_holdout: Callable[[float], Task] | None = None
 
     @property
     def plays(self) -> bool:
@@ -93,17 +98,20 @@ class Task:
 
     def record(self) -> dict[str, str]:
         """What a run saves of a task object: its name, and a hash of its code and first rows."""
-        draws = (self.prompts, self.demonstrations, self.preferences)
+        whole = self.with_holdout(FIFTH) if self.with_holdout else self  # one hash, whatever is held out
+        draws = (whole.prompts, whole.demonstrations, whole.preferences)
         rows = [rows_hash(draw("train", 64, 0)) for draw in draws if draw]
         judged = "".join(function_hash(part) for part in (self.verify, self.play, *self.tools) if part)
         return {GIVEN: "task", "name": self.name,
                 "sha256": hashlib.sha256(f"{rows}{judged}".encode()).hexdigest()}
 
 
-def split_of(key: str) -> str:
-    """The split of a problem, by a hash of its key: 80 % train, 10 % validation, 10 % test."""
-    bucket = zlib.crc32(key.encode()) % 10
-    return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
+def split_of(key: str, share: float = FIFTH) -> str:
+    """The split of a problem, by a hash of its key: 80 % train, 10 % validation, 10 % test; with another
+    share, half of it validation, half test. What a share holds out, a larger one holds out too."""
+    digits = f"{zlib.crc32(key.encode()) % 10_000:04}"
+    bucket = int(digits[::-1]) / 10_000
+    return "test" if bucket < share / 2 else "validation" if bucket < share else "train"
 
 
 def check_split(split: str) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from postgrad.data.rows import BadRows, DataRow, read_messages
-from postgrad.data.tasks.base import SPLITS, Draw, check_split, generator, split_of
+from postgrad.data.tasks.base import FIFTH, HOLDOUT, SPLITS, Draw, Task, check_split, generator, split_of
 from postgrad.records import Conversation, Message, Pair, Prompt
 
 RecordT = TypeVar("RecordT", Prompt, Conversation, Pair)
@@ -81,17 +82,23 @@ def read_each(rows: Sequence[tuple[str, DataRow]], read: Callable[[DataRow, str]
     return prompts
 
 
-def split_list(prompts: list[Prompt],
-               key: Callable[[Prompt], str] | None = None) -> tuple[Parts[Prompt], TaskMeta]:
-    """Disjoint splits by a hash of the ids, 80/10/10, none empty, and the task's meta.
+def split_list(prompts: list[Prompt], key: Callable[[Prompt], str] | None = None,
+               share: float = FIFTH) -> tuple[Parts[Prompt], TaskMeta]:
+    """Disjoint splits by a hash of the ids, none empty, and the task's meta. share: of validation and test.
 
-    Fewer than three prompts are shared by all splits; the meta has a warning. key: as of `disjoint_splits`.
+    Fewer than three prompts are shared by all splits; the meta has a warning. So are all where the share is
+    0: nothing is held out. key: as of `disjoint_splits`.
     """
+    if not share:
+        parts, meta = disjoint_splits({"train": prompts, "validation": [], "test": []}, key or question_text)
+        whole = parts["train"]
+        return ({split: list(whole) for split in SPLITS},
+                {**meta, "shared_splits": True, "sizes": dict.fromkeys(SPLITS, len(whole))})
     if len(prompts) < 3:
         warning = f"{len(prompts)} prompts cannot be split: train, validation and test are the same prompts"
         return ({split: list(prompts) for split in SPLITS},
                 {"shared_splits": True, "warning": warning, "sizes": dict.fromkeys(SPLITS, len(prompts))})
-    parts = {split: [prompt for prompt in prompts if split_of(prompt.id) == split] for split in SPLITS}
+    parts = {split: [p for p in prompts if split_of(p.id, share) == split] for split in SPLITS}
     for split in SPLITS:
         if not parts[split]:
             largest = max(parts.values(), key=len)
@@ -99,6 +106,40 @@ def split_list(prompts: list[Prompt],
             largest.remove(moved)
             parts[split].append(moved)
     return disjoint_splits(parts, key or question_text)
+
+
+def split_task(task: Task, prompts: list[Prompt], key: Callable[[Prompt], str] | None = None,
+               demonstrations: Callable[[Parts[Prompt]], Draw[Conversation]] | None = None, name: str = "",
+               share: float = HOLDOUT) -> Task:
+    """The task on a list of prompts, a share of them held out; `with_holdout` gives it with another share.
+    demonstrations: of the splits. name: that the draws are seeded by."""
+    parts, meta = split_list(prompts, key, share)
+    return replace(task, prompts=sample_lists(name or task.name, parts), meta={**task.meta, **meta},
+                   demonstrations=demonstrations(parts) if demonstrations else task.demonstrations,
+                   with_holdout=partial(_with_holdout, task, prompts, key, demonstrations, name))
+
+
+def _with_holdout(task: Task, prompts: list[Prompt], key: Callable[[Prompt], str] | None,
+                  demonstrations: Callable[[Parts[Prompt]], Draw[Conversation]] | None, name: str,
+                  share: float) -> Task:
+    return split_task(task, prompts, key, demonstrations, name, share)
+
+
+def no_prompts(split: str, count: int, seed: int) -> list[Prompt]:
+    """The draw of a task that `split_task` gives its prompts."""
+    return []
+
+
+def holdout_note(task: Task) -> tuple[str, ...]:
+    """What is trained and held out of a list of prompts."""
+    sizes = task.meta.get("sizes")
+    if task.with_holdout is None or not isinstance(sizes, Mapping):
+        return ()
+    if task.meta.get("shared_splits"):
+        return (f"{task.name}: all {sizes['train']:,} prompts are trained, none is held out; an evaluation "
+                "on them measures what was trained",)
+    return (f"{task.name}: {sizes['train']:,} prompts are trained, {sizes['validation']:,} are held out as "
+            f"validation and {sizes['test']:,} as test (evaluation.holdout)",)
 
 
 def hold_out(parts: Parts[Prompt]) -> Parts[Prompt]:

@@ -78,4 +78,9 @@ def mix_tasks(tasks: Sequence[Task]) -> Task:
         demonstrations=(partial(draw_in_turn, makers=demonstrations)
                         if len(demonstrations) == len(tasks) else None),
         preferences=partial(draw_in_turn, makers=preferences) if len(preferences) == len(tasks) else None,
+        with_holdout=partial(mix_with_holdout, tasks) if any(task.with_holdout for task in tasks) else None,
     )
+
+
+def mix_with_holdout(tasks: Sequence[Task], share: float) -> Task:
+    return mix_tasks([task.with_holdout(share) if task.with_holdout else task for task in tasks])

@@ -7,15 +7,15 @@ demonstration. A line may have a "reply", a demonstration that must get the full
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from postgrad.data.rows import BadRows
 from postgrad.data.sets import Rows, read_rows_file
-from postgrad.data.tasks.base import Task, gold_demonstrations, think
-from postgrad.data.tasks.listed import read_prompts, sample_lists, split_list
-from postgrad.records import Prompt
+from postgrad.data.tasks.base import Draw, Task, gold_demonstrations, think
+from postgrad.data.tasks.listed import Parts, no_prompts, read_prompts, sample_lists, split_task
+from postgrad.records import Conversation, Prompt
 from postgrad.rewards.format import MARK
 from postgrad.rewards.named import VerifierSum, read_spec
 
@@ -69,11 +69,12 @@ def _gold(prompt: Prompt, verify: VerifierSum, worked: str = "") -> str:
 
 
 def load(path: Path, spec: str) -> Task:
-    task = task_of(read_rows_file(path), spec, name=path.stem, source=f" of {path.name}")
-    return replace(task, meta={"file": str(path), **task.meta})
+    return task_of(read_rows_file(path), spec, name=path.stem, source=f" of {path.name}",
+                   meta={"file": str(path)})
 
 
-def task_of(rows: Rows, spec: str, *, name: str, source: str = "") -> Task:
+def task_of(rows: Rows, spec: str, *, name: str, source: str = "",
+            meta: Mapping[str, object] | None = None) -> Task:
     verify = read_spec(spec)
     worked, places = {}, [where for where, _ in rows]
 
@@ -85,18 +86,22 @@ def task_of(rows: Rows, spec: str, *, name: str, source: str = "") -> Task:
 
     prompts = read_prompts([row for _, row in rows], places.__getitem__, read)
     _check_golds(prompts, verify)
-    parts, meta = split_list(prompts)
-    draw, replies = sample_lists(name, parts), all(prompt.meta.get("reply") for prompt in prompts)
+    replies = all(prompt.meta.get("reply") for prompt in prompts)
     proves = replies or ("style" not in verify.kinds and all(prompt.answer is not None for prompt in prompts))
-    demonstrations = gold_demonstrations(draw, lambda prompt: _gold(prompt, verify, worked[prompt.id]))
-    return Task(
+
+    def demonstrations(parts: Parts[Prompt]) -> Draw[Conversation]:
+        return gold_demonstrations(sample_lists(name, parts),
+                                   lambda prompt: _gold(prompt, verify, worked[prompt.id]))
+
+    task = Task(
         name=name,
         about=f"{len(prompts):,} prompts{source}, judged by {spec}",
-        prompts=draw,
+        prompts=no_prompts,
         verify=verify,
         gold=(lambda prompt: _gold(prompt, verify)) if proves else None,
-        demonstrations=demonstrations if replies or all(worked.values()) else None,
         best=verify.best,
         waits=verify.waits,
-        meta={"verifier": spec, **meta},
+        meta={"verifier": spec, **(meta or {})},
     )
+    proved = replies or all(worked.values())
+    return split_task(task, prompts, demonstrations=demonstrations if proved else None)

@@ -17,21 +17,23 @@ import ast
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from postgrad.data.rows import read_messages
-from postgrad.data.tasks.base import SPLITS, Task
+from postgrad.data.tasks.base import SPLITS, Draw, Task
 from postgrad.data.tasks.games import prove_play
 from postgrad.data.tasks.listed import (
     Parts,
     TaskMeta,
     disjoint_splits,
+    no_prompts,
     place_demonstrations,
     read_prompts,
     sample_lists,
-    split_list,
+    split_task,
 )
 from postgrad.models.chat.tools import tool_schema
 from postgrad.records import Conversation, Prompt
@@ -61,7 +63,9 @@ def _line_of(path: Path, name: str) -> int | None:
     return None
 
 
-def _place_of(path: Path, name: str) -> str:
+def _place_of(path: Path | None, name: str) -> str:
+    if path is None:
+        return "make_task"
     line = _line_of(path, name)
     return f"{path.name}, line {line}" if line else path.name
 
@@ -72,7 +76,7 @@ def _required(path: Path, module: ModuleType, name: str, example: str) -> Any:
     return getattr(module, name)
 
 
-def _rows(path: Path, name: str, source: object, split: str | None) -> list[Any]:
+def _rows(path: Path | None, name: str, source: object, split: str | None) -> list[Any]:
     """The rows of `prompts` or `demonstrations`."""
     at = _place_of(path, name)
     if callable(source):
@@ -80,7 +84,8 @@ def _rows(path: Path, name: str, source: object, split: str | None) -> list[Any]
             rows = source() if split is None else source(split)
             rows = list(rows) if rows is not None and not isinstance(rows, (str, Mapping)) else rows
         except (Exception, SystemExit) as error:
-            raise ValueError(f"{error_location(path, error)}: `{name}` must return a list.") from error
+            place = error_location(path, error) if path else f"{at}: {type(error).__name__}: {error}"
+            raise ValueError(f"{place}: `{name}` must return a list.") from error
     else:
         rows = list(source) if isinstance(source, tuple) else source
     if not isinstance(rows, list) or not rows:
@@ -90,7 +95,7 @@ def _rows(path: Path, name: str, source: object, split: str | None) -> list[Any]
     return rows
 
 
-def _by_split(path: Path, name: str, source: object) -> bool:
+def _by_split(path: Path | None, name: str, source: object) -> bool:
     """Whether `prompts` or `demonstrations` is a function of the split."""
     if not callable(source):
         return False
@@ -102,10 +107,22 @@ def _by_split(path: Path, name: str, source: object) -> bool:
     return len(needed) == 1
 
 
-def _prompts(path: Path, source: object) -> tuple[Parts[Prompt], TaskMeta]:
+def task_on(task: Task, source: object, path: Path | None = None,
+            demonstrations: Callable[[Parts[Prompt]], Draw[Conversation]] | None = None) -> Task:
+    """The task on prompts: a list, or a function of nothing or of the split, which then are its own splits.
+    path: the task's file."""
     at = _place_of(path, "prompts")
     if not _by_split(path, "prompts", source):
-        return split_list(read_prompts(_rows(path, "prompts", source, None), lambda i: f"{at}: prompts[{i}]"))
+        rows = [{"question": row} if isinstance(row, str) else row
+                for row in _rows(path, "prompts", source, None)]
+        return split_task(task, read_prompts(rows, lambda i: f"{at}: prompts[{i}]" if path else
+                                             f"prompts[{i}]"), demonstrations=demonstrations)
+    parts, meta = _own_splits(path, source, at)
+    return replace(task, prompts=sample_lists(task.name, parts), meta={**task.meta, **meta},
+                   demonstrations=demonstrations(parts) if demonstrations else None)
+
+
+def _own_splits(path: Path | None, source: object, at: str) -> tuple[Parts[Prompt], TaskMeta]:
     rows = {split: _rows(path, "prompts", source, split) for split in SPLITS}
     labels = [f"{at}: prompts({split!r})[{i}]" for split in SPLITS for i in range(len(rows[split]))]
     prompts = iter(read_prompts([row for split in SPLITS for row in rows[split]], labels.__getitem__))
@@ -156,16 +173,15 @@ def load(path: Path) -> Task:
         if hasattr(module, name) and not fits(value := getattr(module, name)):
             raise ValueError(f"{_place_of(path, name)}: `{name}` must be {expected}; this is {value!r:.40}.")
     name, seconds = getattr(module, "name", path.stem), getattr(module, "seconds", None)
-    parts, meta = _prompts(path, source)
     examples = getattr(module, "demonstrations", None)
     about = " ".join((module.__doc__ or f"the task of {path.name}").split("\n\n")[0].split())
-    task = Task(name=name, about=about, prompts=sample_lists(name, parts),
+    task = Task(name=name, about=about, prompts=no_prompts,
                 verify=own_verifier(verify, path, seconds) if verify else None, gold=gold, play=play,
                 tools=_tools(path, module), turns=getattr(module, "turns", None),
                 waits=bool(getattr(module, "waits", False)), best=float(getattr(module, "best", 1.0)),
-                tokens=getattr(module, "tokens", None), meta={"file": str(path), **meta},
-                demonstrations=(None if examples is None
-                                else sample_lists(name, _demonstrations(path, examples, parts))))
+                tokens=getattr(module, "tokens", None), meta={"file": str(path)})
+    task = task_on(task, source, path, None if examples is None else
+                   lambda parts: sample_lists(name, _demonstrations(path, examples, parts)))
     prove_task(task, path)
     return task
 

@@ -25,7 +25,7 @@ from urllib.request import ProxyHandler, build_opener
 from postgrad.data.rows import DataRow
 from postgrad.data.tasks.adapters import ForeignGame, import_needed
 from postgrad.data.tasks.base import Task
-from postgrad.data.tasks.listed import sample_lists, split_list
+from postgrad.data.tasks.listed import no_prompts, split_task
 from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.limit import SECONDS
@@ -45,10 +45,10 @@ def load(source: str) -> Task:
     fields = action_fields(schema_of(f"http{safe}://{place}/schema", url.hostname in LOCAL))
     play = OpenEnvPlay(f"ws{safe}://{place}/ws", fields, int(dict(parse_qsl(url.query)).get("turns", TURNS)))
     prompts = [Prompt(id=f"{place}/{i}", messages=({"role": "user", "content": ""},)) for i in range(ROWS)]
-    parts, meta = split_list(prompts, lambda prompt: prompt.id)
-    return Task(name=f"env:openenv:{place}", about=f"the OpenEnv server at {place}",
-                prompts=sample_lists(place, parts), verify=None, play=play, tools=play.tools,
-                turns=play.turns, waits=True, meta=meta)
+    task = Task(name=f"env:openenv:{place}", about=f"the OpenEnv server at {place}",
+                prompts=no_prompts, verify=None, play=play, tools=play.tools,
+                turns=play.turns, waits=True)
+    return split_task(task, prompts, lambda prompt: prompt.id, name=place)
 
 
 def schema_of(url: str, local: bool) -> DataRow:

@@ -17,7 +17,7 @@ from postgrad.data.rows import DataRow, read_messages
 from postgrad.data.sets import read_rows_file
 from postgrad.data.tasks.adapters import ForeignGame, import_needed, seeded_globals
 from postgrad.data.tasks.base import Task
-from postgrad.data.tasks.listed import sample_lists, split_list
+from postgrad.data.tasks.listed import no_prompts, split_task
 from postgrad.records import Prompt, Verdict
 
 
@@ -34,10 +34,10 @@ def load(source: str) -> Task:
     except Exception as error:  # noqa: BLE001 - whatever an environment raises
         raise ValueError(f"env:skyrl:{source} cannot be made of its first row: {type(error).__name__}: "
                          f"{' '.join(str(error).split())}") from error
-    parts, meta = split_list(prompts, skyrl_row_key)
-    return Task(name=f"env:skyrl:{name}", about=f"{name} of skyrl-gym on {path.name}",
-                prompts=sample_lists(name, parts), verify=None, play=play, turns=turns,
-                meta={"file": str(path), **meta})
+    task = Task(name=f"env:skyrl:{name}", about=f"{name} of skyrl-gym on {path.name}",
+                prompts=no_prompts, verify=None, play=play, turns=turns,
+                meta={"file": str(path)})
+    return split_task(task, prompts, skyrl_row_key, name=name)
 
 
 def skyrl_prompt(row: DataRow, number: int, where: str) -> Prompt:

@@ -27,7 +27,7 @@ from typing import Any, cast
 from postgrad.data.rows import DataRow, read_messages
 from postgrad.data.tasks.adapters import ForeignGame, await_value, seeded_globals
 from postgrad.data.tasks.base import Task
-from postgrad.data.tasks.listed import sample_lists, split_list
+from postgrad.data.tasks.listed import no_prompts, split_task
 from postgrad.models.chat.tools import ModelReply, ToolCall, tool_schema
 from postgrad.records import Message, Prompt, Verdict
 from postgrad.rewards.limit import SECONDS
@@ -48,12 +48,12 @@ def load(source: str) -> Task:
     rows = [dict(row) for row in getattr(module, "train_dataset", None) or [{}] * ROWS]
     prompts = [trl_prompt(row, f"{name}/{i}", f"{path.name}: train_dataset[{i}]")
                for i, row in enumerate(rows)]
-    parts, meta = split_list(prompts, trl_row_key)
-    return Task(name=f"env:trl:{path.stem}.{name}", about=inspect.getdoc(factory) or f"{name} of {path.name}",
-                prompts=sample_lists(name, parts), verify=None, play=play, tools=play.tools,
+    task = Task(name=f"env:trl:{path.stem}.{name}", about=inspect.getdoc(factory) or f"{name} of {path.name}",
+                prompts=no_prompts, verify=None, play=play, tools=play.tools,
                 turns=play.turns, best=float(getattr(module, "best", 1.0)),
                 tokens=getattr(module, "tokens", None), waits=play.waits,
-                meta={"file": str(path), **meta})
+                meta={"file": str(path)})
+    return split_task(task, prompts, trl_row_key, name=name)
 
 
 def trl_prompt(row: DataRow, id: str, where: str) -> Prompt:

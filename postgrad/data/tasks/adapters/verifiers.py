@@ -13,7 +13,7 @@ from typing import Any
 from postgrad.data.rows import DataRow, read_messages
 from postgrad.data.tasks.adapters import await_value, import_needed
 from postgrad.data.tasks.base import Task, parse_keyword_call
-from postgrad.data.tasks.listed import sample_lists, split_list
+from postgrad.data.tasks.listed import no_prompts, split_task
 from postgrad.records import Message, Prompt, Verdict
 
 INSTALL = "verifiers>=0.4"
@@ -37,10 +37,9 @@ def load(source: str) -> Task:
         raise ValueError(f"env:verifiers:{source} {why}, and only replies are scored here: take one whose "
                          "rewards need the trace alone.")
     scoring = TasksetScorer(vf, tasks)
-    parts, meta = split_list(scoring.prompts)
-    return Task(name=f"env:verifiers:{name}", about=inspect.getdoc(type(taskset)) or name,
-                prompts=sample_lists(name, parts), verify=scoring, waits=bool(tasks[0].config.judges),
-                meta=meta)
+    task = Task(name=f"env:verifiers:{name}", about=inspect.getdoc(type(taskset)) or name,
+                prompts=no_prompts, verify=scoring, waits=bool(tasks[0].config.judges))
+    return split_task(task, scoring.prompts, name=name)
 
 
 def parse_taskset(source: str) -> tuple[str, DataRow]:
