@@ -50,10 +50,11 @@ class Evaluation(Settings):
     split: str = setting("validation", "the split of the task: train, validation or test",
                          "test for the last figure alone; train to see whether a model has memorised it")
 
-    holdout: float | None = setting(None, "the share of the prompts of a file or of rows that is held out, "
-                                    "by a hash, half as validation and half as test; none: 0.1 where the "
-                                    "run is evaluated, else 0", "more for a narrower interval; 0 to train "
-                                    "on every prompt; tasks with splits of their own keep them", within=SHARE)
+    holdout_prompts: float | None = setting(
+        None, "the share of the prompts of a file or of rows that is held out, by a hash, half as validation "
+        "and half as test; none: 0.1 where the run is evaluated, else 0",
+        "more for a narrower interval; 0 to train on every prompt; tasks with splits of their own keep them",
+        within=SHARE)
     panel: str | None = setting(None, "further tasks that every evaluation measures, for `postgrad ledger`: "
                                 "standard, or names with commas between",
                                 "to see during training what a run loses elsewhere; it costs problems x "
@@ -66,7 +67,7 @@ class Evaluation(Settings):
         if task.with_holdout is None:
             return task
         share = HOLDOUT if self.every != 0 else 0.0
-        return task.with_holdout(share if self.holdout is None else self.holdout)
+        return task.with_holdout(share if self.holdout_prompts is None else self.holdout_prompts)
 
     def asked(self, task: Task, seed: int) -> list[Prompt]:
         """The problems of a run's evaluations, the same at each."""

@@ -125,7 +125,7 @@ def translate_config(config: Mapping[str, object]) -> dict[str, object]:
                           (word.partition("=") for word in shlex.split(changes))}
     evaluation = out.get("evaluation")
     if isinstance(evaluation, dict) and "split" in evaluation:  # a run without the setting held out a fifth
-        evaluation.setdefault("holdout", 0.2)
+        evaluation.setdefault("holdout_prompts", 0.2)
     for old, new in SETTINGS.items():
         home, value = _find(out, old.split("."))
         if home is not None:

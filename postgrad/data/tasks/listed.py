@@ -139,7 +139,7 @@ def holdout_note(task: Task) -> tuple[str, ...]:
         return (f"{task.name}: all {sizes['train']:,} prompts are trained, none is held out; an evaluation "
                 "on them measures what was trained",)
     return (f"{task.name}: {sizes['train']:,} prompts are trained, {sizes['validation']:,} are held out as "
-            f"validation and {sizes['test']:,} as test (evaluation.holdout)",)
+            f"validation and {sizes['test']:,} as test (evaluation.holdout_prompts)",)
 
 
 def hold_out(parts: Parts[Prompt]) -> Parts[Prompt]:

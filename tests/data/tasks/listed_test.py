@@ -39,7 +39,7 @@ def test_without_evaluation_nothing_is_held_out():
     assert not ids(some, "train") & (ids(some, "validation") | ids(some, "test"))
     assert f"{sizes['train']} prompts are trained, {sizes['validation']} are held out as validation" in (
         holdout_note(some)[0])
-    assert len(ids(Evaluation(every=0, holdout=0.5).held_out(task), "train")) < 300
+    assert len(ids(Evaluation(every=0, holdout_prompts=0.5).held_out(task), "train")) < 300
     named = open_task("words")
     assert Evaluation(every=0).held_out(named) is named and holdout_note(named) == ()
 
@@ -82,6 +82,6 @@ def test_a_run_says_what_it_holds_out(tmp_path, capsys):
 
 def test_runs_saved_without_the_setting_hold_out_a_fifth():
     saved = {"evaluation": {"every": 0, "split": "validation"}}
-    assert translate_config(saved)["evaluation"]["holdout"] == 0.2
-    assert translate_config({"evaluation": {"every": 0, "split": "validation", "holdout": None}})[
-        "evaluation"]["holdout"] is None
+    assert translate_config(saved)["evaluation"]["holdout_prompts"] == 0.2
+    assert translate_config({"evaluation": {"every": 0, "split": "validation", "holdout_prompts": None}})[
+        "evaluation"]["holdout_prompts"] is None
