@@ -17,7 +17,7 @@ from postgrad.system.user_code import record
 
 
 def scores(run):
-    return {s["text"]: s["score"] for s in run.samples()}
+    return {(s["prompt"], s["text"]): s["score"] for s in run.samples()}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def reward_run(tmp_path_factory):
 def test_a_reward(reward, expected, tmp_path):
     run = fit(tmp_path, "nano", task=QUESTIONS, reward=reward)
     assert run.state()["state"] == "done" and run.metrics()[0]["errors"] == 0
-    for text, score in scores(run).items():
+    for (_, text), score in scores(run).items():
         if expected:
             assert score == pytest.approx(expected(None, text))
 
@@ -56,7 +56,7 @@ def test_reward_models_by_run_name_and_object(reward_run, tmp_path):
     assert runs["run"].info["judged_by"] and runs["object"].config["reward"]["given"] == "model"
     both = fit(tmp_path, "nano", "both", task=QUESTIONS, reward={reward_run: 1.0, letters: 0.5})
     for row in both.samples():
-        assert row["score"] == pytest.approx(first.get(row["text"], row["parts"]["run"])
+        assert row["score"] == pytest.approx(first.get((row["prompt"], row["text"]), row["parts"]["run"])
                                              + 0.5 * letters(None, row["text"]))
     assert both.info["judged_by"] == runs["run"].info["judged_by"]
     assert pg.evaluate(runs["run"], QUESTIONS, reward=reward_run, problems=2, samples=2,
