@@ -29,7 +29,8 @@ class Prompt:
     """What the model is asked, and what a verifier needs in order to judge the answer.
 
     Prompt(id="arithmetic/7", messages=({"role": "user", "content": "What is 2+3?"},), answer="5")
-    where: the file and line that it comes from, for messages.
+    where: the file and line that it comes from, for messages. conversational: its row had messages, not a
+    text.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Prompt:
     answer: object = None
     meta: Mapping[str, object] = field(default_factory=dict)
     where: str = field(default="", compare=False)
+    conversational: bool = field(default=True, compare=False)
 
     @property
     def place(self) -> str:
@@ -239,6 +241,8 @@ class Verdict:
     error names a fault that is not the model's ("infrastructure"):
     such a rollout is counted and kept out of the loss.
     absent: nothing in the reply is what this verifier judges (the language of "2+3=5"); a sum leaves it out.
+    metrics: figures for the run's metrics, averaged over the replies that have them, failed ones too.
+    extra: further fields for the sample's row.
     """
 
     score: float
@@ -249,6 +253,8 @@ class Verdict:
     per_token: tuple[float, ...] | None = None
     per_turn: tuple[float, ...] | None = None
     absent: bool = False
+    metrics: Mapping[str, float] = field(default_factory=dict, compare=False)
+    extra: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     @classmethod
     def failed(cls, why: str) -> Verdict:

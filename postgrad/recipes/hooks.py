@@ -105,7 +105,12 @@ def tracked_sample(s: Scored) -> dict[str, object]:
     return {"id": rollout.prompt.id, "prompt": rollout.prompt.question, "text": rollout.text,
             "score": verdict.score, "reason": verdict.error or verdict.reason, "parts": dict(verdict.parts),
             "finished": rollout.finished, "token_ids": rollout.tokens,
-            "prompt_token_ids": rollout.prompt_tokens}
+            "prompt_token_ids": rollout.prompt_tokens, **extra_fields(s)}
+
+
+def extra_fields(s: Scored) -> dict[str, object]:
+    """What the reward adds to a sample's row."""
+    return {"extra": dict(s.verdict.extra)} if s.verdict.extra else {}
 
 
 # logged samples
@@ -154,7 +159,8 @@ def sample_row(batch: Batch, i: int, known: dict[str, Tensor], chat: Chat) -> Sa
             "prompt_tokens": chat.pieces(s.rollout.prompt_tokens),
             "score": s.verdict.score, "reason": s.verdict.error or s.verdict.reason,
             "parts": dict(s.verdict.parts), "finished": s.rollout.finished, "adv": mean_advantage(known),
-            **({"turns": turn_rows(batch, i), "episode": s.rollout.episode} if s.rollout.turns else {})}
+            **({"turns": turn_rows(batch, i), "episode": s.rollout.episode} if s.rollout.turns else {}),
+            **extra_fields(s)}
 
 
 def round_column(x: Tensor) -> list[float]:

@@ -323,7 +323,7 @@ def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
     again = ask_with_demonstration(task, config.seed) if shown else None
     prompts, notes = training_prompts(config, policy, teacher, chat, task, again)
     reward = spec.open(task, chat, rewards, device=config.device, ensemble=config.reward_ensemble,
-                       taught=taught)
+                       taught=taught, steps=config.last_step)
     settings = replace(config.rollouts, turns=max_turns(task, config.rollouts.turns))
     sampler, weights = open_sampler(config, policy, chat)
     own: dict[str, object] = {}

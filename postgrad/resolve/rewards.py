@@ -6,8 +6,10 @@ model, and `RewardSpec.open` makes the object that scores rollouts.
     "runs/reward", "a,b,c"      a reward model, or several as an ensemble; a Run, or an opened ScalarModel,
                                 likewise
     "judge:MODEL[:RUBRIC.txt]"  a chat model that grades
+    "judge:http://HOST/v1?model=NAME&rubric=FILE"   a judge behind an address (rewards/remote_judge.py)
     "mine.py", "mine.py:NAME"   the function `reward` or NAME of a file
-    my_function                 (prompt, text) -> float | bool | Verdict; from_trl(f) for TRL's kind
+    my_function                 (prompt, text) -> float | bool | Verdict, or TRL's (prompts, completions,
+                                **columns) -> list[float], known by its parameter `completions`; async or not
     my_object                   whatever has the two methods of `postgrad.records.Reward`
     [f, g], {f: 1.0, "think": 0.2}   the sum of several, each with its weight
     "questions=runs/reward;number+0.2*think"   of a mixture of tasks: prompts of `questions` by the reward
@@ -39,10 +41,11 @@ from postgrad.resolve.models import (
     shared_scalar,
 )
 from postgrad.rewards.base import RoutedReward, VerifierReward, Verify, WeightedReward
-from postgrad.rewards.function import check_signature, own_verifier
+from postgrad.rewards.function import TRLReward, check_signature, is_batched, own_verifier
 from postgrad.rewards.grader import RUBRIC, GraderReward
 from postgrad.rewards.model import ModelReward, ProcessReward
 from postgrad.rewards.named import NAMED, RewardFunction, VerifierSum, is_reward_name, read_spec
+from postgrad.rewards.remote_judge import RemoteJudge, parse_judge
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import read_bytes, read_text
@@ -56,13 +59,14 @@ LoadScalar = Callable[[str], ScalarModel]
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """The arguments of `SpecTerm.open`. models: the term's opened reward models."""
+    """The arguments of `SpecTerm.open`. models: the term's opened reward models. steps: of the run."""
 
     task: Task
     chat: Chat
     device: str
     ensemble: str
     models: Sequence[ScalarModel] = ()
+    steps: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +125,10 @@ class RewardTerm(SpecTerm):
     reward: Reward
 
     def open(self, opening: Opening) -> Reward:
-        return _proved(self.reward, self.name, opening.task)
+        reward = self.reward
+        if isinstance(reward, TRLReward):
+            reward = TRLReward(reward.function, reward.conversational, opening.steps)
+        return _proved(reward, self.name, opening.task)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +212,17 @@ class GraderTerm(SpecTerm):
                             fits=lambda prompt: sampler.check([prompt], settings))
 
 
+@dataclass(frozen=True, kw_only=True)
+class RemoteJudgeTerm(SpecTerm):
+    """A judge behind an address, as text (`parse_judge`)."""
+
+    learned: ClassVar[bool] = True
+    address: str
+
+    def open(self, opening: Opening) -> Reward:
+        return RemoteJudge(**parse_judge(self.address))
+
+
 @dataclass(frozen=True)
 class RewardSpec:
     """A parsed reward. No terms: the task's own verifier."""
@@ -231,9 +249,11 @@ class RewardSpec:
 
     def rubric_hash(self) -> str | None:
         """The hash of the rubric that a grading model is given; None where there is none."""
-        for term in self.graders:
-            if term.rubric and Path(term.rubric).is_file():
-                return hashlib.sha256(read_bytes(term.rubric)).hexdigest()
+        remote = [str(parse_judge(term.address).get("rubric", "")) for term in self.terms
+                  if isinstance(term, RemoteJudgeTerm)]
+        for rubric in [*(term.rubric for term in self.graders), *remote]:
+            if rubric and Path(rubric).is_file():
+                return hashlib.sha256(read_bytes(rubric)).hexdigest()
         return None
 
     def best_score(self, task: Task) -> float | None:
@@ -243,7 +263,7 @@ class RewardSpec:
         best = [(term.weight, term.best) for term in self.terms]
         if any(term.task for term in self.terms) or any(score is None for _, score in best):
             return None
-        return sum(weight * score for weight, score in best if score is not None)
+        return sum(max(weight, 0.0) * score for weight, score in best if score is not None)
 
     def load_models(self, policy: Trained, chat: Chat, config: ModelSettings,
                     source: ModelSource) -> list[ScalarModel]:
@@ -269,16 +289,16 @@ class RewardSpec:
         return shared or ScalarModel(new_adapter(policy.body, config, "critic"))
 
     def open(self, task: Task, chat: Chat, models: Sequence[ScalarModel], *, device: str,
-             ensemble: str = "mean", taught: bool = False) -> Reward:
+             ensemble: str = "mean", taught: bool = False, steps: int | None = None) -> Reward:
         """The reward of a run. models: its opened reward models, in order. taught: a teacher's log-probs
-        suffice, so without a verifier every score is 0."""
+        suffice, so without a verifier every score is 0. steps: of the run."""
         rest = iter(models)
         by_task: dict[str, dict[str, tuple[Reward, float]]] = {}
         for term in self.terms:
             rewards = by_task.setdefault(term.task, {})
             name = term.name if term.name not in rewards else f"{term.name} {len(rewards) + 1}"
             opening = Opening(task=task, chat=chat, device=device, ensemble=ensemble,
-                              models=list(islice(rest, term.model_count)))
+                              models=list(islice(rest, term.model_count)), steps=steps)
             rewards[name] = term.open(opening), term.weight
         otherwise: Reward
         if others := by_task.pop("", {}):
@@ -330,8 +350,8 @@ def _task_term(text: str) -> SpecTerm:
 
 
 def _weighted_term(key: object, weight: object) -> SpecTerm:
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
-        raise ValueError(f"reward gives {key!r:.60} the weight {weight!r}: it must be a number above 0.")
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < abs(weight) < float("inf"):
+        raise ValueError(f"reward gives {key!r:.60} the weight {weight!r}: it must be a number other than 0.")
     return replace(_term(key), weight=float(weight))
 
 
@@ -346,6 +366,9 @@ def _term(reward: object) -> SpecTerm:
     if isinstance(reward, str):
         return _task_term(reward)
     if callable(reward):
+        if is_batched(reward):
+            return RewardTerm(name=function_name(reward).rpartition(".")[2],
+                              reward=TRLReward(reward, conversational=None))
         check_signature(reward)
         return FunctionTerm(name=function_name(reward).rpartition(".")[2], function=reward)
     raise ValueError(f"reward is {reward!r:.80}: expected a function of (prompt, text), a list or weighted "
@@ -356,13 +379,18 @@ def _named_term(text: str) -> SpecTerm:
     kind, _, rest = text.strip().partition(":")
     if is_file_spec(text.strip()):
         return _term(load_from_file(text.strip(), "reward"))
+    if kind == "judge" and rest.startswith(("http://", "https://")):
+        if "model" not in parse_judge(rest):
+            raise ValueError(f"reward={text}: name the model behind the address: judge:http://HOST/v1?"
+                             "model=NAME.")
+        return RemoteJudgeTerm(name="judge", address=rest)
     if kind == "judge":
         model, _, rubric = rest.partition(":")
         if not model:
             raise ValueError(f"reward={text}: name the chat model that grades, e.g. "
                              "reward=judge:models/judge.")
         return GraderTerm(name="grade", model=model, rubric=rubric)
-    first = re.match(r"\s*(?:[0-9.]+\s*\*\s*)?([a-zA-Z_]\w*)", text)
+    first = re.match(r"\s*(?:-?[0-9.]+\s*\*\s*)?([a-zA-Z_]\w*)", text)
     if first and not Path(text).exists() and is_reward_name(first[1]):
         return VerifierTerm(name=text, sum=read_spec(text))
     names = split_model_names(text)

@@ -10,7 +10,9 @@ maths       formulas: cheap comparison (estimate: values; unequal: what cannot b
 text        a pattern that is found, a length, a language         schema   JSON, with or without a schema
 constraints rules on the form of a reply, in the manner of IFEval
 named       verifiers by name, and weighted sums: "number+0.2*think"
+function    a user's functions, TRL's kind too                    parallel a batch in threads, where it waits
 grader      a chat model that is asked how good a reply is        model    reward models
+remote_judge   the same behind an address; rubrics item by item, rankings
 expression  + - * / ( ) over integers, parsed and evaluated here; nothing is ever handed to eval
 code        programs that pass tests: MBPP, HumanEval, your own asserts
 jailed      trusted functions on a model's text, in the sandbox

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar, cast
 
 from postgrad.records import Prompt, Reward, Rollout, Scored, Verdict, require_verdicts
 from postgrad.rewards.limit import SECONDS, TimeLimit, shared_timer, within_limit
+from postgrad.rewards.parallel import CONCURRENCY, BatchCaller
 
+T = TypeVar("T")
 Verify = Callable[[Prompt, str], Verdict]
 JudgeText = Callable[[str], Verdict]  # of a reply alone
 TASK = "task"  # where the prompt of a mixture names its task
@@ -34,6 +38,7 @@ def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
     """The weighted sum of named verdicts, absent ones left out.
 
     score = W * (sum of weight * score of the present) / (sum of weight of the present), W = all weights
+    A weight may be negative, and counts by its size in W and below the line.
     With every part present it is the sum of weight * score; the best is W whichever are present.
     weighted({"correct": (Verdict(score=1.0), 0.8), "language": (Verdict(score=0.5), 0.2)})
       -> Verdict(score=0.9, parts={"correct": 1.0, "language": 0.5})
@@ -45,13 +50,19 @@ def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
     present = {name: verdict for name, (verdict, _) in parts.items() if not verdict.absent}
     score = sum(parts[name][1] * verdict.score for name, verdict in present.items())
     if len(present) < len(parts) and present:
-        score *= sum(weight for _, weight in parts.values()) / sum(parts[name][1] for name in present)
+        score *= sum(abs(weight) for _, weight in parts.values()) / sum(abs(parts[n][1]) for n in present)
     reason = "; ".join(f"{name}: {verdict.reason}" for name, (verdict, _) in parts.items() if verdict.reason)
     errors = [f"{name}: {verdict.error}" for name, (verdict, _) in parts.items() if verdict.error]
     scores = {name: verdict.score for name, verdict in present.items()}
     error = "; ".join(errors) or None
     weights = {name: weight for name, (_, weight) in parts.items()}
-    return Verdict(score=score, reason=reason, parts=scores, weights=weights, error=error, absent=not present)
+    return Verdict(score=score, reason=reason, parts=scores, weights=weights, error=error, absent=not present,
+                   metrics=merged(v.metrics for v, _ in parts.values()),
+                   extra=merged(v.extra for v, _ in parts.values()))
+
+
+def merged(mappings: Iterable[Mapping[str, T]]) -> dict[str, T]:
+    return {name: value for mapping in mappings for name, value in mapping.items()}
 
 
 def check_verifier(verify: Verify, golds: Iterable[tuple[Prompt, str]], *, best: float = 1.0) -> int:
@@ -113,22 +124,33 @@ def guarded(verify: Verify, describe: Callable[[BaseException], str] = describe_
         return verify
     limit = seconds if seconds else float(getattr(verify, "seconds", SECONDS))
 
-    def judge(prompt: Prompt, text: str) -> Verdict:
+    def attempt(prompt: Prompt, text: str, allowed: float) -> Verdict:
         try:
-            return within_limit(limit, lambda: verify(prompt, text))
-        except TimeLimit as error:
-            return error_verdict(describe(explain_overdue(error, limit)))
+            return within_limit(allowed, lambda: verify(prompt, text))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's verifier raises
             return error_verdict(describe(error))
 
+    def overdue(error: TimeLimit, allowed: float) -> Verdict:
+        return error_verdict(describe(explain_overdue(error, limit, allowed)))
+
+    def judge(prompt: Prompt, text: str) -> Verdict:
+        try:
+            return attempt(prompt, text, limit)
+        except TimeLimit as error:
+            return overdue(error, limit)
+
     judge.is_guarded = True  # type: ignore[attr-defined]
+    judge.attempt, judge.overdue, judge.limit = attempt, overdue, limit  # type: ignore[attr-defined]
+    judge.concurrency = int(getattr(verify, "concurrency", CONCURRENCY))  # type: ignore[attr-defined]
     return judge
 
 
-def explain_overdue(error: TimeLimit, limit: float) -> TimeLimit:
-    """The exception with a message: the limit, and where it is set."""
-    return TimeLimit(f"verify took over {limit:g} s; `seconds = N` in the task's file, or verify.seconds = "
-                     "N, allows more").with_traceback(error.__traceback__)
+def explain_overdue(error: TimeLimit, limit: float, allowed: float | None = None) -> TimeLimit:
+    """The exception with a message: the limit, and where it is set. allowed: less, after another call of the
+    batch was overdue."""
+    short = f" (over {allowed:.2g} s, after another of the batch)" if allowed and allowed < limit else ""
+    return TimeLimit(f"verify took over {limit:g} s{short}; `seconds = N` in the task's file, or "
+                     "verify.seconds = N, allows more").with_traceback(error.__traceback__)
 
 
 class EnvironmentReward(Reward):
@@ -140,7 +162,7 @@ class EnvironmentReward(Reward):
 
 
 class VerifierReward(Reward):
-    """A verifier of (prompt, text), guarded.
+    """A verifier of (prompt, text), guarded; one that is found to wait is called in threads (parallel.py).
 
     waits: the verifier waits for other processes (code in the sandbox), so verdicts are computed in threads,
     those of prefetched rollouts while others are still sampled.
@@ -149,6 +171,10 @@ class VerifierReward(Reward):
     def __init__(self, verify: Verify, waits: bool = False):
         # a verifier that waits limits the time of its processes itself
         self.verify = guarded(verify, seconds=math.inf if waits else None)
+        judge: Any = self.verify
+        self.caller = BatchCaller[Verdict](getattr(judge, "__name__", "verify"), judge.limit, judge.overdue,
+                                           concurrency=judge.concurrency,
+                                           waits=inspect.iscoroutinefunction(inspect.unwrap(judge)))
         # by id(rollout); the rollout is held so that its id stays its own
         self.started: dict[int, tuple[Rollout, Future[Verdict]]] = {}
         self.pool = ThreadPoolExecutor(2 * (os.cpu_count() or 1), "verify") if waits else None
@@ -158,15 +184,15 @@ class VerifierReward(Reward):
             self.started[id(rollout)] = rollout, self.pool.submit(self.verify, rollout.prompt, rollout.text)
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+        if not self.pool:
+            attempt = cast(Any, self.verify).attempt
+            return self.caller.run(lambda i, seconds: attempt(rollouts[i].prompt, rollouts[i].text, seconds),
+                                   len(rollouts))
         for rollout in rollouts:
             if id(rollout) not in self.started:
                 self.prefetch(rollout)
         with shared_timer():
-            return [self._verdict(rollout) for rollout in rollouts]
-
-    def _verdict(self, rollout: Rollout) -> Verdict:
-        started = self.started.pop(id(rollout), None)
-        return started[1].result() if started else self.verify(rollout.prompt, rollout.text)
+            return [self.started.pop(id(rollout))[1].result() for rollout in rollouts]
 
 
 class WeightedReward(Reward):

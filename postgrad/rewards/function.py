@@ -1,4 +1,5 @@
-"""A user's functions as rewards: `(prompt, text) -> float | bool | Verdict`, and TRL's signature.
+"""A user's functions as rewards: `(prompt, text) -> float | bool | Verdict`, and TRL's signature; plain or
+`async`.
 
 Where a function raises, or returns no score, the rollout gets an error verdict, which is counted and masked
 out of the loss; it is never a reward of 0.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import update_wrapper
 from pathlib import Path
 from typing import TypeGuard
@@ -16,9 +18,11 @@ from typing import TypeGuard
 from postgrad.records import Prompt, Reward, Rollout, Verdict
 from postgrad.rewards.base import Verify, error_verdict, explain_overdue, guarded
 from postgrad.rewards.limit import SECONDS, TimeLimit, within_limit
+from postgrad.rewards.parallel import CONCURRENCY, run_coroutine
 from postgrad.system.user_code import GIVEN, function_hash, function_name
 from postgrad.system.user_code import error_location as place_of
 
+SERVED = ("prompts", "completions", "completion_ids", "trainer_state", "log_metric", "log_extra")
 TOGETHER = 10 * SECONDS  # the limit of a function that scores all replies in one call
 
 
@@ -46,18 +50,29 @@ def own_verifier(verify: Callable[[Prompt, str], object], path: Path | None = No
     `guarded`."""
     who = f"{path.name}: verify" if path else function_name(verify)
     place = path or Path(getattr(getattr(verify, "__code__", None), "co_filename", who))
-    judge = guarded(lambda prompt, text: verdict_of(verify(prompt, text), who),
-                    lambda error: place_of(place, error), seconds or getattr(verify, "seconds", None))
+
+    def call(prompt: Prompt, text: str) -> Verdict:
+        return verdict_of(awaited(verify(prompt, text)), who)
+
+    call.concurrency = getattr(verify, "concurrency", CONCURRENCY)  # type: ignore[attr-defined]
+    judge = guarded(call, lambda error: place_of(place, error), seconds or getattr(verify, "seconds", None))
     return update_wrapper(judge, verify, updated=())
+
+
+def awaited(value: object) -> object:
+    """What a function returned; of an `async` one, the result of its coroutine."""
+    return run_coroutine(value) if inspect.isawaitable(value) else value
+
+
+def is_batched(function: Callable[..., object]) -> bool:
+    """Whether a function takes all completions at once, as TRL's do."""
+    signature = signature_of(function)
+    return bool(signature and "completions" in signature.parameters)
 
 
 def check_signature(function: Callable[..., object]) -> None:
     """Raises ValueError where a reward function cannot be called with a prompt and a text."""
-    name, signature = function_name(function).rpartition(".")[2], signature_of(function)
-    if signature and "completions" in signature.parameters:
-        raise ValueError(f"reward {name} takes completions, as functions written for TRL do: hand it in as "
-                         f"from_trl({name}).")
-    takes_two(function, f"reward {name}")
+    takes_two(function, f"reward {function_name(function).rpartition('.')[2]}")
 
 
 def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
@@ -79,17 +94,39 @@ def takes_two(function: Callable[..., object], name: str) -> None:
                          "arguments, and the others a default.") from None
 
 
-class TRLReward(Reward):
-    """A reward function written for TRL: completions and columns in, a list of scores out.
+def plain_value(value: object) -> object:
+    """A value for a JSON row: numbers and texts as they are, tensors of one number as one, others as text."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return float(value) if is_score(value) else str(value)
 
-    fit("tiny-chat", "grpo", task=rows, reward=from_trl(my_function)). It is called as TRL calls it: `prompts`
-    and `completions` as lists of messages where conversational is true (else as texts), `completion_ids`, and
-    the other fields of the rows as lists by name (`answer` among them). A score of None is an absent verdict.
+
+class TrainerState:
+    """What a function written for TRL may ask of `trainer_state`: global_step and max_steps."""
+
+    def __init__(self, global_step: int, max_steps: int | None):
+        self.global_step, self.max_steps = global_step, max_steps
+
+    def __getattr__(self, name: str) -> object:
+        raise AttributeError(f"trainer_state has global_step and max_steps here, and no {name}")
+
+
+class TRLReward(Reward):
+    """A reward function written for TRL: completions and columns in, a list of scores out; `async` or not.
+
+    fit("tiny-chat", "grpo", task=rows, reward=my_function); from_trl(my_function) says `conversational`. It
+    is called as TRL calls it: `prompts` and `completions` as lists of messages where conversational is true
+    (else as texts; None: as the rows have their prompts), `completion_ids`, and the other fields of the rows
+    as lists by name (`answer` among them). A score of None is an absent verdict. `trainer_state` has the step
+    (TrainerState); log_metric(name, value) goes to the run's metrics as reward/NAME, log_extra(name, values)
+    to the samples' rows. A function without **kwargs is handed the arguments that it names.
     """
 
-    def __init__(self, function: Callable[..., Sequence[object]], conversational: bool = True):
+    def __init__(self, function: Callable[..., object], conversational: bool | None = True,
+                 max_steps: int | None = None):
         self.function = function
         self.conversational = conversational
+        self.max_steps = max_steps
         self.__name__ = getattr(function, "__name__", "reward")
 
     def record(self) -> dict[str, object]:
@@ -97,22 +134,56 @@ class TRLReward(Reward):
                 "sha256": function_hash(self.function), "conversational": self.conversational}
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
-        prompts = [list(r.prompt.messages) if self.conversational else r.prompt.question for r in rollouts]
-        texts = [[{"role": "assistant", "content": r.text}] if self.conversational else r.text
-                 for r in rollouts]
-        names = sorted({name for r in rollouts for name in r.prompt.meta})
-        columns = {name: [r.prompt.meta.get(name) for r in rollouts] for name in names}
-        columns["answer"] = [r.prompt.answer for r in rollouts]
-        ids = [list(r.tokens) for r in rollouts]
+        metrics: dict[str, list[float]] = {}
+        extra: dict[str, list[object]] = {}
+        given = self.arguments(rollouts) | {
+            "trainer_state": TrainerState(max(0, max((r.policy_step for r in rollouts), default=1) - 1),
+                                          self.max_steps),
+            "log_metric": lambda name, value: metrics.setdefault(f"reward/{name}", []).append(float(value)),
+            "log_extra": lambda name, values: extra.update({name: list(map(plain_value, values))})}
         limit = getattr(self.function, "seconds", TOGETHER)
         try:
-            scores = within_limit(limit, lambda: list(self.function(prompts=prompts, completions=texts,
-                                                                    completion_ids=ids, **columns)))
-            if len(scores) != len(rollouts):
-                raise ValueError(f"{len(scores)} scores for {len(rollouts)} completions")
+            given = self.asked_for(given)
+            scores = within_limit(limit, lambda: list(awaited(self.function(**given))))  # type: ignore[call-overload]
+            for name, values in {"": scores, **extra}.items():
+                if len(values) != len(rollouts):
+                    what = f"values of log_extra {name!r}" if name else "scores"
+                    raise ValueError(f"{len(values)} {what} for {len(rollouts)} completions")
         except (Exception, SystemExit, TimeLimit) as error:  # noqa: BLE001 - whatever a user's function raises
             error = explain_overdue(error, limit) if isinstance(error, TimeLimit) else error
             place = Path(getattr(getattr(self.function, "__code__", None), "co_filename", self.__name__))
             return [error_verdict(place_of(place, error))] * len(rollouts)
         absent = Verdict(score=0.0, reason="nothing to judge", absent=True)
-        return [absent if x is None else verdict_of(x, self.__name__) for x in scores]
+        verdicts = [absent if x is None else verdict_of(x, self.__name__) for x in scores]
+        if not metrics and not extra:
+            return verdicts
+        means = {name: sum(values) / len(values) for name, values in metrics.items()}
+        return [replace(verdict, metrics=means, extra={name: values[i] for name, values in extra.items()})
+                for i, verdict in enumerate(verdicts)]
+
+    def arguments(self, rollouts: Sequence[Rollout]) -> dict[str, object]:
+        texts = [not (r.prompt.conversational if self.conversational is None else self.conversational)
+                 for r in rollouts]
+        names = sorted({name for r in rollouts for name in r.prompt.meta})
+        columns = {name: [r.prompt.meta.get(name) for r in rollouts] for name in names}
+        return {**columns, "answer": [r.prompt.answer for r in rollouts],
+                "prompts": [r.prompt.question if plain else list(r.prompt.messages)
+                            for r, plain in zip(rollouts, texts, strict=True)],
+                "completions": [r.text if plain else [{"role": "assistant", "content": r.text}]
+                                for r, plain in zip(rollouts, texts, strict=True)],
+                "completion_ids": [list(r.tokens) for r in rollouts]}
+
+    def asked_for(self, given: dict[str, object]) -> dict[str, object]:
+        """The arguments that the function names, all of them where it takes **kwargs."""
+        if not (signature := signature_of(self.function)):
+            return given
+        kinds = signature.parameters.values()
+        missing = [p.name for p in kinds if p.name not in given and p.default is p.empty
+                   and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        if missing:
+            columns = [name for name in given if name not in SERVED]
+            raise ValueError(f"{self.__name__} asks for the column {missing[0]!r}, and the rows have "
+                             f"{', '.join(columns)}: add it to the rows, or give the argument a default")
+        if any(p.kind == p.VAR_KEYWORD for p in kinds):
+            return given
+        return {name: value for name, value in given.items() if name in signature.parameters}

@@ -185,7 +185,7 @@ def is_reward_name(name: str) -> bool:
     return name in NAMED or name in _REGISTERED
 
 
-_TERM = re.compile(r"\s*(?:([0-9.]+)\s*\*\s*)?([a-zA-Z_]\w*)\s*")
+_TERM = re.compile(r"\s*(?:(-?[0-9.]+)\s*\*\s*)?([a-zA-Z_]\w*)\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +197,7 @@ class VerifierSum:
 
     @property
     def best(self) -> float:
-        return sum(weight for _, weight, _, _ in self.terms)
+        return sum(weight for _, weight, _, _ in self.terms if weight > 0)
 
     @property
     def waits(self) -> bool:
@@ -242,10 +242,10 @@ def read_spec(spec: str) -> VerifierSum:
         terms.append(_term(spec, term, argument))
         if at == len(spec):
             break
-        if spec[at] != "+":
+        if spec[at] not in "+-":
             raise ValueError(f"the verifier {spec!r} cannot be read at {spec[at:]!r}: put + "
                              "between verifiers.")
-        at += 1
+        at += spec[at] == "+"  # a minus belongs to the weight
     names = [name for name, *_ in terms]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -280,9 +280,9 @@ def _term(spec: str, term: re.Match[str], argument: str | None) -> tuple[str, fl
         value = float(weight or 1)
     except ValueError:
         value = math.nan
-    if not 0 < value < math.inf:
+    if not 0 < abs(value) < math.inf:
         raise ValueError(f"the verifier {spec!r} gives {name} the weight {weight}: it must be a "
-                         "number above 0.")
+                         "number other than 0.")
     if row.takes.startswith("(") and not argument:
         raise ValueError(f"the verifier {name} needs an argument: write {name}{row.takes}.")
     try:

@@ -31,6 +31,7 @@ def read_prompt(row: object, where: str) -> Prompt:
         raise ValueError(f"{where}: expected one of question, prompt or messages, found "
                          f"{' and '.join(asked) or 'none'} among "
                          f"{', '.join(map(str, fields)) or 'no fields'}.")
+    plain = isinstance(fields[asked[0]], str)
     messages = _turns(fields.pop(asked[0]), asked[0], where)
     system, name, answer = fields.pop("system", None), fields.pop("id", None), fields.pop("answer", None)
     if system is not None and not isinstance(system, str):
@@ -38,7 +39,8 @@ def read_prompt(row: object, where: str) -> Prompt:
     messages = ({"role": "system", "content": system}, *messages) if system else messages
     before = "\n".join(turn["content"] for turn in messages[:-1]) or None
     id = Prompt.ask(messages[-1]["content"], system=before).id if name is None else str(name)
-    return Prompt(id=id, messages=messages, answer=answer, meta=fields, where=where)
+    return Prompt(id=id, messages=messages, answer=answer, meta=fields, where=where,
+                  conversational=not plain)
 
 
 def _turns(asked: object, field: str, where: str) -> tuple[Message, ...]:

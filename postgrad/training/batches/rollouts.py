@@ -51,6 +51,7 @@ def rollout_metrics(rows: Sequence[Scored], group_size: int) -> dict[str, float 
     parts = sorted({name for s in rows if s.verdict.given for name in s.verdict.parts})
     names = ["reward", "reward_std", "length", "sampled", "truncated", "repetition", "errors",
              *(f"reward/{name}" for name in parts),
+             *sorted({name for s in rows for name in s.verdict.metrics}),
              *(("turns", "new_rows") if any(s.rollout.episode for s in rows) else ())]
     return {name: figure(name) for name in names}
 
@@ -66,7 +67,11 @@ def compute_rollout_metrics(rows: Sequence[Scored], group_size: int) -> dict[str
     for s in judged:
         for name, score in s.verdict.parts.items():  # absent: there was nothing to judge
             parts.setdefault(name, []).append(score)
-    facts = {
+    own: dict[str, list[float]] = {}
+    for s in rows:
+        for name, figure in s.verdict.metrics.items():
+            own.setdefault(name, []).append(figure)
+    facts = {name: sum(given) / len(given) for name, given in own.items()} | {
         "reward": float(torch.cat(scores).mean()) if scores else 0.0,
         "reward_std": sum(read_scalars([x.std(unbiased=False) for x in scores])) / max(len(scores), 1),
         "length": written / len(rows), "sampled": float(written),
