@@ -163,8 +163,8 @@ def test_a_sum_by_hand():
 
 @pytest.mark.parametrize(("spec", "message"), [
     ("numbr", "did you mean 'number'"), ("number+", "cannot be read at ''"),
-    ("number think", "put . between"), ("0*number", "above 0"),
-    ("1.2.3*number", "above 0"), ("number+number", "names number twice"),
+    ("number think", "put . between"), ("0*number", "other than 0"),
+    ("1.2.3*number", "other than 0"), ("number+number", "names number twice"),
     ("length", r"write length\(LOW,HIGH"), ("number(", "does not close"),
     ("length(5)", "expected two bounds"), ("length(9,1)", "expected 0 <= low"),
     ("regex([)", "no regular expression"), ("regex(a*)", "found in an empty text"),
