@@ -1,8 +1,8 @@
 """Verdicts of a batch: in the caller's thread while a verifier computes, in many threads when it waits.
 
-A monitor reads the CPU time and the state of the thread that calls the verifier. One that computes stays there, one call
-after another: threads would share one interpreter lock. One that sleeps, or waits for a socket or a
-coroutine, is called for the remaining replies at once. Verdicts come in the order of the replies.
+A monitor reads the CPU time and the state of the thread that calls the verifier. One that computes stays
+there, one call after another: threads would share one interpreter lock. One that sleeps, or waits for a
+socket or a coroutine, is called for the remaining replies at once. Verdicts come in the order of the replies.
 
 In the main thread a timer ends a call that is overdue; a call in any other thread is left behind, for Python
 cannot end a thread. After one overdue call the others of the batch have little time, so that a verifier that

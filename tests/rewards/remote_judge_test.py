@@ -5,6 +5,7 @@ import json
 import pytest
 from judge_server import INJECTIONS, JudgeServer
 
+import postgrad as pg
 from postgrad.records import Prompt, Rollout
 from postgrad.resolve.rewards import RemoteJudgeTerm, parse_reward
 from postgrad.rewards.remote_judge import JudgeCache, RateLimit, RemoteJudge, quoted, read_rubric
@@ -121,6 +122,7 @@ def test_a_judge_by_its_address():
     assert isinstance(term, RemoteJudgeTerm) and term.learned
     reward = term.open(None)
     assert (reward.address, reward.model, reward.rate.rate) == ("http://h:1/v1", "org/m", 5.0)
+    assert isinstance(pg.RemoteJudge("https://h/v1", model="m", cache="none"), RemoteJudge)
     for text, words in {"judge:http://h/v1": "name the model behind the address",
                         "judge:http://h/v1?modle=m": "there is no option 'modle'",
                         "judge:http://h/v1?model=m&rate=x": "rate is 'x', which cannot be read"}.items():
