@@ -102,7 +102,8 @@ class RolloutConfig(RunConfig):
     method: Method = setting(methods.get_method("grpo"), *METHOD, resolve=methods.method_from_config)
     reward: object = setting(None, "who judges, in place of the task's verifier: a reward model's run "
                              "(several with commas), judge:MODEL[:RUBRIC.txt], "
-                             "judge:http://HOST/v1?model=NAME, a verifier by name; in Python a function; none: the task's verifier",
+                             "judge:http://HOST/v1?model=NAME, a verifier by name; in Python a function; "
+                             "none: the task's verifier",
                              "where the task has no verifier, or to learn what people prefer")
     teacher: Model | str | None = setting(None, "the model that is distilled: a name, a folder, a run or "
                                           "RUN@STEP; in Python a Model", "with opd, which needs one: a model "
