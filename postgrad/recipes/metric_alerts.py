@@ -59,9 +59,9 @@ class VerifierFailures(Tracker):
             return
         self.failed, self.steps = self.failed + failed, self.steps + 1
         if self.steps == 1:
+            place = self.run.run.folder / "samples.jsonl"
             self.run.event(KIND, f"step {step}: the verifier failed on {failed} samples, which are not "
-                           f"trained on; the reasons stand in {self.run.run.folder / 'samples.jsonl'}", step=step,
-                           metric=ERRORS)
+                           f"trained on; the reasons stand in {place}", step=step, metric=ERRORS)
 
     def summary(self) -> str:
         """A sentence for the end of a run; "" where nothing failed."""

@@ -88,5 +88,5 @@ def test_the_best_of_none_and_a_wrong_keep_are_sentences(tmp_path):
     run = fit("tiny-chat", "sft", data=ROWS, steps=1, rows_per_step=2, run=tmp_path / "run", display=False)
     with pytest.raises(ValueError, match="has no checkpoint that was evaluated, so none is the best: name"):
         open_folder(f"{run.folder}@best")
-    with pytest.raises(ValueError, match="keep=newest: expected a number of checkpoints of 1 or more, all or"):
+    with pytest.raises(ValueError, match="keep=newest: expected a number of checkpoints of 1 or more"):
         SFTConfig(task="words", keep="newest")
