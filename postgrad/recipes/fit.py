@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from postgrad import methods
 from postgrad.data.tasks import Task
@@ -67,12 +68,18 @@ class Run(Folder):
         return None
 
 
+class PreTrained(Protocol):
+    """A model of transformers."""
+
+    def save_pretrained(self, save_directory: str, /) -> object: ...
+
+
 Source = str | Path | Folder | Model
 TaskLike = Task | str | Path | Iterable[object]
 
 
 @renamed_argument("watch")
-def fit(model: Source, method: str | Path | Method = "grpo", *, task: TaskLike | None = None,
+def fit(model: Source | PreTrained, method: str | Path | Method = "grpo", *, task: TaskLike | None = None,
         data: str | Path | Iterable[object] | None = None, reward: object = None,
         teacher: Source | None = None, run: str | Path | None = None, display: bool = True,
         trackers: Sequence[Tracker | str] = (), callback: Callback | None = None, **settings: object) -> Run:
@@ -83,19 +90,22 @@ def fit(model: Source, method: str | Path | Method = "grpo", *, task: TaskLike |
         fit(model, method("dapo", high=0.3), task=my_task)
         fit("tiny-chat", "dpo", data=pairs)
 
-    model: a name, a folder, a Run or a Model. method: a row's name, a row, a changed row. task: a Task, rows
-    of prompts, a file or a name. data: conversations, pairs or labelled answers as records, dicts, a table or
-    a file. reward: a function (prompt, text) -> float | bool | Verdict, a list or weighted dict of them, a
-    reward model, a run or a name. teacher: the model that opd distils, a name, a folder, a Run or a Model.
+    model: a name, a folder, a Run, a Model or a model of transformers. method: a row's name, a row, a
+    changed row. task: a Task, rows of prompts, a file or a name. data: conversations, pairs or labelled
+    answers as records, dicts, a table or a file. reward: a function (prompt, text) -> float | bool |
+    Verdict, a list or weighted dict of them, a reward model, a run or a name. teacher: the model that opd
+    distils, a name, a folder, a Run or a Model.
     settings: by the names of the command line, lr=1e-4, group_size=4; by group, rollouts={"temperature":
     0.8}.
     run: the folder, by default the next free one in runs/. display: False prints nothing. trackers: objects
     with the hooks of `Tracker`, files or names. callback(step, metrics) is called after each step.
     """
     row = methods.get_method(str(method)) if isinstance(method, str | Path) else method
+    if not isinstance(model, Source) and hasattr(model, "save_pretrained"):
+        model = from_transformers(model)
     if not isinstance(model, Source):
-        raise ValueError(f"model is {model!r:.80}: expected a name, a folder, a Run, or what "
-                         "load_model gives.")
+        raise ValueError(f"model is {model!r:.80}: expected a name, a folder, a Run, what "
+                         "load_model gives, or a model of transformers.")
     if not isinstance(row, Method):
         raise ValueError(f"method is {row!r:.80}: expected a row of the table, its name, or FILE.py with a "
                          "row of your own.")
@@ -143,6 +153,23 @@ def resume(run: str | Path | Folder, *, steps: int | None = None, sampler: Sampl
     if end_note and display and processes.leads():
         print(end_note)
     return Run.open(opened.folder)
+
+
+def from_transformers(model: Any) -> Model:
+    """A model of transformers as a Model, a copy with the weights that it has now. Its tokenizer is that
+    of the folder or hub id which it was loaded from."""
+    name = getattr(getattr(model, "config", None), "name_or_path", "")
+    if hasattr(model, "peft_config"):
+        raise ValueError("model is a PeftModel: give model.merge_and_unload(), and lora=16 for a new "
+                         "adapter.")
+    if not name:
+        raise ValueError(f"model is a {type(model).__name__} that was not loaded from anywhere, so that its "
+                         "tokenizer is not known: save both in one folder, and name that.")
+    from transformers import AutoTokenizer  # there, as the model is one of its own
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(name).save_pretrained(folder)
+        return open_named_model(folder, "cpu")
 
 
 def free_folder(spec: str) -> Path:

@@ -5,6 +5,7 @@ import math
 import pkgutil
 
 import pytest
+import torch
 from doors import LABELLED, PAIRS, QUESTIONS, SMALL, TALKS, facts, fit, letters
 
 import postgrad as pg
@@ -170,3 +171,24 @@ def test_public_names_are_not_hidden_by_modules():
     assert set(pg.__all__) <= set(dir(pg))
     with pytest.raises(AttributeError, match="has no name 'fitt'"):
         pg.fitt  # noqa: B018
+
+
+def test_a_model_of_transformers_is_trained_with_the_weights_that_it_has(tmp_path, monkeypatch):
+    """It was changed after it was loaded; the run starts from the change, and leaves the object as it is."""
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    pg.load_model("tiny-chat").save("tiny")
+    model = transformers.AutoModelForCausalLM.from_pretrained("tiny", dtype=torch.float32)
+    with torch.no_grad():
+        model.model.norm.weight += 0.25
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    run = pg.fit(model, "sft", data=[{"prompt": "Hi", "completion": "Yes."}], steps=1, run="run",
+                 display=False)
+    tokens = torch.arange(20)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(run.model(step=0).net.logits(tokens), model(tokens).logits,
+                                   rtol=0, atol=2e-5)
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+    model.config.name_or_path = ""
+    with pytest.raises(ValueError, match="its tokenizer is not known"):
+        pg.fit(model, "sft", data=[{"prompt": "Hi", "completion": "Yes."}], steps=1)
