@@ -44,6 +44,11 @@ class MetricAlerts(Tracker):
                 self.run.event(KIND, text, step=step, metric=name)
 
 
+def failed_samples(metrics: Metrics) -> int:
+    """Of a step that collected samples; further updates on a collection repeat its figures."""
+    return int(metrics.get(ERRORS, 0)) if "sampled" in metrics else 0
+
+
 class VerifierFailures(Tracker):
     """Samples that could not be judged: an event at the first step that has any, and their number at the
     end."""
@@ -51,11 +56,11 @@ class VerifierFailures(Tracker):
     def __init__(self, run: RunTrackers):
         assert isinstance(run.run, Run)
         self.run = run
-        rows = [row for row in run.run.rows("metrics")[0] if row.get(ERRORS)]
-        self.failed, self.steps = sum(int(row[ERRORS]) for row in rows), len(rows)
+        failed = [count for row in run.run.rows("metrics")[0] if (count := failed_samples(row))]
+        self.failed, self.steps = sum(failed), len(failed)
 
     def on_step(self, step: int, metrics: Metrics) -> None:
-        if not (failed := int(metrics.get(ERRORS, 0))):
+        if not (failed := failed_samples(metrics)):
             return
         self.failed, self.steps = self.failed + failed, self.steps + 1
         if self.steps == 1:

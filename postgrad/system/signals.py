@@ -21,8 +21,8 @@ class Stopped(Exception):
 
 @contextmanager
 def stop_on_signal(on_signal: Callable[[], None] | None = None) -> Iterator[Callable[[], int | None]]:
-    """Within the block the first Ctrl-C or SIGTERM is only recorded: the yielded function returns its number.
-    A second one ends the process at once.
+    """Within the block the first Ctrl-C, SIGTERM or SIGHUP is only recorded: the yielded function returns its
+    number. A second one ends the process at once.
 
     Where another rank has died, the signal raises `Lost` instead, and the SIGTERM that torchrun then sends is
     ignored: it would end this process before the error is printed. Outside the main thread, where Python
@@ -45,6 +45,8 @@ def stop_on_signal(on_signal: Callable[[], None] | None = None) -> Iterator[Call
 
     # a handler that is not Python's reads as None, and could not be put back
     ours = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not None]
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # nohup ignores it: the run outlives its terminal
+        ours.append(signal.SIGHUP)
     before = {s: signal.signal(s, record_signal) for s in ours}
     after = dict(before)
     try:

@@ -15,6 +15,7 @@ import pytest
 from paths import ROOT
 
 from postgrad.runs import Run
+from postgrad.system.signals import stop_on_signal
 
 HOME = ROOT
 WAITS = "print('at work', flush=True); threading.Event().wait(60)"
@@ -160,3 +161,23 @@ def test_a_demo_that_was_stopped_goes_on(here):
     assert [p.name for p in (here / "runs").iterdir()] == ["demo"]
     summary = json.loads((here / "runs/demo/summary.json").read_text())
     assert [stage["name"] for stage in summary["stages"]] == ["base", "sft", "rl"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_signal_is_recorded(number):
+    before = signal.getsignal(number)
+    with stop_on_signal() as stop:
+        assert stop() is None
+        signal.raise_signal(number)
+        assert stop() == number
+    assert signal.getsignal(number) == before
+
+
+def test_a_hangup_that_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signal() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert stop() is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
