@@ -84,8 +84,20 @@ def unread_rows(source: Source) -> Iterator[tuple[str, str, Callable[[], DataRow
     path = Path(source)
     if not path.is_file():
         raise ValueError(f"there is no file {path}: give the path of a JSONL file.")
+    if path.name.endswith((".jsonl.gz", ".parquet", ".csv")) or path.suffix == ".json" and holds_list(path):
+        from postgrad.data.sets import read_rows_file
+
+        for i, (where, row) in enumerate(read_rows_file(path), start=1):
+            yield str(i), where, partial(dict, row)
+        return
     with path.open("rb") as file:
         yield from json_lines(file, f"{path} line")
+
+
+def holds_list(path: Path) -> bool:
+    """Whether a JSON file is one list, and not an object a line."""
+    with path.open("rb") as file:
+        return file.read(2**16).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
 
 
 def _as_dict(row: object, i: int) -> DataRow:

@@ -1,11 +1,12 @@
 """Rows of published data sets, from local files or the hub. Errors name file and line; nothing is executed.
 
-.jsonl and .jsonl.gz (an object a line), .json (a list of objects), .parquet (with pyarrow: pip install
-'postgrad[data]').
+.jsonl and .jsonl.gz (an object a line), .json (a list of objects), .csv (a header line),
+.parquet (with pyarrow: pip install 'postgrad[data]').
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
 import zlib
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from postgrad.system.hub import download
 LONGEST_LINE = 1_000_000     # bytes
 LONGEST_LIST = 256_000_000   # bytes of a .json file
 SMALL, PACKED = 2**24, 50    # limit of an unpacked file: SMALL bytes + PACKED times its packed size
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet", ".csv")
 
 Rows = list[tuple[str, DataRow]]  # (where, row): ("train.jsonl, line 3", {...})
 
@@ -100,6 +101,8 @@ def read_rows_file(path: Path) -> Rows:
         return _parquet(path)
     if path.name.endswith(".json"):
         return _list(path)
+    if path.name.endswith(".csv"):
+        return _csv(path)
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
         raise ValueError(f"{path.name} is no file of rows: expected {', '.join(SUFFIXES)}.")
     if not path.name.endswith(".gz"):
@@ -154,6 +157,20 @@ def _list(path: Path) -> Rows:
             raise ValueError(f"{path.name}, entry {number} is a {type(row).__name__}; each entry must be an "
                              "object in braces.")
     return _numbered(rows, path.name, "entry")
+
+
+def _csv(path: Path) -> Rows:
+    """Rows of texts; the first line names the columns."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path.name} is not CSV in UTF-8: {error_text(error)}.") from None
+    for number, row in enumerate(rows, start=1):
+        if None in row or None in row.values():
+            raise ValueError(f"{path.name}, row {number} has another number of fields than the first line "
+                             "has columns: quote texts that hold commas or line breaks.")
+    return _numbered([dict(row) for row in rows], path.name, "row")
 
 
 def _parquet(path: Path) -> Rows:

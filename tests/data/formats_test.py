@@ -1,6 +1,8 @@
 """Files as people have them: trained tokens and masks are TRL's, or one sentence says what is wrong."""
 
 import copy
+import csv
+import gzip
 import json
 from types import SimpleNamespace
 
@@ -100,3 +102,30 @@ def test_what_is_not_honoured_is_refused_in_a_sentence(case, tmp_path):
 
 def test_the_corpus_is_whole():
     assert len({case.name for case in CASES}) == len(CASES) >= 50
+
+
+PAIRS = [{"prompt": f"What is {n}?", "chosen": f'{n}, "of course".', "rejected": "No,\nnever."}
+         for n in range(3)]
+
+
+def test_files_of_all_kinds_hold_the_same_rows(tmp_path):
+    lines = "".join(json.dumps(row) + "\n" for row in PAIRS)
+    (tmp_path / "a.jsonl").write_text(lines)
+    (tmp_path / "lines.json").write_text(lines)
+    (tmp_path / "a.json").write_text(json.dumps(PAIRS, indent=1))
+    with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
+        file.write(lines)
+    with (tmp_path / "a.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, PAIRS[0])
+        table.writeheader()
+        table.writerows(PAIRS)
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_list(PAIRS).to_parquet(tmp_path / "a.parquet")
+    first = read_pairs(tmp_path / "a.jsonl")
+    assert len(first) == 3
+    for name in ("lines.json", "a.json", "a.jsonl.gz", "a.csv", "a.parquet"):
+        assert read_pairs(tmp_path / name) == first, name
+    assert read_pairs(datasets.Dataset.from_list(PAIRS)) == first
+    (tmp_path / "b.csv").write_text("prompt,chosen,rejected\nHi,Hello, you,No\n")
+    with pytest.raises(ValueError, match="b.csv, row 1 has another number of fields"):
+        read_pairs(tmp_path / "b.csv")
