@@ -150,18 +150,6 @@ def same_message(a: Message, b: Message) -> bool:
     return normal(a) == normal(b)
 
 
-def escape_message(chat: Chat, message: Message) -> Message:
-    """A message in which no text is a control token."""
-    def within(value: Any) -> Any:
-        if isinstance(value, str):
-            return chat.escaped(value)
-        if isinstance(value, dict):
-            return {within(key): within(inside) for key, inside in value.items()}
-        return [within(inside) for inside in value] if isinstance(value, list) else value
-
-    return {key: value if key == "role" else within(value) for key, value in message.items()}
-
-
 def rollout_of(rows: Sequence[TokenRow], prompt: Prompt, *, text: str, finished: bool, seed: int,
                episode: str) -> Rollout:
     """The rows of an episode as a rollout: the last row, with the others as `earlier`."""
@@ -271,7 +259,7 @@ class Episode:
 
     def _shown(self, message: Message) -> Message:
         """Escapes control tokens in replies, and in everything that a caller sends."""
-        return escape_message(self.chat, message) if self.asks or message["role"] == "assistant" else message
+        return self.chat.inert(message) if self.asks or message["role"] == "assistant" else message
 
     def _cut(self, reason: str) -> None:
         """Truncates the episode with a score of 0, or an error verdict before the first reply."""

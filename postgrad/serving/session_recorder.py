@@ -14,11 +14,10 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from postgrad.data.environments import EpisodeRows, ReplyRequest, TokenRow, escape_message, rollout_of
+from postgrad.data.environments import EpisodeRows, ReplyRequest, TokenRow, rollout_of
 from postgrad.data.rows import read_data_rows
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt, Rollout
@@ -34,7 +33,7 @@ class RecordedSession:
     """The conversations of one client."""
 
     def __init__(self, path: Path, chat: Chat):
-        self.path, self.rows = path, EpisodeRows(chat, partial(escape_message, chat))
+        self.path, self.rows = path, EpisodeRows(chat, chat.inert)
         self.numbers: dict[TokenRow, int] = {}
 
     def ask(self, talk: ChatMessages) -> ReplyRequest:

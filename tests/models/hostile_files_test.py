@@ -120,7 +120,7 @@ def test_a_template_that_asks_for_too_much_ends(what):
     try:
         text = compile_template(BOMBS[what])(messages=[{"role": "user", "content": "hi"}],
                                              add_generation_prompt=True)
-        assert len(text) <= 10**7
+        assert len(text.text) <= 10**7
     except ValueError as error:
         assert len(str(error)) < 600 and "\n" not in str(error)
 
@@ -130,7 +130,7 @@ def test_a_long_conversation_is_not_too_much():
     source = ("{% for m in messages %}{% if loop.first or messages[loop.index0 - 1].role != m.role %}"
               "<|{{ m.role }}|>{{ m.content.strip().replace('word', 'world') | trim ~ '<|end|>' }}{% endif %}"
               "{% set rest = messages[loop.index:] %}{% endfor %}{{ rest | length }}")
-    assert len(compile_template(source)(messages=talk)) > 4 * 10**6
+    assert len(compile_template(source)(messages=talk).text) > 4 * 10**6
 
 
 def test_padding_and_truncation_of_a_tokenizer_change_no_text(tmp_path):

@@ -28,7 +28,7 @@ TOOL = {"type": "function", "function": {"name": "add", "description": "Adds two
                                      "b": {"type": "integer", "description": "the other"}},
     "required": ["a", "b"]}}}
 ASK, MORE = {"role": "user", "content": "What is 2+3?"}, {"role": "user", "content": "And 10 more, où 数?"}
-FIVE, FIFTEEN = {"role": "assistant", "content": "It is 5."}, {"role": "assistant", "content": "15 🙂"}
+FIVE, FIFTEEN = {"role": "assistant", "content": "It is 5."}, {"role": "assistant", "content": "🙂 15"}
 CALL = {"role": "assistant", "content": "", "tool_calls": [
     {"id": "call12345", "type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 3}}}]}
 CALL_TEXT = {"role": "assistant", "content": "", "tool_calls": [
@@ -41,7 +41,7 @@ TALKS: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
     "thoughts": ([ASK, FIVE | {"reasoning_content": "2 and 3 make 5."}, MORE,
                   FIFTEEN | {"reasoning_content": "5+10"}], []),
     "written": ([ASK, FIVE | {"content": "<think>\n2 and 3\n</think>\n\nIt is 5."}, MORE,
-                 FIFTEEN | {"content": "<think>\n5+10\n</think>\n\n15 🙂"}], []),
+                 FIFTEEN | {"content": "<think>\n5+10\n</think>\n\n🙂 15"}], []),
     "tools": ([ASK, CALL, RESULT, FIVE, MORE, FIFTEEN], [TOOL]),
     "calls as text": ([ASK, CALL_TEXT, RESULT, FIVE, MORE, FIFTEEN], [TOOL]),
 }

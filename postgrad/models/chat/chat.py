@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from postgrad.models.chat.detokenize import ByteTable
-from postgrad.models.chat.template import compile_template
+from postgrad.models.chat.template import Rendering, compile_template
 from postgrad.system.files import error_text, is_fault, load_json, read_text
 
 LARGEST = 2**28  # bytes of a tokenizer.json
 GROWTH = 64      # times that a text may become longer on its way to tokens or back
 MANY = 16        # replies from which on a byte table or threads pay
+THOUGHT = re.compile(r"<[^<>]*(?:think|thought|channel|reason)[^<>]*>|\[THINK\]", re.IGNORECASE)
 
 
 class Chat:
@@ -106,8 +109,14 @@ class Chat:
     def text_of(self, messages: Sequence[Mapping[str, Any]], *, reply: bool,
                 tools: Sequence[Mapping[str, object]] = ()) -> str:
         """The rendered template; reply: with the generation prompt. tools: JSON schemas (`tool_schema`)."""
+        return self.rendering(messages, reply=reply, tools=tools).text
+
+    def rendering(self, messages: Sequence[Mapping[str, Any]], *, reply: bool,
+                  tools: Sequence[Mapping[str, object]] = ()) -> Rendering:
+        """`text_of` with where each message's text stands."""
         named = {"bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad}
-        return self._render(messages=[dict(m) for m in messages], add_generation_prompt=reply, documents=None,
+        return self._render(messages=[with_thoughts(m) for m in messages], add_generation_prompt=reply,
+                            documents=None,
                             tools=[dict(tool) for tool in tools] or None,
                             **{name: token for name, token in named.items() if token})
 
@@ -191,6 +200,17 @@ class Chat:
                              f"model: {text[:60]!r}")
         return text
 
+    def inert(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """A message, or a tool's schema, in which no text is a control token."""
+        def within(value: Any) -> Any:
+            if isinstance(value, str):
+                return self.escaped(value)
+            if isinstance(value, dict):
+                return {within(key): within(inside) for key, inside in value.items()}
+            return [within(inside) for inside in value] if isinstance(value, list) else value
+
+        return {key: value if key == "role" else within(value) for key, value in message.items()}
+
     @cached_property
     def controls(self) -> dict[str, int]:
         """Special tokens: name -> id."""
@@ -204,32 +224,102 @@ class Chat:
 
     def conversation(self, messages: Sequence[Mapping[str, Any]], *, last: bool = False,
                      tools: Sequence[Mapping[str, object]] = ()) -> tuple[list[int], list[bool]]:
-        """Tokens and mask: True on assistant turns (with `last`: the last one) but those of weight 0, stop
-        token included.
+        """Tokens and mask: True on the assistant's turns (with `last`: on the last one), stop token included,
+        except those of {"weight": 0}.
 
-        The text is tokenised once; an assistant's turn is the span that its message adds to the text.
+        The whole is rendered and tokenised once. A turn is what the template's {% generation %} marks, and
+        without marks what the template writes for the message, after the generation prompt and up to the stop
+        token. Control tokens in messages are text.
         """
-        whole, stops = self.text_of(messages, reply=False, tools=tools), self.stop_texts
-        spans = []
         turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-        for i in turns[-1:] if last else turns:
-            if messages[i].get("weight") != 0:
-                before = self.text_of(messages[:i], reply=True, tools=tools)
-                after = self.text_of(messages[: i + 1], reply=False, tools=tools)
-                if not (whole.startswith(before) and after.startswith(before)
-                        and whole.startswith(after.rstrip())):
-                    raise ValueError("the chat template rewrites earlier turns when later ones follow, so "
-                                     "the assistant's tokens cannot be told apart: use single-turn "
-                                     "conversations or another template.")
-                ends = [at + len(stop) for stop in stops if (at := after.rfind(stop, len(before))) >= 0]
-                # the template may have trimmed the content
-                spans.append((len(before), max(ends, default=len(after))))
-        if not spans:
+        if not turns:
             raise ValueError("a conversation without an assistant's turn has nothing to learn from.")
-        coded = self.tokenizer.encode(whole, add_special_tokens=False)
-        mask = [any(a <= start and end <= b for a, b in spans) and end > start
-                for start, end in coded.offsets]
+        if odd := [m["weight"] for m in messages if m.get("weight") not in (None, 0, 1)]:
+            raise ValueError(f"a message has weight {odd[0]!r:.40}, and a weight is 0 (not trained) or 1: "
+                             "round it, or leave it out.")
+        turns = [i for i in (turns[-1:] if last else turns) if messages[i].get("weight") != 0]
+        if not turns:
+            raise ValueError("every assistant's turn has weight 0, so there is nothing to learn from: give "
+                             "one weight 1, or leave the conversation out.")
+        shown = [{key: value for key, value in self.inert(m).items() if key != "weight"} for m in messages]
+        tools = [self.inert(tool) for tool in tools]
+        whole = self.rendering(shown, reply=False, tools=tools)
+        coded = self.tokenizer.encode(whole.text, add_special_tokens=False)
+        if whole.marks:
+            marked = marked_spans(whole, [i for i, m in enumerate(shown) if m["role"] == "assistant"])
+            spans = [span for i in turns for span in marked.get(i, ())]
+            mask = [any(start < b and end > a for a, b in spans) for start, end in coded.offsets]
+        else:
+            spans = [span for i in turns for span in self._turn(whole, shown, i, tools)]
+            mask = [any(a <= start and end <= b for a, b in spans) and end > start
+                    for start, end in coded.offsets]
         return coded.ids, mask
+
+    def _turn(self, whole: Rendering, messages: Sequence[Mapping[str, Any]], turn: int,
+              tools: Sequence[Mapping[str, object]]) -> list[tuple[int, int]]:
+        """What an assistant's message adds to the text: its parts without the header, up to the stop
+        token."""
+        text = whole.text
+        spans = whole.written(turn) or self._changed(text, messages, turn, tools)
+        first, end = spans[0]
+        spans[0] = (first + self._header(text[first:end], messages[:turn], tools), end)
+        if turn == len(messages) - 1 and not self._plain(text[spans[-1][1]:]):
+            spans[-1] = (spans[-1][0], len(text))  # a template may end the last turn after its loop
+        start, end = spans[-1]
+        ends = [at + len(stop) for stop in self.stop_texts if (at := text.rfind(stop, start, end)) >= 0]
+        ends += [len(bare)] if (bare := text[:end].rstrip()).endswith(tuple(self.controls)) else []
+        spans[-1] = (start, max([at for at in ends if at > start], default=end))
+        # a template may write a tool's result in the turn of the call
+        for after in range(turn + 1, len(messages)):
+            if messages[after]["role"] != "tool":
+                break
+            if not whole.written(after):
+                spans = cut_out(spans, self._removed(text, messages, after, tools))
+        return spans
+
+    def _header(self, text: str, before: Sequence[Mapping[str, Any]],
+                tools: Sequence[Mapping[str, object]]) -> int:
+        """The length of the generation prompt at the start of a turn; an opened thought is not part of it."""
+        asked = next((i + 1 for i, m in enumerate(before) if m["role"] == "user"), 0)
+        for end in dict.fromkeys((len(before), asked)):
+            closed, opened = (self.text_of(before[:end], reply=reply, tools=tools) for reply in (False, True))
+            start = len(commonprefix([closed, opened]))
+            header = THOUGHT.split(opened[start - self._inside(opened, start):])[0]
+            for head in (header, header.strip()):
+                at = text.find(head)
+                if head and at >= 0 and not text[:at].strip():
+                    return at + len(head)
+        return 0
+
+    def _changed(self, text: str, messages: Sequence[Mapping[str, Any]], turn: int,
+                 tools: Sequence[Mapping[str, object]]) -> list[tuple[int, int]]:
+        """The part of the text that changes with a message's content, and the stop token after it: for a
+        template that does not loop over the messages themselves."""
+        other = [dict(m) for m in messages]
+        other[turn]["content"] = "\ue000"
+        start, end = differing(text, self.text_of(other, reply=False, tools=tools))
+        after = len(text) - len(text[end:].lstrip())
+        stop = next((stop for stop in self.controls if text.startswith(stop, after)), "")
+        return [(start, after + len(stop) if stop else end)]
+
+    def _removed(self, text: str, messages: Sequence[Mapping[str, Any]], message: int,
+                 tools: Sequence[Mapping[str, object]]) -> tuple[int, int]:
+        """The part of the text that a message adds, by a rendering without it."""
+        rest = [m for i, m in enumerate(messages) if i != message]
+        start, end = differing(text, self.text_of(rest, reply=False, tools=tools))
+        back = self._inside(text, start)
+        return start - back, end - back
+
+    def _inside(self, text: str, at: int) -> int:
+        """How far behind an offset the control token begins that it stands in; 0 where it stands in none."""
+        return max((k for name in self.controls for k in range(1, min(len(name), at + 1))
+                    if text.startswith(name, at - k)), default=0)
+
+    def _plain(self, text: str) -> str:
+        """A text without control tokens and surrounding white space."""
+        for name in self.controls:
+            text = text.replace(name, "")
+        return text.strip()
 
     def document(self, text: str) -> tuple[list[int], list[bool]]:
         """A text with bos and eos; the mask is True on all tokens but the first."""
@@ -244,7 +334,44 @@ class Chat:
         """
         tokens, mask = self.conversation([*messages, {"role": "assistant", "content": reply}], last=True)
         end = len(mask) - mask[::-1].index(True) if any(mask) else len(mask)
+        stop = max((i + 1 for i in range(end) if mask[i] and tokens[i] in self.stop), default=end)
+        if not self.decode(tokens[stop:end]).strip():  # a line break after the stop token is never sampled
+            end = stop
         return tokens[:end], mask[:end]
+
+
+def with_thoughts(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message with its thoughts under the names that templates read, as `transformers` gives them."""
+    names = ("reasoning_content", "thinking", "reasoning")
+    thought = next((message[name] for name in names if message.get(name) is not None), None)
+    return dict(message) if thought is None else {"thinking": thought, **message,
+                                                  "reasoning_content": thought}
+
+
+def differing(text: str, other: str) -> tuple[int, int]:
+    """Start and end of the part of a text that another text has differently."""
+    start = len(commonprefix([text, other]))
+    return start, len(text) - len(commonprefix([text[start:][::-1], other[start:][::-1]]))
+
+
+def cut_out(spans: Sequence[tuple[int, int]], hole: tuple[int, int]) -> list[tuple[int, int]]:
+    """cut_out([(0, 9)], (3, 5)) -> [(0, 3), (5, 9)]"""
+    return [(a, b) for start, end in spans
+            for a, b in ((start, min(end, hole[0])), (max(start, hole[1]), end)) if a < b]
+
+
+def marked_spans(whole: Rendering, turns: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
+    """The {% generation %} marks by the assistant's message that they stand in; one that stands in none
+    (after the loop, or in a macro) is of the last message begun before."""
+    spans: dict[int, list[tuple[int, int]]] = {}
+    begun = [(at, i) for at, i in whole.writers if i in turns]
+    for mark in whole.marks:
+        turn = whole.writer(mark[0])
+        if turn not in turns:
+            turn = next((i for at, i in reversed(begun) if at <= mark[0]), turns[-1])
+        assert turn is not None
+        spans.setdefault(turn, []).append(mark)
+    return spans
 
 
 def prefix_end(before: str, whole: str) -> int | None:

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from datetime import datetime
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
-from jinja2 import TemplateError, nodes
+from jinja2 import Template, TemplateError, nodes
 from jinja2.compiler import CodeGenerator, Frame
 from jinja2.ext import Extension
 from jinja2.parser import Parser
@@ -97,10 +97,45 @@ class MeasuredCode(CodeGenerator):
         self.write("))")
 
     def visit_For(self, node: nodes.For, frame: Frame, **options: Any) -> None:
-        each = nodes.EnvironmentAttribute("each")
-        node.iter = nodes.Call(each, [node.iter], [], None, None, lineno=node.lineno,
-                               environment=self.environment)
+        def call(name: str, *given: Any) -> nodes.Call:
+            return nodes.Call(nodes.EnvironmentAttribute(name), list(given), [], None, None,
+                              lineno=node.lineno, environment=self.environment)
+
+        node.iter = call("each", node.iter)
+        if node.recursive or not isinstance(node.target, nodes.Name):
+            super().visit_For(node, frame, **options)
+            return
+        item = nodes.Name(node.target.name, "load", lineno=node.lineno, environment=self.environment)
+        node.body = [nodes.ExprStmt(call("writes", item), lineno=node.lineno), *node.body]
+        self.visit(nodes.ExprStmt(call("loop_begins"), lineno=node.lineno), frame)
         super().visit_For(node, frame, **options)
+        self.visit(nodes.ExprStmt(call("loop_ends"), lineno=node.lineno), frame)
+
+
+class Rendering(NamedTuple):
+    """A rendered template with where its text comes from.
+
+    marks: start and end of each {% generation %}. writers: (offset, message or None): from this offset on,
+    the template's loop writes this message, or none.
+    """
+
+    text: str
+    marks: list[tuple[int, int]]
+    writers: list[tuple[int, int | None]]
+
+    def written(self, message: int) -> list[tuple[int, int]]:
+        """Start and end of the texts that the template writes for a message, adjacent ones joined."""
+        spans: list[tuple[int, int]] = []
+        ends = [at for at, _ in self.writers[1:]] + [len(self.text)]
+        for (start, writer), end in zip(self.writers, ends, strict=True):
+            if writer == message and end > start:
+                joined = bool(spans) and spans[-1][1] == start
+                spans[-1:] = [(spans[-1][0], end)] if joined else [*spans[-1:], (start, end)]
+        return spans
+
+    def writer(self, at: int) -> int | None:
+        """The message whose text stands at an offset."""
+        return next((message for start, message in reversed(self.writers) if start <= at), None)
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
@@ -121,6 +156,30 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def begin(self) -> None:
         self.spent.end, self.spent.made, self.spent.steps = time.thread_time() + SECONDS, 0, 0
+
+    def trace(self, template: Template, named: Mapping[str, object]) -> Rendering:
+        """The template rendered piece by piece, so that the length so far is known wherever a loop or a mark
+        begins."""
+        messages = named.get("messages")
+        self.spent.messages = {id(m): i for i, m in enumerate(messages)} if isinstance(messages, list) else {}
+        self.spent.length, self.spent.marks, self.spent.writers, self.spent.outer = 0, [], [(0, None)], []
+        parts = []
+        for part in template.generate(**named):
+            parts.append(part)
+            self.spent.length += len(part)
+        return Rendering(self.measured("".join(parts)), self.spent.marks, self.spent.writers)
+
+    def loop_begins(self) -> None:
+        self.spent.outer.append(self.spent.writers[-1][1])
+
+    def writes(self, item: object) -> None:
+        """Notes that a loop's body begins, with a message or with anything else."""
+        if isinstance(item, dict) and (message := self.spent.messages.get(id(item))) is not None:
+            self.spent.writers.append((self.spent.length, message))
+
+    def loop_ends(self) -> None:
+        if (outer := self.spent.outer.pop()) != self.spent.writers[-1][1]:
+            self.spent.writers.append((self.spent.length, outer))
 
     def measured(self, value: T) -> T:
         """The value; TemplateLimit where it is too large, or steps or the total are used up."""
@@ -194,7 +253,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
 
 class GenerationTag(Extension):
-    """{% generation %}: marks an assistant's turn in some templates; its content is rendered unchanged."""
+    """{% generation %}: marks what is trained in some templates; its content is rendered unchanged."""
 
     tags = {"generation"}
 
@@ -204,7 +263,10 @@ class GenerationTag(Extension):
         return nodes.CallBlock(self.call_method("_through"), [], [], body).set_lineno(line)
 
     def _through(self, caller: Callable[[], str]) -> str:
-        return caller()
+        text = caller()
+        spent = cast(TemplateEnvironment, self.environment).spent
+        spent.marks.append((spent.length, spent.length + len(text)))
+        return text
 
 
 class TemplateRefused(ValueError):
@@ -221,7 +283,7 @@ def _json(x: object, ensure_ascii: bool = False, indent: int | None = None,
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def compile_template(source: str) -> Callable[..., str]:
+def compile_template(source: str) -> Callable[..., Rendering]:
     """A function that renders a template with the given variables; every fault is a ValueError."""
     if len(source) > SOURCE:
         raise ValueError(f"the chat template has {len(source):,} characters, and {SOURCE:,} are read.")
@@ -231,10 +293,10 @@ def compile_template(source: str) -> Callable[..., str]:
     except (TemplateError, SyntaxError, RecursionError, MemoryError, ValueError) as error:
         raise ValueError(f"the chat template does not parse: {_line(error)}") from error
 
-    def render(**named: object) -> str:
+    def render(**named: object) -> Rendering:
         environment.begin()
         try:
-            return environment.measured(template.render(**named))
+            return environment.trace(template, named)
         except TemplateRefused:
             raise
         except Exception as error:  # a template may go wrong in any way
