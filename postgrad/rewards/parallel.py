@@ -233,10 +233,11 @@ class _Batch(Generic[T]):
             return self.call(call.number, math.inf)
         sys.setprofile(_refuse_handlers)
         try:
-            return self.call(call.number, math.inf)
+            verdict = self.call(call.number, math.inf)
         finally:
             sys.setprofile(None)
-            self.caller.observed += 1
+        self.caller.observed += 1
+        return verdict
 
 
 def _refuse_handlers(frame: FrameType, event: str, argument: Any) -> None:

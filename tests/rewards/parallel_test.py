@@ -102,7 +102,7 @@ def test_a_function_that_is_not_to_be_called_twice_at_once():
 def test_one_that_waits_and_uses_signal_is_called_in_the_main_thread(swallows):
     """Also one that would turn the error of another thread into a score of 0."""
     def alarms(prompt, text):
-        time.sleep(0.02)
+        time.sleep(0.005)
         try:
             before = signal.signal(signal.SIGALRM, lambda *_: None)
             signal.alarm(5)
@@ -115,7 +115,7 @@ def test_one_that_waits_and_uses_signal_is_called_in_the_main_thread(swallows):
         return 1.0
 
     reward = reward_of(alarms)
-    assert [v.score for v in reward.score(rollouts(12))] == [1.0] * 12 and reward.caller.main_only
+    assert [v.score for v in reward.score(rollouts(70))] == [1.0] * 70 and reward.caller.main_only
     assert [v.score for v in reward.score(rollouts(3))] == [1.0] * 3
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
