@@ -174,7 +174,8 @@ def run_explain(options: ExplainOptions) -> None:
     try:
         metric = asdict(explain(options.name))
     except ValueError:
-        if settings:
+        from postgrad.methods import METHODS
+        if settings and options.name not in METHODS:
             return (print_json({"name": options.name, "settings": settings}) if options.json
                     else explain_settings(settings))
         return explain_method(options.name, METRICS, options.json)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from postgrad.recipes.plan import Option
 
 CARDS = (12, 24, 40, 80)  # GB
-SHAPE = "1B, 7B, 13B or 70B; or tiny, a run, a model's folder or a hub id"
+SHAPE = ("a size: 1B, 7B, 13B, 70B, or any other (8B, 350M) as a Llama of so many parameters; or tiny, "
+         "a run, a model's folder or a hub id")
 GB = 1e9
 MOST_LAYOUTS = 6  # layouts in the table
 NOTE = ("Arithmetic, held against what was measured on one H200; nothing past one GPU was measured, and "

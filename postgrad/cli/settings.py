@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from postgrad.cli.output import print_json, print_table
-from postgrad.system.parse import parse_settings
+from postgrad.system.parse import parse_settings, split_setting
 from postgrad.system.settings import configurables_of, setting_text
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def settings_from_text(spec: str, texts: Sequence[str]) -> dict[str, object]:
         config_class,
         recipe_module,
         recipe_named,
+        refuse_objects,
         setting_hint,
         split_spec,
     )
@@ -42,6 +44,11 @@ def settings_from_text(spec: str, texts: Sequence[str]) -> dict[str, object]:
         return stage_settings(recipe_module("own").load_pipeline(Path(name)), texts) if texts else {}
     kind = config_class(recipe)
     check_meaning(text.partition("=")[0] for text in texts)
+    given = dict(map(split_setting, texts))
+    if len(given) < len(texts):
+        twice = next(key for key in given if sum(text.startswith(f"{key}=") for text in texts) > 1)
+        raise ValueError(f"{twice} is set twice: write it once.")
+    refuse_objects(name, {f.name for f in fields(kind)}, given)
     return parse_settings(kind, texts, {"method": method} if method else {}, partial(setting_hint, kind=kind))
 
 

@@ -83,7 +83,8 @@ def unread_rows(source: Source) -> Iterator[tuple[str, str, Callable[[], DataRow
         return
     path = Path(source)
     if not path.is_file():
-        raise ValueError(f"there is no file {path}: give the path of a JSONL file.")
+        raise ValueError(f"{path} is a folder: give the path of a file in it." if path.is_dir() else
+                         f"there is no file {path}: give the path of a JSONL file.")
     if path.name.endswith((".jsonl.gz", ".parquet", ".csv")) or path.suffix == ".json" and holds_list(path):
         from postgrad.data.sets import read_rows_file
 
@@ -372,7 +373,7 @@ class BadRows:
         if self.count == 1:
             raise ValueError(self.first[0] + hint)
         more = f", the first {SHOWN} of them" if self.count > SHOWN else ""
-        listed = "".join(f"\n  {fault}" for fault in self.first)
+        listed = "".join(f"\n  {fault}" for fault in alike_once(self.first))
         raise ValueError(f"{name}: {self.count:,} of {self.rows:,} rows are bad{more}:{listed}"
                          + (f"\n{self.hint}" if hint else ""))
 
@@ -382,3 +383,12 @@ class BadRows:
             return ()
         return (f"{name}: {self.count:,} of {self.rows:,} rows are bad and left out, the first: "
                 f"{self.first[0]}",)
+
+
+def alike_once(faults: Sequence[str]) -> list[str]:
+    """The errors of rows, "PLACE: REASON"; of those with one reason the first, and how many more."""
+    alike: dict[str, list[str]] = {}
+    for fault in faults:
+        alike.setdefault(fault.partition(": ")[2] or fault, []).append(fault)
+    return [same[0] if len(same) == 1 else f"{same[0].rstrip('.')} (and {len(same) - 1} more like it)."
+            for same in alike.values()]

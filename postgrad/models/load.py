@@ -77,7 +77,10 @@ def model_chain(folder: Path, files: Sequence[str] = FILES) -> Iterator[Path]:
     seen = {folder.resolve()}
     yield folder
     while is_adapter(folder):
-        folder, above = find_model(base_model_name(folder), files), folder
+        try:
+            folder, above = find_model(base_model_name(folder), files), folder
+        except ValueError as error:
+            raise ValueError(f"{folder} is an adapter, and its base cannot be opened: {error}") from None
         if folder.resolve() in seen:
             raise ValueError(f"{above / ADAPTER_CONFIG} names {folder}, which stands on this adapter itself: "
                              "put the name of the model under it there.")

@@ -17,7 +17,7 @@ from postgrad.data.tasks import Task
 from postgrad.methods import Method
 from postgrad.recipes.base import TrainConfig
 from postgrad.recipes.defaults import fill_defaults
-from postgrad.recipes.registry import config_class, make_config, recipe_for
+from postgrad.recipes.registry import config_class, make_config, recipe_for, refuse_objects
 from postgrad.recipes.running import check_place, finished, resume_saved, start_run
 from postgrad.resolve.models import Model, open_named_model
 from postgrad.runs import Run as Folder
@@ -117,8 +117,7 @@ def fit(model: Source | PreTrained, method: str | Path | Method = "grpo", *, tas
     recipe = recipe_for(row)
     given = {"task": task, "data": data, "reward": reward, "teacher": teacher}
     objects = {name: config_value(name, value) for name, value in given.items() if value is not None}
-    for name in objects.keys() - {f.name for f in fields(config_class(recipe))}:
-        raise ValueError(f"{row.name} takes no {name}: it learns from {row.source}; leave {name} out.")
+    refuse_objects(row.name, {f.name for f in fields(config_class(recipe))}, objects)
     name = str(folder / "start") if isinstance(model, Model) else str(config_value("model", model))
     config = make_config(row.name, recipe, "", {**settings, **objects, "model": name, "method": row})
     with _origin(model, folder) as origin:

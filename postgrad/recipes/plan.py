@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 from postgrad import methods
@@ -40,6 +41,7 @@ from postgrad.training.memory import (
     kept,
     matrices,
     parameters,
+    shape_of,
 )
 
 # GPUs
@@ -436,8 +438,18 @@ def layout_notes(layout: Layout, ahead: int) -> tuple[str, ...]:
 # by name
 
 def named_shape(name: str) -> Config:
-    """A size of the table (7B), or the config.json of a model, all that is fetched of a hub id."""
-    return SIZES[name.upper()] if name.upper() in SIZES else read_config(name)
+    """A size of the table (7B), another size (8B, 350M) as a Llama of so many parameters, or the config.json
+    of a model, all that is fetched of a hub id."""
+    if name.upper() in SIZES:
+        return SIZES[name.upper()]
+    if size := re.fullmatch(r"(\d+(?:\.\d+)?)([MB])", name.upper()):
+        return shape_of(float(size[1]) * {"M": 1e6, "B": 1e9}[size[2]])
+    try:
+        return read_config(name)
+    except ValueError as error:
+        if "/" in name or Path(name).exists():
+            raise
+        raise ValueError(f"{str(error).rstrip('.')}, or a size like 7B or 350M.") from None
 
 
 def method_memory(model: str, names: Sequence[str], footprint: FootprintOptions,

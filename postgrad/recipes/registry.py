@@ -28,7 +28,7 @@ PIPELINES = {"r1-zero": "R1ZeroConfig", "r1": "R1Config", "instruct": "InstructC
              "align": "AlignConfig",
              "expert-iteration": "ExpertIterationConfig"}  # several runs in one folder
 OBJECTS = ("task", "data", "reward", "teacher", "method")  # settings that `fit` takes as objects
-DATA_HINTS = {"data": "data=FILE.jsonl", "task": "--task FILE"}
+DATA_HINTS = {"data": "data=FILE.jsonl", "task": "--task FILE (in Python task=)"}
 STAGED = PIPELINES | {"demo": "DemoConfig", "own": "OwnConfig"}  # and those with a command of their own
 CONFIGS = RECIPES | STAGED  # everything that can be resumed
 
@@ -105,7 +105,8 @@ def recipe_named(name: str) -> tuple[str, methods.Method | None]:
     if file := renamed_pipeline(name):
         raise ValueError(f"{name} is the lab {file} of the source tree: write `postgrad train {file}` there.")
     if name not in methods.METHODS and not name.endswith(".py") and ".py:" not in name:
-        raise ValueError(f"there is no recipe {name!r}.{suggest(name, recipe_names())}")
+        raise ValueError(f"there is no recipe {name!r}.{suggest(name, recipe_names())} `postgrad methods` "
+                         "lists them.")
     method = methods.get_method(name)
     return recipe_for(method), method
 
@@ -126,7 +127,10 @@ def config_for(spec: str, settings: Mapping[str, object] | None = None,
 
     settings: Python values by name, as in `replace_settings`; a method replaces that of the spec.
     """
-    settings = {**(settings or {}), **({"task": task} if task else {})}
+    settings = settings or {}
+    if task and settings.get("task"):
+        raise ValueError(f"the task is named twice, --task {task} and task={settings['task']}: name one.")
+    settings = {**settings, **({"task": task} if task else {})}
     name, setting = split_spec(spec)
     recipe, method = recipe_named(name)
     if recipe == "own":
@@ -142,12 +146,11 @@ def make_config(name: str, recipe: str, setting: str, settings: Mapping[str, obj
     named: Mapping[str, Callable[[], Settings]] = recipe_module(recipe).SETTINGS
     kind = config_class(recipe)
     known, hint = {f.name for f in fields(kind)}, partial(setting_hint, kind=kind)
-    for other in (other for other in OBJECTS if other in settings and other not in known):
-        raise ValueError(f"{name} takes no {other}: leave it out.")
+    refuse_objects(name, known, settings)
     if setting:
         if setting not in named:
             raise ValueError(f"recipe {name} has no setting {setting!r}."
-                             f"{task_hint(setting, known) or suggest(setting, named)}")
+                             f"{place_hint(setting, known) or suggest(setting, named)}")
         if "epochs" in settings and {"epochs", "data"} <= known:  # instead of the named setting's steps
             settings = {"steps": None, **settings}
         return replace_settings(named[setting](), settings, hint)
@@ -163,8 +166,27 @@ def make_config(name: str, recipe: str, setting: str, settings: Mapping[str, obj
     return replace_settings(kind(**first), rest, hint)
 
 
-def task_hint(setting: str, known: Set[str]) -> str:
-    """The hint for a task in the place of a named setting."""
+def refuse_objects(name: str, known: Set[str], given: Mapping[str, object]) -> None:
+    """Raises ValueError for a task, data, reward, teacher or method that a recipe does not take. known: its
+    settings."""
+    row = methods.METHODS.get(name)
+    learns = f"it learns from {row.source}; " if row else ""
+    for other in (other for other in OBJECTS if other in given and other not in known):
+        value = given[other]
+        file = value if isinstance(value, str) else "FILE"
+        instead = (f"its prompts are a task, --task {file} (in Python task=); leave data out"
+                   if other == "data" and "task" in known else
+                   f"its rows are data={file}; leave task out" if other == "task" and "data" in known
+                   else f"leave {other} out")
+        raise ValueError(f"{name} takes no {other}: {learns}{instead}.")
+
+
+def place_hint(setting: str, known: Set[str]) -> str:
+    """The hint for a task or a file in the place of a named setting."""
+    if Path(setting).is_file():
+        return (f" It is a file: write data={setting}." if "data" in known else
+                f" It is a file: write --task {setting} (in Python task={setting!r})." if "task" in known
+                else "")
     if "task" not in known or not is_task_name(setting):
         return ""
     return f" It is a task: write --task {setting} (in Python task={setting!r})."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -64,6 +65,7 @@ def start_run(config: TrainConfig, folder: Path | str, *, command: str = "",
     config = replace_settings(config, setup.settings)  # saved: resuming chooses nothing
     if not processes.leads():
         return train_to_end(Follower(folder), setup, config)
+    check_room(Path(folder), setup, config)
     facts = {"command": command, "version": __version__, "python": platform.python_version(),
              "torch": torch.__version__, "seed": config.seed,
              "begins_with": fingerprint(source.origin) if source else None, "data": dict(setup.data),
@@ -91,6 +93,21 @@ def check_place(folder: Path) -> None:
     check_name(folder.name)
     refuse_if_taken(folder)
     refuse_if_unwritable(folder)
+
+
+def check_room(folder: Path, setup: TrainingSetup, config: TrainConfig) -> None:
+    """Whether the disk holds a run's checkpoints: weights and the optimizer's moments, of the newest two and
+    of the one that is being written."""
+    assert config.save_every is not None
+    one = sum(p.numel() * (p.itemsize + (8 if p.requires_grad else 0))
+              for p in setup.models.policy.parameters())
+    count = min(3, -(-config.steps // config.save_every))
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+    if (free := shutil.disk_usage(place).free) < one * count:
+        checkpoints = "a checkpoint" if count == 1 else f"{count} checkpoints"
+        raise ValueError(f"{os.path.relpath(folder)} needs {one * count / 1e6:,.0f} MB for {checkpoints}, "
+                         f"and {free / 1e6:,.0f} MB are free: make room, or choose a folder on another disk "
+                         "(--run, in Python run=).")
 
 
 def check_sharding(config: TrainConfig) -> None:

@@ -150,9 +150,12 @@ def check_device(device: str) -> None:
         raise ValueError(f"there is no device {device!r}: it is cpu, or cuda (cuda:1 for "
                          "the second GPU).") from None
     seen = torch.cuda.device_count()
+    if kind.type not in ("cpu", "cuda"):
+        raise ValueError(f"device is {device!r}: models are trained and sampled on cpu or cuda (an NVIDIA "
+                         "GPU); write device=cpu.")
     if kind.type == "cuda" and (kind.index or 0) >= seen:
         raise ValueError(f"device is {device!r}, but {f'only {seen}' if seen else 'no'} GPU is to be seen "
-                         f"here: choose {'cuda:0' if seen else 'cpu'}.")
+                         f"here: write device={'cuda:0' if seen else 'cpu'}.")
 
 
 def fetch_named_model(name: str, folder: Path, wheel: Path | None = None) -> dict[str, str]:

@@ -14,7 +14,7 @@ from postgrad.data.tasks.listed import no_prompts, read_prompts, split_task
 from postgrad.data.tasks.rows import task_of
 from postgrad.records import Prompt, Verdict
 from postgrad.resolve.rewards import parse_reward
-from postgrad.rewards.function import own_verifier
+from postgrad.rewards.function import own_verifier, takes_two
 from postgrad.rewards.named import RewardFunction
 
 DEFAULT_VERIFIER = "number(lenient)"
@@ -80,7 +80,11 @@ def make_task(prompts: Iterable[object] | Callable[..., Iterable[object]],
                          "generator.")
     tools = tuple(tools)
     user.check_tools(tools)
+    if verify is not None:
+        takes_two(verify, "verify")
     rows = prompts if callable(prompts) else list(prompts)
+    if rows == []:
+        raise ValueError("prompts has no rows: give at least one prompt.")
     about = f"{len(rows):,} prompts" if isinstance(rows, list) else "prompts of its own splits"
     task = Task(name=name, about=about, prompts=no_prompts,
                 verify=own_verifier(verify, seconds=seconds) if verify else None, gold=gold, best=best,

@@ -136,10 +136,11 @@ def check_name(name: str) -> str:
 
 def refuse_if_taken(folder: Path) -> None:
     if (folder / "run.json").exists():
-        raise ValueError(f"{folder} already holds a run: resume it, or give the new run another name")
+        raise ValueError(f"{folder} already holds a run: resume it, or name another folder with --run "
+                         "(in Python run=).")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists and is not an empty folder: give the run another name, or move "
-                         "that away first")
+        raise ValueError(f"{folder} exists and is not an empty folder: name another folder with --run (in "
+                         "Python run=), or move that away first.")
 
 
 def refuse_if_unwritable(path: Path) -> None:

@@ -111,11 +111,11 @@ class TokenSampler:
         if len(long) == 1:
             self._render(long[0], sampling)  # raises
         if long:
-            more = f", the first {NAMED_PROMPTS} of them" if len(long) > NAMED_PROMPTS else ""
-            listed = [f"\n  {p.place} has {len(self.tokens_of(p))} tokens" for p in long[:NAMED_PROMPTS]]
+            more = ", ..." if len(long) > NAMED_PROMPTS else ""
+            listed = [f"{p.place} has {len(self.tokens_of(p))} tokens" for p in long[:NAMED_PROMPTS]]
             raise ValueError(f"with max_new_tokens {sampling.max_new_tokens}, {len(long):,} of "
-                             f"{len(prompts):,} prompts are over the model's {self.positions} positions"
-                             f"{more}:{''.join(listed)}\nShorten them or set fewer new tokens.")
+                             f"{len(prompts):,} prompts are over the model's {self.positions} positions: "
+                             f"{', '.join(listed)}{more}. Shorten them or set fewer new tokens.")
 
     def fits(self, prompt: Prompt, sampling: Sampling) -> bool:
         """Whether prompt and reply fit the model."""

@@ -19,6 +19,7 @@ from postgrad.methods import Method, Policy, Preference
 from postgrad.models import Models
 from postgrad.models.protocols import choice_columns
 from postgrad.records import Batch
+from postgrad.system.user_code import function_name
 from postgrad.training.stats import EffectiveShare, ExplainedVariance, Max, Mean, Statistic, Stats
 
 Objective = Callable[[Models, Batch], tuple[Tensor, Stats]]
@@ -131,7 +132,8 @@ def policy_objective(method: Policy, temperature: float, models: Models,
         return {name: known[name] if name in known else _needed(batch, name, method)
                 for name in method.columns_of(place)}
 
-    loss, clipped = method.surrogate(logp, old_logp, adv, mask, **columns_of("surrogate"))
+    made = method.surrogate(logp, old_logp, adv, mask, **columns_of("surrogate"))
+    loss, clipped = _two_columns(method, made, mask)
     stats = _policy_stats(batch, mask, logp, old_logp, entropy, clipped)
     if teacher_kl is not None:
         stats["teacher_kl"] = _mean(teacher_kl, mask)
@@ -152,6 +154,24 @@ def policy_objective(method: Policy, temperature: float, models: Models,
         loss = torch.where(imitate, -logp, loss)
         stats["ptx_loss"] = _mean(-logp, batch.mask & imitate)
     return loss, stats
+
+
+def _two_columns(method: Policy, made: object, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """What a surrogate, which may be a user's, returned: the loss and what was clipped, both [B, T]."""
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise ValueError(f"surrogate {function_name(method.surrogate)} of {method.name} returned "
+                         f"{_shape(made)}: expected a tuple of two, loss [B, T] and clipped [B, T] (where "
+                         "the ratio was clipped), a value of each token.")
+    loss, clipped = made
+    if not isinstance(loss, Tensor) or loss.shape != mask.shape:
+        raise ValueError(f"surrogate {function_name(method.surrogate)} of {method.name} returned "
+                         f"{_shape(loss)} as the loss: expected [B, T], here {list(mask.shape)}, a value of "
+                         "each token; the mean is taken by the row's weight.")
+    return loss, clipped
+
+
+def _shape(value: object) -> str:
+    return f"a tensor {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
 def _policy_logp(method: Policy, models: Models, batch: Batch,

@@ -127,7 +127,7 @@ def test_long_rows_are_named_by_file_and_line(method, tmp_path, capsys):
     said = capsys.readouterr().err
     assert re.search(r"2 of 4 rows are over the limit of 512 tokens:", said)
     for line in (2, 4):
-        assert re.search(rf"^  {re.escape(path)} line {line} has [\d,]+ tokens$", said, re.M)
+        assert re.search(rf" {re.escape(path)} line {line} has [\d,]+ tokens[,.]", said)
     assert "truncate=drop, left or right" in said
 
 

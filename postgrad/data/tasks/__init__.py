@@ -73,6 +73,8 @@ def load_task(name: str | Path) -> Task:
     if path.suffix not in (".py", ".jsonl"):
         if load := _REGISTERED.find(text):
             return load(text)
+        if path.is_dir():
+            raise ValueError(f"{text} is a folder: a task is a .py or .jsonl file, or a name.")
         known = [*TASKS, *SOURCED, *_REGISTERED]
         raise ValueError(f"there is no task {text!r}: {did_you_mean(kind, known)}A task is one of "
                          f"{', '.join(known)}, or a path to a .py or .jsonl file.")

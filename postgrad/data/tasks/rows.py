@@ -36,7 +36,7 @@ def _check_row(prompt: Prompt, verify: VerifierSum) -> None:
     given = answer is not None or "answer" in verify.kinds
     if given and (answer is None or isinstance(answer, (list, dict, bool)) or not str(answer).strip()):
         raise ValueError(f"{where}: the row needs an answer, as a text or a number; its answer is "
-                         f"{answer!r:.40}.")
+                         f"{answer!r:.40}. Give it one, or say who judges with reward=.")
     if not isinstance(reply, str):
         raise ValueError(f"{where}: the reply must be a text, this is {type(reply).__name__}.")
 

@@ -74,6 +74,7 @@ def policy_config(config: AlignConfig, name: str) -> RunConfig:
 
 
 def pipeline(config: AlignConfig) -> Pipeline:
+    measured.check_labelled(config.task)
     judge = reward.RewardConfig(model=config.model, task=config.task, steps=config.reward_steps,
                                 seed=config.seed, pairs=measured.pairs_with_holdout(config.pairs),
                                 device=config.device)

@@ -51,6 +51,7 @@ SETTINGS = {"questions": InstructConfig}
 
 def pipeline(config: InstructConfig) -> Pipeline:
     task, seed, device = config.task, config.seed, config.device
+    measured.check_labelled(task)
     demonstrated = SFTConfig(task=task, model=config.model, steps=config.sft_steps, seed=seed, device=device)
     judge = RewardConfig(task=task, model="{sft}", steps=config.reward_steps, seed=seed, device=device,
                          pairs=measured.pairs_with_holdout(config.pairs))

@@ -89,6 +89,13 @@ def quality_summary(config: MeasuredConfig, done: Done) -> JsonDict:
 
 # a mixture, part by part
 
+def check_labelled(task: str) -> None:
+    """Refuses a task without labelled pairs before the first stage, and not after the second."""
+    if open_task(task).preferences is None:
+        raise ValueError(f"task {task} has no labelled pairs, which the reward model learns from: "
+                         "the task questions has.")
+
+
 def figures_on(task: str, config: MeasuredConfig, model: str, track: Progress) -> JsonDict:
     return evaluate_named_model(task, model, track, problems=config.problems, samples=config.samples,
                                 seed=config.seed, device=config.device)

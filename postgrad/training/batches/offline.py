@@ -86,10 +86,9 @@ class TokenLimit:
         if self.refused == 1:
             raise ValueError(f"{self.first[0]}, over the limit of {self.most:,}: shorten it, or {remedy}")
         if self.refused:
-            more = f", the first {LISTED_ROWS} of them" if self.refused > LISTED_ROWS else ""
-            listed = "".join(f"\n  {row}" for row in self.first)
+            more = ", ..." if self.refused > LISTED_ROWS else ""
             raise ValueError(f"{self.refused:,} of {self.units:,} rows are over the limit of {self.most:,} "
-                             f"tokens{more}:{listed}\nShorten them, or {remedy}")
+                             f"tokens: {', '.join(self.first)}{more}. Shorten them, or {remedy}")
 
     def note(self, name: str) -> tuple[str, ...]:
         """A note on truncated units; empty where none was cut."""

@@ -31,8 +31,8 @@ from postgrad.training.memory.parts import (
            samples,
 )
 from postgrad.training.memory.passes import activations, head, kept, layers, walked
-from postgrad.training.memory.setup import SIZES, Setup, adapter, matrices, parameters
+from postgrad.training.memory.setup import SIZES, Setup, adapter, matrices, parameters, shape_of
 
 __all__ = ["GB", "PARTS", "SIZES", "Memory", "Setup", "activations", "adapter", "beside", "cache",
            "each_trained", "estimate", "head", "held", "kept", "layers", "matrices", "parameters", "samples",
-           "walked"]
+           "shape_of", "walked"]

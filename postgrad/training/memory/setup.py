@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from postgrad.models.families import Config
 from postgrad.models.layer import MatrixSpec, NormSpec, layer_spec, outer_weights
@@ -24,6 +24,23 @@ SIZES = {  # Llama 3.2 1B; Llama 2 7B, 13B and 70B
     "13B": llama(40, 5120, 13824, 40, 40, 32000),
     "70B": llama(80, 8192, 28672, 64, 8, 32000),
 }
+
+
+def shape_of(count: float) -> Config:
+    """A Llama of about so many parameters: the nearest of SIZES, its width and depth scaled by one factor,
+    and the inner width by what is left."""
+    if not 5e6 <= count <= 5e12:
+        raise ValueError(f"{count:,.0f} parameters: expected 5M to 5000B.")
+    near = min(SIZES.values(), key=lambda shape: abs(math.log(count / parameters(shape))))
+    near = near if count > 6e8 else replace(near, vocab_size=32000 if count > 1e8 else 4096)
+    by = (count / parameters(near)) ** (1 / 3)
+    kv = near.num_key_value_heads if near.num_key_value_heads < near.num_attention_heads else None
+    heads = max(1, round(near.num_attention_heads * by / (kv or 1))) * (kv or 1)
+    layers, width = max(1, round(near.num_hidden_layers * by)), heads * near.head_dim
+    shape = replace(near, hidden_size=width, num_attention_heads=heads, num_key_value_heads=kv or heads,
+                    num_hidden_layers=layers, intermediate_size=1)
+    left = count - parameters(shape)
+    return replace(shape, intermediate_size=max(1, round(left / (3 * width * layers))))
 
 
 @dataclass(frozen=True, kw_only=True)
