@@ -13,7 +13,10 @@ def made(tmp_path_factory):
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_gets_a_sentence(name, made, tmp_path):
     code, said = make_mistake(MISTAKES[name], made, tmp_path / "here")
-    assert not faults(MISTAKES[name], code, said), said
+    found = faults(MISTAKES[name], code, said)
+    if found and "waits" in MISTAKES[name]:
+        pytest.xfail(f"{MISTAKES[name]['waits']}: {found}")
+    assert not found, said
 
 
 def test_the_corpus_is_large_enough():
