@@ -91,6 +91,7 @@ def unread_rows(source: Source) -> Iterator[tuple[str, str, Callable[[], DataRow
         for i, (where, row) in enumerate(read_rows_file(path), start=1):
             yield str(i), where, partial(dict, row)
         return
+    refuse_other_format(path)
     with path.open("rb") as file:
         yield from json_lines(file, f"{path} line")
 
@@ -99,6 +100,21 @@ def holds_list(path: Path) -> bool:
     """Whether a JSON file is one list, and not an object a line."""
     with path.open("rb") as file:
         return file.read(2**16).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
+
+
+FORMATS = {b"PAR1": "a parquet file", b"PK": "a zip file or a spreadsheet", b"\xff\xfe": "text in UTF-16",
+           b"\xfe\xff": "text in UTF-16"}  # by their first bytes
+
+
+def refuse_other_format(path: Path) -> None:
+    """Raises ValueError for a file that is no text in UTF-8, by its first bytes."""
+    with path.open("rb") as file:
+        head = file.read(1024)
+    kind = next((what for mark, what in FORMATS.items() if head.startswith(mark)),
+                "a binary file" if b"\0" in head else "")
+    if kind:
+        raise ValueError(f"{path} is {kind}: expected JSONL, a JSON object a line in UTF-8; save it so, or "
+                         "read it with pandas or datasets and give the table as data= in Python.")
 
 
 def _as_dict(row: object, i: int) -> DataRow:

@@ -186,8 +186,8 @@ def open_trackers(trackers: Sequence[Tracker | str], callback: Callback | None =
 
 
 def config_value(name: str, value: object) -> object:
-    """An argument as a config holds it: a run or a path as its name, an iterator as a list, a pandas table as
-    rows. A table of several splits is refused."""
+    """An argument as a config holds it: a run or a path as its name, an iterator or a stream as a list, a
+    pandas table as rows. A table of several splits is refused."""
     if isinstance(value, Folder | Path):
         return str(value.folder) if isinstance(value, Folder) else str(value)
     if name == "reward":
@@ -211,7 +211,8 @@ def config_value(name: str, value: object) -> object:
                          f"with splits give one, {name}=table['train'].")
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
         return value.to_dict("records")
-    return list(value) if isinstance(value, Iterator) else value
+    stream = isinstance(value, Iterator) or not isinstance(value, Task) and not hasattr(value, "__len__")
+    return list(value) if stream and isinstance(value, Iterable) else value
 
 
 @contextmanager

@@ -206,7 +206,7 @@ def setting_hint(name: str, kind: type[Settings] | None = None) -> str:
     own = setting_names(kind) if kind else ()
     known = name if name in OTHER_NAMES else near_foreign_name(name, [key.split(".")[-1] for key in own])
     if not known:
-        return ""
+        return other_recipe_hint(name, kind) if kind else ""
     recipe = getattr(kind, "recipe", "it")
     answer = foreign_answer(known, (lambda ours: has_setting(own, ours)) if kind else lambda ours: True,
                             recipe if kind else "")
@@ -219,6 +219,15 @@ def setting_names(kind: type[Settings]) -> tuple[str, ...]:
     constants = {f"method.{key}": None for row in methods.METHODS.values() if recipe_for(row) == recipe
                  for key in row.settings()}
     return (*SettingNames(kind, {}).annotations, *constants)
+
+
+def other_recipe_hint(name: str, kind: type[Settings]) -> str:
+    """The hint for a setting that other recipes have; "" where none has it."""
+    for recipe in RECIPES:
+        if config_class(recipe) is not kind and has_setting(setting_names(config_class(recipe)), name):
+            ours = next((row.name for row in methods.METHODS.values() if recipe_for(row) == recipe), recipe)
+            return f" It is a setting of {ours} and its kin, and not of {getattr(kind, 'recipe', 'this')}."
+    return ""
 
 
 def has_setting(names: Iterable[str], name: str) -> bool:

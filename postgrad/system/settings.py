@@ -246,7 +246,8 @@ class SettingNames:
         if group.short:
             return f"{name}.{group.short}"
         inside = ", ".join(f"{name}.{f.name}" for f in fields(group))
-        raise ValueError(f"{name!r} cannot be set so: {name!r} is a group of settings: name one of {inside}")
+        raise ValueError(f"{name!r} cannot be set so: {name!r} is a group of settings: name one of {inside}."
+                         f"{self.hint(name)}")
 
     def expand(self, changes: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
         """Changes by their dotted names; a dict for a group is expanded."""

@@ -71,7 +71,7 @@ def test_the_first_twenty_are_shown_and_all_are_counted(tmp_path):
     for read in (read_conversations, read_pairs, read_singles):
         with pytest.raises(ValueError, match=r"of 1,001 rows are bad, the first 20 of them:\n") as caught:
             read(write(tmp_path / "c.jsonl", *rows))
-        assert str(caught.value).count("\n") == 20
+        assert str(caught.value).count("\n") == 1 and "(and 19 more like it)" in str(caught.value)
 
 
 def test_one_fault_is_its_own_sentence_and_none_left_is_an_error(tmp_path, capsys):
@@ -193,9 +193,9 @@ def test_every_long_prompt_is_named():
     sampler = LocalSampler(small_model(), CHAT)
     prompts = [Prompt(id=str(n), messages=({"role": "user", "content": "x " * (60 if n % 2 else 2)},),
                       where=f"q.jsonl, line {n}") for n in range(60)]
-    with pytest.raises(ValueError, match="30 of 60 prompts are over .* positions, the first 20") as caught:
+    with pytest.raises(ValueError, match="30 of 60 prompts are over .* positions: ") as caught:
         sampler.check(prompts, Sampling(max_new_tokens=40))
-    assert "\n  q.jsonl, line 1 has " in str(caught.value) and str(caught.value).count("\n") == 21
+    assert "q.jsonl, line 1 has " in str(caught.value) and str(caught.value).count(" has ") == 20
     with pytest.raises(ValueError, match="max_new_tokens 128 with any prompt is over the model's 128"):
         sampler.check(prompts, Sampling(max_new_tokens=128))
 
