@@ -223,6 +223,8 @@ def setting_names(kind: type[Settings]) -> tuple[str, ...]:
 
 def other_recipe_hint(name: str, kind: type[Settings]) -> str:
     """The hint for a setting that other recipes have; "" where none has it."""
+    if has_setting(setting_names(kind), name):
+        return ""
     for recipe in RECIPES:
         if config_class(recipe) is not kind and has_setting(setting_names(config_class(recipe)), name):
             ours = next((row.name for row in methods.METHODS.values() if recipe_for(row) == recipe), recipe)
