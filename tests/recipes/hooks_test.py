@@ -23,8 +23,8 @@ def test_silent_without_a_watch(tmp_path, capfd):
     pg.evaluate(run, QUESTIONS, reward=letters, problems=2, samples=1, max_new_tokens=4)
     twice = fit(tmp_path, "dpo", "twice", data=[*PAIRS, PAIRS[0]], pairs={"per_step": 4})
     assert capfd.readouterr() == ("", "")
-    assert [(e["kind"], "1 repeated (1 and 25)" in e["text"]) for e in twice.rows("events")[0]] == [("data",
-                                                                                                     True)]
+    events = [(e["kind"], "1 repeated (1 and 25)" in e["text"]) for e in twice.rows("events")[0]]
+    assert events.count(("data", True)) == 1 and events[-1] == ("length", False)
 
 
 def test_plain_lines_when_piped(tmp_path, capsys):
@@ -35,7 +35,8 @@ def test_plain_lines_when_piped(tmp_path, capsys):
     *steps, speed = lines
     assert [line.split(",")[0] for line in steps] == ["dpo: step 1/2 (50 %)", "dpo: step 2/2 (100 %)"]
     assert re.fullmatch(r"dpo: training [\d,]+ tokens/s; \d+ % of the time training; \d+\.\d GB", speed)
-    assert "\x1b" not in out and err.startswith("data: 25 judgements") and err.count("\n") == 1
+    assert "\x1b" not in out + err and "\ndata: 25 judgements" in f"\n{err}"
+    assert "trained tokens; 2 steps of 4, " in err.splitlines()[-1]
 
 
 def test_a_tracker_of_ones_own(tmp_path):
@@ -95,8 +96,8 @@ def test_signal_handlers_that_are_not_pythons_are_left_alone(monkeypatch):
     monkeypatch.setattr(signal, "getsignal", lambda s: None if s == signal.SIGINT else signal.SIG_DFL)
     monkeypatch.setattr(signal, "signal", lambda s, handler: taken.append(s) or signal.SIG_DFL)
     with stop_on_signal() as stop:
-        assert stop() is None and taken == [signal.SIGTERM]
-    assert taken == [signal.SIGTERM, signal.SIGTERM]
+        assert stop() is None and taken == [signal.SIGTERM, signal.SIGHUP]
+    assert taken == [signal.SIGTERM, signal.SIGHUP] * 2
 
 
 PROGRAM = """
