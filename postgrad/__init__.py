@@ -7,6 +7,8 @@ imported only where needed).
 import sys
 from importlib import import_module
 
+from postgrad.system.threads import sleep_when_waiting
+
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -40,6 +42,7 @@ class _OldModules:
                 raise ModuleNotFoundError(f"{name} is now {new}.", name=name)
 
 
+sleep_when_waiting()
 sys.meta_path.append(_OldModules)  # asked when the module is found nowhere else
 
 

@@ -1,18 +1,24 @@
 """A working day of someone who comes from TRL.
 
-    python proofs/everyday.py [PART ...]      parts: rewards
+    python proofs/everyday.py [PART ...]      parts: rewards, setup
+
+setup makes two environments in a folder, place=/tmp/everyday, and deletes them: ten minutes.
 """
 
 from __future__ import annotations
 
+import io
 import random
+import shutil
 import signal
+import subprocess
+import tarfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import Bars, Page, bar
+from harness import HOME, Bars, Page, bar, copy_tree, once
 from judge_server import INJECTIONS, JudgeServer
 
 from postgrad.records import Prompt, Rollout
@@ -20,6 +26,7 @@ from postgrad.rewards.base import VerifierReward
 from postgrad.rewards.function import own_verifier
 from postgrad.rewards.remote_judge import RemoteJudge
 
+BEFORE = "6e66ba3"
 FAULTS = (429, 500, "slow", "nonsense", "echo")
 
 
@@ -96,7 +103,40 @@ def rewards(folder: Path) -> Bars:
         bar(f"{len(INJECTIONS)} injections in replies", "0 paid", f"{paid} paid", not paid)]
 
 
-PAGE = Page("everyday", "A working day of someone who comes from TRL", {"rewards": rewards}, [0])
+def install(place: Path, target: str, commit: str = "") -> dict:
+    """Packages, megabytes and minutes of `make TARGET` in a fresh copy of the tree, which is deleted.
+    commit: the tree as it was there."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    if commit:
+        tar = subprocess.run(["git", "archive", commit], cwd=HOME, capture_output=True, check=True).stdout
+        tarfile.open(fileobj=io.BytesIO(tar)).extractall(place, filter="data")
+    else:
+        copy_tree(place)
+    began = time.monotonic()
+    subprocess.run(["make", target], cwd=place, check=True, capture_output=True)
+    minutes = (time.monotonic() - began) / 60
+    made = place / ".venv"
+    packages = len([*made.glob("lib/python3*/site-packages/*.dist-info")])
+    size = int(subprocess.run(["du", "-sm", made], capture_output=True, text=True, check=True)
+               .stdout.split()[0])
+    shutil.rmtree(place)
+    return {"packages": packages, "MB": size, "minutes": round(minutes, 1)}
+
+
+def setup_bars(folder: Path, place: str = "/tmp/everyday") -> tuple[list[dict], dict]:
+    after = once(folder / "after.json", install, Path(place), "setup")
+    before = once(folder / "before.json", install, Path(place), ".venv/.ready", BEFORE)
+    bars = [bar(f"what make demo installs: {name}", "<= half of before, CPU torch on both sides",
+                f"{after[name]}, {before[name]} before", after[name] <= before[name] / 2)
+            for name in ("packages", "MB")]
+    bars.append(bar("minutes of set-up before the demo starts", "said",
+                    f"{after['minutes']}, {before['minutes']} before; on a busy machine", True))
+    return bars, {"Set-up": [{"commit": BEFORE} | before, {"commit": "now"} | after]}
+
+
+PAGE = Page("everyday", "A working day of someone who comes from TRL", {"rewards": rewards, "setup": setup_bars},
+            [0])
 
 if __name__ == "__main__":
     PAGE.main()

@@ -12,7 +12,20 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from postgrad import __version__
-from postgrad.cli import chat, evaluate, exercise, generate, label, methods, models, plan, runs, serve, train
+from postgrad.cli import (
+    chat,
+    completion,
+    evaluate,
+    exercise,
+    generate,
+    label,
+    methods,
+    models,
+    plan,
+    runs,
+    serve,
+    train,
+)
 from postgrad.cli.options import Command, add_options, options_from
 from postgrad.cli.settings import setting_for_flag
 from postgrad.system import processes
@@ -31,7 +44,7 @@ first steps:
   postgrad train examples/labs/oversight.py      who can watch over a model that knows more?
   postgrad studio                                see it all in the browser
 """
-GROUPS = (train, evaluate, generate, chat, models, plan, runs, methods, exercise, serve, label)
+GROUPS = (train, evaluate, generate, chat, models, plan, runs, methods, exercise, serve, label, completion)
 COMMANDS = tuple(command for group in GROUPS for command in group.COMMANDS)
 
 
