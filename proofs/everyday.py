@@ -135,7 +135,8 @@ def setup_bars(folder: Path, place: str = "/tmp/everyday") -> tuple[list[dict], 
     return bars, {"Set-up": [{"commit": BEFORE} | before, {"commit": "now"} | after]}
 
 
-PAGE = Page("everyday", "A working day of someone who comes from TRL", {"rewards": rewards, "setup": setup_bars},
+PAGE = Page("everyday", "A working day of someone who comes from TRL",
+            {"rewards": rewards, "setup": setup_bars},
             [0])
 
 if __name__ == "__main__":
