@@ -160,9 +160,9 @@ def test_where_tokens_are_cut():
     many = TokenLimit(6)
     for n in range(50):
         many.fit(f"f line {n}", [(tokens, mask)])
-    with pytest.raises(ValueError, match="50 of 50 rows .*, the first 20 of them:") as caught:
+    with pytest.raises(ValueError, match="50 of 50 rows .* tokens: ") as caught:
         many.settle()
-    assert str(caught.value).count("\n") == 21
+    assert str(caught.value).count(" has ") == 20
 
 
 def test_settings_of_rows_say_what_they_take():
