@@ -1,8 +1,7 @@
 """How the threads of OpenMP wait for one another; called before torch is imported, which reads it once.
 
 By default a thread that has nothing to do spins. Where another process has the core of the thread that is
-waited for, spinning takes the time that this one needs: a step of SFT on two cores beside two busy processes
-took 5.4 s spinning and 0.8 s asleep, and 0.6 s either way on a machine with nothing else to do. The division
+waited for, spinning takes the time that this one needs, and a step takes several times as long. The division
 of the work, and so every bit of the result, is the same.
 """
 
