@@ -278,9 +278,20 @@ def _conversation(number: str, where: str, row: DataRow, *, form: Understood) ->
         raise ValueError(f"{where}: label is {json.dumps(row['label'])[:40]}; it must be true, "
                          "false or left out.")
     tools = read_tools(row.get("tools"), where)
-    form.add(name, row, (*columns, "id", "label", "tools"), len(messages))
+    form.add(name, row, (*columns, "id", "label", "tools"), len(messages), *remarks_on(row, columns))
     return [Conversation(id=str(row.get("id", number)), messages=messages, label=row.get("label"),
                          tools=tools, text=text, where=where)]
+
+
+def remarks_on(row: DataRow, columns: Sequence[str]) -> Iterator[str]:
+    """What is trained otherwise than a reader of the row may think."""
+    completion = row["completion"] if "completion" in columns else None
+    if isinstance(completion, list) and len(completion) > 1:
+        yield "of a completion of several messages the assistant's are trained"
+    messages = [m for name in columns if isinstance(row.get(name), list) for m in row[name]]
+    calls = [call.get("function", call) for m in messages for call in m.get("tool_calls") or ()]
+    if any(isinstance(call.get("arguments"), str) for call in calls):
+        yield "the arguments of tool calls are JSON texts, which the template gets as objects"
 
 
 def is_trained(message: Message) -> bool:

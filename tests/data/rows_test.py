@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from postgrad.data.rows import read_conversations, read_data_rows
+from postgrad.data.rows import BadRows, read_conversations, read_data_rows
 from postgrad.records import Conversation
 
 GOOD = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]}
@@ -40,7 +40,7 @@ def test_what_can_be_read(content, wanted, tmp_path):
 @pytest.mark.parametrize(("content", "words"), [
     (b'{"a": 1}\n{"a": "\xff\xfe"}\n', "line 2 is not JSON in UTF-8: 'utf-8' codec can't decode"),
     ('{"a": "é"}\n'.encode("latin-1"), "line 1 is not JSON in UTF-8"),
-    ('{"a": 1}\n'.encode("utf-16"), "line 1 is not JSON in UTF-8"),
+    ('{"a": 1}\n'.encode("utf-16"), "is text in UTF-16: expected JSONL"),
     (b'{"a": 1}\n\n{"a": 2', "line 3 is not JSON in UTF-8"),
     (b'{"a": 1}\nhello\n', "line 2 is not JSON in UTF-8"),
     (b"{'a': 1}\n", "line 1 is not JSON in UTF-8"),
@@ -53,7 +53,7 @@ def test_what_can_be_read(content, wanted, tmp_path):
     (b'{"a": ' + b"[" * 200_000 + b"\n", "line 1 is not JSON in UTF-8"),
     (b"[1, 2]\n", r"line 1 is a list; each line must be an object in braces"),
     (b'"text"\n', "line 1 is a str;"), (b"null\n", "line 1 is a NoneType;"),
-    (b"\x00\x01\x02\n", "line 1 is not JSON"),
+    (b"\x00\x01\x02\n", "is a binary file: expected JSONL"),
 ], ids=["bad UTF-8", "latin-1", "UTF-16", "truncated", "no JSON", "quotes", "two objects", "BOM inside",
         "half a pair", "a field twice", "NaN", "long number", "deep", "list", "string", "null", "binary"])
 def test_what_cannot_be_read_is_named_with_its_line(content, words, tmp_path):
@@ -69,8 +69,9 @@ def test_a_fault_comes_after_the_good_rows(tmp_path):
 
 
 def test_no_file(tmp_path):
-    for path in (tmp_path / "gone.jsonl", tmp_path):
-        with pytest.raises(ValueError, match="there is no file .*: give the path of a JSONL file"):
+    for path, words in ((tmp_path / "gone.jsonl", "there is no file .*: give the path of a JSONL file"),
+                        (tmp_path, "is a folder: give the path of a file in it")):
+        with pytest.raises(ValueError, match=words):
             list(read_data_rows(path))
 
 
@@ -121,3 +122,16 @@ def test_a_file_without_rows(tmp_path):
     for content in (b"", b"\n \r\n"):
         with pytest.raises(ValueError, match="rows.jsonl has no rows"):
             read_conversations(file_of(tmp_path, content))
+
+
+def test_what_is_trained_otherwise_than_it_reads_is_said():
+    turns = [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"},
+             {"role": "assistant", "content": "c"}]
+    call = {"function": {"name": "add", "arguments": "{\"a\": 1}"}}
+    asked = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    bad = BadRows()
+    read_conversations([{"prompt": "q", "completion": turns}, {"messages": asked},
+                        {"prompt": "q", "completion": "a"}], bad)
+    (line,) = bad.understood.note("data")
+    assert line.endswith("; 1 rows: of a completion of several messages the assistant's are trained; 1 rows: "
+                         "the arguments of tool calls are JSON texts, which the template gets as objects")
