@@ -45,9 +45,6 @@ def settings_from_text(spec: str, texts: Sequence[str]) -> dict[str, object]:
     kind = config_class(recipe)
     check_meaning(text.partition("=")[0] for text in texts)
     given = dict(map(split_setting, texts))
-    if len(given) < len(texts):
-        twice = next(key for key in given if sum(text.startswith(f"{key}=") for text in texts) > 1)
-        raise ValueError(f"{twice} is set twice: write it once.")
     refuse_objects(name, {f.name for f in fields(kind)}, given)
     return parse_settings(kind, texts, {"method": method} if method else {}, partial(setting_hint, kind=kind))
 

@@ -31,8 +31,8 @@ LARGEST = 10**7           # of a value: characters, and SLOT for each place in a
 SLOT = 64
 AT_ONCE, IN_ALL = 10**8, 5 * 10**8  # characters that a single step may make, and all of them together
 BITS = 10_000             # of a whole number
-STEPS, STEP = 10**6, 300  # operations of a rendering; STEP characters of operands count as one more
-SECONDS = 10              # of processor time: for what a single operation does that STEPS does not see
+STEPS, STEP = 200_000, 300  # operations of a rendering; STEP characters of operands count as one more
+SECONDS = 4               # of processor time: for what a single operation does that STEPS does not see
 # what makes more than it is given
 GROWS = {"*", "%", "center", "ljust", "rjust", "zfill", "expandtabs", "to_bytes", "replace", "join", "format",
          "format_map", "translate", "indent", "wordwrap", "tojson"}
