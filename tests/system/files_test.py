@@ -62,12 +62,24 @@ def test_a_gguf_file_that_is_converted(tmp_path, capsys, monkeypatch):
 
 
 def test_training_counts_the_optimizer_in_what_a_checkpoint_needs(tmp_path, capsys, monkeypatch):
-    """The sentence says more bytes than the weights alone have, and more than are free."""
+    """The sentence says more bytes than the weights alone have, and more than are free: before a run, and
+    where the disk has become full since."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(checkpoint, "write_tensors", full_after(1))
     model = 2 * (find_model("tiny") / "model.safetensors").stat().st_size  # it is stored in 16 bits
+    train = ["train", "sft:words", "model=tiny", *SMALL, "--run", "run", "--json"]
     free(monkeypatch, 2 * model)  # room for the weights twice, which is not enough
-    assert main(["train", "sft:words", "model=tiny", *SMALL, "--run", "run", "--json"]) == 2
+    assert main(train) == 2 and not (tmp_path / "run").exists()
+    said = capsys.readouterr().err
+    asked = 1e6 * int(said.partition("run needs ")[2].partition(" MB for a checkpoint")[0])
+    assert 2.5 * model < asked < 3.5 * model and f"{2 * model / 1e6:,.0f} MB are free" in said
+
+    def fills(*rest):
+        free(monkeypatch, 2 * model)
+        full_after(1)(*rest)
+
+    free(monkeypatch, 10 * model)
+    monkeypatch.setattr(checkpoint, "write_tensors", fills)
+    assert main(train) == 2
     said = capsys.readouterr().err
     needed = int(said.partition("at least ")[2].partition(" bytes")[0].replace(",", ""))
     assert 2.5 * model < needed < 3.5 * model and f"{2 * model:,} are free" in said and "quota" not in said

@@ -115,8 +115,10 @@ def test_a_run_goes_on_bit_for_bit_and_not_with_another_agent(tmp_path, capsys):
     assert main(["resume", str(parts.folder), "steps=2", "--json"]) == 0
     first, second = (next(run.latest().glob("*.safetensors")).read_bytes() for run in (whole, parts))
     assert whole.latest().name == parts.latest().name and first == second
-    agent.write_text(agent.read_text() + "# changed")
-    assert main(["resume", str(parts.folder), "steps=3", "--json"]) != 0
+    agent.write_text(agent.read_text() + "# a comment changes nothing that it does\n")
+    assert main(["resume", str(parts.folder), "steps=3", "--json"]) == 0
+    agent.write_text(agent.read_text() + "changed = True\n")
+    assert main(["resume", str(parts.folder), "steps=4", "--json"]) != 0
     assert "has changed since this run began" in capsys.readouterr().err
 
 
