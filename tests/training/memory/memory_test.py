@@ -256,7 +256,8 @@ def test_the_command(capsys):
     assert main(["memory", "tiny"]) == 0
     out = capsys.readouterr().out
     assert "policy, reference, reward, critic" in out and "12 GB" in out
-    assert main(["memory", "8B"]) == 2 and "no model at 8B" in capsys.readouterr().err
+    assert main(["memory", "8B"]) == 0 and "8B: 8.00B parameters" in capsys.readouterr().out
+    assert main(["memory", "nowhere"]) == 2 and "no model at nowhere" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("setup", "said"), [({"bits": 8}, "32, 16 or 4"), ({"tokens": 0}, "at least 1"),
