@@ -3,7 +3,7 @@ the sampler holds can be given back."""
 
 import pytest
 import torch
-from settings_text import override
+from settings_text import merged, override
 from small import CHAT, small_model
 
 from postgrad.cli.settings import config_from_text
@@ -40,7 +40,7 @@ def test_a_run_says_where_and_what_to_lower(tmp_path, monkeypatch, place, said):
 
 
 def of(*changes):
-    _, config = config_from_text("grpo", ("task=arithmetic", "device=cuda", "lr=1e-4", *changes))
+    _, config = config_from_text("grpo", merged("task=arithmetic", "device=cuda", "lr=1e-4", *changes))
     return config
 
 

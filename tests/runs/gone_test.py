@@ -8,6 +8,7 @@ from run_small import logged, make, put
 
 from postgrad.recipes import running
 from postgrad.recipes.base import TrainingSetup
+from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.runs import Run, RunGone, Saves
 
 WRITES = {
@@ -79,6 +80,6 @@ def test_a_training_run_stops_with_the_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(running, "metric_limits", lambda config: [])
     parts = TrainingSetup(models=None, chat=None, batches=None, objective=None, optim=None)
     with pytest.raises(RunGone):
-        running.train_to_end(first, parts, None)
+        running.train_to_end(first, parts, RolloutConfig(task="words", method="grpo"))
     assert Run.open(tmp_path / "run").next_step == 1
     assert Run.open(tmp_path / "run").state()["state"] != "failed"

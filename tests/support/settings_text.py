@@ -13,6 +13,11 @@ def override(config, texts):
     return replace_settings(config, changes, setting_hint)
 
 
+def merged(*texts):
+    """Each setting once, as the command line wants them: a later one replaces an earlier one of its name."""
+    return list({text.partition("=")[0]: text for text in texts}.values())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Inner(Settings):
     rate: float

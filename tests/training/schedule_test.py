@@ -4,7 +4,7 @@ how long a run is."""
 import pytest
 import torch
 from line_small import by_id, line, scripted
-from settings_text import override
+from settings_text import merged, override
 from small import PROMPTS, FixedReward, begins, build
 
 from postgrad.cli.settings import config_from_text
@@ -67,8 +67,8 @@ def test_a_pass_leaves_no_group_out():
 
 def test_the_clip_acts_in_a_run(tmp_path):
     """With the row's own schedule the policy leaves its samples, and PPO's ratio leaves 1."""
-    _, config = config_from_text("ppo:words", [*SHAPE, "steps=4", "optim.lr=0.003",
-                                               "rollouts.max_new_tokens=48"])
+    _, config = config_from_text("ppo:words", merged(*SHAPE, "steps=4", "optim.lr=0.003",
+                                                   "rollouts.max_new_tokens=48"))
     run = start_run(config, tmp_path / "run")
     ratio, clipped = run.curve("ratio_max")[1], run.curve("clip_fraction")[1]
     assert ratio[0] == pytest.approx(1, abs=1e-3) and max(ratio) > 1.2 and max(clipped) > 0

@@ -6,6 +6,7 @@ from statistics import fmean
 
 import pytest
 import torch
+from settings_text import merged
 
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
@@ -26,7 +27,7 @@ SMALL = ["rollouts.prompts=40", "rollouts.prompts_per_step=3", "rollouts.group_s
 
 def trained(folder, *changes, **given):
     folder.mkdir(exist_ok=True)
-    recipe, config = config_from_text("grpo:words", [*SMALL, *changes])
+    recipe, config = config_from_text("grpo:words", merged(*SMALL, *changes))
     return start_training(recipe, replace(config, **given), folder / "run")
 
 
@@ -89,7 +90,7 @@ def test_evaluations_ask_what_was_counted():
 @pytest.mark.parametrize("tokens", [2048, 190])
 def test_moved_is_the_change_of_the_log_probability(tmp_path, tokens):
     """The logged change, against the weights before and after the update, however the passes are cut."""
-    run = trained(tmp_path, "steps=1", "evaluation.every=0", "prompts_per_step=5", "seed=2",
+    run = trained(tmp_path, "steps=1", "evaluation.every=0", "rollouts.prompts_per_step=5", "seed=2",
                   f"tokens_per_pass={tokens}")
     (before, chat), (after, _) = open_model("tiny-chat"), open_model(f"{run.folder}@1")
     for row in run.rows("samples")[0]:
