@@ -122,7 +122,9 @@ def test_grpo(row, settings, model, tmp_path):
     """TRL is given what our run sampled; rewards, advantages, loss and update are its own."""
     kept, group = Kept(), 4
     task = pg.make_task(PROMPTS, lambda prompt, text: 0.0)
-    asked = [{"prompt": list(p.messages)} for p in task.prompts("train", 8, 0)]
+    whole = task.with_holdout(0.0)  # what a run without evaluations trains
+    asked = [{"prompt": list(p.messages)} for p in whole.prompts("train", 8, 0)]
+    assert len(asked) == len(PROMPTS)
     mine = ours(model, row(), tmp_path, task=task, reward=pg.from_trl(variety), prompts_per_step=len(asked),
                 group_size=group, rollouts={"max_new_tokens": 16}, trackers=[kept])
     assert len(kept.steps) == 2 and all(len(step) == group * len(asked) for step in kept.steps)
