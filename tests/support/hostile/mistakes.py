@@ -121,7 +121,7 @@ train grpo:words method=dpo | dpo | not trained by this recipe
 train grpo:words reward=tiny-chat | tiny-chat | is no reward model
 train grpo:words reward=nowhere | nowhere | no model at nowhere
 train grpo:words reward=judge:nowhere | nowhere | no model at nowhere
-train grpo:words data=bad.jsonl | data | no setting
+train grpo:words data=bad.jsonl | data | takes no data
 train dpo:questions beta=0 | beta | must be
 train dpo --task words | words | no labelled pairs
 train dpo data=bad.jsonl | bad.jsonl | line 1
