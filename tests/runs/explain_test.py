@@ -64,16 +64,33 @@ def test_what_the_objectives_measure_is_explained():
 
     import postgrad
 
+    rows = ("means", "stats", "facts", "row", "out")
+
+    def keys(node):
+        """The names in a dictionary, or in several joined by |."""
+        if isinstance(node, ast.BinOp):
+            return keys(node.left) | keys(node.right)
+        return ({key.value for key in node.keys if isinstance(key, ast.Constant)}
+                if isinstance(node, ast.Dict) else set())
+
+    def written(node):
+        """The names that a statement writes into a row."""
+        if isinstance(node, ast.FunctionDef) and node.name.endswith("_stats"):
+            return set().union(*(keys(x.value) for x in ast.walk(node) if isinstance(x, ast.Return)))
+        if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            return set()
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        if isinstance(target, ast.Subscript) and getattr(target.value, "id", "") in rows:
+            return {target.slice.value} if isinstance(target.slice, ast.Constant) else set()
+        return keys(node.value) if getattr(target, "id", "") in rows else set()
+
     home, found = Path(postgrad.__file__).parent, set()
     for name in ("training/objectives.py", "training/batches/rollouts.py",
                  "training/batches/selected.py", "training/batches/offline.py",
                  "recipes/reward.py", "recipes/process.py", "training/loop.py", "evaluation/evaluate.py"):
         for node in ast.walk(ast.parse((home / name).read_text())):
-            kinds = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return
-            if isinstance(node, kinds) and isinstance(node.value, ast.Dict):
-                target = getattr(getattr(node, "targets", [getattr(node, "target", None)])[0], "id", "")
-                if target in ("stats", "seen", "facts", "row", "out"):
-                    found |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
-    assert {"entropy", "reward", "kl", "time/step", "mean_length"} <= found
+            found |= written(node)
+    assert {"loss", "entropy", "reward", "kl", "mismatch", "mismatch_kl", "time/step", "lenient",
+            "mean_length"} <= found
     for name in found - {"problems", "samples", "calibration"}:
         explain(name.removesuffix("_interval"))
