@@ -60,7 +60,7 @@ def test_the_first_page_names_all_of_them_and_links_lead_there(client):
     assert sorted(re.findall(r'href="/reference/(\w+)"', text)) == postgrad.__all__
     assert 'href="/reference"' in client.get("/").text
     page = client.get("/reference/fit")
-    assert page.status_code == 200 and "Trains a model, and gives the run." in plain(page.text)
+    assert page.status_code == 200 and "Trains a model, and returns the run." in plain(page.text)
     assert 'fit("tiny-chat", "dpo", data=pairs)' in plain(page.text)
 
 
