@@ -7,7 +7,7 @@ import pytest
 import torch
 from studio_small import Texts, client, make, sample
 
-from postgrad.recipes import sample_rows as samples_of
+from postgrad.recipes import hooks
 from postgrad.records import Prompt, Rollout, Scored, Turn, Verdict
 from postgrad.studio.runs import compare, samples
 from postgrad.training.stats import Stats
@@ -100,7 +100,7 @@ def test_a_reward_stands_on_the_turn_that_earned_it():
     paid = {"score": 0.5, "per_token": (0.0, 0.25, 0.0, 0.125, 0.0, 0.125)}
     batch = SimpleNamespace(scored=[row(spans, "a", **paid), row([(0, 2, True)], "a", **paid),
                                     row(spans, "b", score=1.0), row(spans, "c", score=0.0, error="it broke")])
-    told = [[turn["reward"] for turn in samples_of.turn_rows(batch, i)] for i in range(4)]
+    told = [[turn["reward"] for turn in hooks.turn_rows(batch, i)] for i in range(4)]
     assert told == [[0.25, None, 0.125], [0.125], [0.0, None, 1.0], [None, None, None]]
 
 
@@ -111,8 +111,11 @@ def test_what_ranks_gathered_meets_what_the_device_has(monkeypatch):
                       finished=True, seed=0)
     batch = SimpleNamespace(mask=torch.ones(1, 3, device=device),
                             scored=[Scored(rollout=rollout, verdict=Verdict(score=1.0))])
-    monkeypatch.setattr(samples_of, "logp_after", lambda *_: [torch.zeros(3, device=device)])
-    monkeypatch.setattr(samples_of, "fetch_async", here.append)
+    monkeypatch.setattr(hooks, "evaluate_objective",
+                        lambda *_: Stats(columns={"logp": torch.zeros(1, 3, device=device)}))
+    monkeypatch.setattr(hooks, "pick_rows", lambda batch, rows: batch)
+    monkeypatch.setattr(hooks, "fetch_async", here.append)
+    setup = SimpleNamespace(objective=None, optim=SimpleNamespace(tokens_per_pass=None))
     columns = {"logp": torch.zeros(1, 3), "adv": torch.ones(1, 3)}
-    samples_of.sample_rows(SimpleNamespace(batch=batch, stats=Stats(columns=columns)), None)
+    hooks.sample_rows(SimpleNamespace(batch=batch, stats=Stats(columns=columns), models=None), setup)
     assert [(x.device, x.shape) for x in here] == [(device, (8,))]  # logp, adv, mask, moved
