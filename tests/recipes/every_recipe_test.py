@@ -36,11 +36,14 @@ SMALL = {  # what makes any recipe's setting small, where it has such a key
     "workers": 1, "documents": 600, "replies.problems": 6, "replies.samples": 2, "replies.per_step": 4,
 }
 TASK = '''
+from zlib import crc32
+
 prompts = [{"question": f"Say {n}.", "answer": str(n)} for n in range(40)]
 
 def verify(prompt, completion):
     """More letters, more score: any two replies differ."""
-    return min(sum(c.isalpha() for c in completion) / 50, 0.99)
+    letters = min(sum(c.isalpha() for c in completion) / 50, 0.98)
+    return letters + crc32(completion.encode()) / 2**32 / 100
 '''
 
 
@@ -90,7 +93,10 @@ LONG = [("pretrain", "zero"), ("pretrain", "control")]  # `smoke` with other doc
 @pytest.mark.parametrize(("recipe", "setting"), [
     pytest.param(*named, marks=[pytest.mark.long] if named in LONG else []) for named in NAMED])
 def test_a_named_setting_runs(recipe, setting, tmp_path):
-    config = small(RECIPES[recipe].SETTINGS[setting]())
+    named = RECIPES[recipe].SETTINGS[setting]()
+    tools = flat_settings(named).get("model") == "tiny-tools"  # its template takes tools
+    model = "tiny-tools" if tools else "tiny"
+    config = small(named, model=model)
     # a real model on real data: here a small one on data of the same shape
     if config.__dict__.get("task") == "gsm8k":
         config = override(config, [f"task=gsm8k:{gsm8k_folder(tmp_path)}"])
@@ -108,7 +114,7 @@ def test_a_named_setting_runs(recipe, setting, tmp_path):
             assert recipe == "reward" or (row["problems"] == 2 and row.get("samples", 2) == 2)
     assert list(run.checkpoints()) == [3]
     if recipe == "sft":
-        assert moved(run) > 1e-4
+        assert moved(run, model) > 1e-4
 
 
 @pytest.fixture
