@@ -64,8 +64,6 @@ class Evaluation(Settings):
 
     def held_out(self, task: Task) -> Task:
         """The task with what a run holds out of it."""
-        if task.with_holdout is None:
-            return task
         share = HOLDOUT if self.every != 0 else 0.0
         return task.with_holdout(share if self.holdout_prompts is None else self.holdout_prompts)
 

@@ -270,12 +270,12 @@ def test_that_it_helps_is_looked_at_once_and_kept(tmp_path):
     (tmp_path / "helped.py").write_text(HELPED)
     config = config_of(str(tmp_path / "helped.py"), method=SDFT, steps=2, **{"evaluation.problems": 8})
     run = start(config, tmp_path / "run")
-    (event,) = [e for e in run.rows("events")[0] if e["kind"] == "data"]
+    held_out, event = [e for e in run.rows("events")[0] if e["kind"] == "data"]
     assert "a pass@1 of 100.0% in place of 0.0%" in event["text"]
     longer = replace(build(config, begins("tiny")).models, reward=None)
     assert longer.teacher is not None and longer.reference is None
     on_going = replace(begins("tiny"), checkpoint=run.latest())
-    assert not build(config, on_going).notes
+    assert "held out" in held_out["text"] and build(config, on_going).notes == (held_out["text"],)
 
 
 def test_a_model_that_is_shown_a_demonstration_teaches_itself(tmp_path):
@@ -284,7 +284,7 @@ def test_a_model_that_is_shown_a_demonstration_teaches_itself(tmp_path):
     run = pg.fit(model, "sdft", task=task, run=tmp_path / "run", steps=8, lr=5e-3, display=False,
                  rollouts={"prompts_per_step": 16, "group_size": 8, "max_new_tokens": 3},
                  evaluation={"every": 8, "problems": 20, "samples": 8})
-    (event,) = [e for e in run.rows("events")[0] if e["kind"] == "data"]
+    _, event = [e for e in run.rows("events")[0] if e["kind"] == "data"]  # the first: what is held out
     shown, plain = map(float, re.findall(r"([\d.]+)%", event["text"])[:2])
     assert shown > 90 > 40 > plain
     before, after = run.evaluations()

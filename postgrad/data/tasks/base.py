@@ -47,8 +47,7 @@ class Task:
     turns                               the most replies of an episode; None: 8
     waits                               the verifier or `play` waits for other processes: many run in threads
     meta                                facts for a reader, e.g. {"shared_splits": True}
-    with_holdout(share)                 the same task with that share of its prompts held out, half as
-                                        validation and half as test; None: its splits are its own
+    holdout(task, share)                of `with_holdout`; None: its splits are its own
     """
 
     name: str
@@ -66,7 +65,7 @@ class Task:
     tools: tuple[Callable[..., object], ...] = ()
     turns: int | None = None
     meta: Mapping[str, object] = field(default_factory=dict)
-    with_holdout: Callable[[float], Task] | None = None
+    holdout: Callable[[Task, float], Task] | None = None
 
     @property
     def plays(self) -> bool:
@@ -96,14 +95,25 @@ class Task:
         assert self.verify is not None, "a task without a verifier is scored by a reward"
         return VerifierReward(self.verify, self.waits)
 
+    def with_holdout(self, share: float) -> Task:
+        """The same task with that share of its prompts held out, half as validation and half as test."""
+        return self.holdout(self, share) if self.holdout else self
+
     def record(self) -> dict[str, str]:
         """What a run saves of a task object: its name, and a hash of its code and first rows."""
-        whole = self.with_holdout(FIFTH) if self.with_holdout else self  # one hash, whatever is held out
+        whole = self.with_holdout(FIFTH)  # one hash, whatever is held out
         draws = (whole.prompts, whole.demonstrations, whole.preferences)
         rows = [rows_hash(draw("train", 64, 0)) for draw in draws if draw]
         judged = "".join(function_hash(part) for part in (self.verify, self.play, *self.tools) if part)
         return {GIVEN: "task", "name": self.name,
                 "sha256": hashlib.sha256(f"{rows}{judged}".encode()).hexdigest()}
+
+
+def keep_changes(task: Task, made: Task, other: Task) -> Task:
+    """`other` with what was replaced in the task since it was `made`; with other prompts, the task itself."""
+    changed = {name: value for name, value in vars(task).items()
+               if name != "holdout" and value is not getattr(made, name)}
+    return task if "prompts" in changed else replace(other, **changed)
 
 
 def split_of(key: str, share: float = FIFTH) -> str:

@@ -9,7 +9,17 @@ from functools import partial
 from typing import TypeVar
 
 from postgrad.data.rows import BadRows, DataRow, read_messages
-from postgrad.data.tasks.base import FIFTH, HOLDOUT, SPLITS, Draw, Task, check_split, generator, split_of
+from postgrad.data.tasks.base import (
+    FIFTH,
+    HOLDOUT,
+    SPLITS,
+    Draw,
+    Task,
+    check_split,
+    generator,
+    keep_changes,
+    split_of,
+)
 from postgrad.records import Conversation, Message, Pair, Prompt
 
 RecordT = TypeVar("RecordT", Prompt, Conversation, Pair)
@@ -116,15 +126,14 @@ def split_task(task: Task, prompts: list[Prompt], key: Callable[[Prompt], str] |
     """The task on a list of prompts, a share of them held out; `with_holdout` gives it with another share.
     demonstrations: of the splits. name: that the draws are seeded by."""
     parts, meta = split_list(prompts, key, share)
-    return replace(task, prompts=sample_lists(name or task.name, parts), meta={**task.meta, **meta},
-                   demonstrations=demonstrations(parts) if demonstrations else task.demonstrations,
-                   with_holdout=partial(_with_holdout, task, prompts, key, demonstrations, name))
+    made = replace(task, prompts=sample_lists(name or task.name, parts), meta={**task.meta, **meta},
+                   demonstrations=demonstrations(parts) if demonstrations else task.demonstrations)
+    again = partial(split_task, task, prompts, key, demonstrations, name)
+    return replace(made, holdout=partial(_split_again, made, again))
 
 
-def _with_holdout(task: Task, prompts: list[Prompt], key: Callable[[Prompt], str] | None,
-                  demonstrations: Callable[[Parts[Prompt]], Draw[Conversation]] | None, name: str,
-                  share: float) -> Task:
-    return split_task(task, prompts, key, demonstrations, name, share)
+def _split_again(made: Task, again: Callable[[float], Task], task: Task, share: float) -> Task:
+    return keep_changes(task, made, again(share))
 
 
 def no_prompts(split: str, count: int, seed: int) -> list[Prompt]:
@@ -135,7 +144,7 @@ def no_prompts(split: str, count: int, seed: int) -> list[Prompt]:
 def holdout_note(task: Task) -> tuple[str, ...]:
     """What is trained and held out of a list of prompts."""
     sizes = task.meta.get("sizes")
-    if task.with_holdout is None or not isinstance(sizes, Mapping):
+    if task.holdout is None or not isinstance(sizes, Mapping):
         return ()
     if task.meta.get("shared_splits"):
         return (f"{task.name}: all {sizes['train']:,} prompts are trained, none is held out; an evaluation "

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 
-from postgrad.data.tasks.base import Draw, RecordT, Task
+from postgrad.data.tasks.base import Draw, RecordT, Task, keep_changes
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import TASK
 
@@ -64,7 +64,7 @@ def mix_tasks(tasks: Sequence[Task]) -> Task:
     steps = {task.name: task.steps for task in tasks if task.steps}
     demonstrations = [task.demonstrations for task in tasks if task.demonstrations]
     preferences = [task.preferences for task in tasks if task.preferences]
-    return Task(
+    made = Task(
         name="+".join(parts),
         about="; ".join(f"{task.name}: {task.about}" for task in tasks),
         prompts=partial(draw_in_turn, makers=[partial(named_prompts, task) for task in tasks]),
@@ -78,9 +78,11 @@ def mix_tasks(tasks: Sequence[Task]) -> Task:
         demonstrations=(partial(draw_in_turn, makers=demonstrations)
                         if len(demonstrations) == len(tasks) else None),
         preferences=partial(draw_in_turn, makers=preferences) if len(preferences) == len(tasks) else None,
-        with_holdout=partial(mix_with_holdout, tasks) if any(task.with_holdout for task in tasks) else None,
     )
+    if not any(task.holdout for task in tasks):
+        return made
+    return replace(made, holdout=partial(mix_with_holdout, made, tasks))
 
 
-def mix_with_holdout(tasks: Sequence[Task], share: float) -> Task:
-    return mix_tasks([task.with_holdout(share) if task.with_holdout else task for task in tasks])
+def mix_with_holdout(made: Task, tasks: Sequence[Task], mixed: Task, share: float) -> Task:
+    return keep_changes(mixed, made, mix_tasks([task.with_holdout(share) for task in tasks]))

@@ -1,12 +1,14 @@
 """What a list of prompts holds out: nothing without evaluation, a share that is said with it."""
 
 import zlib
+from dataclasses import replace
 
 import pytest
 
 from postgrad.cli import main
 from postgrad.data.tasks.base import split_of
 from postgrad.data.tasks.listed import holdout_note
+from postgrad.data.tasks.mixed import mix_tasks
 from postgrad.recipes.base import Evaluation
 from postgrad.resolve.tasks import make_task, open_task
 from postgrad.runs import Run
@@ -47,6 +49,16 @@ def test_without_evaluation_nothing_is_held_out():
 def test_a_task_object_has_one_hash_whatever_is_held_out():
     task = make_task(ROWS[:50], lambda prompt, text: 0.0)
     assert task.with_holdout(0.0).record() == task.record()
+
+
+def test_what_is_replaced_in_a_task_stays_whatever_is_held_out():
+    task = make_task(ROWS[:50], lambda prompt, text: 0.0)
+    for whole in (task, mix_tasks([task, open_task("words")])):
+        other = replace(whole, verify=None, best=2.0).with_holdout(0.0)
+        assert other.verify is None and other.best == 2.0 == other.with_holdout(0.1).best
+        assert ids(other, "train") == ids(whole.with_holdout(0.0), "train") != ids(whole, "train")
+    few = replace(task, prompts=lambda split, count, seed: task.prompts(split, 3, seed))
+    assert few.with_holdout(0.0) is few
 
 
 def test_make_task_takes_a_function_of_the_split():
