@@ -98,7 +98,7 @@ def check_place(folder: Path) -> None:
 def check_room(folder: Path, setup: TrainingSetup, config: TrainConfig) -> None:
     """Whether the disk holds a run's checkpoints: weights and the optimizer's moments, of the newest two and
     of the one that is being written."""
-    assert config.save_every is not None
+    assert config.save_every is not None and config.steps is not None
     one = sum(p.numel() * (p.itemsize + (8 if p.requires_grad else 0))
               for p in setup.models.policy.parameters())
     count = min(3, -(-config.steps // config.save_every))
