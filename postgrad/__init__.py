@@ -4,10 +4,9 @@ The public names are loaded when first used, so that `import postgrad` stays ins
 imported only where needed).
 """
 
+import os
 import sys
 from importlib import import_module
-
-from postgrad.system.threads import sleep_when_waiting
 
 __version__ = "0.1.0"
 
@@ -42,7 +41,11 @@ class _OldModules:
                 raise ModuleNotFoundError(f"{name} is now {new}.", name=name)
 
 
-sleep_when_waiting()
+# OpenMP's threads sleep while they wait for one another, unless the user has chosen. Spinning, the default,
+# takes the time that the thread they wait for needs where another process has its core. Results are the same.
+# Before torch is imported, which reads it once.
+if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys():
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 sys.meta_path.append(_OldModules)  # asked when the module is found nowhere else
 
 

@@ -41,8 +41,7 @@ def test_imports_go_down_only(path):
     assert mine in LAYER, (f"{path.name} has no layer: give {mine!r} a place in the table, here "
                            "and in DESIGN.md")
     for name, line in imports(path):
-        if name.split(".")[0] != "postgrad" or name in ("postgrad.__version__", "postgrad.system.renamed",
-                                                         "postgrad.system.threads"):
+        if name.split(".")[0] != "postgrad" or name in ("postgrad.__version__", "postgrad.system.renamed"):
             continue
         other = name.split(".")[1] if "." in name else "__init__"
         assert other in LAYER, f"{path}:{line} imports {name}, which has no layer"
