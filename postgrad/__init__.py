@@ -49,12 +49,12 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & os.environ.keys(
 sys.meta_path.append(_OldModules)  # asked when the module is found nowhere else
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'postgrad' has no name {name!r}; it has: {', '.join(__all__)}")
     module, _, inside = _HOMES[name].partition(":")
     return getattr(import_module(f"postgrad.{module}"), inside or name)
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return __all__ + ["__version__"]

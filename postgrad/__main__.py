@@ -38,11 +38,12 @@ def interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
-def unraisable(fault) -> None:
+def unraisable(fault: sys.UnraisableHookArgs) -> None:
     """A Ctrl-C that fell where Python cannot raise it (a callback of the import system, say) still ends the
     process."""
     if not isinstance(fault.exc_value, KeyboardInterrupt):
-        return sys.__unraisablehook__(fault)
+        sys.__unraisablehook__(fault)
+        return
     os.write(2, STOPPED.encode())
     os._exit(CODE)
 

@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 from postgrad import __version__
 from postgrad.cli import (
     chat,
-    completion,
     evaluate,
     exercise,
     generate,
@@ -26,6 +25,7 @@ from postgrad.cli import (
     serve,
     train,
 )
+from postgrad.cli.completion import completion_command
 from postgrad.cli.options import Command, add_options, options_from
 from postgrad.cli.settings import setting_for_flag
 from postgrad.system import processes
@@ -44,8 +44,7 @@ first steps:
   postgrad train examples/labs/oversight.py      who can watch over a model that knows more?
   postgrad studio                                see it all in the browser
 """
-GROUPS = (train, evaluate, generate, chat, models, plan, runs, methods, exercise, serve, label, completion)
-COMMANDS = tuple(command for group in GROUPS for command in group.COMMANDS)
+GROUPS = (train, evaluate, generate, chat, models, plan, runs, methods, exercise, serve, label)
 
 
 class SentenceParser(argparse.ArgumentParser):
@@ -66,6 +65,9 @@ def parser() -> argparse.ArgumentParser:
     for command in COMMANDS:
         add_command(subparsers, command)
     return top
+
+
+COMMANDS = (*(command for group in GROUPS for command in group.COMMANDS), completion_command(parser))
 
 
 def add_command(subparsers: Any, command: Command) -> None:

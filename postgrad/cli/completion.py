@@ -6,7 +6,7 @@ The script holds all names and looks for runs itself, so a completion starts no 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from postgrad.cli.options import Command, CommandOptions
@@ -50,14 +50,9 @@ class CompletionOptions(CommandOptions):
     shell: str = setting(about="the shell that the script is for", choices=SHELLS, positional=True)
 
 
-def run_completion(options: CompletionOptions) -> None:
-    print(fish_script() if options.shell == "fish" else bash_script(zsh=options.shell == "zsh"), end="")
-
-
-def command_parsers() -> dict[str, tuple[str, argparse.ArgumentParser]]:
-    """What each command does, and its parser, by its name."""
-    from postgrad.cli import parser
-    group = next(a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
+def command_parsers(top: argparse.ArgumentParser) -> dict[str, tuple[str, argparse.ArgumentParser]]:
+    """What each command does, and its parser, by its name. top: the parser of `postgrad`."""
+    group = next(a for a in top._actions if isinstance(a, argparse._SubParsersAction))
     return {entry.dest: (entry.help or "", group.choices[entry.dest]) for entry in group._choices_actions}
 
 
@@ -83,9 +78,9 @@ def setting_words() -> list[str]:
     return sorted(f"{name}=" for name in names | {name.rpartition(".")[2] for name in names})
 
 
-def bash_script(zsh: bool = False) -> str:
+def bash_script(top: argparse.ArgumentParser, *, zsh: bool = False) -> str:
     from postgrad.recipes.registry import recipe_names
-    parsers = command_parsers()
+    parsers = command_parsers(top)
     options = [f'        {name}:-*) words="{" ".join(flag for flag, _ in flags_of(parser))}" ;;'
                for name, (_, parser) in parsers.items()]
     actions = [f'        {name}:*) [ "$COMP_CWORD" = 2 ] && words="{" ".join(actions_of(parser))}" ;;'
@@ -95,14 +90,14 @@ def bash_script(zsh: bool = False) -> str:
         "recipes": " ".join(recipe_names()), "settings": " ".join(setting_words()), "runs": RUNS}
 
 
-def fish_script() -> str:
+def fish_script(top: argparse.ArgumentParser) -> str:
     from postgrad.recipes.registry import recipe_names
 
     def quoted(text: str) -> str:
         return "'" + text.replace("%%", "%").replace("\\", "\\\\").replace("'", "\\'") + "'"
 
     lines = []
-    for name, (about, parser) in command_parsers().items():
+    for name, (about, parser) in command_parsers(top).items():
         lines.append(f"complete -c postgrad -n __fish_use_subcommand -f -a {name} -d {quoted(about)}")
         inside = f"complete -c postgrad -n '__fish_seen_subcommand_from {name}'"
         lines += [f"{inside} -l {flag.removeprefix('--')} -d {quoted(sentence)}"
@@ -114,10 +109,14 @@ def fish_script() -> str:
     return "\n".join(lines) + "\n"
 
 
-COMMANDS = (
-    Command("completion", "print the script that completes postgrad's commands, options, recipes, settings "
-            "and runs in a shell", CompletionOptions, run_completion,
-            'bash: eval "$(postgrad completion bash)" in ~/.bashrc\n'
-            'zsh:  eval "$(postgrad completion zsh)" in ~/.zshrc\n'
-            "fish: postgrad completion fish > ~/.config/fish/completions/postgrad.fish"),
-)
+def completion_command(parser: Callable[[], argparse.ArgumentParser]) -> Command:
+    """parser: makes the parser of `postgrad`, whose commands the script completes."""
+    def run(options: CompletionOptions) -> None:
+        print(fish_script(parser()) if options.shell == "fish"
+              else bash_script(parser(), zsh=options.shell == "zsh"), end="")
+
+    return Command("completion", "print the script that completes postgrad's commands, options, recipes, "
+                   "settings and runs in a shell", CompletionOptions, run,
+                   'bash: eval "$(postgrad completion bash)" in ~/.bashrc\n'
+                   'zsh:  eval "$(postgrad completion zsh)" in ~/.zshrc\n'
+                   "fish: postgrad completion fish > ~/.config/fish/completions/postgrad.fish")

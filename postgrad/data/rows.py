@@ -1,9 +1,15 @@
-"""Rows of a JSONL file, or rows as objects, as records. Errors name the row; none is dropped silently."""
+"""Rows of a file, or rows as objects, as records. Errors name the row; none is dropped silently.
+
+.jsonl and .jsonl.gz (an object a line), .json (a list of objects), .csv (a header line), .parquet (with
+pyarrow: pip install 'postgrad[data]').
+"""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,11 +23,16 @@ from postgrad.system.files import error_text
 
 DataRow = dict[str, Any]  # a JSON object
 Source = str | Path | Iterable[object]  # a JSONL file, or rows: dicts, records, a `datasets` table
+Rows = list[tuple[str, DataRow]]  # (where, row): ("train.jsonl, line 3", {...})
 RecordT = TypeVar("RecordT")
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "observation": "tool"}
 LONGEST_LINE = 2**24  # bytes
+LONGEST_ROW = 1_000_000  # bytes of a line of a task's file
+LONGEST_LIST = 256_000_000   # bytes of a .json file
+SMALL, PACKED = 2**24, 50    # limit of an unpacked file: SMALL bytes + PACKED times its packed size
+SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet", ".csv")
 SHOWN = 20            # bad rows in a message
 
 
@@ -86,8 +97,6 @@ def unread_rows(source: Source) -> Iterator[tuple[str, str, Callable[[], DataRow
         raise ValueError(f"{path} is a folder: give the path of a file in it." if path.is_dir() else
                          f"there is no file {path}: give the path of a JSONL file.")
     if path.name.endswith((".jsonl.gz", ".parquet", ".csv")) or path.suffix == ".json" and holds_list(path):
-        from postgrad.data.sets import read_rows_file
-
         for i, (where, row) in enumerate(read_rows_file(path), start=1):
             yield str(i), where, partial(dict, row)
         return
@@ -122,6 +131,120 @@ def _as_dict(row: object, i: int) -> DataRow:
         raise ValueError(f"data[{i}] is a {type(row).__name__}; each row must be a dict, e.g. "
                          "{'messages': [...]}.")
     return dict(row)
+
+
+def read_rows_file(path: Path) -> Rows:
+    """The rows of one file; the suffix is its format."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}.")
+    if path.name.endswith(".parquet"):
+        return _parquet(path)
+    if path.name.endswith(".json"):
+        return _list(path)
+    if path.name.endswith(".csv"):
+        return _csv(path)
+    if not path.name.endswith((".jsonl", ".jsonl.gz")):
+        raise ValueError(f"{path.name} is no file of rows: expected {', '.join(SUFFIXES)}.")
+    if not path.name.endswith(".gz"):
+        with path.open("rb") as file:
+            return read_lines(file, path.name)
+    try:
+        with gzip.open(path) as file:
+            left = room_for(path)
+            while block := file.read(2**20):  # measures the unpacked size first
+                left -= len(block)
+                if left < 0:
+                    raise too_large(path.name, room_for(path))
+            file.seek(0)
+            return read_lines(file, path.name)
+    except (OSError, EOFError, zlib.error) as fault:
+        raise ValueError(f"{path.name} is not a sound gzip file ({fault}): fetch it again.") from None
+
+
+def room_for(path: Path) -> int:
+    """The most bytes that a packed file may unpack to; text packs a few times, a bomb a thousand times."""
+    return SMALL + PACKED * path.stat().st_size
+
+
+def too_large(name: str, room: int) -> ValueError:
+    return ValueError(f"{name} unpacks to over {room:,} bytes, far more than text does: unpack it, and see "
+                      "what is in it.")
+
+
+def read_lines(file: IO[bytes] | gzip.GzipFile, name: str) -> Rows:
+    rows = Rows()
+    bad = BadRows(hint='Expected one JSON object a line, like {"question": "What is 2+3?", "answer": "5"}.')
+    for _, where, parse in json_lines(file, f"{name}, line", LONGEST_ROW):
+        with bad.row():
+            rows.append((where, parse()))
+    bad.settle(name)
+    return _some(rows, name, "write one JSON object a line, with a question and an answer")
+
+
+def _list(path: Path) -> Rows:
+    if path.stat().st_size > LONGEST_LIST:
+        raise ValueError(f"{path.name} is over {LONGEST_LIST:,} bytes: write it as .jsonl, which is "
+                         "read line by line.")
+    try:
+        rows = parse_json_bytes(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path.name} is not JSON in UTF-8: {error_text(error)}; expected a list of "
+                         "objects.") from None
+    if not isinstance(rows, list):
+        raise ValueError(f"{path.name}: a {type(rows).__name__} where a JSON list of objects should stand.")
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(row, dict):
+            raise ValueError(f"{path.name}, entry {number} is a {type(row).__name__}; each entry must be an "
+                             "object in braces.")
+    return _numbered(rows, path.name, "entry")
+
+
+def _csv(path: Path) -> Rows:
+    """Rows of texts; the first line names the columns."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path.name} is not CSV in UTF-8: {error_text(error)}.") from None
+    for number, row in enumerate(rows, start=1):
+        if None in row or None in row.values():
+            raise ValueError(f"{path.name}, row {number} has another number of fields than the first line "
+                             "has columns: quote texts that hold commas or line breaks.")
+    return _numbered([dict(row) for row in rows], path.name, "row")
+
+
+def _parquet(path: Path) -> Rows:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise ValueError(f"{path.name} is a parquet file, which needs pyarrow: pip install 'postgrad[data]', "
+                         "or give the rows as .jsonl.") from None
+    try:
+        file, rows, left = parquet.ParquetFile(path), [], room_for(path)
+        if file.metadata.num_rows > path.stat().st_size:
+            raise ValueError(f"{path.name} has {file.metadata.num_rows:,} rows in {path.stat().st_size:,} "
+                             "bytes, so they can only be one row again and again: see what is in it.")
+        for batch in file.iter_batches(batch_size=1024):
+            left -= batch.nbytes
+            if left < 0:
+                raise too_large(path.name, room_for(path))
+            rows += batch.to_pylist()
+    except (ArrowException, OSError, MemoryError) as fault:
+        text = (str(fault).splitlines() or [type(fault).__name__])[0]
+        raise ValueError(f"{path.name} is not a sound parquet file ({text:.120}): fetch it again.") from None
+    return _numbered(rows, path.name, "row")
+
+
+def _numbered(rows: list[DataRow], name: str, unit: str) -> Rows:
+    return _some([(f"{name}, {unit} {number}", row) for number, row in enumerate(rows, start=1)], name,
+                 "give it some")
+
+
+def _some(rows: Rows, name: str, remedy: str) -> Rows:
+    if not rows:
+        raise ValueError(f"{name} holds no rows: {remedy}.")
+    return rows
 
 
 def source_name(source: Source) -> str:

@@ -1,29 +1,13 @@
-"""Rows of published data sets, from local files or the hub. Errors name file and line; nothing is executed.
-
-.jsonl and .jsonl.gz (an object a line), .json (a list of objects), .csv (a header line),
-.parquet (with pyarrow: pip install 'postgrad[data]').
-"""
+"""Rows of published data sets, from local files or the hub. Errors name file and line; nothing is run."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from postgrad.data.rows import BadRows, DataRow, json_lines, parse_json_bytes
-from postgrad.system.files import error_text
+from postgrad.data.rows import SUFFIXES, Rows, read_rows_file
 from postgrad.system.hub import download
-
-LONGEST_LINE = 1_000_000     # bytes
-LONGEST_LIST = 256_000_000   # bytes of a .json file
-SMALL, PACKED = 2**24, 50    # limit of an unpacked file: SMALL bytes + PACKED times its packed size
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet", ".csv")
-
-Rows = list[tuple[str, DataRow]]  # (where, row): ("train.jsonl, line 3", {...})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,118 +74,3 @@ def split_file(folder: Path, split: str) -> Path | None:
 def _from_hub(name: str, id: str, pattern: str) -> Rows:
     folder = download(id, [pattern], kind="dataset", instead=f"write {SETS[name].local}")
     return [row for path in sorted(folder.glob(pattern)) for row in read_rows_file(path)]
-
-
-def read_rows_file(path: Path) -> Rows:
-    """The rows of one file; the suffix is its format."""
-    path = Path(path)
-    if not path.is_file():
-        raise ValueError(f"there is no file {path}.")
-    if path.name.endswith(".parquet"):
-        return _parquet(path)
-    if path.name.endswith(".json"):
-        return _list(path)
-    if path.name.endswith(".csv"):
-        return _csv(path)
-    if not path.name.endswith((".jsonl", ".jsonl.gz")):
-        raise ValueError(f"{path.name} is no file of rows: expected {', '.join(SUFFIXES)}.")
-    if not path.name.endswith(".gz"):
-        with path.open("rb") as file:
-            return read_lines(file, path.name)
-    try:
-        with gzip.open(path) as file:
-            left = room_for(path)
-            while block := file.read(2**20):  # measures the unpacked size first
-                left -= len(block)
-                if left < 0:
-                    raise too_large(path.name, room_for(path))
-            file.seek(0)
-            return read_lines(file, path.name)
-    except (OSError, EOFError, zlib.error) as fault:
-        raise ValueError(f"{path.name} is not a sound gzip file ({fault}): fetch it again.") from None
-
-
-def room_for(path: Path) -> int:
-    """The most bytes that a packed file may unpack to; text packs a few times, a bomb a thousand times."""
-    return SMALL + PACKED * path.stat().st_size
-
-
-def too_large(name: str, room: int) -> ValueError:
-    return ValueError(f"{name} unpacks to over {room:,} bytes, far more than text does: unpack it, and see "
-                      "what is in it.")
-
-
-def read_lines(file: IO[bytes] | gzip.GzipFile, name: str) -> Rows:
-    rows = Rows()
-    bad = BadRows(hint='Expected one JSON object a line, like {"question": "What is 2+3?", "answer": "5"}.')
-    for _, where, parse in json_lines(file, f"{name}, line", LONGEST_LINE):
-        with bad.row():
-            rows.append((where, parse()))
-    bad.settle(name)
-    return _some(rows, name, "write one JSON object a line, with a question and an answer")
-
-
-def _list(path: Path) -> Rows:
-    if path.stat().st_size > LONGEST_LIST:
-        raise ValueError(f"{path.name} is over {LONGEST_LIST:,} bytes: write it as .jsonl, which is "
-                         "read line by line.")
-    try:
-        rows = parse_json_bytes(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path.name} is not JSON in UTF-8: {error_text(error)}; expected a list of "
-                         "objects.") from None
-    if not isinstance(rows, list):
-        raise ValueError(f"{path.name}: a {type(rows).__name__} where a JSON list of objects should stand.")
-    for number, row in enumerate(rows, start=1):
-        if not isinstance(row, dict):
-            raise ValueError(f"{path.name}, entry {number} is a {type(row).__name__}; each entry must be an "
-                             "object in braces.")
-    return _numbered(rows, path.name, "entry")
-
-
-def _csv(path: Path) -> Rows:
-    """Rows of texts; the first line names the columns."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path.name} is not CSV in UTF-8: {error_text(error)}.") from None
-    for number, row in enumerate(rows, start=1):
-        if None in row or None in row.values():
-            raise ValueError(f"{path.name}, row {number} has another number of fields than the first line "
-                             "has columns: quote texts that hold commas or line breaks.")
-    return _numbered([dict(row) for row in rows], path.name, "row")
-
-
-def _parquet(path: Path) -> Rows:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError:
-        raise ValueError(f"{path.name} is a parquet file, which needs pyarrow: pip install 'postgrad[data]', "
-                         "or give the rows as .jsonl.") from None
-    try:
-        file, rows, left = parquet.ParquetFile(path), [], room_for(path)
-        if file.metadata.num_rows > path.stat().st_size:
-            raise ValueError(f"{path.name} has {file.metadata.num_rows:,} rows in {path.stat().st_size:,} "
-                             "bytes, so they can only be one row again and again: see what is in it.")
-        for batch in file.iter_batches(batch_size=1024):
-            left -= batch.nbytes
-            if left < 0:
-                raise too_large(path.name, room_for(path))
-            rows += batch.to_pylist()
-    except (ArrowException, OSError, MemoryError) as fault:
-        text = (str(fault).splitlines() or [type(fault).__name__])[0]
-        raise ValueError(f"{path.name} is not a sound parquet file ({text:.120}): fetch it again.") from None
-    return _numbered(rows, path.name, "row")
-
-
-def _numbered(rows: list[DataRow], name: str, unit: str) -> Rows:
-    return _some([(f"{name}, {unit} {number}", row) for number, row in enumerate(rows, start=1)], name,
-                 "give it some")
-
-
-def _some(rows: Rows, name: str, remedy: str) -> Rows:
-    if not rows:
-        raise ValueError(f"{name} holds no rows: {remedy}.")
-    return rows
-

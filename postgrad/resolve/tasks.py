@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from postgrad.data.sets import read_rows_file
+from postgrad.data.rows import read_rows_file
 from postgrad.data.tasks import SOURCED, Task, load_task, mixture_parts, user
 from postgrad.data.tasks.listed import no_prompts, read_prompts, split_task
 from postgrad.data.tasks.rows import task_of

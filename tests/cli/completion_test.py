@@ -5,13 +5,13 @@ import subprocess
 
 import pytest
 
-from postgrad.cli import COMMANDS
+from postgrad.cli import COMMANDS, parser
 from postgrad.cli.completion import bash_script, fish_script
 
 
 @pytest.fixture(scope="module")
 def script():
-    return bash_script()
+    return bash_script(parser())
 
 
 def complete(script, folder, *words):
@@ -39,4 +39,4 @@ def test_bash_completes_commands_options_recipes_settings_and_runs(script, tmp_p
 def test_every_command_is_in_every_script(script):
     words = script.split('words="')[2].split('"')[0].split()
     assert words == [command.name for command in COMMANDS]
-    assert all(f"-a {command.name} " in fish_script() for command in COMMANDS)
+    assert all(f"-a {command.name} " in fish_script(parser()) for command in COMMANDS)

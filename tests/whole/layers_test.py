@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import counts
 import pytest
 from paths import ROOT
 
@@ -81,6 +82,19 @@ def test_no_module_needs_itself():
     while ready := {name for name, others in needs.items() if name not in done and others <= done}:
         done |= ready
     assert done == known, f"these import each other: {sorted(known - done)}"
+
+
+def test_no_circle_of_modules_with_imports_inside_functions():
+    known = counts.modules()
+    trees = {name: ast.parse(path.read_text()) for name, path in known.items()}
+    assert counts.circles(known, trees) == []
+
+
+def test_a_circle_inside_functions_is_found(tmp_path):
+    known = {"postgrad.a": tmp_path / "a.py", "postgrad.b": tmp_path / "b.py"}
+    trees = {"postgrad.a": ast.parse("def f():\n    from postgrad.b import g"),
+             "postgrad.b": ast.parse("from postgrad import a")}
+    assert counts.circles(known, trees) == ["postgrad.a", "postgrad.b"]
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if part(p) == "maths"], ids=lambda p: p.name)

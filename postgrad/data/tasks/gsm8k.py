@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from postgrad.data.rows import DataRow
-from postgrad.data.sets import dataset_rows, read_rows_file
+from postgrad.data.rows import DataRow, read_rows_file
+from postgrad.data.sets import dataset_rows
 from postgrad.data.tasks.base import SPLITS, Task, gold_demonstrations, split_of
 from postgrad.data.tasks.listed import disjoint_splits, hold_out, read_each, sample_lists
 from postgrad.records import Pair, Prompt, Verdict

@@ -8,8 +8,8 @@ train becomes validation. The hub's test split is MATH-500 (Lightman et al. 2023
 
 from __future__ import annotations
 
-from postgrad.data.rows import DataRow
-from postgrad.data.sets import Rows, dataset_rows
+from postgrad.data.rows import DataRow, Rows
+from postgrad.data.sets import dataset_rows
 from postgrad.data.tasks.base import Task, gold_demonstrations
 from postgrad.data.tasks.listed import disjoint_splits, hold_out, read_each, sample_lists, split_list
 from postgrad.records import Prompt

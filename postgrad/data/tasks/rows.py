@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from postgrad.data.rows import BadRows
-from postgrad.data.sets import Rows, read_rows_file
+from postgrad.data.rows import BadRows, Rows, read_rows_file
 from postgrad.data.tasks.base import Draw, Task, gold_demonstrations, think
 from postgrad.data.tasks.listed import Parts, no_prompts, read_prompts, sample_lists, split_task
 from postgrad.records import Conversation, Prompt

@@ -13,8 +13,7 @@ import random
 from pathlib import Path
 from typing import Any, cast
 
-from postgrad.data.rows import DataRow, read_messages
-from postgrad.data.sets import read_rows_file
+from postgrad.data.rows import DataRow, read_messages, read_rows_file
 from postgrad.data.tasks.adapters import ForeignGame, import_needed, seeded_globals
 from postgrad.data.tasks.base import Task
 from postgrad.data.tasks.listed import no_prompts, split_task
