@@ -31,6 +31,7 @@ from postgrad.models import Adapted, ScalarModel, load_scalar
 from postgrad.models.chat import Chat
 from postgrad.records import Reward, Rollout, Verdict
 from postgrad.resolve.models import (
+    EMBEDDED,
     ModelSettings,
     ModelSource,
     Trained,
@@ -333,12 +334,17 @@ def parse_reward(reward: object) -> RewardSpec:
     """Parses whatever stands for a reward; nothing below asks which kind it is."""
     if reward is None:
         return RewardSpec()
-    if isinstance(reward, Mapping):
-        return RewardSpec(tuple(_weighted_term(key, weight) for key, weight in reward.items()))
     if isinstance(reward, str):
         pieces = [reward] if Path(reward).exists() else BETWEEN.split(reward)
         return RewardSpec(tuple(_task_term(text) for text in pieces if text.strip()))
-    return RewardSpec(tuple(map(_term, reward)) if isinstance(reward, Sequence) else (_term(reward),))
+    if isinstance(reward, Mapping):
+        terms = tuple(_weighted_term(key, weight) for key, weight in reward.items())
+    else:
+        terms = tuple(map(_term, reward)) if isinstance(reward, Sequence) else (_term(reward),)
+    if not terms:
+        raise ValueError(f"reward is {reward!r}: expected at least one reward, or none at all for the task's "
+                         "own verifier.")
+    return RewardSpec(terms)
 
 
 def _task_term(text: str) -> SpecTerm:
@@ -391,7 +397,8 @@ def _named_term(text: str) -> SpecTerm:
                              "reward=judge:models/judge.")
         return GraderTerm(name="grade", model=model, rubric=rubric)
     first = re.match(r"\s*(?:-?[0-9.]+\s*\*\s*)?([a-zA-Z_]\w*)", text)
-    if first and not Path(text).exists() and is_reward_name(first[1]):
+    if first and not Path(text).exists() and is_reward_name(
+            first[1], nearly=text not in EMBEDDED and text[first.end():].lstrip()[:1] in ("", "+", "(")):
         return VerifierTerm(name=text, sum=read_spec(text))
     names = split_model_names(text)
     return ModelTerm(name=Path(names[0]).name, names=names)
@@ -430,10 +437,12 @@ def _sum(rewards: Mapping[str, tuple[Reward, float]]) -> Reward:
 
 
 def _proved(reward: Reward, name: str, task: Task) -> Reward:
-    """Checks that a user's reward can score an empty reply."""
+    """Checks that a user's reward finds its columns, and can score an empty reply."""
     (prompt,) = task.prompts("train", 1, 0)
-    (verdict,) = reward.score([Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text="",
-                                       finished=True, seed=0)])
+    empty = Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text="", finished=True, seed=0)
+    if isinstance(reward, TRLReward):
+        reward.asked_for(reward.arguments([empty]))
+    (verdict,) = reward.score([empty])
     if verdict.error:
         raise ValueError(f"reward {name} fails on an empty reply "
                          f"({verdict.error.removeprefix('infrastructure: ')}): it must judge any text, an "

@@ -124,6 +124,9 @@ class TRLReward(Reward):
 
     def __init__(self, function: Callable[..., object], conversational: bool | None = True,
                  max_steps: int | None = None):
+        if not callable(function):
+            raise ValueError(f"from_trl was given {function!r:.80}: expected a function of (completions, "
+                             "**columns) that returns a list of scores.")
         self.function = function
         self.conversational = conversational
         self.max_steps = max_steps
@@ -148,7 +151,8 @@ class TRLReward(Reward):
             for name, values in {"": scores, **extra}.items():
                 if len(values) != len(rollouts):
                     what = f"values of log_extra {name!r}" if name else "scores"
-                    raise ValueError(f"{len(values)} {what} for {len(rollouts)} completions")
+                    raise ValueError(f"{self.__name__} gave {len(values)} {what} for {len(rollouts)} "
+                                     "completions")
         except (Exception, SystemExit, TimeLimit) as error:  # noqa: BLE001 - whatever a user's function raises
             error = explain_overdue(error, limit) if isinstance(error, TimeLimit) else error
             place = Path(getattr(getattr(self.function, "__code__", None), "co_filename", self.__name__))
@@ -178,12 +182,12 @@ class TRLReward(Reward):
         if not (signature := signature_of(self.function)):
             return given
         kinds = signature.parameters.values()
-        missing = [p.name for p in kinds if p.name not in given and p.default is p.empty
+        missing = [p.name for p in kinds if p.name not in (*given, *SERVED) and p.default is p.empty
                    and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
         if missing:
             columns = [name for name in given if name not in SERVED]
             raise ValueError(f"{self.__name__} asks for the column {missing[0]!r}, and the rows have "
-                             f"{', '.join(columns)}: add it to the rows, or give the argument a default")
+                             f"{', '.join(columns)}: add it to the rows, or give the argument a default.")
         if any(p.kind == p.VAR_KEYWORD for p in kinds):
             return given
         return {name: value for name, value in given.items() if name in signature.parameters}

@@ -180,9 +180,10 @@ def register_reward(name: str, function: RewardFunction) -> RewardFunction:
     return function
 
 
-def is_reward_name(name: str) -> bool:
-    """Whether a text names a built-in or registered verifier."""
-    return name in NAMED or name in _REGISTERED
+def is_reward_name(name: str, nearly: bool = False) -> bool:
+    """Whether a text names a built-in or registered verifier; nearly: or is close to such a name."""
+    return (name in NAMED or name in _REGISTERED
+            or nearly and bool(get_close_matches(name, [*NAMED, *_REGISTERED], n=1, cutoff=0.7)))
 
 
 _TERM = re.compile(r"\s*(?:(-?[0-9.]+)\s*\*\s*)?([a-zA-Z_]\w*)\s*")

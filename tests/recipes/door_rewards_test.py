@@ -135,7 +135,7 @@ class Judge:
     ({letters: 0.0}, "the weight 0.0: it must be a number other than 0"),
     ({letters: True}, "the weight True: it must be a number other than 0"),
     (3.5, "reward is 3.5: expected a function of"),
-    ("nmber", "no model at nmber"),
+    ("nmber", "did you mean 'number'"),
     ([letters, 7], "reward is 7: expected a function"),
 ], ids=range(12))
 def test_a_bad_reward(reward, words, tmp_path):
