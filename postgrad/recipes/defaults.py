@@ -1,8 +1,9 @@
 """Model-dependent defaults: what a config leaves open follows from the model's size and the task.
 
 Open are the learning rate, adapter or all weights, the tokens of a reply, the tokens of a pass, and for rows
-that sample the length of the run. What the user or a named setting names stands. The chosen values are saved
-with the run, so that resuming chooses nothing.
+that sample the length of the run. What the user names stands; a named setting (grpo:gsm8k) names what its
+task asks for, and leaves these open. The chosen values are saved with the run, so that resuming chooses
+nothing.
 
 rate      a power law through what was measured. GRPO learns with 3e-4 at 2M parameters (1e-3 destroys the
           policy) and with 1.5e-5 at 135M, DPO with 1e-4 and 5e-6 (docs/results/real-models.md): a factor of
@@ -12,6 +13,7 @@ rate      a power law through what was measured. GRPO learns with 3e-4 at 2M par
           1.7e-5, where Zephyr's has 2e-5. Up to EMBEDDED parameters the rate is constant: the embedded models
           and smaller ones. A row with several updates per collection takes a third: PPO, DAPO, GSPO and CISPO
           end higher with 1e-4 than with 3e-4, which destroys CISPO (examples/experiments/schedules.py).
+          FOUND: rates that a sweep of one model on one task gave; they are that model's alone.
 adapters  take ten times the rate of all weights (Schulman et al. 2025, LoRA Without Regret), from ten times
           EMBEDDED on; below, a factor that grows with the size from 1. They are chosen above LARGE
           parameters, and where all weights do not fit the GPU. Rank 16 where rewards or preferences teach,
@@ -50,6 +52,12 @@ EMBEDDED, TALKATIVE, LARGE = 2e6, 5e7, 1e9  # parameters
 STEEP, GENTLE = 0.71, 0.5
 RATES = {"sft": (1e-3, GENTLE), "reward": (1e-3, GENTLE), "process": (1e-4, GENTLE),
          "preference": (1e-4, STEEP), "rollouts": (3e-4, STEEP), "align": (1e-4, STEEP)}
+SMOLLM2 = 134_515_008  # parameters of SmolLM2-135M
+# (recipe, task): (the model's parameters, its name, the rate that was found there with all weights)
+FOUND = {("rollouts", "guess"): (EMBEDDED, "the embedded models", 7e-4),
+         ("rollouts", "animals"): (EMBEDDED, "the embedded models", 7e-4),
+         ("rollouts", "questions"): (EMBEDDED, "the embedded models", 1e-4),
+         ("sft", "gsm8k"): (SMOLLM2, "SmolLM2-135M", 5e-4)}
 RANKS = {"sft": 32, "reward": 32}
 RANK = 16
 WHOLE = ("process",)  # recipes that train all weights, always
@@ -290,13 +298,25 @@ def choose_weights(config: ModelDefaults, size: ModelSize,
 
 
 def choose_rate(config: ModelDefaults, size: ModelSize, gpu_memory: float | None) -> Iterator[DefaultChoice]:
-    if config.optim.lr is None:
+    if config.optim.lr is None and (found := found_rate(config, size.parameters)):
+        model, rate = found
+        yield DefaultChoice("optim.lr", rate, f"found with {model} on this task")
+    elif config.optim.lr is None:
         several = isinstance(config, RolloutConfig) and config.updates_per_collection > 1
         supervised = isinstance(config, RunConfig) and config.method.kind == "supervised"
         rate = default_rate(config.recipe, size.parameters, bool(config.optim.adapter.lora), supervised,
                             several, config.rate_law)
         yield DefaultChoice("optim.lr", rate, "by the size, a third for several updates" if several else
                             "by the size")
+
+
+def found_rate(config: ModelDefaults, size: float) -> tuple[str, float] | None:
+    """(model, rate) of FOUND, where it was found with this model on this task."""
+    task = config.task if isinstance(config, RunConfig) else None
+    name = (task.name if isinstance(task, Task) else str(task)).partition(":")[0]
+    parameters, model, rate = FOUND.get((config.recipe, name), (math.nan, "", 0.0))
+    same = size <= EMBEDDED if parameters == EMBEDDED else size == parameters
+    return (model, rate) if same and not config.optim.adapter.lora else None
 
 
 def parameter_text(size: float) -> str:

@@ -100,8 +100,8 @@ def preference_on_gsm8k() -> PreferenceConfig:
     """Right and wrong answers to GSM8K's problems, for a real model after SFT, on a GPU."""
     return PreferenceConfig(task="gsm8k", model="models/smollm2", pairs=Pairs(drawn=10_000, held_out=500),
                             steps=120, save_every=120,
-                            optim=OptimSettings(lr=5e-6, schedule="linear", warmup=10),
-                            evaluation=Evaluation(every=20, problems=256, max_new_tokens=256))
+                            optim=OptimSettings(schedule="linear", warmup=10),
+                            evaluation=Evaluation(every=20, problems=256))
 
 
 SETTINGS = {"questions": preference_on_questions, "gsm8k": preference_on_gsm8k}

@@ -188,32 +188,30 @@ def rollouts_on_countdown() -> RolloutConfig:
     return RolloutConfig(task="countdown")
 
 
-def rollouts_on_game(task: str, collections: int, lr: float) -> RolloutConfig:
+def rollouts_on_game(task: str, collections: int) -> RolloutConfig:
     """A game of several turns, after `postgrad train sft:TASK`, which shows the form."""
     return RolloutConfig(task=task, model="tiny-tools", rollouts=Rollouts(collections=collections),
-                         optim=OptimSettings(lr=lr, schedule="linear", warmup=5))
+                         optim=OptimSettings(schedule="linear", warmup=5))
 
 
 def rollouts_on_questions() -> RolloutConfig:
     """Questions, against their true quality, or with reward=RUN against a reward model."""
-    return RolloutConfig(task="questions", evaluation=Evaluation(every=None, samples=8),
-                      optim=OptimSettings(lr=1e-4, schedule="linear"))
+    return RolloutConfig(task="questions", evaluation=Evaluation(every=None, samples=8))
 
 
 def rollouts_on_gsm8k() -> RolloutConfig:
     """GSM8K for a real model after SFT, on a GPU."""
     return RolloutConfig(task="gsm8k", model="models/smollm2",
-                      rollouts=Rollouts(prompts=10_000, prompts_per_step=32, group_size=16, collections=150,
-                                        max_new_tokens=256),
-                      optim=OptimSettings(lr=1.5e-5, warmup=5),
+                      rollouts=Rollouts(prompts=10_000, prompts_per_step=32, group_size=16, collections=150),
+                      optim=OptimSettings(schedule="linear", warmup=5),
                       evaluation=Evaluation(every=None, problems=256))
 
 
 SETTINGS = {"questions": rollouts_on_questions, "words": rollouts_on_words, "hard": rollouts_on_hard_words,
             "arithmetic": rollouts_on_arithmetic,
-            "countdown": rollouts_on_countdown, "guess": partial(rollouts_on_game, "guess", 60, 7e-4),
-            "animals": partial(rollouts_on_game, "animals", 80, 7e-4),
-            "big-numbers": partial(rollouts_on_game, "big-numbers", 30, 3e-4), "gsm8k": rollouts_on_gsm8k}
+            "countdown": rollouts_on_countdown, "guess": partial(rollouts_on_game, "guess", 60),
+            "animals": partial(rollouts_on_game, "animals", 80),
+            "big-numbers": partial(rollouts_on_game, "big-numbers", 30), "gsm8k": rollouts_on_gsm8k}
 
 
 def with_kl(method: Method, coef: float) -> Method:

@@ -103,7 +103,7 @@ def sft_on_questions() -> SFTConfig:
 def sft_on_gsm8k() -> SFTConfig:
     """GSM8K's worked solutions, four times over, for a real model: `postgrad fetch smollm2` brings one."""
     return SFTConfig(task="gsm8k", model="models/smollm2", examples=10_000, steps=420, save_every=420,
-                     optim=OptimSettings(lr=5e-4, schedule="linear", warmup=10))
+                     optim=OptimSettings(schedule="linear", warmup=10))
 
 
 SETTINGS = {"words": sft_on_words, "arithmetic": sft_on_arithmetic, "countdown": sft_on_countdown,

@@ -17,7 +17,7 @@ from postgrad.cli import main
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.models import Config, Decoder, find_model, save_model
-from postgrad.recipes import defaults, rollouts
+from postgrad.recipes import defaults, rollouts, sft
 from postgrad.recipes.defaults import (
     ChosenDefaults,
     adapter_rank,
@@ -28,11 +28,12 @@ from postgrad.recipes.defaults import (
     pass_tokens,
     reply_tokens,
 )
-from postgrad.recipes.registry import config_class
+from postgrad.recipes.pipelines import expert_iteration
+from postgrad.recipes.registry import config_class, recipe_module
 from postgrad.resolve.models import read_config
 from postgrad.runs import Run
 from postgrad.system.settings import flat_settings
-from postgrad.training.memory import SIZES, parameters
+from postgrad.training.memory import SIZES, parameters, shape_of
 
 SHAPE = Config(vocab_size=1024, hidden_size=1024, intermediate_size=4096, num_hidden_layers=1,
                num_attention_heads=8, num_key_value_heads=8, head_dim=128, max_position_embeddings=512,
@@ -154,8 +155,57 @@ def test_what_is_named_stands():
     config, chosen = fill_defaults(override(rollouts.RolloutConfig(task="countdown"), changes))
     assert (config.optim.lr, config.optim.adapter.lora, config.rollouts.max_new_tokens) == (1e-2, 3, 7)
     assert config.evaluation.max_new_tokens == 7 and "optim.lr" not in chosen.sentence  # as the rollouts
-    named = rollouts.rollouts_on_questions()
-    assert fill_defaults(named)[0].optim.lr == named.optim.lr == 1e-4
+
+
+# named settings: a task's, with any model
+
+NAMED = [(recipe, name) for recipe in ("sft", "reward", "process", "preference", "rollouts")
+         for name in recipe_module(recipe).SETTINGS]
+SHAPES = {"2M": read_config("tiny"), "135M": replace(shape_of(135e6), vocab_size=49152), "7B": SIZES["7B"]}
+
+
+@pytest.mark.parametrize("size", SHAPES)
+@pytest.mark.parametrize(("recipe", "name"), NAMED)
+def test_a_named_setting_leaves_to_the_rules_what_depends_on_the_model(recipe, name, size, monkeypatch):
+    monkeypatch.setattr(defaults, "read_config", lambda model: SHAPES[model])
+    task = load_task("words" if name == "gsm8k" else "questions" if name == "biased" else recipe_module(
+        recipe).SETTINGS[name]().task)
+    monkeypatch.setattr(defaults, "open_task", lambda name: replace(task, tokens=256) if name == "gsm8k"
+                        else task)
+    config = replace(recipe_module(recipe).SETTINGS[name](), model=size)
+    filled, chosen = fill_defaults(config)
+    count, positions, _ = model_size(size)
+    rank = adapter_rank(recipe, count)
+    found = {("rollouts", "guess"): 7e-4, ("rollouts", "animals"): 7e-4, ("rollouts", "questions"): 1e-4}
+    rate = found.get((recipe, name)) if size == "2M" else None
+    assert filled.optim.lr == (rate or default_rate(recipe, count, bool(rank)))
+    assert filled.optim.adapter.lora == rank
+    if config.reply_group:
+        tokens = 256 if name == "gsm8k" else task.tokens
+        assert filled.reply_limit == reply_tokens(tokens, count, positions)
+    assert {"optim.lr", "optim.adapter.lora"} <= {choice.setting for choice in chosen.choices if choice.why}
+
+
+def test_a_rate_that_was_found_with_a_model_is_that_model_s_alone(monkeypatch):
+    smollm2 = Config(vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
+                     num_attention_heads=9, num_key_value_heads=3, head_dim=64, max_position_embeddings=8192,
+                     tie_word_embeddings=True)
+    assert parameters(smollm2) == defaults.SMOLLM2
+    wider = replace(smollm2, num_hidden_layers=31)
+    shapes = {"models/smollm2": smollm2, "runs/sft": smollm2, "other": wider}
+    monkeypatch.setattr(defaults, "read_config", lambda model: shapes[model])
+    for model, changes, rate, why in (("models/smollm2", [], 5e-4, "found with SmolLM2-135M on this task"),
+                                      ("runs/sft", [], 5e-4, "found with SmolLM2-135M on this task"),
+                                      ("other", [], 1.2e-4, "by the size"),
+                                      ("runs/sft", ["lora=8"], 1.2e-3, "by the size")):
+        config = override(sft.sft_on_gsm8k(), [f"model={model}", *changes])
+        filled, chosen = fill_defaults(config)
+        assert filled.optim.lr == rate and f"optim.lr={rate} ({why})" in chosen.sentence
+    assert fill_defaults(override(sft.sft_on_gsm8k(), ["lr=1e-5"]))[0].optim.lr == 1e-5
+    # the pipeline's, which a sweep of SmolLM2 gave, and by the size for any other
+    for model, rates in (("runs/sft", (5e-4, None, 3e-5)), ("other", (None, None, None))):
+        config = expert_iteration.ExpertIterationConfig(model=model)
+        assert tuple(vars(expert_iteration.stage_rates(config)).values()) == rates
 
 
 def test_a_size_is_that_of_the_weights(larger, tmp_path):

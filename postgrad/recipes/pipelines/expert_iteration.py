@@ -17,7 +17,7 @@ second of them, which tells calculations apart by their equations; here all thei
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -26,6 +26,7 @@ from postgrad.data.tasks.calculations import practice
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
+from postgrad.recipes.defaults import SMOLLM2, model_size
 from postgrad.recipes.difficulty import Difficulty
 from postgrad.recipes.pick import write_rows
 from postgrad.recipes.pipelines import measured, stages
@@ -69,11 +70,14 @@ class KeptReplies(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class StageRates(Settings):
-    """The learning rates; none: by the model's size."""
+    """The learning rates; none: what a sweep found for SmolLM2-135M, by the size for any other model."""
 
-    imitation: float | None = setting(5e-4, "of both SFT stages", "lower where the loss jumps", POSITIVE)
-    grpo: float | None = setting(1.5e-5, "of `grpo`, constant", "lower where replies fall apart", POSITIVE)
-    last: float | None = setting(3e-5, "of `last`, falling to 0", "lower where replies fall apart", POSITIVE)
+    imitation: float | None = setting(None, "of both SFT stages; none: 5e-4 for SmolLM2-135M, else by the "
+                                      "model's size", "lower where the loss jumps", POSITIVE)
+    grpo: float | None = setting(None, "of `grpo`, constant; none: by the model's size",
+                                 "lower where replies fall apart", POSITIVE)
+    last: float | None = setting(None, "of `last`, falling to 0; none: 3e-5 for SmolLM2-135M, else by the "
+                                 "model's size", "lower where replies fall apart", POSITIVE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,18 +116,25 @@ def expert_iteration_quick() -> ExpertIterationConfig:
     """A few steps of each stage on word problems, to see that it works."""
     return ExpertIterationConfig(
         task="words", model="tiny", prompts=24, lengths=StageLengths(sft=2, grpo=1, again=2, last=1),
-        kept=KeptReplies(samples=4, practice=0), rates=StageRates(imitation=None, grpo=None, last=None),
-        groups=Groups(count=8, size=4), problems=4, samples=2)
+        kept=KeptReplies(samples=4, practice=0), groups=Groups(count=8, size=4), problems=4, samples=2)
 
 
 SETTINGS = {"gsm8k": ExpertIterationConfig, "quick": expert_iteration_quick}
+
+
+def stage_rates(config: ExpertIterationConfig) -> StageRates:
+    """The rates with what is open filled in where they were found: for SmolLM2-135M."""
+    named = config.rates
+    if model_size(config.model).parameters != SMOLLM2:
+        return named
+    return replace(named, imitation=named.imitation or 5e-4, last=named.last or 3e-5)
 
 
 def base_sft(config: ExpertIterationConfig, steps: int, task: str | None = None,
              data: str | None = None) -> SFTConfig:
     return SFTConfig(task=task, data=data, model=config.model, examples=config.prompts, steps=steps,
                      save_every=steps, seed=config.seed, device=config.device, rows=RowSettings(holdout=0.0),
-                     optim=OptimSettings(lr=config.rates.imitation, schedule="linear", warmup=10))
+                     optim=OptimSettings(lr=stage_rates(config).imitation, schedule="linear", warmup=10))
 
 
 def grpo_config(config: ExpertIterationConfig, model: str, collections: int, optim: OptimSettings,
@@ -155,7 +166,7 @@ def test_measurement(name: str, config: ExpertIterationConfig) -> Measurement:
 
 
 def pipeline(config: ExpertIterationConfig) -> Pipeline:
-    lengths, kept, rates = config.lengths, config.kept, config.rates
+    lengths, kept, rates = config.lengths, config.kept, stage_rates(config)
     practised = [Data(name="practice", given=config, write=write_practice)] if kept.practice else []
     files = [f"{{{name}}}/{stages.CONVERSATIONS}" for name in ("kept", *(step.name for step in practised))]
     first = grpo_config(config, "{sft}", lengths.grpo, OptimSettings(lr=rates.grpo, warmup=5), Difficulty())

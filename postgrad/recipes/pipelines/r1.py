@@ -22,6 +22,7 @@ from postgrad.data.tasks.base import conversation, think
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.base import DEVICE, SEED
+from postgrad.recipes.defaults import default_rate, model_size
 from postgrad.recipes.pick import write_rows
 from postgrad.recipes.pipelines import measured
 from postgrad.recipes.pipelines.r1_zero import ABOUT_TASK, MIXTURE, MODEL, RULES, reasoning
@@ -77,8 +78,9 @@ class R1Config(measured.MeasuredConfig):
                         "with task and general")
     model: str = setting(MODEL, "a base model", "to start from a base of your own")
     reward: str = setting("correct+think+0.2*language", *RULES)
-    last_lr: float = setting(1e-4, "the learning rate of the last stage",
-                             "lower where the true quality falls; higher where replies run on", POSITIVE)
+    last_lr: float | None = setting(None, "the learning rate of the last stage; none: a third of GRPO's by "
+                                    "the model's size", "lower where the true quality falls; higher where "
+                                    "replies run on", POSITIVE)
     lengths: R1Lengths = setting(group=R1Lengths)
     gathered: R1Data = setting(group=R1Data)
     problems: int = setting(100, *measured.PROBLEMS)
@@ -139,6 +141,7 @@ def r1_figures(config: R1Config, model: str, track: Progress) -> JsonDict:
 
 def pipeline(config: R1Config) -> Pipeline:
     lengths, gathered = config.lengths, config.gathered
+    rate = config.last_lr or default_rate("align", model_size(config.model).parameters)
     share = gathered.general
     kept = f"{{kept}}/{CONVERSATIONS}"
     data = f"{kept}:{1 - share:g},{config.general}:{share:g}" if share else kept
@@ -161,7 +164,7 @@ def pipeline(config: R1Config) -> Pipeline:
               about="3 SFT of the base on what was kept, and general data"),
         Measurement(name="sft", model="{sft}", figures=figures),
         Stage(name="reward", config=judge, about="reward model for general prompts"),
-        Stage(name="last", config=replace(last, optim=replace(last.optim, lr=config.last_lr)),
+        Stage(name="last", config=replace(last, optim=replace(last.optim, lr=rate)),
               about="4 last: GRPO on all prompts"),
         Measurement(name="last", model="{last}", figures=figures)])
 
