@@ -1,5 +1,7 @@
 """python -m postgrad: the command, and how Ctrl-C ends it, also while it is being loaded."""
 
+from __future__ import annotations
+
 import gc
 import os
 import signal
