@@ -4,7 +4,8 @@
 
 w = pi_old / mu, mu the probabilities that the sampler reported, pi_old those of the policy as the trainer
 computes it. The weight multiplies the surrogate's loss; it is a constant of the step. Where the sampler is
-our own w is 1 up to rounding, and a row needs none.
+our own w is 1 up to rounding, and a row needs none; where it leaves unlikely tokens out (top_k, top_p, min_p)
+w is the probability of those it kept, at most 1.
 """
 
 from __future__ import annotations

@@ -248,16 +248,13 @@ GRPO: Names = {
     "num_iterations": ("method.epochs", "It is called epochs here: method.epochs=2, passes over a collection "
                        "of rollouts."),
     "temperature": ("rollouts.temperature", ""),
-    "top_p": ("", "Rollouts are sampled from the whole distribution, the one that is trained: set "
-              "temperature."),
-    "top_k": ("", "Rollouts are sampled from the whole distribution, the one that is trained: set "
-              "temperature."),
-    "min_p": ("", "Rollouts are sampled from the whole distribution, the one that is trained: set "
-              "temperature."),
+    "top_p": ("rollouts.top_p", ""),
+    "top_k": ("rollouts.top_k", ""),
+    "min_p": ("rollouts.min_p", ""),
     "repetition_penalty": ("", "The sampled distribution is the trained one, without penalties: judge "
                            "repetition in the reward."),
-    "generation_kwargs": ("rollouts.temperature", "Sampling is rollouts.temperature and "
-                          "rollouts.max_new_tokens."),
+    "generation_kwargs": ("rollouts.temperature", "Sampling is rollouts.temperature, .top_p, .top_k, .min_p "
+                          "and .max_new_tokens."),
     "chat_template_kwargs": ("", "The chat template is rendered with its own defaults."),
     "max_tool_calling_iterations": ("rollouts.turns", "It is called rollouts.turns here, the most replies of "
                                     "an episode."),

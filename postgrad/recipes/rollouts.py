@@ -130,10 +130,10 @@ class RolloutConfig(RunConfig):
 
     @property
     def row(self) -> Method:
-        """The method with the KL coefficient, and a correction where other weights or another engine
-        sample."""
+        """The method with the KL coefficient, and a correction where other weights, another engine or a
+        part of the distribution sample."""
         method = self.method if self.kl.coef is None else with_kl(self.method, self.kl.coef)
-        off_policy = self.rollouts.async_depth or self.remote.foreign
+        off_policy = self.rollouts.async_depth or self.remote.foreign or not self.rollouts.sampling.unfiltered
         if off_policy and isinstance(method, Policy) and method.correction is None:
             return methods.change(method, correction="tis")
         return method
@@ -254,7 +254,7 @@ def reply_kl(reference: LanguageModel, config: RolloutConfig, rollouts: Sequence
 def rollout_sampler(sampler: TokenSampler, config: RolloutConfig, task: Task, reward: Reward) -> Sample:
     """How the run samples: (prompts, group_size, seed, step) -> groups of rollouts."""
     player = sampler_for(task, sampler, config.rollouts.turns)
-    settings = Sampling(max_new_tokens=config.rollouts.budget, temperature=config.rollouts.temperature)
+    settings = config.rollouts.sampling
     player.ended = reward.prefetch
 
     def sample(prompts: Sequence[Prompt], group_size: int, seed: int, step: int) -> list[list[Rollout]]:
@@ -301,6 +301,19 @@ def training_prompts(config: RolloutConfig, policy: DecodableModel, teacher: Dec
         notes.append(f"{long:,} of {len(drawn):,} prompts do not fit the model with their reply, and are "
                      "left out")
     return prompts, tuple(notes)
+
+
+def filter_notes(config: RolloutConfig) -> tuple[str, ...]:
+    """What is trained where rollouts are sampled from a part of the distribution."""
+    how, method = config.rollouts, config.row
+    if how.sampling.unfiltered:
+        return ()
+    filters = ", ".join(f"{name}={value:g}" for name, value, off in (
+        ("top_k", how.top_k, 0), ("top_p", how.top_p, 1), ("min_p", how.min_p, 0)) if value != off)
+    counts = ("; method.correction weighs each token by its probability there over that in the samples"
+              if isinstance(method, Policy) else ", on the samples as they are")
+    unchecked = ", and a remote sampler's log-probs are not checked" if config.remote.sampler else ""
+    return (f"rollouts are sampled with {filters}; trained is the full distribution{counts}{unchecked}",)
 
 
 def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
@@ -350,7 +363,7 @@ def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
                                         settings=alone, seed=config.seed))
     evaluated = config.evaluation.asked(task, config.seed) if config.evaluation.every else []
     return TrainingSetup(
-        models=models, chat=chat, batches=batches, optim=optim, notes=notes,
+        models=models, chat=chat, batches=batches, optim=optim, notes=(*notes, *filter_notes(config)),
         data=data_counts((p.messages for p in prompts), (p.messages for p in evaluated)),
         objective=objectives.build_objective(method, temperature=config.rollouts.temperature),
         evaluate=rollout_evaluator(config, models, chat, task, reward),

@@ -127,7 +127,8 @@ USUAL = (
     Metric("mismatch",
            "How much the sampler and the trainer disagree about the log-probability of the same token.",
            "Below 1e-4 in float32 and 0.02 in bfloat16. More means that samples come from a model other "
-           "than the one trained: a wrong temperature, mask or weight copy.",
+           "than the one trained: a wrong temperature, mask or weight copy. With top_k, top_p or min_p: "
+           "-log of the probability that they keep.",
            "mean over tokens of |sampler_logp - old_logp|", TRAIN),
     Metric("staleness",
            "How many optimizer steps the policy has made since the one that wrote these samples.",

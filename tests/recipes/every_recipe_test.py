@@ -158,6 +158,29 @@ def test_the_column_of_log_probs_is_that_of_the_model(task, tmp_path):
         assert row["tokens"] == chat.pieces(row["token_ids"]) and row["text"] == chat.decode(row["token_ids"])
 
 
+def test_a_filtered_rollout_counts_by_the_probability_that_the_filter_keeps(task, tmp_path):
+    """By transformers' own filters: what they keep of the policy's distribution is the token's weight."""
+    from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+    filters = {"top_k": 6, "top_p": 0.8, "min_p": 0.05}
+    config = small(rollouts.RolloutConfig(task=task, method="grpo"), **{"evaluation.every": 0}, steps=1,
+                   **{f"rollouts.{name}": value for name, value in filters.items()})
+    parts = build(config, begins("tiny"))
+    assert [note for note in parts.notes if "top_k=6, top_p=0.8, min_p=0.05; trained is the full" in note]
+    (batch,) = parts.batches
+    with torch.no_grad():
+        logits = parts.models.policy.logits(batch.tokens)[:, :-1].flatten(0, 1)
+    kept = logits
+    for part in (TopKLogitsWarper(6), TopPLogitsWarper(0.8), MinPLogitsWarper(0.05)):
+        kept = part(None, kept)
+    mass = torch.where(kept.isfinite(), logits.softmax(-1), 0).sum(-1).view(len(batch), -1)
+    assert torch.allclose(batch.correction[:, 1:][batch.mask[:, 1:]], mass[batch.mask[:, 1:]], atol=1e-4)
+    assert 0.3 < float(batch.correction[batch.mask].min()) < 0.95
+    best = small(rollouts.RolloutConfig(task=task, method="best_of_n"), **{"rollouts.top_p": 0.8})
+    assert rollouts.filter_notes(best) == (
+        "rollouts are sampled with top_p=0.8; trained is the full distribution, on the samples as they are",)
+
+
 def test_a_rollout_knows_the_step_it_was_made_for(task):
     config = small(rollouts.RolloutConfig(task=task, method="grpo"),
                    **{"method.epochs": 2, "evaluation.every": 0})

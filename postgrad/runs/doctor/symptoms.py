@@ -77,13 +77,15 @@ def mismatch(chart: Chart) -> Finding | None:
     limit = limits.MISMATCH["bf16" if half else "fp32"]
     points = chart.curve("mismatch")
     usual = median(values(points))
-    if usual <= limit:
+    filtered = [chart.setting(f"rollouts.{name}", off) != off
+                for name, off in (("top_k", 0), ("top_p", 1.0), ("min_p", 0.0))]
+    if usual <= limit or any(filtered):  # a filter's difference is corrected
         return None
     return Finding(
         evidence=f"sampler and trainer differ by {usual:.3g} nats a token (limit {limit:g})",
         consequence="the samples come from another distribution than the one that is trained: advantages are "
                     "credited to tokens by wrong probabilities, and the ratio corrects nothing",
-        remedy="sample with the trained weights at rollouts.temperature, without top-k or top-p, in the same "
+        remedy="sample with the trained weights at rollouts.temperature, in the same "
                "precision (optim.precision)",
         figures={"mismatch": usual, "limit": limit}, steps=span(points))
 

@@ -17,8 +17,8 @@ from postgrad.maths.noise import seed_of
 from postgrad.maths.packing import to_cpu
 from postgrad.methods import Method, Policy
 from postgrad.models import Models
-from postgrad.records import Batch, Prompt, Reward, Rollout, Scored, require_verdicts
-from postgrad.system.settings import COUNT, NOT_NEGATIVE, Settings, setting
+from postgrad.records import Batch, Prompt, Reward, Rollout, Sampling, Scored, require_verdicts
+from postgrad.system.settings import COUNT, NOT_NEGATIVE, SHARE, Range, Settings, setting
 from postgrad.system.throughput import repeatable
 from postgrad.training.batches.async_collector import AsyncCollector, Collection, LiveWeights, WeightSource
 from postgrad.training.batches.checkpointing import dump_batch, load_batch
@@ -112,6 +112,15 @@ class Rollouts(Settings):
     temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
                                  "seldom: what is trained is the policy at that temperature; a little above "
                                  "1 where all samples of a group say the same")
+    top_k: int = setting(0, "rollouts are sampled from the k likeliest tokens; 0: all. Trained is the full "
+                         "distribution, and a token counts by the share of it that was sampled from",
+                         "seldom: where unlikely tokens spoil replies; temperature alone has no such bias",
+                         within=NOT_NEGATIVE)
+    top_p: float = setting(1.0, "nucleus sampling: from the likeliest tokens with this total probability; "
+                           "as top_k", "as top_k", within=Range("above 0 and at most 1",
+                                                               lambda x: 0 < x <= 1))
+    min_p: float = setting(0.0, "from tokens at least this fraction as likely as the likeliest; as top_k",
+                           "as top_k", within=SHARE)
     collections: int = setting(40, "collections of rollouts, where steps is left open",
                                "as steps: more while the held-out figures still rise", within=COUNT)
     resample_limit: int = setting(3, "further draws, at most, for groups that all scored the same (DAPO); "
@@ -148,6 +157,11 @@ class Rollouts(Settings):
     def budget(self) -> int:
         """The most tokens of a reply; 64 where no model has filled it in."""
         return 64 if self.max_new_tokens is None else self.max_new_tokens
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(max_new_tokens=self.budget, temperature=self.temperature, top_k=self.top_k,
+                        top_p=self.top_p, min_p=self.min_p)
 
     @property
     def max_rollout_tokens(self) -> int:
