@@ -42,7 +42,7 @@ def test_an_argument_with_the_same_name_means_the_same():
     """What is accepted under TRL's name is one of these; another that a recipe comes to have is looked at
     first."""
     known = {key.split(".")[-1] for recipe in RECIPES for key in setting_names(config_class(recipe))}
-    same = {"seed", "weight_decay", "max_grad_norm", "temperature", "beta"}
+    same = {"seed", "weight_decay", "max_grad_norm", "temperature", "beta", "top_p", "top_k", "min_p"}
     other = {"scale_rewards"}  # refused without its group
     assert {name for group in foreign_settings.TRL.values() for name in group} & known == same | other
 
