@@ -8,11 +8,14 @@ import json
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from postgrad.data.rows import (
     BadRows,
@@ -28,13 +31,14 @@ from postgrad.data.rows import (
     source_name,
 )
 from postgrad.records import Completion, Conversation, Message, Pair, without_training
+from postgrad.system.disk_list import select
 
 RowT = TypeVar("RowT", Pair, Conversation)
 MOST_ANSWERS = 200   # to one prompt: 19,900 pairs
 FEWEST_PROMPTS = 20  # a file with fewer has no held-out rows
 
 
-def read_pairs(source: Source, bad: BadRows | None = None) -> list[Pair]:
+def read_pairs(source: Source, bad: BadRows | None = None) -> Sequence[Pair]:
     """Rows {"prompt", "chosen", "rejected"}: texts, or lists of messages. Without a prompt, the messages that
     chosen and rejected share at their start are the prompt; a prompt that they begin with is taken once.
     Optional: "id", "margin" (in units of reward), "tie": true, "tools".
@@ -208,7 +212,7 @@ def is_json_number(x: object) -> bool:
     return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) <= sys.float_info.max
 
 
-def read_singles(source: Source, bad: BadRows | None = None) -> list[Conversation]:
+def read_singles(source: Source, bad: BadRows | None = None) -> Sequence[Conversation]:
     """Rows {"messages", "label"} or {"prompt", "completion", "label"} for KTO; label: whether the last answer
     is wanted."""
     bad = bad or BadRows()
@@ -303,38 +307,55 @@ def prompt_messages(row: Pair | Conversation) -> tuple[Message, ...]:
 
 
 def split_rows(rows: Sequence[RowT], share: float = 0.1,
-               most: float = math.inf) -> tuple[list[RowT], list[RowT]]:
+               most: float = math.inf) -> tuple[Sequence[RowT], Sequence[RowT]]:
     """(train, held out): holds out a share of the prompts, at most `most`, the first by a hash, with all
     their rows. So no prompt is on both sides. Nothing is held out of fewer than FEWEST_PROMPTS."""
-    asks = {ask_of(prompt_messages(row)) for row in rows}
-    wanted = max(1, int(min(round(len(asks) * share, 6), most))) if share else 0
-    spare = wanted if len(asks) >= FEWEST_PROMPTS else 0
-    held = set(sorted(asks, key=lambda ask: hashlib.sha256(ask.encode()).digest())[:spare])
-    return ([r for r in rows if ask_of(prompt_messages(r)) not in held],
-            [r for r in rows if ask_of(prompt_messages(r)) in held])
+    ((train, held_out),) = split_sources([rows], share, most)
+    return train, held_out
 
 
-def preference_report(rows: Sequence[Pair | Conversation], shown: int = 5) -> dict[str, Any]:
+def split_sources(sources: Sequence[Sequence[RowT]], share: float,
+                  most: float = math.inf) -> list[tuple[Sequence[RowT], Sequence[RowT]]]:
+    """`split_rows` of several sources at once: a prompt is held out in all of them."""
+    hashes = [prompt_hashes(rows) for rows in sources]
+    distinct = np.unique(np.concatenate(hashes))  # in the order of the hashes
+    wanted = max(1, int(min(round(len(distinct) * share, 6), most))) if share else 0
+    held = [np.isin(part, distinct[:wanted if len(distinct) >= FEWEST_PROMPTS else 0]) for part in hashes]
+    return [(select(rows, np.flatnonzero(~out).tolist()), select(rows, np.flatnonzero(out).tolist()))
+            for rows, out in zip(sources, held, strict=True)]
+
+
+def prompt_hashes(rows: Iterable[Pair | Conversation]) -> NDArray[np.uint64]:
+    """The first 8 bytes of the SHA-256 of each prompt."""
+    digests = (hashlib.sha256(ask_of(prompt_messages(row)).encode()).digest() for row in rows)
+    return np.fromiter((int.from_bytes(digest[:8], "big") for digest in digests), np.uint64)
+
+
+def preference_report(rows: Iterable[Pair | Conversation], shown: int = 5) -> dict[str, Any]:
     """Counts of repeated and contradicted judgements, with the first ids of each. A tie contradicts nothing.
 
     {"judgements": 3, "ties": 0, "prompts": 1, "repeated": 1, "repeats": [["1", "3"]], "contradicted": 1,
     "contradictions": [["1", "2"]]}: 3 repeats 1, 2 contradicts it.
     """
-    judged: dict[tuple[str, ...], dict[object, list[str]]] = defaultdict(lambda: defaultdict(list))
+    judged: dict[int, dict[object, list[str]]] = defaultdict(lambda: defaultdict(list))  # by a hash
+    prompts, answers, side = set[int](), tuple[str, ...](), object()
     for row in rows:
         if isinstance(row, Conversation):
-            judged[ask_of(row.messages[:-1]), row.messages[-1]["content"]][row.label].append(row.id)
-            continue
-        chosen, rejected = completion_key(row.chosen), completion_key(row.rejected)
-        if not (row.tie and chosen > rejected):  # the other half of the same tie
-            two = sorted((chosen, rejected))
-            judged[ask_of(row.messages), *two]["tie" if row.tie else two.index(chosen)].append(row.id)
+            ask, answers, side = ask_of(row.messages[:-1]), (row.messages[-1]["content"],), row.label
+        else:
+            chosen, rejected = completion_key(row.chosen), completion_key(row.rejected)
+            if row.tie and chosen > rejected:  # the other half of the same tie
+                continue
+            ask, answers = ask_of(row.messages), tuple(sorted((chosen, rejected)))
+            side = "tie" if row.tie else answers.index(chosen)
+        prompts.add(hash(ask))
+        judged[hash((ask, *answers))][side].append(row.id)
     repeats = [[ids[0], again] for sides in judged.values() for ids in sides.values() for again in ids[1:]]
     clear = [[ids for side, ids in sides.items() if side != "tie"] for sides in judged.values()]
     both = [list(two) for sides in clear if len(sides) == 2 for two in zip(*sides, strict=False)]
     return {"judgements": sum(len(ids) for sides in judged.values() for ids in sides.values()),
             "ties": sum(len(sides.get("tie", ())) for sides in judged.values()),
-            "prompts": len({key[0] for key in judged}), "repeated": len(repeats), "repeats": repeats[:shown],
+            "prompts": len(prompts), "repeated": len(repeats), "repeats": repeats[:shown],
             "contradicted": len(both), "contradictions": both[:shown]}
 
 

@@ -19,11 +19,14 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from postgrad.records import Conversation, Message, without_training
+from postgrad.system.disk_list import DiskList
 from postgrad.system.files import error_text
+from postgrad.system.hub import dataset_files, is_dataset
 
 DataRow = dict[str, Any]  # a JSON object
-Source = str | Path | Iterable[object]  # a JSONL file, or rows: dicts, records, a `datasets` table
+Source = str | Path | Iterable[object]  # a file, hub:OWNER/NAME, or rows: dicts, records, a `datasets` table
 Rows = list[tuple[str, DataRow]]  # (where, row): ("train.jsonl, line 3", {...})
+Unread = Iterator[tuple[str, str, Callable[[], DataRow]]]  # (number, where, parser) of each row
 RecordT = TypeVar("RecordT")
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -59,7 +62,7 @@ def _refuse(constant: str) -> None:
 
 
 def json_lines(file: IO[bytes] | gzip.GzipFile, place: str,
-               longest: int = LONGEST_LINE) -> Iterator[tuple[str, str, Callable[[], DataRow]]]:
+               longest: int = LONGEST_LINE) -> Unread:
     """(number, where, parser) of each line that is not blank; where is place and number: "a.jsonl line 1"."""
     for number, line in enumerate(iter(lambda: file.readline(longest + 1), b""), start=1):
         where = f"{place} {number}"
@@ -86,23 +89,39 @@ def read_data_rows(source: Source) -> Iterator[tuple[str, str, DataRow]]:
         yield number, where, parse()
 
 
-def unread_rows(source: Source) -> Iterator[tuple[str, str, Callable[[], DataRow]]]:
-    """(number, where, parser) of each row."""
+def unread_rows(source: Source) -> Unread:
+    """The rows of a file, of a data set on the hub (hub:OWNER/NAME) or of objects, one at a time."""
     if not isinstance(source, str | Path):
         for i, row in enumerate(source):
             yield str(i + 1), f"data[{i}]", partial(_as_dict, row, i)
         return
-    path = Path(source)
-    if not path.is_file():
-        raise ValueError(f"{path} is a folder: give the path of a file in it." if path.is_dir() else
-                         f"there is no file {path}: give the path of a JSONL file.")
-    if path.name.endswith((".jsonl.gz", ".parquet", ".csv")) or path.suffix == ".json" and holds_list(path):
-        for i, (where, row) in enumerate(read_rows_file(path), start=1):
-            yield str(i), where, partial(dict, row)
-        return
-    refuse_other_format(path)
-    with path.open("rb") as file:
-        yield from json_lines(file, f"{path} line")
+    paths = source_files(source)
+    for path in paths:
+        if not path.is_file():
+            raise ValueError(f"{path} is a folder: give the path of a file in it." if path.is_dir() else
+                             f"there is no file {path}: give the path of a JSONL file.")
+        yield from _file_rows(path, str(path) if len(paths) == 1 else path.name)
+
+
+def source_files(source: str | Path) -> list[Path]:
+    """The files that a source names."""
+    return dataset_files(str(source), SUFFIXES) if is_dataset(source) else [Path(source)]
+
+
+def _file_rows(path: Path, place: str, longest: int = LONGEST_LINE) -> Unread:
+    """place: how messages name the file before a line's number."""
+    if path.name.endswith(".jsonl.gz"):
+        yield from _gzip(path, place, longest)
+    elif path.suffix == ".parquet":
+        yield from _parquet(path)
+    elif path.suffix == ".csv":
+        yield from _csv(path)
+    elif path.suffix == ".json" and holds_list(path):
+        yield from _list(path)
+    else:
+        refuse_other_format(path)
+        with path.open("rb") as file:
+            yield from json_lines(file, f"{place} line", longest)
 
 
 def holds_list(path: Path) -> bool:
@@ -133,22 +152,27 @@ def _as_dict(row: object, i: int) -> DataRow:
     return dict(row)
 
 
-def read_rows_file(path: Path) -> Rows:
-    """The rows of one file; the suffix is its format."""
-    path = Path(path)
+def read_rows_file(path: Path, bad: BadRows | None = None) -> Rows:
+    """The rows of one file; the suffix is its format. bad: collects the bad rows."""
+    path, rows = Path(path), Rows()
     if not path.is_file():
         raise ValueError(f"there is no file {path}.")
-    if path.name.endswith(".parquet"):
-        return _parquet(path)
-    if path.name.endswith(".json"):
-        return _list(path)
-    if path.name.endswith(".csv"):
-        return _csv(path)
-    if not path.name.endswith((".jsonl", ".jsonl.gz")):
+    if not path.name.endswith(SUFFIXES):
         raise ValueError(f"{path.name} is no file of rows: expected {', '.join(SUFFIXES)}.")
-    if not path.name.endswith(".gz"):
-        with path.open("rb") as file:
-            return read_lines(file, path.name)
+    own = BadRows(hint='Expected one JSON object a line, like {"question": "What is 2+3?", "answer": "5"}.'
+                  if ".jsonl" in path.name else "")
+    bad = bad or own
+    for _, where, parse in _file_rows(path, f"{path.name},", LONGEST_ROW):
+        with bad.row():
+            rows.append((where, parse()))
+    bad.settle(path.name)
+    if not rows:
+        raise ValueError(f"{path.name} holds no rows: write one JSON object a line, with a question and an "
+                         "answer.")
+    return rows
+
+
+def _gzip(path: Path, place: str, longest: int) -> Unread:
     try:
         with gzip.open(path) as file:
             left = room_for(path)
@@ -157,7 +181,7 @@ def read_rows_file(path: Path) -> Rows:
                 if left < 0:
                     raise too_large(path.name, room_for(path))
             file.seek(0)
-            return read_lines(file, path.name)
+            yield from json_lines(file, f"{place} line", longest)
     except (OSError, EOFError, zlib.error) as fault:
         raise ValueError(f"{path.name} is not a sound gzip file ({fault}): fetch it again.") from None
 
@@ -172,17 +196,8 @@ def too_large(name: str, room: int) -> ValueError:
                       "what is in it.")
 
 
-def read_lines(file: IO[bytes] | gzip.GzipFile, name: str) -> Rows:
-    rows = Rows()
-    bad = BadRows(hint='Expected one JSON object a line, like {"question": "What is 2+3?", "answer": "5"}.')
-    for _, where, parse in json_lines(file, f"{name}, line", LONGEST_ROW):
-        with bad.row():
-            rows.append((where, parse()))
-    bad.settle(name)
-    return _some(rows, name, "write one JSON object a line, with a question and an answer")
-
-
-def _list(path: Path) -> Rows:
+def _list(path: Path) -> Unread:
+    """The entries of a JSON list."""
     if path.stat().st_size > LONGEST_LIST:
         raise ValueError(f"{path.name} is over {LONGEST_LIST:,} bytes: write it as .jsonl, which is "
                          "read line by line.")
@@ -191,37 +206,44 @@ def _list(path: Path) -> Rows:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is not JSON in UTF-8: {error_text(error)}; expected a list of "
                          "objects.") from None
-    if not isinstance(rows, list):
-        raise ValueError(f"{path.name}: a {type(rows).__name__} where a JSON list of objects should stand.")
+    assert isinstance(rows, list)
     for number, row in enumerate(rows, start=1):
-        if not isinstance(row, dict):
-            raise ValueError(f"{path.name}, entry {number} is a {type(row).__name__}; each entry must be an "
-                             "object in braces.")
-    return _numbered(rows, path.name, "entry")
+        where = f"{path.name}, entry {number}"
+        yield str(number), where, partial(_entry, row, where)
 
 
-def _csv(path: Path) -> Rows:
+def _entry(row: object, where: str) -> DataRow:
+    if not isinstance(row, dict):
+        raise ValueError(f"{where} is a {type(row).__name__}; each entry must be an object in braces.")
+    return row
+
+
+def _csv(path: Path) -> Unread:
     """Rows of texts; the first line names the columns."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file, strict=True))
+            for number, row in enumerate(csv.DictReader(file, strict=True), start=1):
+                where = f"{path.name}, row {number}"
+                yield str(number), where, partial(_fields, row, where)
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"{path.name} is not CSV in UTF-8: {error_text(error)}.") from None
-    for number, row in enumerate(rows, start=1):
-        if None in row or None in row.values():
-            raise ValueError(f"{path.name}, row {number} has another number of fields than the first line "
-                             "has columns: quote texts that hold commas or line breaks.")
-    return _numbered([dict(row) for row in rows], path.name, "row")
 
 
-def _parquet(path: Path) -> Rows:
+def _fields(row: DataRow, where: str) -> DataRow:
+    if None in row or None in row.values():
+        raise ValueError(f"{where} has another number of fields than the first line has columns: quote texts "
+                         "that hold commas or line breaks.")
+    return row
+
+
+def _parquet(path: Path) -> Unread:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
         raise ValueError(f"{path.name} is a parquet file, which needs pyarrow: pip install 'postgrad[data]', "
                          "or give the rows as .jsonl.") from None
     try:
-        file, rows, left = parquet.ParquetFile(path), [], room_for(path)
+        file, before, left = parquet.ParquetFile(path), 0, room_for(path)
         if file.metadata.num_rows > path.stat().st_size:
             raise ValueError(f"{path.name} has {file.metadata.num_rows:,} rows in {path.stat().st_size:,} "
                              "bytes, so they can only be one row again and again: see what is in it.")
@@ -229,22 +251,12 @@ def _parquet(path: Path) -> Rows:
             left -= batch.nbytes
             if left < 0:
                 raise too_large(path.name, room_for(path))
-            rows += batch.to_pylist()
+            for number, row in enumerate(batch.to_pylist(), start=before + 1):
+                yield str(number), f"{path.name}, row {number}", partial(dict, row)
+            before += len(batch)
     except (ArrowException, OSError, MemoryError) as fault:
         text = (str(fault).splitlines() or [type(fault).__name__])[0]
         raise ValueError(f"{path.name} is not a sound parquet file ({text:.120}): fetch it again.") from None
-    return _numbered(rows, path.name, "row")
-
-
-def _numbered(rows: list[DataRow], name: str, unit: str) -> Rows:
-    return _some([(f"{name}, {unit} {number}", row) for number, row in enumerate(rows, start=1)], name,
-                 "give it some")
-
-
-def _some(rows: Rows, name: str, remedy: str) -> Rows:
-    if not rows:
-        raise ValueError(f"{name} holds no rows: {remedy}.")
-    return rows
 
 
 def source_name(source: Source) -> str:
@@ -252,9 +264,10 @@ def source_name(source: Source) -> str:
     return str(source) if isinstance(source, str | Path) else "data"
 
 
-def records_of_kind(source: Source, kind: type[RecordT]) -> list[RecordT] | None:
+def records_of_kind(source: Source, kind: type[RecordT]) -> Sequence[RecordT] | None:
     """The rows, if they are records of that kind already."""
-    if isinstance(source, str | Path) or not isinstance(source, Sequence):
+    if isinstance(source, str | Path) or not isinstance(source, Sequence) or not (
+            source and isinstance(source[0], kind)):
         return None
     records = [row for row in source if isinstance(row, kind)]
     return records if records and len(records) == len(source) else None
@@ -359,19 +372,21 @@ def refuse_columns(row: DataRow, where: str) -> None:
 
 
 def gather_rows(source: Source, read: Callable[[str, str, DataRow], list[RecordT]],
-                bad: BadRows | None = None) -> list[RecordT]:
-    """The records of read(number, where, row) of each row, at least one. bad: collects the bad rows."""
-    bad, records = bad or BadRows(), list[RecordT]()
+                bad: BadRows | None = None) -> Sequence[RecordT]:
+    """The records of read(number, where, row) of each row, at least one; many of them are on disk. bad:
+    collects the bad rows."""
+    bad, records = bad or BadRows(), DiskList[RecordT]()
     for number, where, parse in unread_rows(source):
         with bad.row():
-            records += read(number, where, parse())
+            for record in read(number, where, parse()):
+                records.append(record)
     bad.settle(source_name(source))
     if not records:
         raise ValueError(f"{source_name(source)} has no rows.")
-    return records
+    return records.plain()
 
 
-def read_conversations(source: Source, bad: BadRows | None = None) -> list[Conversation]:
+def read_conversations(source: Source, bad: BadRows | None = None) -> Sequence[Conversation]:
     """Rows of one of these forms:
 
     {"messages": [...]} or ShareGPT's {"conversations": [{"from", "value"}, ...]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
@@ -359,8 +360,9 @@ def data_counts(train: Iterable[Sequence[Message]],
 
     {"prompts": 2000, "repeated": 0, "evaluated": 64, "leaked": 0}
     """
-    texts, held_out = ([" ".join(word for m in messages for word in f"{m['role']}: {m['content']}".split())
-                        for messages in prompts] for prompts in (train, evaluated))
+    texts, held_out = (array("q", (
+        hash(" ".join(word for m in messages for word in f"{m['role']}: {m['content']}".split()))
+        for messages in prompts)) for prompts in (train, evaluated))
     distinct = set(texts)
     return {"prompts": len(texts), "repeated": len(texts) - len(distinct), "evaluated": len(held_out),
             "leaked": sum(text in distinct for text in held_out)}

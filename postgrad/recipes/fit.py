@@ -26,6 +26,7 @@ from postgrad.runs.rows import JsonDict
 from postgrad.runs.tracker import CallbackTracker, Tracker, open_tracker
 from postgrad.sampling import Sampler
 from postgrad.system import processes
+from postgrad.system.disk_list import DiskList
 from postgrad.system.renamed import renamed_argument, renamed_attribute
 
 Callback = Callable[[int, dict[str, float]], None]
@@ -186,8 +187,8 @@ def open_trackers(trackers: Sequence[Tracker | str], callback: Callback | None =
 
 
 def config_value(name: str, value: object) -> object:
-    """An argument as a config holds it: a run or a path as its name, an iterator or a stream as a list, a
-    pandas table as rows. A table of several splits is refused."""
+    """An argument as a config holds it: a run or a path as its name, an iterator or a stream as a list (on
+    disk, where it is long), a pandas table as rows. A table of several splits is refused."""
     if isinstance(value, Folder | Path):
         return str(value.folder) if isinstance(value, Folder) else str(value)
     if name == "reward":
@@ -212,7 +213,7 @@ def config_value(name: str, value: object) -> object:
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
         return value.to_dict("records")
     stream = isinstance(value, Iterator) or not isinstance(value, Task) and not hasattr(value, "__len__")
-    return list(value) if stream and isinstance(value, Iterable) else value
+    return DiskList(value).plain() if stream and isinstance(value, Iterable) else value
 
 
 @contextmanager

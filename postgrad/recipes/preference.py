@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import ClassVar
 
 from postgrad import methods
@@ -107,7 +108,8 @@ def preference_on_gsm8k() -> PreferenceConfig:
 SETTINGS = {"questions": preference_on_questions, "gsm8k": preference_on_gsm8k}
 
 
-def read_pair_sets(config: PairConfig, reader: RowReader) -> tuple[list[Pair], list[Pair], Task | None]:
+def read_pair_sets(config: PairConfig,
+                   reader: RowReader) -> tuple[Sequence[Pair], Sequence[Pair], Task | None]:
     """Training pairs, held-out pairs, and the task, if there is one."""
     if config.data is not None:
         return *split_rows(read_pairs(config.data, reader.bad), config.pairs.holdout), None
@@ -120,7 +122,7 @@ def read_pair_sets(config: PairConfig, reader: RowReader) -> tuple[list[Pair], l
 
 
 def read_labelled(config: PairConfig,
-                  reader: RowReader) -> tuple[list[Conversation], list[Conversation], Task | None]:
+                  reader: RowReader) -> tuple[Sequence[Conversation], Sequence[Conversation], Task | None]:
     """KTO's labelled answers, in the same three parts."""
     if config.data is not None:
         return *split_rows(read_singles(config.data, reader.bad), config.pairs.holdout), None
@@ -188,7 +190,7 @@ def pair_setup(config: PairConfig, method: Preference, models: Models, chat: Cha
 
     return TrainingSetup(
         models=models, chat=chat, batches=batches, objective=objective,
-        notes=reader.notes(batches.limit) + data_notes(config, [*train, *held_out]),
+        notes=reader.notes(batches.limit) + data_notes(config, chain(train, held_out)),
         length=length.sentence(config.label or reader.name, batches.trained_tokens,
                                "answers" if method.source == "singles" else "pairs"),
         settings={"steps": length.steps, "pairs.per_step": length.per_step, "epochs": None},
@@ -198,7 +200,7 @@ def pair_setup(config: PairConfig, method: Preference, models: Models, chat: Cha
         evaluate_every=config.evaluation.every or 0 if held_out or evaluate else 0)
 
 
-def data_notes(config: PairConfig, rows: Sequence[Row]) -> tuple[str, ...]:
+def data_notes(config: PairConfig, rows: Iterable[Row]) -> tuple[str, ...]:
     """A note on the repeats and contradictions of `data`."""
     if config.data is None:
         return ()

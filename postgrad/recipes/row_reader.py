@@ -12,6 +12,7 @@ from postgrad.data.rows import BadRows, Source, source_name
 from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.records import Batch, Conversation, Pair
+from postgrad.system.disk_list import select
 from postgrad.system.settings import COUNT, SHARE, Settings, setting
 from postgrad.training.batches.offline import TokenLimit, encode_completion, encode_conversation
 from postgrad.training.loop import Objective
@@ -58,11 +59,11 @@ class RowReader:
                            hint="Mend what is bad, or leave it out with skip_bad=true.")
         self.rows = self.long = 0
 
-    def fitting(self, rows: Sequence[RowT], chat: Chat, max_tokens: int) -> list[RowT]:
+    def fitting(self, rows: Sequence[RowT], chat: Chat, max_tokens: int) -> Sequence[RowT]:
         """With truncate=drop, the rows of at most max_tokens tokens; else all of them."""
         if self.settings.truncate != "drop":
-            return list(rows)
-        fitting = [row for row in rows if row_tokens(row, chat) <= max_tokens]
+            return rows
+        fitting = select(rows, [i for i, row in enumerate(rows) if row_tokens(row, chat) <= max_tokens])
         self.rows, self.long = self.rows + len(rows), self.long + len(rows) - len(fitting)
         return fitting
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import ClassVar
 
 from postgrad import methods
-from postgrad.data.preferences import ask_of, prompt_messages, split_rows
+from postgrad.data.preferences import split_sources
 from postgrad.data.rows import read_conversations
 from postgrad.data.tasks import Task
 from postgrad.evaluation.evaluate import Figures
@@ -36,6 +36,7 @@ from postgrad.records import Batch, Conversation
 from postgrad.resolve.models import ModelSource, open_policy
 from postgrad.resolve.sources import DataSource, source_shares, sources_of
 from postgrad.resolve.tasks import open_task
+from postgrad.system.disk_list import DiskList
 from postgrad.system.settings import COUNT, setting
 from postgrad.training import objectives
 from postgrad.training.batches import ConversationBatches
@@ -128,8 +129,8 @@ class ConversationSets:
 
     sources: list[DataSource]
     readers: list[RowReader]
-    train: list[list[Conversation]]
-    held_out: list[Conversation]
+    train: Sequence[Sequence[Conversation]]
+    held_out: Sequence[Conversation]
 
     @property
     def shares(self) -> list[float]:
@@ -170,10 +171,9 @@ def read_conversation_sets(config: SFTConfig, chat: Chat, max_tokens: int) -> Co
     read = [task_demonstrations(source.rows, config) if source.task
             else read_conversations(source.rows, reader.bad)
             for source, reader in zip(sources, readers, strict=True)]
-    _, held_out = split_rows([row for rows in read for row in rows], config.rows.holdout, MAX_HELD_OUT)
-    asks = {ask_of(prompt_messages(row)) for row in held_out}
-    rest = [[row for row in rows if ask_of(prompt_messages(row)) not in asks] for rows in read]
-    train = [reader.fitting(rows, chat, max_tokens) for rows, reader in zip(rest, readers, strict=True)]
+    split = split_sources(read, config.rows.holdout, MAX_HELD_OUT)
+    held_out = [row for _, rows in split for row in rows]
+    train = [reader.fitting(rows, chat, max_tokens) for (rows, _), reader in zip(split, readers, strict=True)]
     for source, rows in zip(sources, train, strict=True):
         if not rows:
             raise ValueError(f"{source.name} has no row left to learn from: lower holdout, or leave it out.")
@@ -194,7 +194,7 @@ def build(config: SFTConfig, source: ModelSource) -> TrainingSetup:
     make = partial(ConversationBatches, chat=chat, method=config.method, seed=config.seed,
                    device=config.device, max_tokens=positions, truncate=config.rows.cut,
                    last=config.turns == "last")
-    train = [row for rows in sets.train for row in rows]
+    train = sets.train[0] if len(sets.train) == 1 else DiskList(row for rows in sets.train for row in rows)
     length = config.length(len(train), config.rows_per_step)
     batches = make(sets.train if sets.weighted else train, per_step=length.per_step, steps=length.steps,
                    shares=sets.shares if sets.weighted else ())

@@ -134,6 +134,8 @@ ALLOWED = {
     # the programs inside the jail, which no module of the package may import
     "rewards/sandbox/child.py": {"exec"},
     "studio/cells/child.py": {"exec"},
+    # its own file without a name, which nobody else can open
+    "system/disk_list.py": {"pickle"},
 }
 PICKLES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 

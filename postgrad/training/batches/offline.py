@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from postgrad.records import (
     pad_rows,
     without_training,
 )
+from postgrad.system.disk_list import DiskList
 from postgrad.training.batches.shuffled import (
     Shuffled,
     ShuffledBatches,
@@ -105,18 +106,21 @@ class ConversationBatches(ShuffledBatches[EncodedRow]):
                  steps: int, seed: int, max_tokens: int, truncate: str = "refuse", device: str = "cpu",
                  last: bool = False, shares: Sequence[float] = ()):
         self.limit = TokenLimit(max_tokens, truncate)
-        sources = [self.encode(rows, chat, last) for rows in (conversations if shares else [conversations])]
+        self.rows = self.row_tokens = self.trained_tokens = 0
+        sources = [DiskList(self.encode(rows, chat, last)).plain()
+                   for rows in (conversations if shares else [conversations])]
         self.limit.settle()
         super().__init__(StreamMixture(sources, shares, seed) if shares else Shuffled(sources[0], seed),
                          per_step=per_step, steps=steps, device=device)
         self.method = method
-        lengths = [len(row.tokens) for rows in sources for row in rows]
-        self.tokens = per_step * sum(lengths) // len(lengths)  # of a step, about
-        self.trained_tokens = sum(sum(row.mask) for rows in sources for row in rows)
+        self.tokens = per_step * self.row_tokens // self.rows  # of a step, about
 
-    def encode(self, rows: Sequence[Conversation], chat: Chat, last: bool) -> list[EncodedRow]:
-        return [EncodedRow(c.id, *self.limit.fit(c.place, [encode_conversation(c, chat, last)])[0])
-                for c in rows]
+    def encode(self, rows: Sequence[Conversation], chat: Chat, last: bool) -> Iterator[EncodedRow]:
+        for c in rows:
+            tokens, mask = self.limit.fit(c.place, [encode_conversation(c, chat, last)])[0]
+            self.rows, self.row_tokens = self.rows + 1, self.row_tokens + len(tokens)
+            self.trained_tokens += sum(mask)
+            yield EncodedRow(c.id, tokens, mask)
 
     def batch(self, rows: Sequence[EncodedRow]) -> Batch:
         ids, tokens, masks, _ = zip(*sorted(rows, key=lambda row: len(row.tokens)), strict=True)
@@ -163,10 +167,10 @@ class PairBatches(ShuffledBatches[tuple[Pair, list[EncodedRow]]]):
                  per_step: int, steps: int, seed: int, max_tokens: int, tokens_per_pass: int,
                  truncate: str = "refuse", device: str = "cpu", virtual_ranks: VirtualRanks = SINGLE_RANK):
         self.limit = TokenLimit(max_tokens, truncate)
-        encoded = [(pair, encode_pair(pair, chat, self.limit)) for pair in pairs]
+        self.trained_tokens = 0
+        encoded = DiskList((pair, self.counted(encode_pair(pair, chat, self.limit))) for pair in pairs)
         self.limit.settle()
-        super().__init__(Shuffled(encoded, seed), per_step=per_step, steps=steps, device=device)
-        self.trained_tokens = sum(sum(row.mask) for _, rows in encoded for row in rows)
+        super().__init__(Shuffled(encoded.plain(), seed), per_step=per_step, steps=steps, device=device)
         self.method = method
         self.models = models
         self.tokens_per_pass, self.virtual_ranks = tokens_per_pass, virtual_ranks
@@ -175,6 +179,10 @@ class PairBatches(ShuffledBatches[tuple[Pair, list[EncodedRow]]]):
         if method.needs_reference and models.reference is None:
             raise ValueError(f"{method.name} compares with a reference model, and there is none: give "
                              "models.reference.")
+
+    def counted(self, rows: list[EncodedRow]) -> list[EncodedRow]:
+        self.trained_tokens += sum(sum(row.mask) for row in rows)
+        return rows
 
     def batch(self, pairs: Sequence[tuple[Pair, list[EncodedRow]]]) -> Batch:
         """Rows shortest first; the reference's log-probs where the method has a reference."""
@@ -240,8 +248,8 @@ class SingleBatches(ShuffledBatches[EncodedRow]):
                              f"{per_step}, set it to 2 or more.")
         assert method.score is not None and models.reference is not None
         self.limit = TokenLimit(max_tokens, truncate)
-        rows = [EncodedRow(single.id, *self.limit.fit(single.place, [encode_single(single, chat)])[0],
-                           label=bool(single.label)) for single in singles]
+        rows = DiskList(EncodedRow(single.id, *self.limit.fit(single.place, [encode_single(single, chat)])[0],
+                                   label=bool(single.label)) for single in singles).plain()
         self.limit.settle()
         super().__init__(Shuffled(rows, seed), per_step=per_step, steps=steps, device=device)
         self.trained_tokens = sum(sum(row.mask) for row in rows)

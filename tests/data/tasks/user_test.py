@@ -188,7 +188,7 @@ OK = {"question": "a", "answer": 1}
     (rows(OK, OK), r"line 2 has the id .* of t\.jsonl, line 1"),
     (rows(OK, '{"question": "' + "a" * 10**6 + '", "answer": 1}'), "line 2 is longer than"),
     ("[" * 10**5, "line 1 is not JSON"),
-    (b"\x00\x00", "line 1 is not JSON"),
+    (b"\x00\x00", "t.jsonl is a binary file: expected JSONL"),
     ("", r"t\.jsonl holds no rows"),
     ("\n\n", r"t\.jsonl holds no rows"),
 ])
