@@ -219,6 +219,8 @@ def follow_run(options: CommandOptions, folder: Path, title: str, steps: int, go
         return 0
     if options.json:
         print_json(run.summary() | {"folder": str(folder)})
+    elif run.state()["state"] == "stopped":
+        print(f"saved: {folder}\n  postgrad resume {folder}")
     else:
         scores = run.info["recipe"] in ("reward", "process")  # and writes no text
         if checkpoints := run.checkpoint_sentence():

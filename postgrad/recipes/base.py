@@ -56,6 +56,15 @@ class Evaluation(Settings):
         "and half as test; none: 0.1 where the run is evaluated, else 0",
         "more for a narrower interval; 0 to train on every prompt; tasks with splits of their own keep them",
         within=SHARE)
+    metric: str | None = setting(
+        None, "the figure of an evaluation that decides which checkpoint is the best, and early stopping: "
+        "loss, ece and kl_reply by the lowest, any other by the highest; none: pass@1, accuracy, reward or "
+        "loss, the first that there is", "where an evaluation has several, as pass@1 of a task and the loss "
+        "of rows")
+    patience: int = setting(0, "evaluations in a row without a better one after which the run ends, with a "
+                            "checkpoint; each better one is saved; 0: it goes on to its last step",
+                            "2 or 3 where a run may overfit; more where the figure is noisy",
+                            within=NOT_NEGATIVE)
     panel: str | None = setting(None, "further tasks that every evaluation measures, for `postgrad ledger`: "
                                 "standard, or names with commas between",
                                 "to see during training what a run loses elsewhere; it costs problems x "

@@ -29,7 +29,7 @@ from postgrad.system import processes
 from postgrad.system.disk_list import DiskList
 from postgrad.system.renamed import renamed_argument, renamed_attribute
 
-Callback = Callable[[int, dict[str, float]], None]
+Callback = Callable[[int, dict[str, float]], str | None]
 
 
 class Run(Folder):
@@ -99,7 +99,8 @@ def fit(model: Source | PreTrained, method: str | Path | Method = "grpo", *, tas
     settings: by the names of the command line, lr=1e-4, group_size=4; by group, rollouts={"temperature":
     0.8}.
     run: the folder, by default the next free one in runs/. display: False prints nothing. trackers: objects
-    with the hooks of `Tracker`, files or names. callback(step, metrics) is called after each step.
+    with the hooks of `Tracker`, files or names. callback(step, metrics) is called after each step; where it
+    returns "stop", the run is saved and ends, and can be resumed.
     """
     row = methods.get_method(str(method)) if isinstance(method, str | Path) else method
     if not isinstance(model, Source) and hasattr(model, "save_pretrained"):

@@ -12,11 +12,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from postgrad.evaluation.evaluate import Figures
 from postgrad.maths.packing import fetch_async
 from postgrad.models import is_adapted
 from postgrad.models.chat import Chat
 from postgrad.models.checkpoint import checkpoint_bytes, copy_state, send_shards, state_writer
-from postgrad.recipes.base import TrainConfig, TrainingSetup
+from postgrad.recipes.base import RunConfig, TrainConfig, TrainingSetup
 from postgrad.recipes.row_reader import evaluate_objective
 from postgrad.records import Batch, Scored
 from postgrad.resolve.models import base_name
@@ -32,15 +33,25 @@ from postgrad.training.oom import oom_phase
 SampleRow = dict[str, object]
 
 
-def evaluate_policy(run: RunTrackers, setup: TrainingSetup, step: int) -> None:
+def evaluate_policy(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, step: int) -> None:
     """Evaluates the policy. The rank that writes logs the figures, and adds an entry to the ledger."""
     assert setup.evaluate is not None
     with oom_phase("sampling"), unshard(setup.models):
         figures = setup.evaluate(step)
         if isinstance(run.run, Run):
+            check_metric(config, figures)
             run.log_eval(step, figures)
             if setup.panel:
                 setup.panel(run.run.folder, step)
+
+
+def check_metric(config: TrainConfig, figures: Figures) -> None:
+    """Whether an evaluation has the figure that evaluation.metric names."""
+    name = config.evaluation.metric if isinstance(config, RunConfig) else None
+    if name and not isinstance(figures.get(name), int | float):
+        numbers = ", ".join(key for key, value in figures.items() if isinstance(value, int | float))
+        raise ValueError(f"evaluation.metric is {name!r}: an evaluation of this run has {numbers}; choose "
+                         "one of them.")
 
 
 def step_hooks(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, stop: Callable[[], int | None],
@@ -57,36 +68,49 @@ def step_hooks(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, stop
         elif now.batch.scored and sharded:
             sample_rows(now, setup)
 
+    every = setup.evaluate_every if setup.evaluate else 0
+    patience = config.evaluation.patience if isinstance(config, RunConfig) else 0
+
+    def is_due(step: int) -> bool:
+        return bool(every) and (step % every == 0 or step == config.steps)
+
     def evaluation(now: StepInfo) -> None:
-        every = setup.evaluate_every
-        due = setup.evaluate and every and (now.step % every == 0 or now.step == config.steps)
-        if due and (writes or sharded):
-            evaluate_policy(run, setup, now.step)
+        if is_due(now.step) and (writes or sharded):
+            evaluate_policy(run, setup, config, now.step)
 
     def is_best(step: int) -> bool:
-        """Whether keep=best saves this step: its evaluation is the best one so far."""
-        assert isinstance(run.run, Run)
+        """Whether the evaluation of this step is the best one so far, and is to be saved."""
+        if not isinstance(run.run, Run) or not is_due(step) or not (config.keep == "best" or patience):
+            return False
         best = run.run.best(*range(1, step + 1))
         return best is not None and best[0] == step
 
+    def why_end(step: int) -> tuple[int | str | None, bool]:
+        """A signal, or a sentence of a tracker or of evaluations that no longer get better; and whether the
+        run is then finished."""
+        if step == config.steps or not isinstance(run.run, Run):
+            return stop(), False
+        worn_out = run.run.worn_out() if patience and is_due(step) else ""
+        return stop() or run.stop and f"stopped by {run.stop} after step {step}" or worn_out, bool(worn_out)
+
     def save(now: StepInfo) -> None:
-        better = writes and config.keep == "best" and is_best(now.step)
-        votes = processes.gather((stop(), better), "agreed to go on")  # all ranks stop after the same step
-        signal = next((number for number, _ in votes if number), None)
-        better = any(is_better for _, is_better in votes)
+        votes = processes.gather((*why_end(now.step), is_best(now.step)), "agreed to go on")
+        by, final = next(((by, final) for by, final, _ in votes if by), (None, False))  # on all ranks
+        better = any(is_better for _, _, is_better in votes)
         assert config.save_every is not None
-        if signal or better or now.step % config.save_every == 0 or now.step == config.steps:
+        if by or better or now.step % config.save_every == 0 or now.step == config.steps:
             if writes:
                 log.wait()
                 save_checkpoint(setup, saves, now.step, sharded)
             elif sharded:
                 send_shards(state_of(setup.models, setup.optim, setup.batches), setup.models.policy)
-        if signal:
+        if by:
             saves.wait()
         saves.check()
-        if signal:
-            processes.tell_left()
-            raise Stopped(signal)
+        if by:
+            if isinstance(by, int):
+                processes.tell_left()
+            raise Stopped(by, final)
 
     return [samples, *setup.hooks, evaluation, save]
 

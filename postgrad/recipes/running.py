@@ -82,7 +82,17 @@ def build_setup(config: TrainConfig, source: ModelSource | None) -> TrainingSetu
     if isinstance(config, RunConfig) and config.evaluation.panel is not None:
         setup.panel = panel_recorder(config, setup, config.evaluation.panel)
     setup.source = source
+    check_examined(config, setup)
     return setup
+
+
+def check_examined(config: TrainConfig, setup: TrainingSetup) -> None:
+    """Whether there are evaluations, where settings need them."""
+    if isinstance(config, RunConfig) and not (setup.evaluate and setup.evaluate_every):
+        for name in ("metric", "patience"):
+            if getattr(config.evaluation, name):
+                raise ValueError(f"evaluation.{name} needs evaluations, and this run has none: set "
+                                 "evaluation.every, or give rows to evaluate.")
 
 
 def check_place(folder: Path) -> None:
@@ -122,10 +132,13 @@ def finished(run: Run, steps: int | None = None) -> str:
 
     steps: the length to resume to; None: the saved one.
     """
-    done, place, newest = run.info["steps"], os.path.relpath(run.folder), run.latest()
-    if run.state()["state"] != "done" or steps not in (None, done):
+    done, place, newest, state = run.info["steps"], os.path.relpath(run.folder), run.latest(), run.state()
+    if state["state"] != "done" or newest is None:
         return ""
-    if newest is None or int(newest.name) != done:
+    if int(newest.name) == state["step"] < done and (early := run.worn_out()):
+        return (f"{place} is finished at step {state['step']} of {done}, {early}: a new run goes on from it "
+                f"with model={place}, or from its best with model={place}@best.")
+    if steps not in (None, done) or int(newest.name) != done:
         return ""
     return (f"{place} is finished: {done} of {done} steps. `postgrad resume {place} steps={2 * done}` would "
             "train it further.")
@@ -272,14 +285,17 @@ def train_to_end(run: Run | Follower, setup: TrainingSetup, config: TrainConfig,
                 tracked.event(kind, text) if kind != "damaged" else tracked.repeat_event(kind, text)
             if (setup.evaluate and setup.evaluate_every and run.next_step == 1
                     and (isinstance(run, Run) or config.optim.divides)):
-                evaluate_policy(tracked, setup, 0)
-            train(setup.models, setup.batches, setup.objective, setup.optim, tracked, hooks,
-                  meanwhile=log.ask)
+                evaluate_policy(tracked, setup, config, 0)
+            ended: Stopped | None = None
+            try:
+                train(setup.models, setup.batches, setup.objective, setup.optim, tracked, hooks,
+                      meanwhile=log.ask)
+            except Stopped as end:
+                ended = end
+                if not end.exit_code:
+                    tracked.event("ended", str(end), run.next_step - 1)
             if isinstance(run, Run) and (text := failures.summary()):
                 tracked.event(KIND, text)
-    except Stopped as end:
-        tracked.end("stopped", str(end))
-        raise
     except RunGone as error:
         with suppress(RunGone):  # its folder is gone too
             tracked.end("failed", str(error))
@@ -291,6 +307,11 @@ def train_to_end(run: Run | Follower, setup: TrainingSetup, config: TrainConfig,
         processes.tell_end(str(error))
         tracked.end("failed", f"{type(error).__name__}: {error}")
         raise
-    tracked.end("done")
+    if ended and not ended.final:
+        tracked.end("stopped", str(ended))
+    else:
+        tracked.end("done")
+    if ended and ended.exit_code:
+        raise ended
     processes.gather(None, "came to the end")
     return run

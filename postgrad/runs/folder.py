@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from postgrad.runs import disk
 from postgrad.runs.disk import DamagedCheckpoint, RunBusy, RunGone
@@ -37,7 +37,8 @@ from postgrad.runs.rows import (
 from postgrad.system.files import DiskFull, is_full, write_text
 from postgrad.system.renamed import translate_config, translate_info
 
-BEST = {"pass@1": 1, "accuracy": 1, "reward": 1, "loss": -1}  # figures of evaluations; -1: lower is better
+BEST = ("pass@1", "accuracy", "reward", "loss")  # figures of evaluations, the first that a run has decides
+LOWER = ("loss", "ece", "kl_reply")  # is better
 
 
 class Run:
@@ -139,20 +140,39 @@ class Run:
         return disk.checkpoint_folders(self.folder / "checkpoints")
 
     def best(self, *steps: int) -> tuple[int, str, float] | None:
-        """(step, figure, value) of the checkpoint with the best evaluation: the highest held-out pass@1,
-        accuracy or reward, or the lowest loss, the first of these that the run has; the later of equals.
+        """(step, figure, value) of the checkpoint with the best evaluation, the later of equals.
 
         steps: to choose among, by default those of the checkpoints. None where none of them was evaluated.
         """
-        among = set(steps or self.checkpoints())
-        rows = [row for row in self.rows("evals")[0] if row["step"] in among]
-        for name, sign in BEST.items():
-            values = [(sign * value, row["step"]) for row in rows
-                      if name in row and math.isfinite(value := number(row[name]))]
-            if values:
-                value, step = max(values)
-                return step, name, sign * value
-        return None
+        among, (name, sign, values) = set(steps or self.checkpoints()), self.figures()
+        found = [(value, step) for step, value in values.items() if step in among and value > -math.inf]
+        return (max(found)[1], name, sign * max(found)[0]) if found else None
+
+    def figures(self) -> tuple[str, int, dict[int, float]]:
+        """(name, sign, {step: sign * value}) of the figure that decides which evaluation is best, the larger
+        the better: evaluation.metric, else held-out pass@1, accuracy, reward or loss, the first that the run
+        has. -inf where an evaluation lacks it."""
+        rows = self.rows("evals")[0]
+        there = (name for name in BEST for row in rows if math.isfinite(number(row.get(name))))
+        name = self._evaluation("metric") or next(there, BEST[0])
+        sign = -1 if name in LOWER else 1
+        values = {row["step"]: sign * number(row.get(name)) for row in rows}
+        return name, sign, {step: x if math.isfinite(x) else -math.inf for step, x in values.items()}
+
+    def worn_out(self) -> str:
+        """A sentence where evaluation.patience evaluations in a row were no better than the best before
+        them; else ""."""
+        (name, sign, values), patience = self.figures(), self._evaluation("patience") or 0
+        best = max(values, key=values.__getitem__, default=0)  # the first of equals
+        if not patience or not values or len(values) - 1 - [*values].index(best) < patience:
+            return ""
+        return (f"early stop: no better {name} in {patience} evaluations, the best is "
+                f"{sign * values[best]:.3g} at step {best}")
+
+    def _evaluation(self, name: str) -> Any:
+        """A setting of the run's evaluations; None where it has none."""
+        evaluation = self.config.get("evaluation")
+        return evaluation.get(name) if isinstance(evaluation, dict) else None
 
     def checkpoint_sentence(self) -> str:
         """The newest checkpoint and the best, and how they are named; "" where there is none."""
@@ -214,16 +234,12 @@ class Run:
 
     def __repr__(self) -> str:
         """Run(runs/words: grpo, finished, step 40 of 40, best pass@1 0.61 at step 30)"""
-        state, rows, evals = self.state().get("state"), self.rows("metrics")[0], self.rows("evals")[0]
+        state, rows, evaluated = self.state().get("state"), self.rows("metrics")[0], self.figures()[2]
         words = [str(self.info.get("method") or self.info.get("recipe")),
                  "finished" if state == "done" else str(state),
                  f"step {rows[-1]['step'] if rows else 0} of {self.info.get('steps')}"]
-        for name, best in (("pass@1", max), ("accuracy", max), ("loss", min)):
-            figures = [(number(row.get(name)), row["step"]) for row in evals]
-            if figures := [figure for figure in figures if math.isfinite(figure[0])]:
-                value, step = best(figures)
-                words.append(f"best {name} {value:.3g} at step {step}")
-                break
+        if best := self.best(*evaluated):
+            words.append(f"best {best[1]} {best[2]:.3g} at step {best[0]}")
         return f"{type(self).__name__}({os.path.relpath(self.folder)}: {', '.join(words)})"
 
     # the lock

@@ -7,8 +7,8 @@ A run has a list of them. The run folder is the first, the terminal's display an
         def on_eval(self, step, figures):
             print(step, figures["pass@1"])
 
-A tracker that raises ends the run as failed: the exception is passed on as it is, so that a tracker can also
-stop a run. Of several processes the first alone has trackers.
+A hook that returns "stop" ends the run after the step, with a checkpoint. A tracker that raises ends it as
+failed, and the exception is passed on as it is. Of several processes the first alone has trackers.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ class Tracker(Protocol):
 
     Hooks are called in the training process, between two steps, in this order: on_start; on_eval of step 0;
     for each step on_step, on_samples (methods that sample), on_eval (where the step is evaluated); on_end.
+    Each but the last may return "stop".
     """
 
-    def on_start(self, config: Row) -> None:
+    def on_start(self, config: Row) -> str | None:
         """Everything is built and checked. config: as in config.json; a resumed run starts again."""
         return None
 
-    def on_step(self, step: int, metrics: Metrics) -> None:
+    def on_step(self, step: int, metrics: Metrics) -> str | None:
         """An optimizer step has ended. metrics: its line in metrics.jsonl."""
         return None
 
-    def on_eval(self, step: int, figures: Row) -> None:
+    def on_eval(self, step: int, figures: Row) -> str | None:
         """An evaluation has ended; step 0 is before training. figures: its line in evals.jsonl."""
         return None
 
-    def on_samples(self, step: int, rows: Sequence[Row]) -> None:
+    def on_samples(self, step: int, rows: Sequence[Row]) -> str | None:
         """Every sample of a step: id, prompt, text, score, reason, parts, finished, token_ids,
         prompt_token_ids."""
         return None
 
-    def on_event(self, kind: str, text: str, step: int | None, data: Row) -> None:
+    def on_event(self, kind: str, text: str, step: int | None, data: Row) -> str | None:
         """Something to tell besides numbers: a skipped step, a metric past its limit, a note on the data."""
         return None
 
@@ -58,17 +59,18 @@ class Tracker(Protocol):
         return None
 
 
+STOP = "stop"
 HOOKS = ("on_start", "on_step", "on_eval", "on_samples", "on_event", "on_end")
 
 
 class CallbackTracker(Tracker):
     """callback(step, metrics) after each step."""
 
-    def __init__(self, callback: Callable[[int, dict[str, float]], None]):
+    def __init__(self, callback: Callable[[int, dict[str, float]], str | None]):
         self.callback = callback
 
-    def on_step(self, step: int, metrics: Metrics) -> None:
-        self.callback(step, dict(metrics))
+    def on_step(self, step: int, metrics: Metrics) -> str | None:
+        return self.callback(step, dict(metrics))
 
 
 class FolderTracker(Tracker):
@@ -96,10 +98,13 @@ class FolderTracker(Tracker):
 
 
 class RunTrackers:
-    """The trackers of a run, its folder first, as the training loop logs to them."""
+    """The trackers of a run, its folder first, as the training loop logs to them.
+
+    stop: who asked the run to stop; "" while nobody did.
+    """
 
     def __init__(self, run: Run | Follower, trackers: Iterable[Tracker] = ()):
-        self.run = run
+        self.run, self.stop = run, ""
         self.trackers: list[Tracker] = [FolderTracker(run), *trackers]
 
     @property
@@ -141,12 +146,18 @@ class RunTrackers:
 
     def _tell(self, hook: str, *what: object) -> None:
         for tracker in self.trackers:
-            _call(tracker, hook, *what)
+            if _call(tracker, hook, *what) == STOP:
+                self.stop = self.stop or ("the callback" if isinstance(tracker, CallbackTracker)
+                                          else f"{hook} of tracker {type(tracker).__name__}")
 
 
-def _call(tracker: Tracker, hook: str, *what: object) -> None:
+def _call(tracker: Tracker, hook: str, *what: object) -> object:
     try:
-        getattr(tracker, hook)(*what)
+        answer = getattr(tracker, hook)(*what)
+        if isinstance(answer, str) and answer != STOP:
+            raise ValueError(f"it returned {answer!r:.40}, where a hook returns nothing, or {STOP!r} to end "
+                             "the run")
+        return answer
     except Exception as error:
         if not isinstance(tracker, FolderTracker):
             name = type(tracker).__name__

@@ -12,11 +12,15 @@ from postgrad.system.processes import Lost, check_others
 
 
 class Stopped(Exception):
-    """A signal asked the run to stop; its checkpoint has been written."""
+    """A run ends before its last step; its checkpoint has been written.
 
-    def __init__(self, number: int):
-        super().__init__(f"stopped by {signal.Signals(number).name}")
-        self.exit_code = 128 + number
+    by: the number of a signal, or a sentence. final: nothing is left to resume.
+    """
+
+    def __init__(self, by: int | str, final: bool = False):
+        super().__init__(by if isinstance(by, str) else f"stopped by {signal.Signals(by).name}")
+        self.exit_code = 0 if isinstance(by, str) else 128 + by
+        self.final = final
 
 
 @contextmanager

@@ -11,7 +11,9 @@ import pytest
 from doors import PAIRS, QUESTIONS, SMALL, TALK, TALKS, fit, letters
 
 import postgrad as pg
+from postgrad.recipes import sft
 from postgrad.system.signals import stop_on_signal
+from postgrad.system.throughput import repeatable
 
 MINE = {"task": QUESTIONS, "reward": letters}
 
@@ -74,6 +76,58 @@ def test_a_callback_that_raises_ends_the_run(tmp_path):
     assert (state["state"], state["error"], state["step"]) == ("failed", "LookupError: enough", 1)
     assert error.value.__notes__ == [
         "raised by on_step of tracker CallbackTracker: mend it, and resume the run"]
+
+
+@pytest.mark.parametrize("who", ["callback", "tracker"])
+def test_who_returns_stop_ends_the_run_with_a_checkpoint(tmp_path, who):
+    """And it goes on to the same bits as one that was not stopped."""
+    class Enough(pg.Tracker):
+        def on_eval(self, step, figures):
+            return "stop" if step == 2 else None
+
+    asked = {"callback": {"callback": lambda step, row: "stop" if step == 2 else len(row)},
+             "tracker": {"trackers": [Enough()]}}[who]
+    settings = MINE | {"steps": 4, "save_every": 3, "evaluation": {"every": 2, "problems": 2, "samples": 2}}
+    run = fit(tmp_path, "nano", **settings, **asked)
+    why = {"callback": "stopped by the callback after step 2",
+           "tracker": "stopped by on_eval of tracker Enough after step 2"}[who]
+    state = run.state()
+    assert (state["state"], state["error"], [*run.checkpoints()]) == ("stopped", why, [2])
+    assert run.rows("events")[0][-1]["text"] == why and "stopped, step 2 of 4" in repr(run)
+    resumed = pg.resume(run, display=False, task=QUESTIONS, reward=letters)
+    plain = fit(tmp_path, "nano", "plain", **settings)
+    assert [repeatable(row) for row in resumed.metrics()] == [repeatable(row) for row in plain.metrics()]
+    assert resumed.state()["state"] == "done"
+
+
+def test_a_hook_that_returns_another_text_is_a_mistake(tmp_path):
+    with pytest.raises(ValueError, match="it returned 'halt', where a hook returns nothing, or 'stop'"):
+        fit(tmp_path, "nano", callback=lambda step, row: "halt", **MINE)
+
+
+def test_a_run_ends_when_evaluations_no_longer_get_better(tmp_path, monkeypatch, capsys):
+    """After `patience` of them; the best is saved though no checkpoint is due, and resuming says what is."""
+    losses = {0: 3.0, 1: 2.0, 2: 1.0, 3: 1.5, 4: 1.0, 5: 0.5}  # as good as the best is not better
+    monkeypatch.setattr(sft, "held_out_loss", lambda *given: {"loss": losses[given[-1]], "ece": -given[-1]})
+    talks = [{"prompt": f"Say {n}.", "completion": f"I say {n}."} for n in range(24)]
+    settings = {"data": talks, "steps": 5, "save_every": 5, "rows": {"holdout": 0.5}, "rows_per_step": 4}
+    examined = {"every": 1, "metric": "loss", "patience": 2}
+    run = fit(tmp_path, "sft", **settings, evaluation=examined, display=True)
+    assert [row["step"] for row in run.evaluations()] == [0, 1, 2, 3, 4]
+    assert "early stop: no better loss in 2 evaluations, the best is 1 at step 2" in capsys.readouterr().err
+    assert run.state()["state"] == "done" and run.state()["error"] is None
+    assert {2, 4} <= {*run.checkpoints()} and run.best() == (4, "loss", 1.0)
+    assert pg.resume(run, data=talks).metrics()[-1]["step"] == 4
+    said = capsys.readouterr().out
+    assert "is finished at step 4 of 5, early stop: no better loss" in said and "model=" in said
+    longer = fit(tmp_path, "sft", "longer", **settings, evaluation=examined | {"patience": 3})
+    assert longer.metrics()[-1]["step"] == 5 and longer.best()[0] == 5
+    other = fit(tmp_path, "sft", "other", **settings, evaluation=examined | {"metric": "ece", "patience": 1})
+    assert other.best() == (5, "ece", -5.0)
+    with pytest.raises(ValueError, match="evaluation.metric is 'los': an evaluation of this run has loss"):
+        fit(tmp_path, "sft", "typo", **settings, evaluation=examined | {"metric": "los"})
+    with pytest.raises(ValueError, match="evaluation.patience needs evaluations, and this run has none"):
+        fit(tmp_path, "sft", "none", data=TALKS, rows={"holdout": 0.0}, evaluation={"patience": 1})
 
 
 def test_in_a_thread(tmp_path):

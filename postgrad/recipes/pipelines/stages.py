@@ -49,6 +49,7 @@ from postgrad.system.files import atomic_folder, write_text
 from postgrad.system.options import PickConfig
 from postgrad.system.renamed import renamed_argument, renamed_pipeline, translate_config
 from postgrad.system.settings import Settings, replace_settings, settings_to_json, suggest
+from postgrad.system.signals import Stopped
 from postgrad.system.user_code import is_record, record
 
 CONVERSATIONS, RATES = "conversations.jsonl", "rates.jsonl"
@@ -138,6 +139,8 @@ class Stage:
         else:
             config, _ = fill_defaults(with_folders(self.config, folder))
             start_run(config, place, command=command, trackers=stages.of_stage(title, config.steps or 0))
+        if not self.done(folder):
+            raise Stopped(f"stage {self.name} was {Run.open(place).state()['error']}")
         return Run.open(place)
 
 
