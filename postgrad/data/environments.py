@@ -323,6 +323,15 @@ def sampler_for(task: Task, sampler: SamplerT, turns: int | None = None) -> Samp
     return Player(task, cast("TokenSampler", sampler), turns=turns) if task.plays else sampler
 
 
+def check_tools(task: Task, chat: Chat) -> None:
+    """Raises where the chat template would not show the model a task's tools."""
+    schemas = [tool_schema(tool) for tool in task.tools]
+    if schemas and not chat.shows_tools([{"role": "user", "content": "?"}], schemas):
+        names = ", ".join(tool.__name__ for tool in task.tools)
+        raise ValueError(f"task {task.name} has tools ({names}), and the model's chat template has no place "
+                         "for them: take a model or a template that has one.")
+
+
 def max_turns(task: Task, turns: int | None = None) -> int:
     """The most replies of a rollout: 1 for a single-turn task."""
     if turns and turns > 1 and not task.plays:
@@ -353,6 +362,7 @@ class Player:
     """
 
     def __init__(self, task: Task, sampler: TokenSampler, *, turns: int | None = None):
+        check_tools(task, sampler.chat)
         self.task, self.sampler, self.turns = task, sampler, max_turns(task, turns)
         self.play = task.play or play_with_tools(task.verify)
         self.ended: Callable[[Rollout], None] | None = None

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from postgrad.data.environments import Episode, max_turns, play_with_tools
+from postgrad.data.environments import Episode, check_tools, max_turns, play_with_tools
 from postgrad.data.tasks import SPLITS, Task, load_task
 from postgrad.maths.noise import seed_of
 from postgrad.records import Message, Prompt, Verdict
@@ -180,6 +180,9 @@ def open_session(models: Sequence[ModelStage], *, max_new_tokens: int, temperatu
     loaded = load_task(task) if task else None
     opened = [ChatModel(stage.name, stage.made_by, LocalSampler(*open_writer(stage.name, device)))
               for stage in models]
+    for model in opened:
+        if loaded:
+            check_tools(loaded, model.sampler.chat)
     return ChatSession(opened, settings, task=loaded, system=system, samples=samples, turns=turns, seed=seed)
 
 

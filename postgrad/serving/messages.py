@@ -47,7 +47,7 @@ class ChatMessages:
     def check(self, chat: Chat) -> None:
         """Refuses tools and tool calls that the chat template leaves out."""
         text = self.text(chat)
-        if self.tools and text == ChatMessages(messages=self.messages, tools=None).text(chat):
+        if self.tools and not chat.shows_tools(self.messages, self.tools):
             raise Refusal("tools are not honoured: this model's chat template has no place for them.",
                           param="tools")
         if any("tool_calls" in m for m in self.messages):

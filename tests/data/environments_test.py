@@ -50,8 +50,9 @@ def task_of(play=None, **parts):
 
 def one(play, says=lambda text: "1", **parts):
     """The rollout of one game."""
-    settings, positions = parts.pop("settings", SETTINGS), parts.pop("positions", 512)
-    player = Player(task_of(play, **parts), Puppet(says, positions=positions))
+    settings, puppet = parts.pop("settings", SETTINGS), Puppet(says, parts.pop("chat", CHAT),
+                                                               parts.pop("positions", 512))
+    player = Player(task_of(play, **parts), puppet)
     return player.sample(ASK[:1], 1, settings, 0)[0][0]
 
 

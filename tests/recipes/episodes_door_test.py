@@ -2,6 +2,7 @@
 objects and from a task file; what is wrong with one is said before any training."""
 
 import json
+import re
 
 import pytest
 from doors import fit
@@ -74,12 +75,22 @@ def gold(prompt, messages):
 
 def test_a_task_file_that_plays(tmp_path, capsys):
     (tmp_path / "three.py").write_text(FILE)
-    run = fit(tmp_path, "grpo", task=str(tmp_path / "three.py"), steps=1, save_every=1)
+    run = fit(tmp_path, "grpo", model="tiny-tools", task=str(tmp_path / "three.py"), steps=1, save_every=1)
     assert run.metrics()[-1]["turns"] >= 1
-    main(["eval", "tiny-chat", "--task", str(tmp_path / "three.py"), "--problems", "3", "--samples", "2",
+    main(["eval", "tiny-tools", "--task", str(tmp_path / "three.py"), "--problems", "3", "--samples", "2",
           "--json"])
     row = json.loads(capsys.readouterr().out)
     assert row["task"] == "three" and 0 <= row["pass@1"] <= 1 and row["errors"] == 0
+
+
+def test_tools_that_the_template_would_not_show_are_refused_before_the_run(tmp_path, capsys):
+    (tmp_path / "three.py").write_text(FILE)
+    place, said = str(tmp_path / "three.py"), "task three has tools (double), and the model's chat template"
+    with pytest.raises(ValueError, match=re.escape(said)):
+        fit(tmp_path, "grpo", task=place)
+    assert not (tmp_path / "run").exists()
+    for command in (["eval", "tiny-chat", "--task", place], ["chat", "tiny-chat", "--task", place]):
+        assert main(command) == 2 and said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("change", "said"), [

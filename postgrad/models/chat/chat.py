@@ -120,6 +120,12 @@ class Chat:
                             tools=[dict(tool) for tool in tools] or None,
                             **{name: token for name, token in named.items() if token})
 
+    def shows_tools(self, messages: Sequence[Mapping[str, Any]],
+                    tools: Sequence[Mapping[str, object]]) -> bool:
+        """Whether the template has a place for tools: it renders the messages otherwise with them."""
+        return (self.text_of(messages, reply=True, tools=tools)
+                != self.text_of(messages, reply=True))
+
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from small import CHAT
+from talks import STYLES
 
 from postgrad.data.environments import Player
 from postgrad.data.tasks import load_task
@@ -15,6 +15,7 @@ from postgrad.resolve.tasks import files_in
 from postgrad.sampling import Sampling
 from tests.data.environments_test import Puppet
 
+CHAT = STYLES["ours with tools"]()
 SETTINGS = Sampling(max_new_tokens=64)
 
 TRL = '''
@@ -107,7 +108,7 @@ def test_a_class_of_trl_as_it_is(counter):
 def test_what_reset_says_continues_the_question(counter):
     task = load_task(counter)
     prompt = task.prompts("train", 1, 0)[0]
-    player = Player(task, Puppet(lambda text: "done", positions=1024))
+    player = Player(task, Puppet(lambda text: "done", CHAT, positions=1024))
     (group,) = player.sample([prompt], 4, SETTINGS, 7)
     begins = {CHAT.spoken(r.prompt_tokens) for r in group}
     assert len(begins) == 1, "a group has one draw, though the class asks Python's own generator"

@@ -86,10 +86,10 @@ def test_tools_and_a_verifier_are_an_environment():
             return "<tool>x</tool>"
         return "9" if "9" in text else "<tool>calc 4+5</tool>"
 
-    calc = load_task("big-numbers").tools[0]
-    made = one(None, says, verify=verify, tools=(calc,), settings=Sampling(max_new_tokens=32))
+    calc, chat = load_task("big-numbers").tools[0], STYLES["ours with tools"]()
+    made = one(None, says, verify=verify, tools=(calc,), chat=chat, settings=Sampling(max_new_tokens=32))
     assert made.verdict.score == 1.0 and seen == ["9"]
-    told = [CHAT.spoken(made.tokens[t.start: t.end]) for t in made.turns if t.role == "tool"]
+    told = [chat.spoken(made.tokens[t.start: t.end]) for t in made.turns if t.role == "tool"]
     assert told[0].startswith("<|tool|>error: there is no tool 'x'") and "<|tool|>9<|end|>" in told[1]
 
 
