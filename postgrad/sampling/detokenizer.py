@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 
 class IncrementalDetokenizer:
-    """add(token) -> the text that may be shown; end() -> what was held back.
+    """add(*tokens) -> the text that may be shown; end() -> what was held back.
 
     A character cut between two tokens is held back, and so is what may be the beginning of a stop text. Only
     the last few tokens are decoded for each piece.
@@ -21,8 +21,8 @@ class IncrementalDetokenizer:
         self.first = self.read = 0  # tokens[first:read] are decoded; with them the next ones are decoded
         self.text, self.shown, self.stopped = "", 0, False
 
-    def add(self, token: int) -> str:
-        self.tokens.append(token)
+    def add(self, *tokens: int) -> str:
+        self.tokens += tokens
         if self.stopped:
             return ""
         piece = self.undecoded()

@@ -5,13 +5,13 @@ endpoint both run on it.
     sequence, = batch.add(chat.render(messages), [Request(seed=3, stop_token_ids=chat.stop)])
     while batch.busy:
         for sequence, sampled in batch.step():
-            print(sampled.token, sequence.finish_reason)
+            print([s.token for s in sampled], sequence.finish_reason)
 
 State stays on the device, one column per active sequence. `step` serves requests that come and go, each with
-its own sampling parameters, stop rule and seed; the host sees every token. `decode` serves a collection that
-is sampled alike: the host only looks for finished sequences, on a GPU every few tokens, at a snapshot, while
-the next steps are under way. What a sequence samples depends on the model, its prompt and its seed, not on
-its neighbours. Left out on purpose: threads (all calls come from one).
+its own sampling parameters, stop rule and seed; the host sees every token, on a GPU several at a time.
+`decode` serves a collection that is sampled alike: the host only looks for finished sequences, on a GPU every
+few tokens, at a snapshot, while the next steps are under way. What a sequence samples depends on the model,
+its prompt and its seed, not on its neighbours. Left out on purpose: threads (all calls come from one).
 """
 
 from __future__ import annotations
@@ -85,9 +85,10 @@ PREFETCH = 16       # prompts that are prefilled before a slot is free: few larg
 SCORED = 512        # tokens whose logits stand in memory at once
 CAPTURE_AFTER = 8   # steps of the same kind, of requests that come and go, after which a graph is captured
 MAX_GRAPHS = 64
-LOOK_STEPS = 4      # on a GPU, steps between two snapshots of a collection
+LOOK_STEPS = 4      # on a GPU, steps between two looks of the host
+MANY_ROWS = 128     # from which requests take twice as many: the host's work is by row
 LAST_STEPS = 16     # steps left to sequences that started together, none of which has ended: no look before
-UNBOUNDED = 1 << 62
+GraphKey = tuple[str, Sampling | None, int]  # part of a step, settings, rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +97,7 @@ class Request:
 
     sampling: max_new_tokens counts sampled tokens. raw_logprobs: log-probs of the model itself, not of the
     distribution that temperature, top-k, top-p and min-p make of it. top_logprobs: how many of the likeliest
-    tokens are reported with each. stream: its text is wanted as it comes. keep: when it has ended it stays in
-    its slot, to be extended or aborted.
+    tokens are reported with each. stream: its text is wanted as it comes.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -106,7 +106,12 @@ class Request:
     raw_logprobs: bool = False
     top_logprobs: int = 0
     stream: bool = False
-    keep: bool = False
+
+    @cached_property
+    def needs_logits(self) -> bool:
+        """Whether its log-probs are others than those of the distribution that is sampled from."""
+        s = self.sampling
+        return self.top_logprobs > 0 or self.raw_logprobs and not (s.unfiltered and s.temperature == 1)
 
     @cached_property
     def distribution(self) -> Sampling:
@@ -134,10 +139,10 @@ class SampledToken(NamedTuple):
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class RequestSequence(SlotSequence):
-    """seeds[number] is its seed; number: in its collection. tokens: all after the prompt, sampled or forced.
-    forced: tokens that are appended without sampling. finish_reason: stop (a token or a text), length, abort;
-    None while it is decoded. weight_versions: which weights sampled from which token on, as (sampled so far,
-    version). turn: tokens sampled before this turn.
+    """seeds[number] is its seed; number: in its collection. tokens: all after the prompt. finish_reason: stop
+    (a token or a text), length, abort; None while it is decoded. weight_versions: which weights sampled from
+    which token on, as (sampled so far, version). under_way: tokens that the device samples or has sampled,
+    and the host has not seen.
 
     Of a collection: shown: tokens of earlier turns. since: steps before its first. `tokens` are filled in
     when it has ended and is cached.
@@ -148,30 +153,42 @@ class RequestSequence(SlotSequence):
     number: int = 0
     tokens: list[int] = field(default_factory=list)
     sampled: list[SampledToken] = field(default_factory=list)
-    forced: deque[int] = field(default_factory=deque)
     weight_versions: list[tuple[int, int]] = field(default_factory=list)
     finish_reason: str | None = None
     detokenizer: IncrementalDetokenizer | None = None
-    state: Tensor | None = None  # [D], of one that is kept: from which its next token is sampled
-    turn: int = 0
+    under_way: int = 0
     shown: int = 0
     since: int = 0
 
-    def take(self, sampled: SampledToken, version: int) -> SampledToken:
-        """Appends a sampled token -> the same with the text that may be shown."""
-        request, detokenizer = self.request, self.detokenizer
+    @property
+    def left(self) -> int:
+        """The most tokens that it may still sample, besides those under way."""
+        return self.request.sampling.max_new_tokens - len(self.sampled) - self.under_way
+
+    def take(self, sampled: list[SampledToken], version: int) -> list[SampledToken]:
+        """Appends sampled tokens up to its end -> the same; the text that may be shown stands at the last."""
+        request, detokenizer, text = self.request, self.detokenizer, ""
         if not self.weight_versions or self.weight_versions[-1][1] != version:
             self.weight_versions.append((len(self.sampled), version))
-        text = detokenizer.add(sampled.token) if detokenizer else ""
-        self.tokens.append(sampled.token)
-        self.sampled.append(sampled)
-        if sampled.token in request.stop_token_ids or (detokenizer and detokenizer.stopped):
-            self.finish_reason = "stop"
-        elif len(self.sampled) - self.turn >= request.sampling.max_new_tokens:
-            self.finish_reason = "length"
+        room = request.sampling.max_new_tokens - len(self.sampled)
+        for i, token in enumerate(sampled[:room], 1):
+            if detokenizer and detokenizer.stop:
+                text += detokenizer.add(token.token)
+            if token.token in request.stop_token_ids or (detokenizer and detokenizer.stopped):
+                self.finish_reason, sampled = "stop", sampled[:i]
+                break
+        else:
+            self.finish_reason, sampled = ("length" if len(sampled) >= room else None), sampled[:room]
+        tokens = [token.token for token in sampled]
+        if detokenizer and not detokenizer.stop:
+            text = detokenizer.add(*tokens)
         if self.finish_reason and detokenizer:
             text += detokenizer.end()
-        return sampled._replace(text=text) if text else sampled
+        self.tokens += tokens
+        if text:
+            sampled[-1] = sampled[-1]._replace(text=text)
+        self.sampled += sampled
+        return sampled
 
 
 class FinishedSequence(NamedTuple):
@@ -205,12 +222,24 @@ class Snapshot:
         return done.tolist(), count.tolist()
 
 
+class Burst(NamedTuple):
+    """Tokens of requests that the device samples, `times` for each; tokens and logps [R, times] wait for
+    them. logits [R, V]: where log-probs are made of them."""
+
+    sequences: list[RequestSequence]
+    times: int
+    version: int
+    tokens: Callable[[], Tensor]
+    logps: Callable[[], Tensor]
+    logits: Tensor | None
+
+
 class RequestBatch:
     """`rows` slots of `max_new_tokens` tokens each, after prompts of up to `max_prompt_tokens`.
 
     positions: the most of both together, where that is less; the model's own are never passed. prompts:
-    places of the prompt cache. version: of the weights. decoded_tokens: sampled or forced tokens of requests
-    that went through the layers.
+    places of the prompt cache. version: of the weights. decoded_tokens: sampled tokens of requests that went
+    through the layers.
 
     Column i of the state tensors is active sequence i. `slot` says where its KV cache is, `shown` how many
     tokens stand there before those sampled now, `at` the number of the next one.
@@ -239,17 +268,17 @@ class RequestBatch:
         self.u = torch.zeros(size + 1, new, dtype=torch.float64, device=device)
         self.out = torch.zeros(size + 1, new, dtype=torch.int64, device=device)
         self.logp = torch.zeros(size + 1, new, device=device)
-        # of a step of requests: tokens, where they stand in their slots, log-probs
+        # of a step of requests that are sampled each by its own settings: tokens, where they stand
         self.token, self.where = torch.zeros(2, size, dtype=torch.int64, device=device)
-        self.token_logp = torch.zeros(size, device=device)
+        self.bursts: deque[Burst] = deque()  # of requests, under way
         self.active: list[RequestSequence] = []
         self.settings: Sampling | None = None  # by which all active sequences are sampled; None: each its own
         self.changed = True  # whether other sequences are active than in the last step
         self.pads = True     # whether few rows are padded to min_rows
-        self.left = self.longest = 0  # the most tokens that a sequence has still to sample, and that one has
+        self.left = self.longest = 0  # the most tokens that a request has still to sample, and that one has
         self.fused_samplers: dict[Sampling, Callable[..., tuple[Tensor, Tensor]] | None] = {}
-        self.graphs: dict[tuple[str, Sampling, int], torch.cuda.CUDAGraph] = {}
-        self.runs: Counter[tuple[str, Sampling, int]] = Counter()
+        self.graphs: dict[GraphKey, torch.cuda.CUDAGraph] = {}
+        self.runs: Counter[GraphKey] = Counter()
         self.logits: Tensor | None = None  # of the last step in which each was sampled by its own settings
         # of sequences about to end: how many tokens are detokenized, and their bytes
         self.detokenized: dict[RequestSequence, tuple[int, bytes]] = {}
@@ -267,7 +296,7 @@ class RequestBatch:
 
     @property
     def pace(self) -> tuple[int, int]:
-        """Of a collection: steps between two snapshots, and snapshots that further steps do not wait for."""
+        """Steps between two looks of the host, and looks that further steps do not wait for."""
         return (LOOK_STEPS, 1) if self.device.type == "cuda" else (1, 0)
 
     @property
@@ -292,8 +321,8 @@ class RequestBatch:
         if not first:
             self.compact([], self.size)  # columns of finished sequences, and of a call that was broken off
         columns = slice(first, first + len(sequences))
-        numbers = self.ints([(len(s.tokens) - s.shown, 0, s.shown, s.slot, s.prompt.place,
-                              len(s.prompt.tokens)) for s in sequences]).T
+        numbers = self.ints([(0, 0, s.shown, s.slot, s.prompt.place, len(s.prompt.tokens))
+                             for s in sequences]).T
         self.columns[:, columns] = numbers
         self.done[columns] = False
         self.hidden[columns] = states
@@ -342,9 +371,9 @@ class RequestBatch:
                                            self.prompt_length[:n], longest)
 
     def run(self, part: Callable[[int], None], n: int, capture_after: int = 1) -> None:
-        """A part of a step for the first n rows; on a GPU, where all are sampled alike, by the graph of the
-        next larger size, captured once it was run so many times (which compiles and loads all kernels)."""
-        if self.device.type != "cuda" or not self.engine.graphs or self.settings is None:
+        """A part of a step for the first n rows; on a GPU by the graph of the next larger size, captured once
+        it was run so many times (which compiles and loads all kernels)."""
+        if self.device.type != "cuda" or not self.engine.graphs:
             return part(n)
         key = (part.__name__, self.settings, min(self.size, graph_size(n)))
         if key in self.graphs:
@@ -357,7 +386,7 @@ class RequestBatch:
                 self.runs.clear()
             self.capture(key, part)
 
-    def capture(self, key: tuple[str, Sampling, int], part: Callable[[int], None]) -> None:
+    def capture(self, key: GraphKey, part: Callable[[int], None]) -> None:
         """The CUDA graph of a part of a step; where there can be none, the engine says so."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         pool = next((g.pool() for g in self.graphs.values()), None)
@@ -381,29 +410,15 @@ class RequestBatch:
 
     def add(self, prompt: Sequence[int], requests: Sequence[Request]) -> list[RequestSequence]:
         """Sequences that wait for a slot each; their prompt is prefilled once."""
+        cached, sequences = CachedPrompt(list(prompt), len(requests)), list[RequestSequence]()
         for request in requests:
+            stop = request.sampling.stop
             self.check(len(prompt), request.sampling.max_new_tokens)
-        cached = CachedPrompt(list(prompt), len(requests))
-        sequences = [RequestSequence(cached, request=request, seeds=(request.seed,),
-                                     detokenizer=self.detokenizer(request)) for request in requests]
+            text = IncrementalDetokenizer(self.chat.decode, stop) if request.stream or stop else None
+            sequences.append(RequestSequence(cached, request=request, seeds=(request.seed,),
+                                             detokenizer=text))
         self.scheduler.waiting += sequences
         return sequences
-
-    def detokenizer(self, request: Request) -> IncrementalDetokenizer | None:
-        wanted = request.stream or request.sampling.stop
-        return IncrementalDetokenizer(self.chat.decode, request.sampling.stop) if wanted else None
-
-    def extend(self, sequence: RequestSequence, tokens: Iterable[int],
-               request: Request | None = None) -> None:
-        """Appends tokens to a kept sequence and samples on, by its request or a new one."""
-        assert sequence.finish_reason and sequence.state is not None, "a sequence that has ended and was kept"
-        tokens, request = list(tokens), request or sequence.request
-        self.check(len(sequence.prompt.tokens),
-                   len(sequence.tokens) + len(tokens) + request.sampling.max_new_tokens)
-        sequence.request, sequence.finish_reason, sequence.turn = request, None, len(sequence.sampled)
-        sequence.forced, sequence.detokenizer = deque(tokens), self.detokenizer(request)
-        sequence.seeds = (request.seed,)
-        self.activate([sequence], sequence.state)
 
     def abort(self, sequence: RequestSequence) -> None:
         """Removes a sequence from the queue or its slot."""
@@ -424,80 +439,104 @@ class RequestBatch:
         self.version = version
 
     @torch.no_grad()
-    def step(self) -> list[tuple[RequestSequence, SampledToken]]:
-        """One more token for every sequence -> those that were sampled, not those that were forced."""
+    def step(self) -> list[tuple[RequestSequence, list[SampledToken]]]:
+        """More tokens for every sequence -> those that the host sees now. On a GPU, sequences that are
+        sampled alike get several a call, and the host sees those of the call before while the device goes
+        on."""
         self.admit()
-        active, n = self.active, len(self.active)
-        if not active:
-            return []
-        if self.changed or self.settings is None:
+        if self.changed:
             self.arrange()
-        rows = max(n, self.min_rows) if self.pads else n
-        self.left, self.longest = self.left - 1, self.longest + 1
-        self.run(self.choose_requests, rows, CAPTURE_AFTER)
-        tokens, logps = fetch_async(self.token[:n]), fetch_async(self.token_logp[:n])
-        if self.left:  # the host reads the tokens meanwhile; rows that end now are computed for nothing
-            self.run(self.run_request_layers, rows, CAPTURE_AFTER)
-        sampled = [(s, s.take(self.with_logprobs(i, s.request, token, logp), self.version))
-                   for i, (s, token, logp) in enumerate(zip(active, tokens().tolist(), logps().tolist(),
-                                                            strict=True)) if not s.forced]
-        for s in active if len(sampled) < n else ():
-            if s.forced:
-                s.tokens.append(s.forced.popleft())
-        ended = [s for s in active if s.finish_reason]
-        if ended:
-            for i, s in enumerate(active):
-                s.state = self.hidden[i].clone() if s.finish_reason and s.request.keep else None
-            self.retire(ended)
-            gone = [s for s in ended if not s.request.keep]
-            self.scheduler.release(gone)
-            n -= len(gone)
-        self.decoded_tokens += n
+        steps, ahead = self.pace if self.settings else (1, 0)
+        if self.left > 0:
+            times = min(2 * steps if len(self.active) >= MANY_ROWS and ahead else steps, self.left)
+            self.bursts.append(self.burst(times))
+            self.left -= times
+        sampled: list[tuple[RequestSequence, list[SampledToken]]] = []
+        while len(self.bursts) > (ahead if self.left > 0 else 0):
+            sampled += self.see(self.bursts.popleft())
         return sampled
 
     def arrange(self) -> None:
         """Whether the active sequences are all sampled by the same settings; how long they may become."""
         requests = [s.request for s in self.active]
-        first = requests[0].distribution
-        alike = not any(r.raw_logprobs or r.top_logprobs
-                        or (r.distribution is not first and r.distribution != first) for r in requests)
-        forced = any(s.forced for s in self.active)
-        self.settings = with_max_new_tokens(first, self.out.shape[1] - 1) if alike and not forced else None
-        self.left = UNBOUNDED if forced or any(r.keep for r in requests) else max(
-            s.request.sampling.max_new_tokens + s.turn - len(s.sampled) for s in self.active)
-        self.longest = max(len(s.prompt.tokens) + len(s.tokens) for s in self.active)
+        first = requests[0].distribution if requests else None
+        alike = first is not None and not any(
+            r.needs_logits or (r.distribution is not first and r.distribution != first) for r in requests)
+        self.settings = with_max_new_tokens(first, self.out.shape[1] - 1) if first and alike else None
+        self.left = max((s.left for s in self.active), default=0)
+        self.longest = max((len(s.prompt.tokens) + len(s.tokens) + s.under_way for s in self.active),
+                           default=0)
         self.changed = False
 
+    def burst(self, times: int) -> Burst:
+        """So many more tokens for every active sequence; rows that end meanwhile are computed for nothing."""
+        active, n = list(self.active), len(self.active)
+        rows = max(n, self.min_rows) if self.pads else n
+        places = self.at[:n, None] + torch.arange(times, device=self.device)
+        for i in range(1, times + 1):
+            last = i == self.left  # nobody samples another one
+            self.longest += 1
+            if self.settings and self.device.type == "cuda" and not last:
+                self.run(self.advance, rows, CAPTURE_AFTER)
+            else:
+                self.choose_requests(rows)
+                if not last:
+                    self.run(self.run_request_layers, rows, CAPTURE_AFTER)
+        places.clamp_(max=self.out.shape[1] - 1)
+        tokens, logps = (fetch_async(x[self.slot[:n, None], places]) for x in (self.out, self.logp))
+        for s in active:
+            s.under_way += times
+        return Burst(active, times, self.version, tokens, logps, None if self.settings else self.logits)
+
+    def see(self, burst: Burst) -> list[tuple[RequestSequence, list[SampledToken]]]:
+        """The tokens of a burst, of sequences that had not ended before; those that end with them leave."""
+        tokens, logps = burst.tokens().tolist(), burst.logps().tolist()
+        listed = [[*map(SampledToken, *row)] for row in zip(tokens, logps, strict=True)]
+        if burst.logits is not None:
+            self.put_logprobs(burst, listed)
+        seen = []
+        for s, mine in zip(burst.sequences, listed, strict=True):
+            s.under_way -= burst.times
+            if not s.finish_reason:
+                seen.append((s, s.take(mine, burst.version)))
+                self.decoded_tokens += len(seen[-1][1])
+        if ended := [s for s, _ in seen if s.finish_reason]:
+            self.retire(ended)
+            self.scheduler.release(ended)
+            self.decoded_tokens -= len(ended)  # a last token does not go through the layers
+        return seen
+
     def choose_requests(self, n: int) -> None:
-        token, where = self.token[:n], self.where[:n]
-        token[:], where[:] = self.choose(n)
-        self.token_logp[:n] = self.logp[self.slot[:n], where - self.shown[:n]]
+        self.token[:n], self.where[:n] = self.choose(n)
 
     def run_request_layers(self, n: int) -> None:
-        longest = None if self.settings and self.engine.graphs else self.longest
-        self.run_layers(n, self.token[:n], self.where[:n], longest)
+        self.run_layers(n, self.token[:n], self.where[:n], None if self.engine.graphs else self.longest)
 
     def draw_each(self, logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> [R], [R]
-        """The next token of each sequence, by its own settings or forced, and its log-prob."""
+        """The next token of each sequence, by its own settings, and its log-prob."""
         token, logp = torch.zeros_like(u, dtype=torch.int64), torch.zeros_like(u, dtype=torch.float32)
         groups: dict[Sampling, list[int]] = {}
         for i, s in enumerate(self.active):
-            if not s.forced:
-                groups.setdefault(s.request.distribution, []).append(i)
+            groups.setdefault(s.request.distribution, []).append(i)
         for sampling, mine in groups.items():
             index = self.ints(mine)
             token[index], logp[index] = draw_tokens(logits[index], u[index], sampling, self.engine.ops)
-        forced = [(i, s.forced[0]) for i, s in enumerate(self.active) if s.forced]
-        if forced:
-            index, tokens = self.ints(forced).T
-            token[index] = tokens
         self.logits = logits
         return token, logp
 
-    def with_logprobs(self, i: int, request: Request, token: int, logp: float) -> SampledToken:
-        if (request.raw_logprobs or request.top_logprobs) and self.logits is not None:
-            return token_with_logprobs(request, self.logits[i], token, logp)
-        return SampledToken(token, logp)
+    def put_logprobs(self, burst: Burst, listed: list[list[SampledToken]]) -> None:
+        """The log-probs that requests ask for in the place of those that were sampled with, settings by
+        settings."""
+        groups: dict[tuple[Sampling | None, int], list[int]] = {}
+        for i, s in enumerate(burst.sequences):
+            if s.request.needs_logits:
+                raw, top = s.request.raw_logprobs, s.request.top_logprobs
+                groups.setdefault((None if raw else s.request.distribution, top), []).append(i)
+        for (sampling, top), mine in groups.items():
+            assert burst.logits is not None
+            made = with_logprobs([listed[i][0] for i in mine], burst.logits[self.ints(mine)], sampling, top)
+            for i, sampled in zip(mine, made, strict=True):
+                listed[i] = [sampled]
 
     @torch.no_grad()
     def score(self, tokens: Sequence[int], top: int = 0) -> list[SampledToken]:
@@ -506,12 +545,10 @@ class RequestBatch:
         row = torch.tensor([[*tokens, *[0] * (MIN_ROWS - len(tokens))]])
         packed = pack(torch.tensor([row.shape[1]]), row).to(self.device)
         states = self.model.states(to_device(row, self.device), packed)
-        request = Request(raw_logprobs=True, top_logprobs=top)
         scored: list[SampledToken] = []
         for start in range(0, len(tokens) - 1, SCORED):
-            logits = self.engine.logits(states[start: start + SCORED])
-            scored += [token_with_logprobs(request, x, token, 0.0)
-                       for x, token in zip(logits, tokens[start + 1:], strict=False)]
+            after = [SampledToken(token, 0.0) for token in tokens[start + 1: start + 1 + SCORED]]
+            scored += with_logprobs(after, self.engine.logits(states[start: start + len(after)]), None, top)
         self.decoded_tokens += len(tokens)
         return scored
 
@@ -522,13 +559,14 @@ class RequestBatch:
         stop_strings, sampling = sampling.stop, replace(sampling, stop=())
         (sequence,) = self.add(prompt, [Request(sampling=sampling, seed=seed, stop_token_ids=self.chat.stop)])
         while sequence.finish_reason is None and self.stops_at(sequence.tokens, stop_strings) is None:
-            self.step()
-            yield sequence.tokens[-1]
+            for _, sampled in self.step():
+                yield from (s.token for s in sampled)
 
     def reset(self, held: Iterable[RequestSequence] = (), *, pads: bool) -> None:
         """Nothing is active or waits, and nothing is cached but the sequences `held`."""
         self.scheduler.reset(held)
-        self.active, self.detokenized, self.pads = [], {}, pads
+        self.active, self.detokenized, self.pads, self.changed = [], {}, pads, True
+        self.bursts.clear()
 
     # collections
 
@@ -707,18 +745,24 @@ def graph_size(n: int) -> int:
     return max(8, 1 << (n - 1).bit_length()) if n <= 128 else -(-n // 128) * 128
 
 
-def token_with_logprobs(request: Request, logits: Tensor, token: int, logp: float) -> SampledToken:  # [V]
-    """A sampled token with the log-probs that its request asks for; logp: of the distribution that was
-    sampled from."""
-    sampling = request.sampling
-    if not request.raw_logprobs and sampling.temperature == 0:
-        return SampledToken(token, logp, ((token, logp),))
-    if not request.raw_logprobs:
-        logits = filter_logits(logits[None] / sampling.temperature, sampling)[0]
-    all_logp = logits.log_softmax(-1)
-    best = all_logp.topk(min(request.top_logprobs, len(all_logp))) if request.top_logprobs else None
-    top = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True)) if best else ()
-    return SampledToken(token, float(all_logp[token]) if request.raw_logprobs else logp, top)
+def with_logprobs(sampled: Sequence[SampledToken], logits: Tensor, sampling: Sampling | None,
+                  top: int) -> list[SampledToken]:  # [R, V]
+    """Sampled tokens with the log-probs of the distribution that a sampling makes of the logits, None: of the
+    model's own, and those of its `top` likeliest tokens."""
+    if sampling is not None and sampling.temperature == 0:
+        return [s._replace(top=((s.token, s.logp),)) for s in sampled]
+    if sampling is not None:
+        logits = filter_logits(logits / sampling.temperature, sampling)
+    all_logp = logits.log_softmax(-1)  # [R, V]
+    index = int_tensor([s.token for s in sampled], logits.device)
+    logps = all_logp.gather(1, index[:, None])[:, 0].tolist() if sampling is None else [
+        s.logp for s in sampled]
+    if not top:
+        return [SampledToken(s.token, logp) for s, logp in zip(sampled, logps, strict=True)]
+    best = all_logp.topk(min(top, all_logp.shape[1]))
+    tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return [SampledToken(s.token, logp, tuple(zip(*likeliest, strict=True)))
+            for s, logp, likeliest in zip(sampled, logps, tops, strict=True)]
 
 
 def draw_tokens(logits: Tensor, u: Tensor, sampling: Sampling,

@@ -142,13 +142,13 @@ class StreamedChoice:
         self.call, self.index, self.count, self.buffer = call, index, 0, ToolCallBuffer()
         self.unsent: list[SampledToken] = []
 
-    def add(self, sequence: RequestSequence, sampled: SampledToken) -> dict[str, Any] | None:
-        """The choice to send with a further token; None where nothing is sent."""
-        tools, calls = self.call.tools, list[dict[str, Any]]()
-        self.count += 1
-        self.unsent.append(sampled)
+    def add(self, sequence: RequestSequence, sampled: list[SampledToken]) -> dict[str, Any] | None:
+        """The choice to send with further tokens; None where nothing is sent."""
+        tools, calls, text = self.call.tools, list[dict[str, Any]](), sampled[-1].text
+        self.count += len(sampled)
+        self.unsent += sampled
         ended = sequence.finish_reason is not None and self.count == len(sequence.sampled)
-        text = self.buffer.add(sampled.text) if tools else sampled.text
+        text = self.buffer.add(text) if tools else text
         if ended and tools:
             rest, calls = self.buffer.end(tools)
             text += rest

@@ -238,14 +238,14 @@ class Completion:
             unsent: list[list[SampledToken]] = [[] for _ in range(pending.count)]
             starts, counts = [0] * pending.count, [0] * pending.count
             async for i, sampled in pending:
-                sequence, counts[i] = pending.sequences[i], counts[i] + 1
+                sequence, counts[i] = pending.sequences[i], counts[i] + len(sampled)
                 ended = sequence.finish_reason is not None and counts[i] == len(sequence.sampled)
-                unsent[i].append(sampled)
-                total += 1
-                if sampled.text or ended:
-                    yield self.envelope([self.chunk(index + i, sampled.text, unsent[i], starts[i],
+                unsent[i] += sampled
+                total += len(sampled)
+                if (text := sampled[-1].text) or ended:
+                    yield self.envelope([self.chunk(index + i, text, unsent[i], starts[i],
                                                     sequence.finish_reason if ended else None)])
-                    starts[i] += len(sampled.text)
+                    starts[i] += len(text)
                     unsent[i] = []
             index += pending.count
         if self.include_usage:

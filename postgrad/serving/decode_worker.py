@@ -27,22 +27,22 @@ from postgrad.serving.request_body import Refusal
 from postgrad.serving.session_recorder import Recorder
 
 T = TypeVar("T")
-Report = tuple["PendingRequest", int, SampledToken, str | None]
+Report = tuple["PendingRequest", int, list[SampledToken], str | None]
 
 
 class PendingRequest:
     """The sequences of one request, as the event loop sees them.
 
-    async for i, sampled in pending: the tokens of sequence i as they come; without `stream`, only its last.
+    async for i, sampled in pending: tokens of sequence i as they come; without `stream`, only its last ones.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, count: int):
         self.loop, self.count, self.sequences = loop, count, list[RequestSequence]()
-        self.reports: asyncio.Queue[tuple[int, SampledToken] | Exception] = asyncio.Queue()
+        self.reports: asyncio.Queue[tuple[int, list[SampledToken]] | Exception] = asyncio.Queue()
         self.open = count  # sequences that have not ended
         self.dropped = False
 
-    async def __aiter__(self) -> AsyncIterator[tuple[int, SampledToken]]:
+    async def __aiter__(self) -> AsyncIterator[tuple[int, list[SampledToken]]]:
         while self.open or not self.reports.empty():
             report = await self.reports.get()
             if isinstance(report, Exception):
@@ -161,21 +161,21 @@ class DecodeWorker:
         while not self.inbox.empty():
             yield self.inbox.get()
 
-    def report(self, sampled: list[tuple[RequestSequence, SampledToken]]) -> None:
+    def report(self, sampled: list[tuple[RequestSequence, list[SampledToken]]]) -> None:
         reports: dict[asyncio.AbstractEventLoop, list[Report]] = {}
-        for sequence, token in sampled:
+        for sequence, tokens in sampled:
             end = sequence.finish_reason
             if end or sequence.request.stream:
                 pending, i = self.pending.pop(sequence) if end else self.pending[sequence]
-                reports.setdefault(pending.loop, []).append((pending, i, token, end))
+                reports.setdefault(pending.loop, []).append((pending, i, tokens, end))
         for loop, listed in reports.items():
             loop.call_soon_threadsafe(self.hear, listed)
 
     def hear(self, reports: list[Report]) -> None:
         """In the event loop: the tokens of one step."""
-        for pending, i, token, end in reports:
+        for pending, i, tokens, end in reports:
             if not pending.dropped:
-                pending.reports.put_nowait((i, token))
+                pending.reports.put_nowait((i, tokens))
                 if end:
                     pending.open -= 1
                     self.open -= 1

@@ -11,6 +11,7 @@ from postgrad.data.tasks import load_task
 from postgrad.models import find_model
 from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import tool_schema
+from postgrad.sampling import RequestBatch
 from postgrad.serving.messages import OPEN, ToolCallBuffer, read_calls
 
 TEMPLATE = """{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}\
@@ -30,10 +31,11 @@ def with_tools():
 def play(monkeypatch, batch, token_of):
     """Each sequence samples what `token_of` says."""
     def draw(logits, u):
-        batch.logits, tokens = logits, torch.zeros(len(u), dtype=torch.int64)
+        tokens = torch.zeros(len(u), dtype=torch.int64)
         tokens[: len(batch.active)] = torch.tensor([token_of(row) for row in batch.active])
         return tokens, torch.zeros(len(u))
     monkeypatch.setattr(batch, "draw_each", draw)
+    monkeypatch.setattr(RequestBatch, "settings", property(lambda _: None, lambda *_: None), raising=False)
 
 
 def test_tools_reach_the_template_and_calls_come_back(monkeypatch):

@@ -150,14 +150,14 @@ def deliver_reply(call: ChatCompletion, reply: ModelReply, context: list[int], s
     request = call.fields.requests(max(len(reply.tokens), 1), stream=True)[0]
     sequence = RequestSequence(CachedPrompt(context, 1), request=request,
                                detokenizer=IncrementalDetokenizer(chat.decode, request.sampling.stop))
-    sampled = [sequence.take(SampledToken(token, logp), 0)
-               for token, logp in zip(reply.tokens, reply.logp, strict=True)]
+    sampled = [*map(SampledToken, reply.tokens, reply.logp)]
+    sampled = sequence.take(sampled, 0) if sampled else []
 
     def hear() -> None:
         cast(EpisodeWorker, call.served.worker).version = step
         call.prompt, pending.sequences = context, [sequence]
-        for token in sampled:
-            pending.reports.put_nowait((0, token))
+        if sampled:
+            pending.reports.put_nowait((0, sampled))
         pending.open -= 1
 
     with suppress(RuntimeError):  # the client's event loop has ended with the server
