@@ -317,7 +317,7 @@ def killed(folder: Path, count: str = "20") -> list[dict]:
 PAGE = shapes.harness.Page(
     "speed-cpu", "Speed on a CPU, 1 thread(s): what was to be shown, and what was measured",
     {"steps": steps, "kills": killed, "parity": parity.bars, "tests": shapes.harness.tests("speed-cpu")}, [0],
-    apart=("kills",))
+    apart=("kills",), paths=shapes.harness.COMPUTES)
 
 if __name__ == "__main__":
     PAGE.main()

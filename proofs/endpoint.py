@@ -21,7 +21,20 @@ import sys
 import time
 from pathlib import Path
 
-from harness import HOME, Bars, Page, Tables, bar, environment, once, own_python, read_lines, served
+from harness import (
+    COMPUTES,
+    HOME,
+    Bars,
+    Page,
+    Tables,
+    bar,
+    environment,
+    once,
+    own_python,
+    read_lines,
+    rooms,
+    served,
+)
 
 from postgrad.data.tasks import load_task
 from postgrad.evaluation import task_figures
@@ -203,7 +216,7 @@ def harnesses(folder: Path, model: str = "tiny-chat", suite: str = "words", prob
                      **{label: figures[way][0] if way in figures else None for way, label in WAYS.items()},
                      "replies that differ": differ, "equal": equal and not differ})
         bars.append(bar(f"{one.task}, {problems} problems, {model}: {', '.join(WAYS[w] for w in figures)}",
-                        "one figure, and the same replies",
+                        "1 figure, 0 replies differ",
                         f"{' '.join(f'{figure:g}' for figure, _ in figures.values())}; {differ} replies "
                         "differ", rows[-1]["equal"]))
     return bars, {f"Figures: {suite.partition(':')[0]}": rows}
@@ -213,7 +226,8 @@ def gsm8k(folder: Path, data: str = "data/gsm8k") -> tuple[Bars, Tables]:
     return harnesses(folder, "runs/smollm2-gsm8k", f"gsm8k:{data}", tokens="200", ways="eval,chat")
 
 
-PAGE = Page("harnesses", "Standard harnesses", {"gsm8k": gsm8k, "words": harnesses}, [0], apart=("gsm8k",))
+PAGE = Page("harnesses", "Standard harnesses", {"gsm8k": gsm8k, "words": harnesses}, [0], apart=("gsm8k",),
+            paths=(*COMPUTES, *rooms("serving", "evaluation")))
 
 if __name__ == "__main__":
     PAGE.main()

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import HOME, Bars, Page, bar, copy_tree, once
+from harness import HOME, Bars, Page, bar, copy_tree, once, rooms
 from judge_server import INJECTIONS, JudgeServer
 
 from postgrad.records import Prompt, Rollout
@@ -95,10 +95,10 @@ def rewards(folder: Path) -> Bars:
             f"{min(batch) / min(serial):.2f}x ({min(serial):.2f} s)", min(batch) <= 1.2 * min(serial)),
         bar("a function that waits and uses signal", "128 of 128 judged", f"{signals} of 128",
             signals == 128),
-        bar("a function that hangs on all of 128 replies, limit 2 s", "its limit once", f"{hung:.2f} s",
+        bar("a function that hangs on all of 128 replies, limit 2 s", "<= 2.5 s", f"{hung:.2f} s",
             hung <= 2.5),
         bar("a judge behind an address, 1,000 gradings, 50 faults (429, 500, slow, nonsense)",
-            "none lost, none wrong", f"{lost} lost, {wrong} wrong, {retries} retries, {took:.1f} s",
+            "0 lost, 0 wrong", f"{lost} lost, {wrong} wrong, {retries} retries, {took:.1f} s",
             not lost and not wrong and retries >= 50),
         bar(f"{len(INJECTIONS)} injections in replies", "0 paid", f"{paid} paid", not paid)]
 
@@ -137,7 +137,7 @@ def setup_bars(folder: Path, place: str = "/tmp/everyday") -> tuple[list[dict], 
 
 PAGE = Page("everyday", "A working day of someone who comes from TRL",
             {"rewards": rewards, "setup": setup_bars},
-            [0])
+            [0], paths=rooms("rewards"))
 
 if __name__ == "__main__":
     PAGE.main()

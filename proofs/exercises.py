@@ -6,10 +6,10 @@ and hostile answers, as tests/studio/exercises/exercises_test.py judges them.
 
 from __future__ import annotations
 
-from harness import Page, tests
+from harness import Page, rooms, tests
 
 PAGE = Page("exercises", "Exercises that check: what was measured", {"tests": tests("exercises")},
-            ["each exercise's name"])
+            ["each exercise's name"], paths=rooms("studio"))
 
 if __name__ == "__main__":
     PAGE.main()

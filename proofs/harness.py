@@ -9,6 +9,9 @@ tables. Its other parameters are set on the command line.
     python proofs/NAME.py write [folder=...]          writes the page alone: of a part that the folder does
                                                       not have, the bars and tables stay as they are
     python proofs/harness.py                          renders every page of docs/results from its JSON
+
+A bar has a target that can be missed; a figure without one stands in a table. "yes" is said of a bar whose
+code is, in git, what it was at the commit where it was measured; of others the page says "stale".
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import inspect
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -36,28 +41,53 @@ sys.path[1:1] = [str(HOME / name) for name in ("", "proofs", "bench", "tools", "
 RESULTS = HOME / "docs" / "results"
 DATA = Path(os.environ.get("POSTGRAD_DATA", HOME.parent / "shared" / "data"))
 TESTS = tomllib.loads((HOME / "proofs" / "tests.toml").read_text())
-NOT_MEASURED, AT = "not measured", " (at commit "
+NOT_MEASURED, UNCOMMITTED = "not measured", " with uncommitted changes"
+FIGURES = "Figures without a target"
+QUANTITY = re.compile(r"(?<![A-Za-z])\d|\b(all|every|equal|same)\b")
+EXCUSE = re.compile(r"\b(reported|listed|stated|explained|reason|tried|with (both )?(intervals|figures))\b")
 Bars = list[dict]
 Tables = dict[str, list[dict]]
 
 
-def bar(name: str, target: str, measured: object, holds: object, command: str = "") -> dict:
-    """One line of a page. command: where it is not the part's own."""
+def rooms(*names: str) -> tuple[str, ...]:
+    """The folders of these rooms of the package."""
+    return tuple(f"postgrad/{name}" for name in names)
+
+
+COMPUTES = rooms("maths", "methods", "models", "sampling", "training")
+TRAINS = (*COMPUTES, *rooms("rewards", "data", "evaluation", "recipes"))
+
+
+def can_be_missed(target: str) -> bool:
+    """Whether a target says how much, and leaves no way to hold without it."""
+    return bool(QUANTITY.search(target)) and not EXCUSE.search(target)
+
+
+def bar(name: str, target: str, measured: object, holds: object, command: str = "", *,
+        earlier: list[dict] | None = None, seeds: list | None = None, paths: list[str] | None = None) -> dict:
+    """One line of a page. command, seeds, paths: where they are not the part's or the page's own. earlier:
+    targets that it had before, {"target", "by", "why"} each, the first one first."""
+    if not can_be_missed(target):
+        raise ValueError(f"{name}: {target!r} cannot be missed; a target is a number, and what has none is a "
+                         "row of a table.")
+    more = {"earlier": earlier, "seeds": seeds, "paths": paths}
     return {"name": name, "target": target, "measured": str(measured), "holds": bool(holds),
-            "command": command}
+            "command": command} | {key: value for key, value in more.items() if value}
 
 
 @dataclass(frozen=True)
 class Page:
     """docs/results/TOPIC.*, and the parts that measure its bars.
 
-    apart: parts that run only if named (they need a GPU, or another package's environment)."""
+    apart: parts that run only if named (they need a GPU, or another package's environment). paths: the files
+    and folders that its figures depend on; a bar that pytest measures has its tests' rooms instead."""
 
     topic: str
     title: str
     parts: Mapping[str, Callable]
     seeds: list
     apart: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ("postgrad",)
 
     def measure(self, name: str, folder: Path, settings: Mapping[str, str]) -> None:
         """A part's bars and tables in folder/NAME.json, unless they are there."""
@@ -76,27 +106,33 @@ class Page:
 
     def write(self, folder: Path) -> Bars:
         """The page of what the folder has; the rest stays as the page has it, with its commit and machine.
-        folder/by_hand.json: bars that other machines gave."""
+        folder/by_hand.json: bars that other machines gave, typed by hand."""
         path = RESULTS / f"{self.topic}.json"
         page = json.loads(path.read_text()) if path.exists() else {"bars": [], "tables": {}}
         files = {name: folder / f"{name}.json" for name in (*self.parts, "by_hand")}
         found = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
         if not found:
             sys.exit(f"{folder} has nothing that was measured: name a part of {', '.join(self.parts)}.")
+        if dirty := [name for name, part in found.items() if UNCOMMITTED in part["commit"]]:
+            sys.exit(f"{', '.join(dirty)} of {folder} was measured with uncommitted changes: commit them, "
+                     f"delete {folder / dirty[0]}.json and measure again.")
         where = Counter((part["commit"], json.dumps(part["machine"])) for part in found.values())
         (at, on), _ = where.most_common(1)[0]
-        bars: Bars = []
+        before, bars = {row["name"]: row for row in page["bars"]}, []
         for name in (*self.parts, "by_hand"):
             mine = found.get(name)
-            rows = mine["bars"] if mine else [row for row in page["bars"] if row.get("part") == name]
-            for row in rows:
-                origin = mine or page
-                apart = (origin["commit"], json.dumps(origin["machine"])) != (at, on)
-                if apart and AT not in row["measured"] and row["measured"] != NOT_MEASURED:
-                    row["measured"] += f"{AT}{origin['commit']}, {origin['machine']['cpu']})"
-                bars.append(row | {"part": name})
+            origin = mine or page
+            for row in mine["bars"] if mine else [row for row in page["bars"] if row.get("part") == name]:
+                row = {"commit": origin["commit"], "machine": origin["machine"]} | row | {"part": name}
+                if name == "by_hand":
+                    row["by_hand"] = True
+                bars.append(with_earlier(row, before.get(row["name"])))
+        for row in bars:
+            if row["machine"] == json.loads(on):
+                del row["machine"]
         tables = page["tables"] | {k: v for part in found.values() for k, v in part["tables"].items()}
-        print(write(self.topic, self.title, bars, seeds=self.seeds, tables=tables, on=json.loads(on), at=at))
+        print(write(self.topic, self.title, bars, seeds=self.seeds, tables=tables, on=json.loads(on), at=at,
+                    paths=self.paths))
         return bars
 
     def main(self) -> None:
@@ -104,6 +140,9 @@ class Page:
         folder = Path(settings.pop("folder", HOME / "runs" / f"proof-{self.topic}")).resolve()
         if unknown := [word for word in words if word not in (*self.parts, "write")]:
             sys.exit(f"{unknown[0]} is no part of {self.topic}: {', '.join(self.parts)}, or write.")
+        if (not words or "write" in words) and UNCOMMITTED in commit():
+            sys.exit("A page is not made from a tree with uncommitted changes: commit them, then run this "
+                     "again.")
         for name in words or [name for name in self.parts if name not in self.apart]:
             if name != "write":
                 self.measure(name, folder, settings)
@@ -111,12 +150,26 @@ class Page:
             sys.exit(not all(row["holds"] for row in self.write(folder)))
 
 
+def with_earlier(row: dict, before: dict | None) -> dict:
+    """The bar with the earlier targets of the page's; a target that changed without a word is refused."""
+    if before is None:
+        return row
+    earlier = row.get("earlier") or before.get("earlier") or []
+    if before["target"] != row["target"] and before["target"] not in [old["target"] for old in earlier]:
+        sys.exit(f"{row['name']}: its target was {before['target']!r} and is {row['target']!r}: say who "
+                 "changed it and why, bar(..., earlier=[{'target', 'by', 'why'}]).")
+    return row | {"earlier": earlier} if earlier else row
+
+
 def write(topic: str, title: str, bars: Bars, *, seeds: list, tables: Tables, on: dict | None = None,
-          at: str | None = None) -> Path:
+          at: str | None = None, paths: tuple[str, ...] = ("postgrad",)) -> Path:
     """docs/results/TOPIC.json and its page. on, at: the machine and the commit, where they are not these."""
-    path = RESULTS / f"{topic}.json"
-    path.write_text(json.dumps({"title": title, "commit": at or commit(), "date": time.strftime("%Y-%m-%d"),
-                                "seeds": seeds, "machine": on or machine(), "bars": bars, "tables": tables},
+    path, at = RESULTS / f"{topic}.json", at or commit()
+    if UNCOMMITTED in at:
+        sys.exit(f"{at}: a page is not made from a tree with uncommitted changes.")
+    path.write_text(json.dumps({"title": title, "commit": at, "date": time.strftime("%Y-%m-%d"),
+                                "seeds": seeds, "machine": on or machine(), "paths": list(paths),
+                                "bars": [{"commit": at} | row for row in bars], "tables": tables},
                                indent=1) + "\n")
     return render(path)
 
@@ -285,19 +338,20 @@ def copy_tree(to: Path) -> None:
 
 # tests as bars
 
-def counted(report: Path) -> dict[str, tuple[int, int]]:
-    """file::name of a test -> how many of its cases ran, and failed; skipped ones did not run."""
-    counts: dict[str, tuple[int, int]] = {}
+def counted(report: Path) -> dict[str, tuple[int, int, int]]:
+    """file::name of a test -> how many of its cases ran, failed, and were skipped."""
+    counts: dict[str, tuple[int, int, int]] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         tags = {child.tag for child in case}
         file = case.get("classname", "").replace(".", "/") + ".py"
         name = f"{file}::{case.get('name', '').partition('[')[0]}"
-        ran, wrong = counts.get(name, (0, 0))
-        counts[name] = ran + ("skipped" not in tags), wrong + bool(tags & {"failure", "error"})
+        ran, wrong, skipped = counts.get(name, (0, 0, 0))
+        skip = "skipped" in tags
+        counts[name] = ran + (not skip), wrong + bool(tags & {"failure", "error"}), skipped + skip
     return counts
 
 
-def run_tests(folder: Path, names: list[str], report: str = "") -> dict[str, tuple[int, int]]:
+def run_tests(folder: Path, names: list[str], report: str = "") -> dict[str, tuple[int, int, int]]:
     """The counts of these tests, those marked long too; report: of an earlier run."""
     path = Path(report) if report else folder / "tests.xml"
     if not path.exists():
@@ -306,16 +360,15 @@ def run_tests(folder: Path, names: list[str], report: str = "") -> dict[str, tup
     return counted(path)
 
 
-def test_bar(name: str, target: str, words: list[str], counts: Mapping[str, tuple[int, int]]) -> dict:
+def test_bar(name: str, target: str, words: list[str], counts: Mapping[str, tuple[int, int, int]]) -> dict:
     """Whether the tests pass in whose file::name the words stand; every word has to name one that ran."""
     named = {word: [count for test, count in counts.items() if word in test] for word in words}
-    ran = sum(n for found in named.values() for n, _ in found)
-    failed = sum(n for found in named.values() for _, n in found)
-    absent = [word for word, found in named.items() if not sum(n for n, _ in found)]
+    ran, failed, skipped = (sum(count[i] for found in named.values() for count in found) for i in range(3))
+    absent = [word for word, found in named.items() if not sum(ran for ran, *_ in found)]
     rest = f"; none ran that is named {', '.join(absent)}" if absent else ""
     command = " ".join(words) if all("/" in word for word in words) else f"-k '{' or '.join(words)}'"
-    return bar(name, target, f"{ran - failed} of {ran} tests pass{rest}", not failed and not absent,
-               f"pytest {command}")
+    return bar(name, target, f"{ran - failed} of {ran} tests pass, {skipped} skipped{rest}",
+               not failed and not absent, f"pytest {command}")
 
 
 def tests(topic: str) -> Callable[..., Bars]:
@@ -343,19 +396,59 @@ def machine() -> dict:
             "torch": torch.__version__} | gpu
 
 
+def git(*words: str) -> str:
+    return subprocess.run(["git", "-C", str(HOME), *words], capture_output=True, text=True,
+                          check=True).stdout.strip()
+
+
 def commit() -> str:
-    """The commit of these files; of a copy without its history, what POSTGRAD_COMMIT says."""
-    def git(*words: str) -> str:
-        return subprocess.run(["git", "-C", str(HOME), *words], capture_output=True, text=True,
-                              check=True).stdout.strip()
+    """The commit of these files; of a copy without its history, what POSTGRAD_COMMIT says. What pages say
+    does not count as a change."""
     try:
-        return git("rev-parse", "--short", "HEAD") + (" with uncommitted changes"
-                                                      if git("status", "--porcelain") else "")
+        changed = git("status", "--porcelain", "--", ".", ":!docs/results")
+        return git("rev-parse", "--short", "HEAD") + (UNCOMMITTED if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return os.environ.get("POSTGRAD_COMMIT", "a copy without its history")
 
 
+@cache
+def changed_since(at: str, paths: tuple[str, ...]) -> bool | None:
+    """Whether files under the paths differ from those of a commit; None where git does not have it."""
+    try:
+        git("cat-file", "-e", f"{at}^{{commit}}")
+        return bool(git("diff", "--name-only", at, "--", *paths))
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
 # pages
+
+def depends_on(row: dict, page: dict) -> tuple[str, ...]:
+    """The paths of a bar: its own, the tests that it names and the rooms they mirror, or the page's."""
+    if "paths" in row:
+        return tuple(row["paths"])
+    if row["command"].startswith("make "):
+        return "postgrad", "tests"
+    files = re.findall(r"[\w/]+_test\.py", row["command"]) if row["command"].startswith("pytest") else []
+    rooms = {f"postgrad/{Path(file).parts[1]}" for file in files if "/" in file}
+    rooms = {room if (HOME / room).is_dir() else "postgrad" for room in rooms}
+    return (*sorted(rooms), *files) if rooms else tuple(page["paths"])
+
+
+def standing(row: dict, page: dict) -> str:
+    """What a page says of a bar: yes, no, not measured, or what it was before its code changed."""
+    if row["measured"] == NOT_MEASURED:
+        return NOT_MEASURED
+    held, changed = "yes" if row["holds"] else "**no**", changed_since(row["commit"], depends_on(row, page))
+    if changed is None:
+        return f"not known ({held} then)"
+    return f"stale ({held} then)" if changed else held
+
+
+def settled(text: str) -> str:
+    """A page without what later commits change in it."""
+    return re.sub(r"\| (?:stale|not known) \((\S+) then\) \|", r"| \1 |", text)
+
 
 def rendered(path: Path) -> str:
     """The page of a JSON file, as Markdown."""
@@ -363,16 +456,32 @@ def rendered(path: Path) -> str:
     m = r["machine"]
     more = "".join(f"; {name}: {what}" for name, what in m.items()
                    if name not in ("cpu", "cores", "python", "torch"))
+    seeds = ", ".join(map(str, r["seeds"]))
     lines = [f"# {r['title']}", "",
-             f"Measured on {r['date']} at commit {r['commit']}, seeds {', '.join(map(str, r['seeds']))}, on "
+             f"Measured on {r['date']} at commit {r['commit']}, "
+             f"{f'one seed ({seeds})' if len(r['seeds']) == 1 else f'seeds {seeds}'}, on "
              f"{m['cores']} cores ({m['cpu']}), Python {m['python']}, torch {m['torch']}{more}. Made from "
-             f"`{path.name}` by `make docs`.", ""]
-    lines += grid([{"what": b["name"], "target": b["target"], "measured": b["measured"],
-                    "holds": "yes" if b["holds"] else "**no**", "command": f"`{b['command']}`"}
-                   for b in r["bars"]])
+             f"`{path.name}` by `make docs`. A line is stale once the code that it depends on "
+             f"({', '.join(r['paths'])}, or the rooms of its tests) has changed.", ""]
+    lines += grid([{"what": row["name"], "target": target_text(row), "measured": measured_text(row, r),
+                    "holds": standing(row, r), "command": f"`{row['command']}`"} for row in r["bars"]])
     for heading, rows in r["tables"].items():
         lines += ["", f"## {heading}", "", *grid(rows)]
     return "\n".join(lines) + "\n"
+
+
+def target_text(row: dict) -> str:
+    return row["target"] + "".join(f"; before: {old['target']} (changed by {old['by']}: {old['why']})"
+                                   for old in row.get("earlier", ()))
+
+
+def measured_text(row: dict, page: dict) -> str:
+    """The figure, and what sets it apart from the page's others."""
+    apart = [f"at commit {row['commit']}"] if row["commit"] != page["commit"] else []
+    apart += [row["machine"]["cpu"]] if "machine" in row else []
+    apart += [f"one seed: {row['seeds'][0]}"] if len(row.get("seeds", ())) == 1 else []
+    apart += ["typed by hand"] if row.get("by_hand") else []
+    return row["measured"] + (f" ({', '.join(apart)})" if apart and row["measured"] != NOT_MEASURED else "")
 
 
 def render(path: Path) -> Path:

@@ -49,7 +49,7 @@ def coverage(folder: Path, times: str = "2000", seed: str = "0") -> Bars:
                 f"{least:.3f}; mean {mean:.3f}; Student's least {min(row['Student'] for row in usual):.3f}",
                 least >= LEAST),
             bar(f"all right or all wrong, {len(sure)} cells: the truth is held, and the width above 0",
-                "always", f"{min(row['covers'] for row in sure):.3f}; narrowest "
+                f"all {len(sure)}", f"{min(row['covers'] for row in sure):.3f}; narrowest "
                 f"{min(row['width'] for row in sure):.4f}",
                 all(row["covers"] == 1 and row["width"] > 0 for row in sure)),
             *demanded(asked)]
@@ -147,7 +147,7 @@ def gym(folder: Path, names: str = "") -> Bars:
     bribed = [r["name"] for r in reports if "pays in full for" in r["refused"]]
     apart, paid = (sum(r[key] for r in loaded) for key in ("apart", "paid"))
     return [bar("reasoning-gym, every generator as a task, scored in the jail",
-                "disjoint, gold paid, or refused",
+                "all disjoint and their gold paid, or refused",
                 f"{len(reports)} generators: {len(loaded)} load, {apart} have disjoint splits, {paid} pay "
                 f"all their gold; {len(reports) - len(loaded)} are refused in a sentence, {len(bribed)} of "
                 f"them as they pay for what solves nothing: {', '.join(bribed)}",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import resource
 from pathlib import Path
 
-from harness import Bars, Page, Tables, bar, once, percent, pipeline
+from harness import FIGURES, TRAINS, Bars, Page, Tables, bar, once, percent, pipeline
 
 from postgrad.maths.intervals import mean_interval
 
@@ -103,25 +103,26 @@ def lab(folder: Path, seeds: str = "0,1,2") -> tuple[Bars, Tables]:
             f"below a coin's 50 % {every}", over_seeds(liar), max(liar) < 0.5, COMMAND),
         bar("two opponents, of whom one always lies", f"better than alone {every}, by the same rule that the "
             "lying critic abuses", over_seeds(two), more(two, alone), COMMAND),
-        bar("a process model of a minute's training as the critic", "reported", named(trained), True,
-            COMMAND),
         bar("who knows every mistake: the protocol itself", "a critic 100 %; a liar 0 % but where no step of "
             "the wrong answer holds; opponents above 95 %: right answers with a step that does not hold cost "
             "the rest",
             f"{named(known)}; no step holds in {over_seeds(bare)} of the wrong answers",
             min(known[0]) == 1 and min(known[2]) > 0.95
             and all(abs(x - y) < 1e-9 for x, y in zip(known[1], bare, strict=True)), COMMAND),
-        bar("weak to strong: the gap recovered", "reported with intervals",
-            f"{over_seeds(gaps, within=False)} over seeds; " + "; ".join(
-                in_percent(s["recovered"]["recovered"], s["recovered"]["recovered_interval"]) for s in found),
-            None not in gaps, COMMAND),
         bar("what a seed computes, all runs and measurements", "8 minutes on two cores",
             f"{spent / 60:.1f} minutes of one core at most", spent <= 960, COMMAND)], {
         "Which of two answers is right": judges(found), "The pairs, and the critic": critics(found),
-        "Weak to strong, fresh problems": students(found)}
+        "Weak to strong, fresh problems": students(found),
+        FIGURES: [{"what": "a process model of a minute's training as the critic",
+                   "measured": named(trained)},
+                  {"what": "weak to strong: the gap recovered",
+                   "measured": f"{over_seeds(gaps, within=False)} over seeds; " + "; ".join(
+                       in_percent(s["recovered"]["recovered"], s["recovered"]["recovered_interval"])
+                       for s in found)}]}
 
 
-PAGE = Page("oversight", "Oversight: a weak judge, and a weak teacher", {"lab": lab}, [0, 1, 2])
+PAGE = Page("oversight", "Oversight: a weak judge, and a weak teacher", {"lab": lab}, [0, 1, 2],
+            paths=(*TRAINS, "examples/labs"))
 
 if __name__ == "__main__":
     PAGE.main()

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
-from harness import HOME, Bars, Page, Tables, bar, once, pipeline, tests, train
+from harness import FIGURES, HOME, TRAINS, Bars, Page, Tables, bar, once, pipeline, tests, train
 
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import questions
@@ -61,8 +61,7 @@ def align(folder: Path, seed: str = "", device: str = "cpu") -> tuple[Bars, Tabl
              "minutes": p["minutes"]} for r in runs for p in r["policies"]]
     command = "postgrad train align:questions seed=N"
     span = lambda key: f"{min(j[key] for j in judges):.3f} to {max(j[key] for j in judges):.3f}"  # noqa: E731
-    bars = [bar("alignment: the reward model's held-out accuracy", "reported, 3 seeds",
-                f"{span('accuracy')}; ece {span('ece')}", True, command)]
+    bars = []
     for method in ("dpo", "ppo", "grpo"):
         ends = [[next(p for p in r["policies"] if p["name"] == name) for name in ("start", method)]
                 for r in runs]
@@ -70,9 +69,11 @@ def align(folder: Path, seed: str = "", device: str = "cpu") -> tuple[Bars, Tabl
                         "above it, the intervals apart, 3 of 3 seeds",
                         "; ".join(f"{a['true']:+.2f} -> {b['true']:+.2f}" for a, b in ends),
                         all(b["interval"][0] > a["interval"][1] for a, b in ends), command))
-    bars.append(bar("alignment: minutes, all stages and measurements", "reported",
-                    ", ".join(f"{r['minutes']:.1f}" for r in runs), True, command))
-    return bars, {"Alignment, seed by seed": rows, "Its reward models": judges}
+    figures = [{"what": "alignment: the reward model's held-out accuracy",
+                "measured": f"{span('accuracy')}; ece {span('ece')}"},
+               {"what": "alignment: minutes, all stages and measurements",
+                "measured": ", ".join(f"{r['minutes']:.1f}" for r in runs)}]
+    return bars, {FIGURES: figures, "Alignment, seed by seed": rows, "Its reward models": judges}
 
 
 def lab_step(name: str, folder: Path, words: list[str]) -> None:
@@ -221,7 +222,8 @@ def audit_part(folder: Path, seed: str = "") -> tuple[Bars, Tables]:
 
 
 PARTS: dict[str, Callable] = {"tests": tests("rlhf"), "align": align, "lab": lab, "audit": audit_part}
-PAGE = Page("rlhf", "RLHF: what was to be shown, and what was measured", PARTS, [*SEEDS, *LAB_SEEDS])
+PAGE = Page("rlhf", "RLHF: what was to be shown, and what was measured", PARTS, [*SEEDS, *LAB_SEEDS],
+            paths=(*TRAINS, "examples/labs"))
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["lab-step"]:

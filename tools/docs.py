@@ -176,8 +176,12 @@ def book_index() -> Files:
     return {STATIC / "book-index.js": places.search_script()}
 
 
-def stale(files: Files) -> list[Path]:
-    return [path for path, text in files.items() if not path.is_file() or path.read_text() != text]
+def stale(files: Files, exact: bool = False) -> list[Path]:
+    """The files that would be made otherwise; exact: also where a result has become stale since."""
+    from harness import settled
+    settle = str if exact else settled
+    return [path for path, text in files.items()
+            if not path.is_file() or settle(path.read_text()) != settle(text)]
 
 
 def numbers() -> int:
@@ -199,7 +203,7 @@ def main(words: list[str]) -> int:
     old = []
     for make in (lambda: pages("--measure" in words), book_values, book_index):
         files = make()
-        for path in stale(files):
+        for path in stale(files, exact="--check" not in words):
             old.append(path)
             if "--check" not in words:
                 path.write_text(files[path], encoding="utf-8")

@@ -5,6 +5,7 @@ import importlib
 import json
 import re
 import sys
+from dataclasses import replace
 
 import harness
 import environments
@@ -18,7 +19,7 @@ from postgrad.methods import METHODS
 
 PAGES = {name: importlib.import_module(name).PAGE for name in (
     "foundation", "rlhf", "rows", "scale", "environments", "endpoint", "reasoning", "real_models", "mend",
-    "studio", "book", "exercises", "oversight", "speed")}
+    "studio", "book", "exercises", "oversight", "speed", "everyday", "house")}
 CASES = """<testsuites><testsuite>
 <testcase classname="tests.a_test" name="test_one[x]"/><testcase classname="tests.a_test" name="test_one[y]"/>
 <testcase classname="tests.a_test" name="test_two"><failure/></testcase>
@@ -33,7 +34,7 @@ def page(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", [str(HOME / "proofs/x.py")])
     return Page("topic", "A topic", {
         "one": lambda folder, level="0.5": ([bar("a", "> 0", level, float(level) > 0)], {"T": [{"x": 1}]}),
-        "two": lambda folder: [bar("b", "yes", "no", False, "pytest b")]}, [0])
+        "two": lambda folder: [bar("b", "1", "no", False, "pytest b")]}, [0])
 
 
 def test_a_page_keeps_what_is_not_measured_anew(page, tmp_path, monkeypatch):
@@ -45,10 +46,10 @@ def test_a_page_keeps_what_is_not_measured_anew(page, tmp_path, monkeypatch):
     page.write(tmp_path / "second")
     written = json.loads((tmp_path / "topic.json").read_text())
     one, two = written["bars"]
-    assert one["measured"].startswith("0.25 (at commit first, ") and two["measured"] == "no"
+    assert (one["measured"], one["commit"]) == ("0.25", "first") and two["commit"] == "second"
     assert (one["command"], two["command"]) == ("python proofs/x.py one", "pytest b")
     assert written["commit"] == "second" and written["tables"] == {"T": [{"x": 1}]}
-    assert "| a | > 0 | 0.25" in (tmp_path / "topic.md").read_text()
+    assert "| a | > 0 | 0.25 (at commit first) |" in (tmp_path / "topic.md").read_text()
 
 
 def test_what_is_there_is_not_measured_again(page, tmp_path):
@@ -66,11 +67,79 @@ def test_tests_are_counted_by_function(tmp_path):
     path = tmp_path / "tests.xml"
     path.write_text(CASES)
     counts = harness.counted(path)
-    assert counts == {"tests/a_test.py::test_one": (2, 0), "tests/a_test.py::test_two": (1, 1),
-                      "tests/b_test.py::test_three": (0, 0)}
-    held = lambda *words: harness.test_bar("", "", list(words), counts)["holds"]  # noqa: E731
+    assert counts == {"tests/a_test.py::test_one": (2, 0, 0), "tests/a_test.py::test_two": (1, 1, 0),
+                      "tests/b_test.py::test_three": (0, 0, 1)}
+    held = lambda *words: harness.test_bar("", "all", list(words), counts)["holds"]  # noqa: E731
     assert held("test_one") and not held("a_test.py") and not held("test_one", "test_three")
     assert not held("test_one", "nothing")
+    assert harness.test_bar("", "all", ["_test"], counts)["measured"] == "2 of 3 tests pass, 1 skipped"
+
+
+def test_a_target_that_changes_says_who_and_why(page, tmp_path):
+    """a: > 0 becomes > 0.1, first without a word."""
+    for name in page.parts:
+        page.measure(name, tmp_path / "first", {})
+    page.write(tmp_path / "first")
+    changed = lambda **more: replace(page, parts=page.parts | {  # noqa: E731
+        "one": lambda folder: [bar("a", "> 0.1", 0.5, True, **more)]})
+    changed().measure("one", tmp_path / "second", {})
+    with pytest.raises(SystemExit, match="its target was '> 0' and is '> 0.1'"):
+        changed().write(tmp_path / "second")
+    why = [{"target": "> 0", "by": "somebody", "why": "it was too easy"}]
+    changed(earlier=why).measure("one", tmp_path / "third", {})
+    changed(earlier=why).write(tmp_path / "third")
+    shown = "| a | > 0.1; before: > 0 (changed by somebody: it was too easy) | 0.5 |"
+    assert shown in (tmp_path / "topic.md").read_text()
+
+
+def test_what_was_measured_with_uncommitted_changes_is_refused(page, tmp_path, monkeypatch):
+    monkeypatch.setattr(harness, "commit", lambda: "first with uncommitted changes")
+    page.measure("one", tmp_path, {})
+    with pytest.raises(SystemExit, match="one of .* was measured with uncommitted changes"):
+        page.write(tmp_path)
+    with pytest.raises(SystemExit, match="a page is not made from a tree"):
+        harness.write("topic", "A topic", [], seeds=[0], tables={})
+
+
+@pytest.mark.parametrize("target", ["reported", "listed", "yes", "green", "with intervals", "as good as R1's",
+                                    "the tax with intervals, 3 seeds", "at least 1.2x, or the reason", ""])
+def test_a_target_that_cannot_be_missed_is_no_bar(target):
+    with pytest.raises(ValueError, match="cannot be missed"):
+        bar("a", target, 1, True)
+
+
+@pytest.mark.parametrize("changed, holds, said", [
+    (False, True, "yes"), (False, False, "**no**"), (True, True, "stale (yes then)"),
+    (True, False, "stale (**no** then)"), (None, True, "not known (yes then)")])
+def test_a_bar_is_stale_when_its_code_has_changed(monkeypatch, changed, holds, said):
+    asked = []
+    monkeypatch.setattr(harness, "changed_since", lambda *words: asked.append(words) or changed)
+    row = bar("a", "1", 1, holds, "pytest tests/training/loop_test.py") | {"commit": "abc"}
+    assert harness.standing(row, {"paths": ["postgrad/models"]}) == said
+    assert asked == [("abc", ("postgrad/training", "tests/training/loop_test.py"))]
+    assert harness.settled(f"| 1 | {said} | x |") == f"| 1 | {'yes' if holds else '**no**'} | x |"
+    assert harness.depends_on(row | {"command": "x"}, {"paths": ["postgrad/models"]}) == ("postgrad/models",)
+    assert harness.standing(row | {"measured": "not measured"}, {"paths": []}) == "not measured"
+
+
+def test_without_its_history_a_checkout_says_that_it_does_not_know(monkeypatch, tmp_path):
+    monkeypatch.setattr(harness, "HOME", tmp_path)
+    harness.changed_since.cache_clear()
+    assert harness.changed_since("0123456", ("postgrad",)) is None
+    harness.changed_since.cache_clear()
+
+
+@pytest.mark.parametrize("path", sorted(harness.RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_pages_of_results_cannot_flatter(path):
+    """Every target can be missed, nothing comes from an uncommitted tree, what was typed is marked."""
+    found = json.loads(path.read_text())
+    for row in found["bars"]:
+        assert harness.can_be_missed(row["target"]), row["name"]
+        assert "uncommitted" not in row["commit"] + row["measured"] + found["commit"], row["name"]
+        assert "by hand" not in row["measured"], row["name"]
+        assert row.get("by_hand", False) or row.get("part") != "by_hand" or not row["holds"], row["name"]
+        assert all({"target", "by", "why"} == old.keys() for old in row.get("earlier", ())), row["name"]
+        assert not (row["holds"] and row["measured"] == harness.NOT_MEASURED), row["name"]
 
 
 def test_the_tests_that_are_counted_exist():
@@ -106,12 +175,12 @@ def test_games_hold_where_all_of_them_were_played_and_are_met():
 
 
 def test_one_test_less_than_rows_does_not_hold():
-    counts = {test: (sum(kind in ("", row.kind) for row in METHODS.values()), 0)
+    counts = {test: (sum(kind in ("", row.kind) for row in METHODS.values()), 0, 0)
               for test, kind in rows.ONE_A_ROW.values()}
     assert all(b["holds"] for b in rows.by_row(counts))
-    counts[rows.LEARNS] = len(METHODS) - 1, 0
+    counts[rows.LEARNS] = len(METHODS) - 1, 0, 0
     assert [b["holds"] for b in rows.by_row(counts)].count(False) == 1
-    skipped = {f"{h.file}::{h.test}": (0, 0) for h in found()}
+    skipped = {f"{h.file}::{h.test}": (0, 0, 1) for h in found()}
     assert not any(rows.by_library(name, skipped)["holds"] for name in rows.EXACT)
 
 
@@ -130,9 +199,6 @@ def test_the_bake_off_takes_the_best_rate_and_has_a_line_a_row():
     best, last = rows.table(found)
     assert (best["row"], last["row"]) == ("b", "a") and best["mean pass@1"] == pytest.approx(0.5)
     assert best["seed 2"] == "0.600 (0.300 to 0.500)" and best["largest ratio"] == 4.0
-    (said,) = rows.baked(found)
-    assert said["holds"] and "2 rows x 3 seeds, 5,120 samples each, from 20.0%" in said["measured"]
-    assert not rows.baked(found[:-1])[0]["holds"]
 
 
 @pytest.mark.parametrize("greedy, holds", [(0.15, True), (0.12, False)])
@@ -145,8 +211,8 @@ def test_gsm8k_holds_by_the_mean_of_three_seeds(tmp_path, greedy, holds):
         measured = {"sft": figures(0.06, 0.09), "grpo": figures(0.09, 0.11), "last": figures(sampled, greedy)}
         (tmp_path / f"gsm8k-{seed}/summary.json").write_text(json.dumps({"measured": measured}))
         (tmp_path / f"clock-{seed}.json").write_text(json.dumps({"began": 60.0 * number, "ended": 1400.0}))
-    first, *reported, minutes = reasoning.gsm8k_bars(tmp_path)
+    (first, minutes), tables = reasoning.gsm8k_bars(tmp_path)
     assert first["holds"] is holds
     assert first["measured"].startswith(f"12.3 % and {100 * greedy:.1f} %: seed 3")
-    assert all(b["holds"] for b in reported) and "9.0 % and 11.0 %" in reported[1]["measured"]
+    assert "9.0 % and 11.0 %" in tables[harness.FIGURES][1]["measured"]
     assert (minutes["measured"], minutes["holds"]) == ("23.3", True)
