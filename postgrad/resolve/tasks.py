@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from postgrad.data.rows import read_rows_file
+from postgrad.data.rows import read_rows_file, source_files
 from postgrad.data.tasks import SOURCED, Task, load_task, mixture_parts, user
 from postgrad.data.tasks.listed import no_prompts, read_prompts, split_task
 from postgrad.data.tasks.rows import task_of
@@ -99,6 +99,8 @@ def files_in(name: object) -> list[Path]:
     json(schema.json):q.jsonl, mine.py:soft; of a task's folder, gsm8k:FOLDER, those in it."""
     if not isinstance(name, str | Path):
         return []
+    if "hub:" in str(name):
+        return [path for piece in str(name).split(",") for path in _hub_files(piece.strip())]
     named = [piece.partition(":") for piece in mixture_parts(str(name))]
     folders = [Path(source).expanduser() for kind, _, source in named if kind in SOURCED and source]
     inside = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())
@@ -108,6 +110,12 @@ def files_in(name: object) -> list[Path]:
         if found := [path for path in paths if path.is_file()]:
             return found + inside
     return inside
+
+
+def _hub_files(piece: str) -> list[Path]:
+    """The files of one source, hub:OWNER/NAME:SPLIT, with a verifier before it or a weight after it."""
+    _, hub, name = piece.rpartition("hub:")
+    return source_files(hub + re.sub(r":[\d.]+$", "", name)) if hub else files_in(name)
 
 
 def task_label(task: object) -> str:

@@ -87,8 +87,9 @@ def dataset_files(name: str, suffixes: Sequence[str]) -> list[Path]:
     card = download(id, ["README.md", ".gitattributes"], kind="dataset", instead=instead) / "README.md"
     patterns = _split_patterns(name, card, config, split) or [
         f"{before}{split}{after}{suffix}" for suffix in suffixes
-        for before in ("", "**/") for after in ("", "-*", "_*", ".*", "/**")]
-    folder = download(id, patterns, kind="dataset", instead=f"name another split, or {instead}")
+        for before in ("", "**/") for after in ("", "-*", "_*", ".*", "/**/*")]
+    coarse = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
+    folder = download(id, coarse, kind="dataset", instead=f"name another split, or {instead}")
     wanted = re.compile("|".join(map(_pattern, patterns)))
     files = sorted(path for path in folder.rglob("*")
                    if path.is_file() and wanted.fullmatch(path.relative_to(folder).as_posix()))
