@@ -40,7 +40,7 @@ def interrupted(error: BaseException | None) -> bool:
     return error is not None
 
 
-def unraisable(fault: "sys.UnraisableHookArgs") -> None:
+def unraisable(fault: sys.UnraisableHookArgs) -> None:
     """A Ctrl-C that fell where Python cannot raise it (a callback of the import system, say) still ends the
     process."""
     if not isinstance(fault.exc_value, KeyboardInterrupt):
