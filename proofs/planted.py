@@ -1,4 +1,4 @@
-"""Twenty runs with one planted fault each, and twenty without: a few collections on the embedded models.
+"""Runs with one planted fault each, and runs without: a few collections on the embedded models.
 
 A planted run is a healthy setting with one thing spoiled: a setting, a row, a task, a reward, or, where no
 setting can do it, a function of the package that is replaced while the run lasts.
@@ -6,6 +6,9 @@ setting can do it, a function of the package that is replaced while the run last
 
 from __future__ import annotations
 
+import copy
+import math
+import random
 import shutil
 import zlib
 from collections.abc import Callable
@@ -24,10 +27,13 @@ from postgrad.methods import method
 from postgrad.recipes import reward, rollouts
 from postgrad.recipes.launch import start_training
 from postgrad.recipes.running import model_source
-from postgrad.records import Prompt, Verdict
+from postgrad.records import Pair, Prompt, Verdict
 from postgrad.resolve.models import open_policy
 from postgrad.rewards.base import GARBAGE
+from postgrad.runs.doctor import Chart
 from postgrad.sampling import Sampling
+from postgrad.training.batches import offline
+from postgrad.training.batches import rollouts as rollout_batches
 
 SAMPLED = ["evaluation.problems=12", "evaluation.samples=4"]
 PAIRS = ["steps=16", "pairs.drawn=300", "pairs.held_out=60", "pairs.per_step=12", "evaluation.every=8"]
@@ -182,6 +188,102 @@ def dead_head():
     return mock.patch.object(reward, "open_scalar", frozen)
 
 
+def following_reference():
+    """The policy itself in the place of the reference."""
+    return mock.patch.object(rollouts, "open_reference", lambda config, begins, policy: policy)
+
+
+def first_weights():
+    """The sampler keeps the weights that it was opened with."""
+    opened = rollouts.open_sampler
+
+    def kept(config, policy, chat):
+        return opened(config, copy.deepcopy(policy), chat)
+
+    return mock.patch.object(rollouts, "open_sampler", kept)
+
+
+def no_stop_token():
+    """The mask ends before the stop token."""
+    encode = offline.encode_conversation
+
+    def without(conversation, chat, last=False):
+        tokens, mask = encode(conversation, chat, last)
+        return tokens, [kept and token not in chat.stop for token, kept in zip(tokens, mask, strict=True)]
+
+    return mock.patch.object(offline, "encode_conversation", without)
+
+
+def shifted_rows():
+    """Every sample is credited with the advantage of the one before it."""
+    credited = rollout_batches.credit_columns
+
+    def shifted(*args, **how):
+        batch = credited(*args, **how)
+        return replace(batch, adv=batch.adv.roll(1, 0))
+
+    return mock.patch.object(rollout_batches, "credit_columns", shifted)
+
+
+def last_third(logp, old_logp, adv, mask):
+    """A policy gradient of the last third of a reply alone."""
+    loss, clipped = surrogate.policy_gradient(logp, old_logp, adv, mask)
+    at = mask.cumsum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+    return loss * (at > 2 / 3), clipped
+
+
+class Coin:
+    """A verifier that does not look."""
+
+    def __init__(self):
+        self.rng = random.Random(7)
+
+    def __call__(self, prompt: Prompt, text: str) -> float:
+        return float(self.rng.random() < 0.5)
+
+
+def swapped() -> dict:
+    """The annotators' chosen and rejected answers, the wrong way round."""
+    task = load_task("questions")
+
+    def preferences(split: str, count: int, seed: int) -> list[Pair]:
+        return [replace(p, chosen=p.rejected, rejected=p.chosen)
+                for p in task.preferences(split, count, seed)]
+
+    return {"task": replace(task, preferences=preferences)}
+
+
+# issue 36: the run of a real model that went from 16 % to 6 to 10 %, as its figures were reported
+WRECKED = {
+    "reward": [.002, .021, .225, .072, .084, .053, .156, .113, .105, .068, .061, .080, .092, .127, .074, .201,
+               .100, .135, .137, .098],
+    "grad_norm": [.09, .26, .49, .35, .36, .29, .42, .44, .46, .35, .32, .42, .35, .41, .38, .55, .43, .42,
+                  .42, .38]}
+WRECKED_SOME = {15: {"kl": .155, "entropy": .47}, 30: {"kl": .199, "entropy": .45},
+                45: {"kl": .206, "entropy": .64}, 60: {"kl": .186, "entropy": .48}}
+WRECKED_EVALS = {10: .161, 30: .114, 40: .058, 60: .095}
+
+
+def wrecked() -> Chart:
+    """Rewards and gradients of every fourth step, KL and entropy of every fifteenth."""
+    rows = {1 + 4 * i: {name: values[i] for name, values in WRECKED.items()} for i in range(20)}
+    for step, figures in WRECKED_SOME.items():
+        rows.setdefault(step, {}).update(figures)
+    metrics = [{"step": step, "loss": 0.0, "truncated": 0.27, **rows[step]} for step in sorted(rows)]
+    evals = [{"step": step, "pass@1": x, "pass@1_interval": interval(x)} for step, x in WRECKED_EVALS.items()]
+    row = {"name": "grpo", "kind": "policy", "source": "rollouts", "compares": True,
+           "constants": {"kl_in_loss": 0.04, "epochs": 1, "minibatches": 1, "low": 0.2, "high": 0.2}}
+    config = {"optim": {"lr": 1.5e-5, "schedule": "constant", "max_grad_norm": 1.0}, "device": "cuda",
+              "rollouts": {"prompts_per_step": 32, "group_size": 16, "max_new_tokens": 256}}
+    return Chart(info={"row": row}, config=config, metrics=metrics, evals=evals, status={"state": "done"})
+
+
+def interval(share: float, problems: int = 256) -> list[float]:
+    """Of 256 problems, as the setting of that run evaluates."""
+    half = 1.96 * math.sqrt(share * (1 - share) / problems)
+    return [share - half, share + half]
+
+
 GRPO = "grpo:words"
 PPO = ("rollouts.collections=6", "rollouts.prompts_per_step=4")
 PLANTED = {
@@ -212,8 +314,38 @@ PLANTED = {
         "method": method("nano", name="backwards", surrogate=wrong_sign)}),
     "group too small": Plan(spec=GRPO, changes=("rollouts.group_size=2",)),
 }
+RATE, SFT_RATE = 3e-4, 1e-3  # of the embedded models, by default
+FAULTS = {  # issue 36: what is planted -> the symptom to be named first, a word of its remedy, the run
+    "sft at 20 times the rate": ("rate too high", "optim.lr", Plan(
+        spec="sft:words", changes=(f"optim.lr={20 * SFT_RATE}",))),
+    "grpo at 20 times the rate": ("rate too high", "optim.lr", Plan(
+        spec=GRPO, changes=(f"optim.lr={20 * RATE}",))),
+    "a thousandth of the rate": ("rate too low", "optim.lr", Plan(
+        spec=GRPO, changes=(f"optim.lr={RATE / 1000}",))),
+    "the reference follows the policy": ("reference follows the policy", "frozen", Plan(
+        spec=GRPO, within=following_reference)),
+    "chosen and rejected swapped": ("preferences the wrong way round", "swap", Plan(
+        spec="dpo:questions", given=swapped)),
+    "stop token not trained": ("stop token not trained", "stop token", Plan(
+        spec="sft:words", within=no_stop_token)),
+    "the last third of the tokens trained": ("wrong sign or mask", "every sampled token", Plan(
+        spec=GRPO, given=lambda: {"method": method("nano", name="last", surrogate=last_third)})),
+    "advantages shifted by a row": ("advantages of other samples", "order", Plan(
+        spec=GRPO, within=shifted_rows)),
+    "KL weight 20": ("leash too tight", "kl.coef", Plan(spec=GRPO, changes=("kl.coef=20",))),
+    "a verifier that flips coins": ("verifier contradicts itself", "verifier", Plan(
+        spec=GRPO, given=lambda: {"reward": Coin()})),
+    "the sampler keeps the first adapter": ("sampler keeps old weights", "weights", Plan(
+        spec=GRPO, within=first_weights, changes=("optim.adapter.lora=8",))),
+    "the wrecked run of issue 36": ("rate too high", "optim.lr", None),
+}
 SLOW = ("ppo:words", "ppo:arithmetic", "dapo:words", "cispo:words")
 HEALTHY = {spec.replace(":", " "): Plan(spec=spec, changes=PPO if spec in SLOW else ()) for spec in (
     *SLOW, GRPO, "grpo:arithmetic", "grpo:questions", "dr_grpo:words", "rloo:words", "reinforce:words",
     "nano:words", "gspo:words", "online_dpo:words", "best_of_n:words", "rejection:words", "sft:words",
     "sft:arithmetic", "kto:questions", "reward:questions", "dpo:questions")}
+EVERY_ROW = HEALTHY | {spec.replace(":", " "): Plan(spec=spec, changes=PPO) for spec in (
+    "dppo:words", "sapo:words", "gmpo:words", "kl_cov:words", "scalerl:words", "deepseek_v32:words")} | {
+    spec.replace(":", " "): Plan(spec=spec) for spec in (
+        "maxrl:words", "reinforce_pp:words", "lite_ppo:words", "opo:words", "gdpo:words", "ipo:questions",
+        "cdpo:questions", "simpo:questions", "orpo:questions", "cpo:questions")}

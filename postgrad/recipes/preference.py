@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from postgrad import methods
 from postgrad.data.preferences import (
+    ask_of,
     preference_report,
     preference_sentence,
     prompt_messages,
@@ -118,7 +119,20 @@ def read_pair_sets(config: PairConfig,
         raise ValueError(f"task {task.name} has no labelled pairs: give pairs of your own with "
                          "data=FILE.jsonl.")
     drawn = task.preferences("train", config.pairs.drawn, config.seed)
+    reader.judged = count_judged(task, drawn, config.seed)
     return drawn, task.preferences("test", config.pairs.held_out, config.seed), task
+
+
+def count_judged(task: Task, pairs: Sequence[Pair], seed: int, count: int = 64) -> dict[str, int]:
+    """Of the first pairs, those whose answers the task's own verifier scores apart, and those of them whose
+    rejected answer it scores higher."""
+    if task.verify is None or task.plays:
+        return {}
+    asked = {ask_of(p.messages): p for p in task.prompts("train", len(pairs), seed)}
+    known = [(asked[ask], pair.replies) for pair in pairs[:count] if (ask := ask_of(pair.messages)) in asked]
+    gaps = [gap for prompt, ((_, chosen), (_, rejected)) in known
+            if (gap := task.verify(prompt, chosen).score - task.verify(prompt, rejected).score)]
+    return {"judged": len(gaps), "judged_against": sum(gap < 0 for gap in gaps)}
 
 
 def read_labelled(config: PairConfig,

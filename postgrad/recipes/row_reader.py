@@ -58,6 +58,7 @@ class RowReader:
         self.bad = BadRows(skip=settings.skip_bad,
                            hint="Mend what is bad, or leave it out with skip_bad=true.")
         self.rows = self.long = 0
+        self.judged: dict[str, int] = {}  # pairs of a task that its own verifier has judged
 
     def fitting(self, rows: Sequence[RowT], chat: Chat, max_tokens: int) -> Sequence[RowT]:
         """With truncate=drop, the rows of at most max_tokens tokens; else all of them."""
@@ -69,7 +70,8 @@ class RowReader:
 
     def counts(self, *limits: TokenLimit) -> dict[str, int]:
         """Rows that could not be read, were dropped for their length, were cut; saved with the run."""
-        return {"bad": self.bad.count, "dropped": self.long, "cut": sum(limit.cut for limit in limits)}
+        return {"bad": self.bad.count, "dropped": self.long, "cut": sum(limit.cut for limit in limits),
+                **self.judged}
 
     def notes(self, *limits: TokenLimit) -> tuple[str, ...]:
         dropped = (f"{self.name}: {self.long:,} of {self.rows:,} rows are left out, for they have too "

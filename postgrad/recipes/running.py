@@ -69,6 +69,7 @@ def start_run(config: TrainConfig, folder: Path | str, *, command: str = "",
     facts = {"command": command, "version": __version__, "python": platform.python_version(),
              "torch": torch.__version__, "seed": config.seed,
              "begins_with": fingerprint(source.origin) if source else None, "data": dict(setup.data),
+             "trained_parameters": sum(p.numel() for p in setup.optim.params),
              **input_hashes(config)}
     run = Run.create(folder, recipe=config.recipe, config=settings_to_json(config, record),
                      steps=config.last_step, **config.facts(), **facts,

@@ -135,14 +135,21 @@ def policy_objective(method: Policy, temperature: float, models: Models,
     made = method.surrogate(logp, old_logp, adv, mask, **columns_of("surrogate"))
     loss, clipped = _two_columns(method, made, mask)
     stats = _policy_stats(batch, mask, logp, old_logp, entropy, clipped)
+    pull = _pull(loss, logp)
+    if pull is not None:
+        stats.columns["pull"] = list(pull)
     if teacher_kl is not None:
         stats["teacher_kl"] = _mean(teacher_kl, mask)
     if batch.correction is not None:
         loss = loss * batch.correction
         stats.update(_correction_stats(batch, mask, old_logp))
     if method.kl_in_loss:
-        far = method.kl_estimator(logp, _needed(batch, "ref_logp", method), **columns_of("kl_estimator"))
-        loss = loss + method.kl_in_loss * far * mask
+        far = method.kl_in_loss * method.kl_estimator(logp, _needed(batch, "ref_logp", method),
+                                                      **columns_of("kl_estimator")) * mask
+        loss = loss + far
+        if pull is not None and (back := _pull(far, logp)) is not None:
+            both = torch.where(mask, back.abs(), 0.0).sum()
+            stats["kl_share"] = Mean(both, both + torch.where(mask, pull.abs(), 0.0).sum())
     if method.entropy:
         loss = loss - method.entropy * entropy
     if method.critic:
@@ -154,6 +161,14 @@ def policy_objective(method: Policy, temperature: float, models: Models,
         loss = torch.where(imitate, -logp, loss)
         stats["ptx_loss"] = _mean(-logp, batch.mask & imitate)
     return loss, stats
+
+
+def _pull(loss: Tensor, logp: Tensor) -> Tensor | None:  # [B, T]
+    """-d loss / d log pi of each token: how the loss pulls at it. None where no gradient is taken."""
+    if not (loss.requires_grad and logp.requires_grad):
+        return None
+    (slope,) = torch.autograd.grad(loss.sum(), logp, retain_graph=True, allow_unused=True)
+    return None if slope is None else -slope
 
 
 def _two_columns(method: Policy, made: object, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -73,19 +73,15 @@ def test_dpo(name):
     agree(ours(METHODS[name], batch), dpo_loss(batch, "sigmoid", **constants(name)))
 
 
-@against("TRL", ipo="log pi(y) is the mean over a reply's tokens, on the authors' advice; the paper's is "
-         "the sum. On replies of L tokens the row is L^2 times TRL's loss at L beta")
+@against("TRL", ipo="the same loss and gradient: log pi(y) is the mean over a reply's tokens")
 def test_ipo():
-    """The paper's log pi(y) is a sum over the tokens; TRL has the mean, on its authors' advice.
-
-    With mean_logp as its score the row is TRL's at any lengths; as it stands, on answers of L tokens, it is
-    L^2 times TRL's loss at L beta.
-    """
+    """With the paper's sum over the tokens, the row on answers of L tokens is L^2 times TRL's loss at L
+    beta."""
     row, beta = METHODS["ipo"], constants("ipo")["beta"]
     batch = pairs(UNEVEN)
-    agree(ours(replace(row, score=preference.mean_logp), batch), dpo_loss(batch, "ipo", beta=beta))
+    agree(ours(row, batch), dpo_loss(batch, "ipo", beta=beta))
     batch = pairs(EVEN)
-    agree(ours(row, batch), 4**2 * dpo_loss(batch, "ipo", beta=4 * beta))
+    agree(ours(replace(row, score=preference.sum_logp), batch), 4**2 * dpo_loss(batch, "ipo", beta=4 * beta))
 
 
 @against("TRL", cdpo="its DPO has no label smoothing; its CPO has, and is this row when given log-ratios")

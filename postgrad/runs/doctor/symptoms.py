@@ -70,12 +70,50 @@ def verifier_errors(chart: Chart) -> Finding | None:
         figures={"share": share}, steps=span(hit))
 
 
-@symptom("sampler and trainer disagree", "their log-probabilities of one token differ", needs=("mismatch",))
-def mismatch(chart: Chart) -> Finding | None:
+@symptom("verifier contradicts itself", "one reply to one prompt is scored high and low",
+         needs=("same_replies", "contradicted"))
+def contradiction(chart: Chart) -> Finding | None:
+    same, against = (sum(values(chart.curve(name))) for name in ("same_replies", "contradicted"))
+    if same < limits.SAME or against / same <= limits.CONTRADICTED:
+        return None
+    return Finding(
+        evidence=f"{same:.0f} samples say the same as another to their prompt, and {against:.0f} of them are "
+                 "scored otherwise",
+        consequence="the reward is chance: what is praised is not what was said",
+        remedy="let the verifier be a function of prompt and reply: fix its seed, set a judge's temperature "
+               "to 0, look for state that it keeps between calls",
+        figures={"same replies": same, "contradicted": against}, steps=span(chart.curve("same_replies")))
+
+
+def mismatch_limit(chart: Chart) -> float:
+    """In nats a token; samples of older weights may differ by as many updates."""
     precision = chart.setting("optim.precision", "auto")
     half = precision == "bf16" or precision == "auto" and str(chart.setting("device", "cpu")) != "cpu"
-    limit = limits.MISMATCH["bf16" if half else "fp32"]
-    points = chart.curve("mismatch")
+    moved, stale = step_sizes(chart), chart.curve("staleness")
+    late = 2 * last(moved, 1.0) * last(stale, 1.0) if moved and stale else 0.0
+    return limits.MISMATCH["bf16" if half else "fp32"] + late
+
+
+@symptom("sampler keeps old weights", "it agrees with the trainer at step 1, and less at each",
+         needs=("mismatch",), after=limits.ENOUGH)
+def old_weights(chart: Chart) -> Finding | None:
+    points, limit = chart.curve("mismatch"), mismatch_limit(chart)
+    began, ended = points[0][1], last(points)
+    if began > limit or ended <= limit or ended <= first(points) + limit:
+        return None
+    return Finding(
+        evidence=f"sampler and trainer differ by {began:.2g} nats a token at step 1, by {ended:.3g} in the "
+                 "last third",
+        consequence="the samples come from the weights that the run began with: what is learned is never "
+                    "tried out",
+        remedy="send the sampler the trained weights before every collection: an adapter that is loaded "
+               "again under its old name may be answered from a cache",
+        figures={"first": began, "last": ended}, steps=span(points))
+
+
+@symptom("sampler and trainer disagree", "their log-probabilities of one token differ", needs=("mismatch",))
+def mismatch(chart: Chart) -> Finding | None:
+    points, limit = chart.curve("mismatch"), mismatch_limit(chart)
     usual = median(values(points))
     filtered = [chart.setting(f"rollouts.{name}", off) != off
                 for name, off in (("top_k", 0), ("top_p", 1.0), ("min_p", 0.0))]
@@ -108,6 +146,24 @@ def advantage_and_change(row: JsonMapping) -> tuple[float, float] | None:
     return (adv, fmean(moved)) if moved and math.isfinite(adv) and all(map(math.isfinite, moved)) else None
 
 
+def fresh(chart: Chart) -> list[JsonMapping]:
+    """The shown samples of steps before the first update on them."""
+    used = {step for step, moved in chart.curve("approx_kl") if moved > limits.USED}
+    return [row for step, rows in chart.shown.items() if step not in used for row in rows]
+
+
+def pulled(chart: Chart) -> list[tuple[bool, bool]]:
+    """Of each token with an advantage: whether the loss pulls at it, and whether it pulls the other way."""
+    tokens = []
+    for row in [] if chart.taught else fresh(chart):
+        columns = row["columns"]
+        if "adv" in columns and "pull" in columns:
+            tokens += [(pull != 0, adv * pull < 0) for adv, pull in
+                       zip(trained(columns, "adv"), trained(columns, "pull"), strict=True)
+                       if abs(adv) > limits.NO_ADVANTAGE]
+    return tokens
+
+
 def trained(columns: JsonMapping, name: str) -> list[float]:
     """A column's values at the trained tokens."""
     return [number(x) for x, kept in zip(columns.get(name, ()), columns["mask"], strict=False) if kept]
@@ -116,29 +172,101 @@ def trained(columns: JsonMapping, name: str) -> list[float]:
 @symptom("wrong sign or mask", "what is praised becomes less likely, or is not trained whole",
          needs=("samples moved",))
 def wrong_sign(chart: Chart) -> Finding | None:
-    points = directions(chart)
-    if len(points) < limits.SHOWN or fmean(values(points)) >= limits.AGAINST:
+    points, tokens = directions(chart), pulled(chart)
+    usual = fmean(values(points)) if len(points) >= limits.SHOWN else 0.0
+    other_way = fmean(wrong for _, wrong in tokens) if tokens else 0.0
+    if usual >= limits.AGAINST and other_way <= 0.5:
         return partly_masked(chart)
-    usual = fmean(values(points))
     return Finding(
         evidence=f"advantage and change of log-probability correlate by {usual:+.2f} over {len(points)} "
-                 "steps: what is praised becomes less likely",
+                 "steps: what is praised becomes less likely" if usual < limits.AGAINST else
+                 f"of {other_way:.0%} of the tokens the loss lowers what has a positive advantage and raises "
+                 "what has a negative one",
         consequence="the policy learns the opposite of what is paid",
         remedy="turn the sign of the surrogate's loss, or of the reward: the loss is -adv * log pi",
-        figures={"correlation": usual}, steps=span(points))
+        figures={"correlation": usual, "other way": other_way}, steps=span(points) if points else None)
 
 
 def partly_masked(chart: Chart) -> Finding | None:
-    whole = [(step, fmean(map(bool, row["columns"]["mask"]))) for step, rows in chart.shown.items()
-             for row in rows if row.get("finished") and any(row["columns"]["mask"])]
-    if len(whole) < limits.SHOWN or fmean(values(whole)) >= limits.MASKED:
+    whole = [fmean(map(bool, row["columns"]["mask"])) for rows in chart.shown.values() for row in rows
+             if row.get("finished") and not row.get("turns") and any(row["columns"]["mask"])]
+    pulls = [moved for moved, _ in pulled(chart)]
+    masked = fmean(whole) if len(whole) >= limits.SHOWN else 1.0
+    share = min(masked, fmean(pulls) if pulls else 1.0)
+    if share >= limits.MASKED:
         return None
-    share = fmean(values(whole))
     return Finding(
-        evidence=f"of the tokens of finished replies {share:.0%} are trained",
-        consequence="part of what the policy wrote is neither praised nor blamed, the stop token perhaps",
-        remedy="let the mask cover every sampled token, the stop token included, and no token of the prompt",
-        figures={"trained": share}, steps=span(whole))
+        evidence=f"of the tokens of finished replies {share:.0%} are trained" + (
+            ": the loss of the others does not depend on their log-probability" if share < masked else ""),
+        consequence="part of what the policy wrote is neither praised nor blamed",
+        remedy="let the mask, and a surrogate of your own, cover every sampled token, the stop token "
+               "included, and no token of the prompt",
+        figures={"trained": share}, steps=(min(chart.shown), max(chart.shown)))
+
+
+@symptom("stop token not trained", "where a reply ends is not learned", needs=("stop_trained|samples mask",))
+def stop_token(chart: Chart) -> Finding | None:
+    rows = [row["columns"] for row in fresh(chart) if row.get("finished") and any(row["columns"]["mask"])
+            and not row.get("turns")]
+    ends = [float(bool(columns["mask"][-1]) and columns.get("pull", [1])[-1] != 0) for columns in rows
+            if any(columns.get("pull", [1]))]
+    shares = [*(values(chart.curve("stop_trained")) or [1.0]), *(
+        [fmean(ends)] if len(ends) >= limits.SHOWN else [])]
+    if min(shares) >= limits.STOPS:
+        return None
+    return Finding(
+        evidence=f"of {1 - min(shares):.0%} of the finished replies the stop token is not trained",
+        consequence="the model is not taught where a reply ends: replies run on to the limit",
+        remedy="let the mask cover the stop token: it is the last token of the assistant's turn, and the "
+               "chat template has to write it inside of that turn",
+        figures={"trained": min(shares)}, steps=(1, chart.steps))
+
+
+@symptom("advantages of other samples", "what is praised is not what scored",
+         needs=("samples mask", "reward"))
+def other_rows(chart: Chart) -> Finding | None:
+    groups: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    for step, rows in chart.shown.items():
+        for row in rows:
+            columns = row["columns"]
+            pull = trained(columns, "pull" if "pull" in columns else "adv")
+            if pull and not row.get("turns") and math.isfinite(score := number(row.get("score"))):
+                groups.setdefault((step, str(row.get("prompt"))), []).append((score, fmean(pull)))
+    found = [x for pairs in groups.values()
+             if len(pairs) > 2 and (x := correlation(*zip(*pairs, strict=True))) is not None]
+    if not chart.row.get("compares") or len(found) < limits.GROUPS or fmean(found) >= limits.CREDITED:
+        return None
+    return Finding(
+        evidence=f"within {len(found)} groups score and advantage correlate by {fmean(found):+.2f}, and by "
+                 "nearly 1 where each sample has its own",
+        consequence="samples are praised for what others said: nothing is learned",
+        remedy="look at the order of rows between scoring and credit: verdicts, advantages and tokens of a "
+               "sample have to stand in the same row",
+        figures={"correlation": fmean(found), "groups": len(found)},
+        steps=(min(chart.shown), max(chart.shown)))
+
+
+@symptom("preferences the wrong way round", "rejected answers become likelier than chosen ones",
+         needs=("data judged|margin|accuracy",))
+def wrong_way(chart: Chart) -> Finding | None:
+    """The task's own verifier prefers the rejected answers; or the margin of the labels falls."""
+    data = chart.info.get("data") or {}
+    judged, against = number(data.get("judged", 0)), number(data.get("judged_against", 0))
+    remedy = "swap the chosen and the rejected answers of the data, or the two in the row's loss"
+    consequence = "the model learns what the annotators rejected"
+    if judged >= limits.JUDGED and against > 0.5 * judged + limits.SIGMAS * math.sqrt(judged) / 2:
+        return Finding(evidence=f"of {judged:.0f} pairs the task's verifier scores the rejected answer "
+                                f"higher in {against:.0f}",
+                       consequence=consequence, remedy=remedy, figures={"judged": judged, "against": against})
+    margin, right = chart.curve("margin"), chart.curve("accuracy")
+    if chart.row.get("kind") != "preference" or min(len(margin), len(right)) < limits.ENOUGH:
+        return None
+    if gain(margin) >= -limits.MARGIN or last(right) >= first(right) or last(right) > 0.5 - limits.EVEN:
+        return None
+    return Finding(
+        evidence=f"the margin of chosen over rejected answers fell from {first(margin):.3g} to "
+                 f"{last(margin):.3g}, and the accuracy from {first(right):.2f} to {last(right):.2f}",
+        consequence=consequence, remedy=remedy, figures={"margin": gain(margin)}, steps=span(margin))
 
 
 @symptom("stale reference", "policy and reference differ before the first update", needs=("kl|chosen",))
@@ -158,6 +286,29 @@ def stale_reference(chart: Chart) -> Finding | None:
         remedy="start the policy and the reference from the same model, or set kl.coef=0 to train without "
                "a reference",
         figures={name: value}, steps=(1, 1))
+
+
+@symptom("reference follows the policy", "there is no distance to it, though the weights move",
+         needs=("kl|chosen",), after=limits.ENOUGH)
+def following_reference(chart: Chart) -> Finding | None:
+    if chart.row.get("kind") == "preference":
+        far = values(chart.curve("chosen")) + values(chart.curve("rejected"))
+        moves = bool(chart.constant("reference")) and max(values(chart.curve("grad_norm")), default=0.0) > 0
+        limit = limits.ROUNDING
+    else:
+        used = {step for step, moved in chart.curve("approx_kl") if moved > limits.USED}
+        far = [value for step, value in chart.curve("kl") if step > 1 and step not in used]
+        size = max(values(step_sizes(chart)), default=0.0)
+        moves, limit = size > limits.STILL_STEP, limits.FOLLOWS * size**2
+    if not moves or len(far) < 3 or max(map(abs, far)) > limit:
+        return None
+    return Finding(
+        evidence=f"the distance to the reference is {max(map(abs, far)):.1g} nats at every step, while the "
+                 "weights move",
+        consequence="the leash holds nothing: the KL is measured to the policy itself",
+        remedy="let the reference be a frozen copy of the model that the run starts from: not the trained "
+               "module itself, nor a copy that is refreshed",
+        figures={"kl": max(map(abs, far))}, steps=(2, chart.steps))
 
 
 # the update: its size, its limits, the distance from the start, the critic
@@ -186,24 +337,69 @@ def step_sizes(chart: Chart) -> list[Point]:
     return points
 
 
-@symptom("rate too high", "single updates destroy what the model could do", needs=("loss",),
-         after=limits.ENOUGH)
+@symptom("rate too high", "updates destroy what the model could do", needs=("loss",), after=limits.ENOUGH)
 def rate_too_high(chart: Chart) -> Finding | None:
-    """Early updates that move their own samples far, and a reward that falls; without samples, a loss that
-    rises."""
-    if not (chart.has("samples moved") and chart.has("reward")):
+    """Early updates that move their own samples far, and no gain; a policy that went far early and became
+    worse; a loss that rises."""
+    if chart.row.get("kind") in ("supervised", "preference") and not chart.has("reward"):
         return loss_rises(chart)
     moved, reward = step_sizes(chart), chart.curve("reward")
     size = first(moved) if moved else 0.0
+    if not reward or size <= limits.STEP_SIZE:
+        return far_and_worse(chart)
     began, ended = max(values(reward[: max(1, len(reward) // 3)])), last(reward)
-    if size <= limits.STEP_SIZE or ended > began - limits.LOST * spread_at_start(chart):
+    if ended > began - limits.LOST * spread_at_start(chart) and gain(reward) > 0:
         return None
     return Finding(
         evidence=f"in the first third an update moves its own samples by {size:.2g} nats a token; the reward "
-                 f"fell from {began:.3g} to {ended:.3g}",
+                 f"went from {began:.3g} to {ended:.3g}",
         consequence="single updates destroy what the model could do",
-        remedy=change_rate(chart), figures={"step size": size, "reward before": began, "reward after": ended},
-        steps=span(reward))
+        remedy=change_rate(chart, max(1 / 30, limits.GOOD_STEP / size)),
+        figures={"step size": size, "reward before": began, "reward after": ended}, steps=span(reward))
+
+
+def far_and_worse(chart: Chart) -> Finding | None:
+    """A KL that is large in the first part of a run, while both rewards, held-out and trained on, fall from
+    their best."""
+    kl, reward, held_out = chart.curve("kl"), chart.curve("reward"), evaluated_quality(chart)
+    early = [value for step, value in kl if step <= max(chart.steps // 3, limits.ENOUGH)]
+    if not early or not reward or len(held_out) < 3 or chart.has("evaluation proxy"):
+        return None
+    best, ended = max(held_out, key=lambda point: point[1]), fmean(values(held_out[-2:]))
+    peak = max(values(reward))
+    if (max(early) <= limits.KL_EARLY or best[0] >= held_out[-2][0] or last(reward) >= limits.FALLEN * peak
+            or best[1] - ended <= chance(chart, best[0], held_out[-1][0])):
+        return None
+    return Finding(
+        evidence=f"the KL to the start is {max(early):.2g} nats a token in the first third, and the held-out "
+                 f"figure fell from {best[1]:.3g} at step {best[0]} to {ended:.3g}, the reward in training "
+                 f"from {peak:.3g} to {last(reward):.3g}",
+        consequence="the policy is carried away faster than the reward can steer it",
+        remedy=f"{change_rate(chart)}, and take the checkpoint of step {best[0]}",
+        figures={"kl": max(early), "best": best[1], "last": ended}, steps=(best[0], held_out[-1][0]))
+
+
+@symptom("rate too low", "updates change nothing", needs=("loss", "grad_norm"), after=limits.ENOUGH)
+def rate_too_low(chart: Chart) -> Finding | None:
+    """Updates that hardly move their own samples; without samples, that cannot change the loss: to first
+    order AdamW changes it by at most rate x root of the parameters x gradient norm."""
+    moved, norm = step_sizes(chart), values(chart.curve("grad_norm"))
+    rate, count = chart.curve("lr"), number(chart.info.get("trained_parameters", 0))
+    if moved:
+        size, limit, what = max(values(moved)), limits.STILL_STEP, "moves its own samples by"
+    elif rate and count > 0:
+        size = max(values(rate)) * math.sqrt(count) * median(norm)
+        limit, what = limits.STILL_LOSS, "can change the loss by"
+    else:
+        return None
+    flat = chart.curve("flat_groups")  # groups that score alike pull at nothing
+    if size >= limit or median(norm) == 0 or flat and first(flat) >= limits.FLAT:
+        return None
+    return Finding(
+        evidence=f"an update {what} {size:.1g} nats at most",
+        consequence="nothing is learned, however long the run is",
+        remedy=change_rate(chart, min(1000.0, 10 ** round(math.log10(limits.GOOD_STEP / size)))),
+        figures={"step size": size}, steps=(1, chart.steps))
 
 
 def spread_at_start(chart: Chart) -> float:
@@ -215,19 +411,23 @@ def spread_at_start(chart: Chart) -> float:
 def loss_rises(chart: Chart) -> Finding | None:
     if chart.row.get("kind") not in ("supervised", "preference"):
         return None
-    points = chart.curve("loss")
-    began, ended = first(points, 0.1), last(points)
-    if began <= 0 or ended <= limits.LOSS_RISE * began:
+    points, held_out = chart.curve("loss"), chart.evaluated("pass@1") or chart.evaluated("accuracy")
+    began, ended, most = first(points, 0.1), last(points), max(values(points))
+    lost = held_out[0][1] - held_out[-1][1] if len(held_out) > 1 else 0.0
+    if began <= 0 or (ended <= limits.LOSS_RISE * began and most <= limits.LOSS_SPIKE * began):
         return None
     return Finding(
-        evidence=f"the loss rose from {began:.3g} to {ended:.3g}",
-        consequence="the updates overshoot: the model ends worse than it began",
-        remedy=change_rate(chart), figures={"loss before": began, "loss after": ended}, steps=span(points))
+        evidence=f"the loss rose from {began:.3g} to {most:.3g}, and is {ended:.3g} in the last third" + (
+            f"; the held-out figure fell from {held_out[0][1]:.3g} to {held_out[-1][1]:.3g}" if lost > 0
+            else ""),
+        consequence="the updates overshoot: the model ends worse than it could",
+        remedy=change_rate(chart, 1 / 10), figures={"loss before": began, "loss after": ended, "most": most},
+        steps=span(points))
 
 
 def change_rate(chart: Chart, factor: float = 1 / 3) -> str:
     rate = chart.setting("optim.lr")
-    return (f"set optim.lr={factor * float(rate):.1e} (it is {rate:g})" if rate
+    return (f"set optim.lr={factor * float(rate):.1e} (it is {float(rate):g})" if rate
             else f"{'lower' if factor < 1 else 'raise'} optim.lr")
 
 
@@ -248,6 +448,28 @@ def tighter_leash(chart: Chart) -> str:
     weight = chart.constant("kl_in_loss") or chart.constant("kl_in_reward") or chart.constant("beta")
     leash = f"set kl.coef={max(0.02, 3 * weight):.2g}" + (f" (it is {weight:g})" if weight > 0 else "")
     return f"{leash}, or end the run sooner; in a row of your own look at the sign of its KL"
+
+
+@symptom("leash too tight", "the KL pulls harder than the reward", needs=("kl_share|kl_coefficient",),
+         after=limits.ENOUGH)
+def tight_leash(chart: Chart) -> Finding | None:
+    name = "kl_in_loss" if chart.has("kl_share") else "kl_in_reward"
+    weight = chart.constant(name) or chart.constant("kl_in_loss")
+    if chart.has("kl_share"):
+        share = last(chart.curve("kl_share"), 0.5)
+    else:
+        cost = [w * max(0.0, far) for (_, w), (_, far) in
+                zip(chart.curve("kl_coefficient"), chart.curve("kl_reply"), strict=False)]
+        late = fmean(cost[len(cost) // 2:]) if cost else 0.0
+        share = late / (late + spread_at_start(chart))
+    if share <= limits.LEASH or weight < limits.LEASH_WEIGHT:
+        return None
+    return Finding(
+        evidence=f"the KL has {share:.0%} of what pulls at the tokens in the second half, with a weight of "
+                 f"{weight:g}",
+        consequence="the policy is held where it began, whatever is paid",
+        remedy=f"set kl.coef={0.04 if name == 'kl_in_loss' else 0.05} (it is {weight:g}), or 0",
+        figures={"share": share, "weight": weight}, steps=(1, chart.steps))
 
 
 @symptom("clip always or never at work", "the clip cuts most tokens, or none",
@@ -390,7 +612,8 @@ def length_creep(chart: Chart) -> Finding | None:
     began, ended = first(points, 0.1), last(points)
     apart = len(held_out) > 1 and chart.has("evaluation proxy")  # trained by a proxy, evaluated by the task
     better = held_out[-1][1] - held_out[0][1] if apart else gain(chart.curve("reward"))
-    if ended <= limits.LONGER * began or better > (0 if apart else limits.STILL * spread_at_start(chart)):
+    longer, still = (limits.LONGER, 0.0) if apart else (limits.TWICE, limits.STILL * spread_at_start(chart))
+    if ended <= longer * began or better > still:
         return None
     measure = "the held-out quality" if apart else "the reward"
     return Finding(
@@ -487,9 +710,10 @@ def failed(chart: Chart) -> Finding | None:
 
 SYMPTOMS = (  # worst first; of two that occur together, the cause before its effect
     # the figures are worthless
-    leaked, mismatch, stale_reference, wrong_sign, verifier_errors,
+    leaked, old_weights, mismatch, stale_reference, following_reference, wrong_way, wrong_sign, stop_token,
+    other_rows, verifier_errors, contradiction,
     # the training breaks
-    skipped_steps, rate_too_high, dead_head,
+    skipped_steps, rate_too_high, rate_too_low, dead_head, tight_leash,
     # something else is learned
     form_paid, kl_explosion, length_creep, proxy_diverges, entropy_collapse, truncation, no_signal,
     # samples or time are wasted

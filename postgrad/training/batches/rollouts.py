@@ -50,6 +50,7 @@ def rollout_metrics(rows: Sequence[Scored], group_size: int) -> dict[str, float 
 
     parts = sorted({name for s in rows if s.verdict.given for name in s.verdict.parts})
     names = ["reward", "reward_std", "length", "sampled", "truncated", "repetition", "errors",
+             "same_replies", "contradicted",
              *(f"reward/{name}" for name in parts),
              *sorted({name for s in rows for name in s.verdict.metrics}),
              *(("turns", "new_rows") if any(s.rollout.episode for s in rows) else ())]
@@ -78,9 +79,26 @@ def compute_rollout_metrics(rows: Sequence[Scored], group_size: int) -> dict[str
         "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
         "repetition": sum(repetition(s.rollout.sampled) for s in rows) / len(rows),
         "errors": float(sum(s.verdict.error is not None for s in rows)),
+        **count_contradictions(groups),
         "turns": sum(count_replies(s.rollout) for s in rows) / len(rows),
         "new_rows": float(sum(len(s.rollout.earlier) for s in rows))}
     return facts | {f"reward/{name}": sum(given) / len(given) for name, given in parts.items()}
+
+
+def count_contradictions(groups: Sequence[Sequence[Scored]]) -> dict[str, float]:
+    """Replies of one turn that say the same as an earlier one to their prompt, and those of them that are
+    scored otherwise, by more than half of the range of all scores."""
+    scores = [s.verdict.score for group in groups for s in group]
+    half = (max(scores) - min(scores)) / 2 if scores else 0.0
+    same = contradicted = 0
+    for group in groups:
+        known: dict[tuple[int, ...], float] = {}
+        for s in group:
+            if not s.rollout.turns:
+                first = known.setdefault(tuple(s.rollout.tokens), s.verdict.score)
+                contradicted += abs(first - s.verdict.score) > half
+        same += sum(not s.rollout.turns for s in group) - len(known)
+    return {"same_replies": float(same), "contradicted": float(contradicted)}
 
 
 def count_replies(rollout: Rollout) -> int:
