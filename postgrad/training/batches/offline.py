@@ -112,7 +112,7 @@ class ConversationBatches(ShuffledBatches[EncodedRow]):
         self.limit.settle()
         super().__init__(StreamMixture(sources, shares, seed) if shares else Shuffled(sources[0], seed),
                          per_step=per_step, steps=steps, device=device)
-        self.method, self.stop = method, frozenset(chat.stop)
+        self.method, self.stop = method, torch.tensor(chat.stop)
         self.tokens = per_step * self.row_tokens // self.rows  # of a step, about
 
     def encode(self, rows: Sequence[Conversation], chat: Chat, last: bool) -> Iterator[EncodedRow]:
@@ -126,9 +126,8 @@ class ConversationBatches(ShuffledBatches[EncodedRow]):
         ids, tokens, masks, _ = zip(*sorted(rows, key=lambda row: len(row.tokens)), strict=True)
         columns = padded_columns(ids, tokens, masks)
         weight = self.method.weigh(columns["mask"], columns["mask"].shape[1])
-        ends = sum(any(kept and token in self.stop for token, kept in zip(*row, strict=True))
-                   for row in zip(tokens, masks, strict=True))
-        facts = {"tokens": float(columns["lengths"].sum()), "stop_trained": ends / len(ids)}
+        ends = (columns["mask"] & torch.isin(columns["tokens"], self.stop)).any(1)
+        facts = {"tokens": float(columns["lengths"].sum()), "stop_trained": float(ends.float().mean())}
         return Batch(**columns, weight=weight, facts=facts).to(self.device)
 
 
