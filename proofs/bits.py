@@ -4,8 +4,8 @@
     python proofs/bits.py compare FILE.json [CASE ...]    runs them again; exit code 1 where anything differs
 
 proofs/recorded/bits-xeon.json holds commit 6e66ba3 on one kind of processor (ipo: since it takes the mean of
-the tokens). Bits differ between processors:
-on another one check out that commit, record there, and compare here. --package FOLDER names the checkout
+the tokens). Bits differ between processors: on another one check out that commit, record there, and compare
+here. --package FOLDER names the checkout
 whose package runs (default: this one). Left out: sdft, which refuses the embedded models (a demonstration
 gains them nothing).
 """
@@ -79,7 +79,7 @@ def run_case(name: str, package: Path) -> dict[str, object]:
 
 
 def holds(now: object, recorded: object) -> bool:
-    """Whether all that is recorded is there, to the bit; a metric that is logged since then is not compared."""
+    """Whether all that is recorded is there, to the bit; metrics that came since are not compared."""
     if isinstance(now, dict) and isinstance(recorded, dict):
         return all(name in now and holds(now[name], value) for name, value in recorded.items())
     if isinstance(now, list) and isinstance(recorded, list):
