@@ -41,7 +41,7 @@ def hub_of(sets, cache, monkeypatch):
                     return self.reply(200, json.dumps([
                         {"type": "file", "path": path, "size": len(data), "oid": blob(data)}
                         for path, data in files.items()]).encode(), Content_Type="application/json")
-                about = {"id": "/".join(words[2:4]), "sha": SHA, "siblings": [{"rfilename": p} for p in files]}
+                about = {"id": "/".join(words[2:4]), "sha": SHA}
                 return self.reply(200, json.dumps(about).encode(), Content_Type="application/json")
             data = sets["/".join(words[1:3])]["/".join(words[5:])]
             return self.reply(200, data, ETag=f'"{blob(data)}"', X_Repo_Commit=SHA)
