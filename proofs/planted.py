@@ -18,6 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
+from harness import Bars, Tables, bar
 
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import Task, load_task
@@ -30,7 +31,8 @@ from postgrad.recipes.running import model_source
 from postgrad.records import Pair, Prompt, Verdict
 from postgrad.resolve.models import open_policy
 from postgrad.rewards.base import GARBAGE
-from postgrad.runs.doctor import Chart
+from postgrad.runs import Run
+from postgrad.runs.doctor import Chart, diagnose
 from postgrad.sampling import Sampling
 from postgrad.training.batches import offline
 from postgrad.training.batches import rollouts as rollout_batches
@@ -349,3 +351,41 @@ EVERY_ROW = HEALTHY | {spec.replace(":", " "): Plan(spec=spec, changes=PPO) for 
     spec.replace(":", " "): Plan(spec=spec) for spec in (
         "maxrl:words", "reinforce_pp:words", "lite_ppo:words", "opo:words", "gdpo:words", "ipo:questions",
         "cdpo:questions", "simpo:questions", "orpo:questions", "cpo:questions")}
+
+
+# bars of issue 36
+
+THRESHOLDS = "47989e09"  # the commit of the doctor's limits, before any of these seeds was run
+
+
+def doctor(folder: Path, seeds: str = "31,32,33", healthy: str = "31") -> tuple[Bars, Tables]:
+    """Does the doctor name each planted fault first, with its remedy, and accuse no healthy run?"""
+    planted, well = [], []
+    for seed in map(int, seeds.split(",")):
+        for what, (symptom, word, plan) in FAULTS.items():
+            chart = wrecked() if plan is None else Chart.of(Run.open(
+                make(plan, seed, folder / f"{what.replace(' ', '-')}-{seed}")))
+            found = diagnose(chart).findings
+            first = found[0] if found else None
+            planted.append({"planted": what, "seed": "-" if plan is None else seed,
+                            "named, worst first": ", ".join(x.symptom for x in found) or "nothing",
+                            "remedy of the first": first.finding.remedy if first else "",
+                            "right": bool(first and first.symptom == symptom
+                                          and word in first.finding.remedy)})
+            print(planted[-1], flush=True)
+    for seed in map(int, healthy.split(",")):
+        for name, plan in EVERY_ROW.items():
+            run = Run.open(make(plan, seed, folder / f"healthy-{name.replace(' ', '-')}-{seed}"))
+            found = diagnose(run).findings
+            well.append({"run": name, "seed": seed, "steps": run.next_step - 1,
+                         "named": ", ".join(x.symptom for x in found) or "nothing",
+                         "evidence": found[0].finding.evidence if found else ""})
+            print(well[-1], flush=True)
+    right, accused = sum(row["right"] for row in planted), sum(row["named"] != "nothing" for row in well)
+    return [bar(f"doctor: planted faults named first and with the right remedy (limits of {THRESHOLDS})",
+                f">= {len(planted) * 33 // 36} of {len(planted)}", f"{right} of {len(planted)}",
+                right >= len(planted) * 33 // 36, seeds=[*map(int, seeds.split(","))]),
+            bar("doctor: healthy runs of every row that are accused", f"0 of {len(well)}, 30 or more",
+                f"{accused} of {len(well)}", not accused and len(well) >= 30,
+                seeds=[*map(int, healthy.split(","))])], {
+        "Doctor: planted faults": planted, "Doctor: healthy runs": well}
