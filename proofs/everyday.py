@@ -1,25 +1,30 @@
 """A working day of someone who comes from TRL.
 
-    python proofs/everyday.py [PART ...]      parts: rewards, setup
+    python proofs/everyday.py [PART ...]      parts: tests, ported, rewards, setup, demo
 
-setup makes two environments in a folder, place=/tmp/everyday, and deletes them: ten minutes.
+setup makes two environments in a folder, place=/tmp/everyday, and deletes them: ten minutes. demo runs it as
+it was and as it is, and a short one beside processes that compute: ten minutes on an idle machine.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import random
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
-from harness import HOME, Bars, Page, bar, copy_tree, once, rooms
+from harness import HOME, Bars, Page, Tables, bar, copy_tree, environment, once, python, started, tests
 from judge_server import INJECTIONS, JudgeServer
+from ported import GRADIENT, LOSS, NAMES, apart, make_place, ported_lines, run_port, run_trl
 
 from postgrad.records import Prompt, Rollout
 from postgrad.rewards.base import VerifierReward
@@ -103,15 +108,54 @@ def rewards(folder: Path) -> Bars:
         bar(f"{len(INJECTIONS)} injections in replies", "0 paid", f"{paid} paid", not paid)]
 
 
+def ported(folder: Path) -> tuple[Bars, Tables]:
+    """Ten scripts of TRL and their ports, both run here and now."""
+    place = make_place(folder / "place")
+    table = []
+    for name in NAMES:
+        theirs = run_trl(name, place)
+        far = apart(run_port(name, place, theirs.completions), theirs)
+        lines, ours, new = ported_lines(name)
+        table.append({"script": name, "steps": len(theirs.steps), "lines in TRL": lines, "lines here": ours,
+                      "of them new": new, **far})
+    shutil.rmtree(place)
+    worst = {key: max(row.get(key, 0.0) for row in table) for key in (
+        "rows", "loss", "gradient", "norm", "evaluation", "best")}
+    count = len(table)
+    bars = [
+        bar("ten scripts of TRL and their ports: rows and masks that differ", "10 scripts, 0 rows",
+            f"{count} scripts, {worst['rows']:.0f} rows", count == 10 and not worst["rows"]),
+        bar("the same: loss of every step, apart by", "<= 1e-5", f"{worst['loss']:.1e}",
+            worst["loss"] <= LOSS),
+        bar("the same: gradient of every weight, relative to its norm, apart by", "<= 1e-4",
+            f"{max(worst['gradient'], worst['norm']):.1e}",
+            max(worst["gradient"], worst["norm"]) <= GRADIENT),
+        bar("the same: losses of the evaluation set, apart by, and the best step", "<= 1e-5, the same step",
+            f"{worst['evaluation']:.1e}, {'the same' if not worst['best'] else 'another'}",
+            worst["evaluation"] <= LOSS and not worst["best"]),
+        bar("the same: lines of a port against those of the script", "fewer in 10 of 10",
+            f"{sum(row['lines here'] for row in table)} against {sum(row['lines in TRL'] for row in table)}, "
+            f"fewer in {sum(row['lines here'] < row['lines in TRL'] for row in table)} of {count}",
+            count == 10 and all(row["lines here"] < row["lines in TRL"] for row in table))]
+    return bars, {"Ported scripts": table}
+
+
+def earlier_tree(place: Path, commit: str) -> Path:
+    """The tree as it was at a commit."""
+    place.mkdir(parents=True)
+    tar = subprocess.run(["git", "archive", commit], cwd=HOME, capture_output=True, check=True).stdout
+    tarfile.open(fileobj=io.BytesIO(tar)).extractall(place, filter="data")
+    return place
+
+
 def install(place: Path, target: str, commit: str = "") -> dict:
     """Packages, megabytes and minutes of `make TARGET` in a fresh copy of the tree, which is deleted.
     commit: the tree as it was there."""
     shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
     if commit:
-        tar = subprocess.run(["git", "archive", commit], cwd=HOME, capture_output=True, check=True).stdout
-        tarfile.open(fileobj=io.BytesIO(tar)).extractall(place, filter="data")
+        earlier_tree(place, commit)
     else:
+        place.mkdir(parents=True)
         copy_tree(place)
     began = time.monotonic()
     subprocess.run(["make", target], cwd=place, check=True, capture_output=True)
@@ -130,14 +174,51 @@ def setup_bars(folder: Path, place: str = "/tmp/everyday") -> tuple[list[dict], 
     bars = [bar(f"what make demo installs: {name}", "<= half of before, CPU torch on both sides",
                 f"{after[name]}, {before[name]} before", after[name] <= before[name] / 2)
             for name in ("packages", "MB")]
-    bars.append(bar("minutes of set-up before the demo starts", "said",
-                    f"{after['minutes']}, {before['minutes']} before; on a busy machine", True))
     return bars, {"Set-up": [{"commit": BEFORE} | before, {"commit": "now"} | after]}
 
 
+def demo_table(tree: Path, folder: Path) -> dict:
+    """The figures of the demo's summary, and its seconds."""
+    began = time.monotonic()
+    python("-m", "postgrad", "demo", "--run", folder, "--json", cwd=tree)
+    stages = json.loads((folder / "summary.json").read_text())["stages"]
+    return {"seconds": time.monotonic() - began,
+            "table": [{key: row[key] for key in ("name", "pass@1", "greedy", "format", "mean_length")}
+                      for row in stages]}
+
+
+def short_demo(folder: Path, busy: int) -> float:
+    """Seconds of the short demo beside processes that compute; threads as a user's shell has them."""
+    env = {k: v for k, v in environment().items() if k != "OMP_NUM_THREADS"}
+    with ExitStack() as others:
+        for _ in range(busy):
+            others.enter_context(started([sys.executable, "-c", "while True: sum(range(10**6))"]))
+        began = time.monotonic()
+        python("-m", "postgrad", "demo", "--quick", "--run", folder / f"beside-{busy}", "--json", env=env)
+        return time.monotonic() - began
+
+
+def demo(folder: Path, place: str = "/tmp/everyday") -> tuple[Bars, Tables]:
+    """The demo's table as it was and as it is, and what busy processes beside it cost."""
+    shutil.rmtree(place, ignore_errors=True)
+    before = once(folder / "before.json", demo_table, earlier_tree(Path(place), BEFORE), folder / "before")
+    after = once(folder / "after.json", demo_table, HOME, folder / "after")
+    shutil.rmtree(place)
+    alone, two, four = (once(folder / f"busy-{n}.json", short_demo, folder, n) for n in (0, 2, 4))
+    same = before["table"] == after["table"]
+    return [bar("the demo's table", f"the same as at {BEFORE}", "the same" if same else "another", same),
+            bar("the short demo beside 2 busy processes", "<= 3x slower", f"{two / alone:.2f}x",
+                two <= 3 * alone),
+            bar("the short demo beside 4 busy processes", "<= 5x slower", f"{four / alone:.2f}x",
+                four <= 5 * alone)], {"Demo": [{"commit": at, **row, "seconds of all": run["seconds"]}
+                                               for at, run in ((BEFORE, before), ("now", after))
+                                               for row in run["table"]]}
+
+
 PAGE = Page("everyday", "A working day of someone who comes from TRL",
-            {"rewards": rewards, "setup": setup_bars},
-            [0], paths=rooms("rewards"))
+            {"tests": tests("everyday"), "ported": ported, "rewards": rewards, "setup": setup_bars,
+             "demo": demo},
+            [0], paths=("postgrad", "pyproject.toml", "Makefile"))
 
 if __name__ == "__main__":
     PAGE.main()
