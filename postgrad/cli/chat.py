@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from postgrad.cli.options import Command, CommandOptions
 from postgrad.cli.output import print_json
-from postgrad.system.options import DEVICE, MODEL
+from postgrad.system.options import DEVICE, MODEL, TEMPLATE
 from postgrad.system.settings import setting
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class ChatOptions(CommandOptions):
                                metavar="NAME|FILE")
     problem: int | None = setting(None, "ask the N-th test problem of the task and exit", metavar="N")
     system: str | None = setting(None, "a system message")
+    template: str | None = setting(None, TEMPLATE[0], metavar="NAME|FILE")
     turns: bool = setting(False, "multi-turn conversation (the embedded models are trained on single turns)")
     samples: int = setting(1, "replies of each model", metavar="N")
     temperature: float | None = setting(None, "0 is greedy; default: 0, and 1 with --samples")
@@ -78,7 +79,7 @@ def start_session(options: ChatOptions) -> ChatSession:
                         top_k=options.top_k, top_p=options.top_p, min_p=options.min_p,
                         stop=tuple(text.replace("\\n", "\n") for text in options.stop), task=options.task,
                         system=options.system, samples=options.samples, turns=options.turns,
-                        seed=options.seed, device=options.device)
+                        seed=options.seed, device=options.device, template=options.template)
 
 
 def chat_models(options: ChatOptions) -> list[ModelStage]:

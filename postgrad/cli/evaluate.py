@@ -10,7 +10,7 @@ from typing import Any
 
 from postgrad.cli.options import SPLITS, Command, CommandOptions
 from postgrad.cli.output import format_figure, format_percent, print_json, print_table, progress_tracker
-from postgrad.system.options import DEVICE, MODEL, SampleOptions, TaskOptions
+from postgrad.system.options import DEVICE, MODEL, TEMPLATE, SampleOptions, TaskOptions
 from postgrad.system.settings import COUNT, Range, setting
 
 MOST = 10  # problems at either end of the table of gains and losses
@@ -43,6 +43,7 @@ class MeasureOptions(TaskOptions, CommandOptions):
 class EvalOptions(MeasureOptions, SampleOptions):
     reward: str | None = setting(None, "reward or process models for best-of-n, separated by commas; each "
                                  "gets a curve", metavar="RUN,RUN")
+    template: str | None = setting(None, TEMPLATE[0], metavar="NAME|FILE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class CompareOptions(MeasureOptions):
 
 def run_eval(options: EvalOptions) -> None:
     from postgrad.recipes.measuring import evaluate
-    row = evaluate(options.model, rank_by=options.reward, **options.arguments())
+    row = evaluate(options.model, rank_by=options.reward, template=options.template, **options.arguments())
     page = write_measure_page(options, row)
     if options.json:
         return print_json(row)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from postgrad.cli.options import STORE, Command, CommandOptions
 from postgrad.cli.output import print_json
-from postgrad.system.options import DEVICE, MODEL
+from postgrad.system.options import DEVICE, MODEL, TEMPLATE
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, Range, setting
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class ServeOptions(CommandOptions):
                                  "X-Session-ID or API key", metavar="FOLDER")
     every: float = setting(2.0, "seconds between checks for a newer checkpoint", within=POSITIVE,
                            metavar="SECONDS")
+    template: str | None = setting(None, TEMPLATE[0], metavar="NAME|FILE")
     device: str = setting("cpu", DEVICE)
 
 
@@ -137,7 +138,8 @@ def run_serve(options: ServeOptions) -> None:
     token = None if is_loopback(options.host) else keep_token(token_file("serve"))
     app, name, context, follows = serve_model(
         options.model, name=options.name, rows=options.rows, context=options.context, queue=options.queue,
-        record=options.record, every=options.every, device=options.device, token=token)
+        record=options.record, every=options.every, device=options.device, token=token,
+        template=options.template)
     url = f"{origin(options.host, sock.getsockname()[1])}/v1"
     if options.json:
         print_json({"url": url, "model": name, "token": token, "follows": follows, "context": context,

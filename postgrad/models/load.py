@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,29 @@ def _filled(folder: Path, listed: dict[str, StoredTensor], device: str, dtype: t
         divide(model.to(dtype))
         read_parts(listed, dict(model.to_empty(device=device).named_parameters()))
     return model.requires_grad_(True)
+
+
+def grow_vocabulary(model: Network, size: int) -> Network:
+    """The model with `size` tokens: the embedding of a new one, and its row of the head, is the mean of all
+    others."""
+    def grown(weight: Tensor) -> Tensor:
+        more = weight.detach().float().mean(0, keepdim=True).to(weight.dtype)
+        return torch.cat([weight.detach(), more.expand(size - len(weight), *weight.shape[1:])])
+
+    if isinstance(model, HFModel):
+        network = model.network
+        ends = [(end, name) for end in ("get_input_embeddings", "get_output_embeddings")
+                for name in ("weight", "bias") if getattr(getattr(network, end)(), name, None) is not None]
+        weights = [grown(getattr(getattr(network, end)(), name)) for end, name in ends]
+        network.resize_token_embeddings(size, mean_resizing=False)
+        for (end, name), weight in zip(ends, weights, strict=True):
+            getattr(getattr(network, end)(), name).data.copy_(weight)
+        return HFModel(network).requires_grad_(True)
+    state = {name: grown(x) if name in (HEAD, EMBEDDING) else x for name, x in model.state_dict().items()}
+    with torch.device("meta"):
+        wider = Decoder(replace(model.config, vocab_size=size))
+    wider.load_state_dict(state, assign=True)
+    return wider.requires_grad_(True)
 
 
 def _same_head(listed: dict[str, StoredTensor]) -> None:

@@ -28,6 +28,7 @@ from postgrad.resolve.tasks import open_task, task_label
 from postgrad.rewards.base import check_verifier
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.sampling.sampler import DecodableModel
+from postgrad.system.options import TEMPLATE
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
 from postgrad.training.loop import BatchSource, Objective, StepInfo
 from postgrad.training.optim import Optim, OptimSettings
@@ -179,6 +180,7 @@ class RunConfig(TrainConfig, ModelDefaults):
     recipe: ClassVar[str]
     task: Task | str | Sequence[object] | None = setting(None, *TASK)
     model: str = setting("tiny-chat", *MODEL)
+    template: str | None = setting(None, *TEMPLATE)
     method: Method = setting(MISSING, *METHOD, resolve=methods.method_from_config)
     steps: int | None = setting(MISSING, *STEPS)
     optim: OptimSettings = setting(about="the optimizer")

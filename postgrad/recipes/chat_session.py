@@ -173,12 +173,12 @@ class ChatSession:
 def open_session(models: Sequence[ModelStage], *, max_new_tokens: int, temperature: float, top_k: int,
                  top_p: float, min_p: float, stop: tuple[str, ...], task: str | None = None,
                  system: str | None = None, samples: int = 1, turns: bool = False, seed: int = 0,
-                 device: str = "cpu") -> ChatSession:
-    """A session with models by name."""
+                 device: str = "cpu", template: str | None = None) -> ChatSession:
+    """A session with models by name. template: in place of their own."""
     settings = Sampling(max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p,
                         min_p=min_p, stop=stop)
     loaded = load_task(task) if task else None
-    opened = [ChatModel(stage.name, stage.made_by, LocalSampler(*open_writer(stage.name, device)))
+    opened = [ChatModel(stage.name, stage.made_by, LocalSampler(*open_writer(stage.name, device, template)))
               for stage in models]
     for model in opened:
         if loaded:

@@ -3,14 +3,11 @@ line."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from postgrad import methods
 from postgrad.data.tasks import Task
@@ -18,7 +15,7 @@ from postgrad.methods import Method
 from postgrad.recipes.base import TrainConfig
 from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.registry import config_class, make_config, recipe_for, refuse_objects
-from postgrad.recipes.running import check_place, finished, resume_saved, start_run
+from postgrad.recipes.running import check_place, finished, place_beside, resume_saved, start_run
 from postgrad.resolve.models import Model, open_named_model
 from postgrad.runs import Run as Folder
 from postgrad.runs.display import Display
@@ -104,7 +101,7 @@ def fit(model: Source | PreTrained, method: str | Path | Method = "grpo", *, tas
     """
     row = methods.get_method(str(method)) if isinstance(method, str | Path) else method
     if not isinstance(model, Source) and hasattr(model, "save_pretrained"):
-        model = from_transformers(model)
+        model = from_transformers(model, cast("str | None", settings.get("template")))
     if not isinstance(model, Source):
         raise ValueError(f"model is {model!r:.80}: expected a name, a folder, a Run, what "
                          "load_model gives, or a model of transformers.")
@@ -122,7 +119,8 @@ def fit(model: Source | PreTrained, method: str | Path | Method = "grpo", *, tas
     refuse_objects(row.name, {f.name for f in fields(config_class(recipe))}, objects)
     name = str(folder / "start") if isinstance(model, Model) else str(config_value("model", model))
     config = make_config(row.name, recipe, "", {**settings, **objects, "model": name, "method": row})
-    with _origin(model, folder) as origin:
+    with place_beside(folder, "start") as place:
+        origin = model.save(place) if isinstance(model, Model) else None
         config, chosen = fill_defaults(config, origin)
         assert isinstance(config, TrainConfig)
         shown = [Display(row.name, config.steps or 0, intro=chosen.sentence)] if display else []
@@ -156,9 +154,9 @@ def resume(run: str | Path | Folder, *, steps: int | None = None, sampler: Sampl
     return Run.open(opened.folder)
 
 
-def from_transformers(model: Any) -> Model:
+def from_transformers(model: Any, template: str | None = None) -> Model:
     """A model of transformers as a Model, a copy with the weights that it has now. Its tokenizer is that
-    of the folder or hub id which it was loaded from."""
+    of the folder or hub id which it was loaded from. template: in place of the tokenizer's."""
     name = getattr(getattr(model, "config", None), "name_or_path", "")
     if hasattr(model, "peft_config"):
         raise ValueError("model is a PeftModel: give model.merge_and_unload(), and lora=16 for a new "
@@ -170,7 +168,7 @@ def from_transformers(model: Any) -> Model:
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         AutoTokenizer.from_pretrained(name).save_pretrained(folder)
-        return open_named_model(folder, "cpu")
+        return open_named_model(folder, "cpu", template)
 
 
 def free_folder(spec: str) -> Path:
@@ -215,19 +213,3 @@ def config_value(name: str, value: object) -> object:
         return value.to_dict("records")
     stream = isinstance(value, Iterator) or not isinstance(value, Task) and not hasattr(value, "__len__")
     return DiskList(value).plain() if stream and isinstance(value, Iterable) else value
-
-
-@contextmanager
-def _origin(model: Source, folder: Path) -> Iterator[Path | None]:
-    """Saves a Model beside the run's folder, which takes it in as `start`; else None."""
-    if not isinstance(model, Model):
-        yield None
-        return
-    place, parent = folder.parent / f".{folder.name}.start-{os.getpid()}", folder.parent
-    existed = parent.exists()
-    try:
-        yield model.save(place)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-        if not existed and parent.exists() and not any(parent.iterdir()):
-            parent.rmdir()

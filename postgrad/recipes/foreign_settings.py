@@ -204,8 +204,7 @@ SEVERAL: Names = {  # in two or three of them
     "disable_dropout": ("", "Models are trained without dropout."),
     "dataset_num_proc": ("", "Rows are tokenized in this process."),
     "shuffle_dataset": ("", "Rows always come in an order that the seed shuffles."),
-    "chat_template_path": ("", "The chat template is the model folder's own, chat_template.jinja or "
-                           "tokenizer_config.json: put another there."),
+    "chat_template_path": ("template", "template=chatml, llama3, plain or FILE; without it the model's own."),
     "eos_token": TOKENS, "pad_token": TOKENS,
     "padding_free": PADDING,
     "activation_offloading": ("recompute", "Activations are not moved to the CPU: recompute=true drops them "

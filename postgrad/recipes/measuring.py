@@ -39,7 +39,7 @@ class Evaluator:
 
     def __init__(self, task: TaskLike, reward: object, problems: int, samples: int, split: str, seed: int,
                  max_new_tokens: int | None, temperature: float, device: str, display: bool,
-                 sampler: Sampler | str | None = None):
+                 sampler: Sampler | str | None = None, template: str | None = None):
         if min(problems, samples) < 1:
             raise ValueError(f"problems {problems} and samples {samples} must be at least 1.")
         prompts = config_value("task", task)
@@ -50,12 +50,13 @@ class Evaluator:
             raise ValueError(f"task {self.task.name} has no problems in its {split} part: choose another.")
         self.samples, self.seed, self.device, self.display = samples, seed, device, display
         self.max_new_tokens, self.temperature, self.sampler = max_new_tokens, temperature, sampler
+        self.template = template
 
     def open(self, model: Source) -> Model:
         if isinstance(model, Model):
             return model
         name = str(config_value("model", model))
-        net, chat = open_writer(name, self.device)
+        net, chat = open_writer(name, self.device, self.template)
         return Model(net=net, chat=chat, name=name)
 
     def open_reward(self, model: Model) -> Reward:
@@ -94,7 +95,8 @@ class Evaluator:
 def evaluate(model: Source, task: TaskLike, *, reward: object = None, rank_by: object = None,
              problems: int = 200, samples: int = 8, split: str = "test", seed: int = 0,
              max_new_tokens: int | None = None, temperature: float = 1.0, greedy: bool = True,
-             device: str = "cpu", display: bool = True, sampler: Sampler | str | None = None) -> JsonDict:
+             device: str = "cpu", display: bool = True, sampler: Sampler | str | None = None,
+             template: str | None = None) -> JsonDict:
     """How good a model is at a task, and what more samples buy.
 
     Flat figures, each with its interval (pass@1, greedy, reward, distinct-2 ...), and `curve`: a row for
@@ -104,11 +106,12 @@ def evaluate(model: Source, task: TaskLike, *, reward: object = None, rank_by: o
     evaluate(run, "words", samples=64, rank_by="runs/reward"); evaluate("tiny-chat", prompts,
     reward=my_reward). reward: who judges, as in `fit`. rank_by: reward or process models that choose the best
     of several samples; each by itself. max_new_tokens: by default the task's, else by the model's size.
-    display: progress is printed after two seconds. sampler: as in `fit`.
+    display: progress is printed after two seconds. sampler: as in `fit`. template: of a base
+    model, which has none.
     """
     began = time.perf_counter()
     evaluator = Evaluator(task, reward, problems, samples, split, seed, max_new_tokens, temperature, device,
-                          display, sampler)
+                          display, sampler, template)
     opened, opened_task = evaluator.open(model), evaluator.task
     rankers, scorer = evaluator.rankers(rank_by, opened), evaluator.open_reward(opened)
     drawn = evaluator.draw(opened, scorer, greedy)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -130,7 +131,7 @@ def build(config: ProcessConfig, source: ModelSource) -> TrainingSetup:
     check_task(task)
     model, chat = open_reward(source.weights, config.device, divide=config.optim.dividing(config.device))
     model.head = "process" if config.by_step else "outcome"
-    generator, how = ReplyGenerator(config, chat), config.evaluation
+    generator, how = ReplyGenerator(config, chat, config.generator or source.origin), config.evaluation
     make = partial(StepBatches, seed=config.seed, max_tokens=model.config.max_position_embeddings,
                    device=config.device)
     drawn = generator.replies(task, "train", config.replies.problems, config.replies.samples)
@@ -154,8 +155,7 @@ class ReplyGenerator:
     """The model whose replies are labelled. They are a function of (seed, split): a resumed run labels the
     same ones."""
 
-    def __init__(self, config: ProcessConfig, chat: Chat):
-        name = config.generator or config.model
+    def __init__(self, config: ProcessConfig, chat: Chat, name: str | Path):
         model, theirs = open_writer(name, config.device)
         if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:
             raise ValueError(f"the generator {name} has another tokenizer or chat template than the model "

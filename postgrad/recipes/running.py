@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from postgrad.recipes.oom_advice import memory_advice
 from postgrad.recipes.panel import panel_recorder
 from postgrad.recipes.registry import RECIPES, config_class, recipe_module
 from postgrad.recipes.rollouts import RolloutConfig
-from postgrad.resolve.models import ModelSource, fingerprint, open_folder
+from postgrad.resolve.models import ModelSource, fingerprint, open_folder, save_with_template
 from postgrad.runs import Follower, Run, RunGone, SampleLog, Saves, check_name
 from postgrad.runs.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.runs.display import Display
@@ -51,13 +51,38 @@ def start_run(config: TrainConfig, folder: Path | str, *, command: str = "",
     """Trains a new run. Everything is built and checked before its folder is made, by the first rank.
 
     origin: the folder of a model that has no name of its own; it moves into the run, as `start`, where
-    config.model names it. Model-dependent defaults are filled in (recipes/defaults.py) and saved.
+    config.model names it. A model that gets another chat template is copied there too. Model-dependent
+    defaults are filled in (recipes/defaults.py) and saved.
     """
     processes.join_ranks()
     check_sharding(config)
     check_place(Path(folder))
     source = model_source(config, origin=origin)
     config, _ = fill_defaults(config, source.origin if source else None)
+    with place_beside(Path(folder), "template") as place:
+        if source and isinstance(config, RunConfig) and config.template:
+            origin = save_with_template(source.origin, config.template, place,
+                                        lora=bool(config.optim.adapter.lora))
+            source = replace(source, origin=origin, name=str(Path(folder) / "start"))
+        return begin_run(config, source, folder, command=command, trackers=trackers, origin=origin)
+
+
+@contextmanager
+def place_beside(folder: Path, name: str) -> Iterator[Path]:
+    """A path beside a run's folder, for a model that the run takes in; deleted afterwards."""
+    place, parent = folder.parent / f".{folder.name}.{name}-{os.getpid()}", folder.parent
+    existed = parent.exists()
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        if not existed and parent.exists() and not any(parent.iterdir()):
+            parent.rmdir()
+
+
+def begin_run(config: TrainConfig, source: ModelSource | None, folder: Path | str, *, command: str,
+              trackers: Sequence[Tracker], origin: Path | None) -> Run | Follower:
+    """`start_run` with what it begins with."""
     if config.optim.virtual_ranks is None and processes.world() > 1:  # saved: resuming keeps the number
         config = replace_settings(config, {"optim.virtual_ranks": processes.world()})
     seed_everything(config.seed)

@@ -28,14 +28,18 @@ class ServedApp(NamedTuple):
 
 
 def serve_model(model: str, *, name: str | None, rows: int, context: int, queue: int, record: str | None,
-                every: float, device: str, token: str | None) -> ServedApp:
+                every: float, device: str, token: str | None, template: str | None = None) -> ServedApp:
     """model: a name; a run, whose newest checkpoint is followed; or a folder of weights that a training
-    writes for its samplers. every: seconds between two polls for newer weights."""
+    writes for its samplers. every: seconds between two polls for newer weights. template: in place of the
+    model's own."""
     pushed = is_weights_folder(model)
     run = None if pushed else run_named(model)
+    if template and (pushed or run):
+        raise ValueError(f"{model} is a run, which has the chat template that it was trained with: leave "
+                         "template out.")
     folder = current_weights(model)[0] if pushed else open_folder(model)
     folder = start_folder(folder) if pushed and not folder.is_dir() else folder
-    net, chat = open_writer(folder, device)
+    net, chat = open_writer(folder, device, template)
     training = PushedWeights(model, device, folder.name) if pushed else None
     weights = training.load_first(net) if training else None
     step = weights.step if weights else int(folder.name) if run and folder.name.isdecimal() else 0

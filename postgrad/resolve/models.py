@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 
@@ -34,7 +34,7 @@ from postgrad.models.chat import Chat
 from postgrad.models.checkpoint import read_state
 from postgrad.models.families import HFSizes
 from postgrad.models.load import EMBEDDED as EMBEDDED
-from postgrad.models.load import FILES, ShardDecoder
+from postgrad.models.load import FILES, ShardDecoder, grow_vocabulary
 from postgrad.models.lora import Network as Network
 from postgrad.records import Prompt, Rollout
 from postgrad.runs import Run, number
@@ -177,8 +177,8 @@ def read_config(name: str | Path) -> Config:
     return Config.read(folder_with_file(open_folder(name, files=files), "config.json", files) / "config.json")
 
 
-def open_chat(folder: Path) -> Chat:
-    return Chat.load(folder_with_file(folder, "tokenizer.json"))
+def open_chat(folder: Path, template: str | None = None) -> Chat:
+    return Chat.load(folder_with_file(folder, "tokenizer.json"), template)
 
 
 def open_model(name: str | Path, device: str = "cpu", bits: int = 16,
@@ -192,11 +192,12 @@ def open_model(name: str | Path, device: str = "cpu", bits: int = 16,
     return model, chat
 
 
-def open_writer(name: str | Path, device: str = "cpu") -> tuple[Network, Chat]:
-    """A model for inference: bfloat16 on a GPU."""
+def open_writer(name: str | Path, device: str = "cpu", template: str | None = None) -> tuple[Network, Chat]:
+    """A model for inference: bfloat16 on a GPU. template: as in `with_chat`."""
     check_device(device)
     dtype = torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
-    return with_chat(open_folder(name), lambda folder: load_model(folder, device=device, dtype=dtype))
+    return with_chat(open_folder(name), lambda folder: load_model(folder, device=device, dtype=dtype),
+                     template)
 
 
 def open_reward(name: str | Path, device: str = "cpu", heads: int = 1,
@@ -206,11 +207,19 @@ def open_reward(name: str | Path, device: str = "cpu", heads: int = 1,
     return with_chat(open_folder(name), partial(load_scalar, device=device, heads=heads, divide=divide))
 
 
-def with_chat(folder: Path, load: Callable[[Path], M]) -> tuple[M, Chat]:
-    """A folder's model and chat, whose vocabularies have to match."""
-    chat, model = open_chat(folder), load(folder)
-    if chat.vocab_size > model.config.vocab_size:
-        raise ValueError(f"{folder}: the tokenizer has {chat.vocab_size} tokens, the model "
+def with_chat(folder: Path, load: Callable[[Path], M], template: str | None = None) -> tuple[M, Chat]:
+    """A folder's model and chat, whose vocabularies have to match. template: of a language model, another
+    chat template (`Chat.with_template`); the model grows by the tokens that it adds."""
+    chat, model = open_chat(folder, template), load(folder)
+    if chat.added:
+        say_once(f"{folder.name}: template={template} adds the tokens {', '.join(chat.added)}, whose "
+                 "embeddings begin as the mean of all others and have to be trained.")
+    own = chat.vocab_size - len(chat.added)
+    if own <= model.config.vocab_size < chat.vocab_size:
+        assert isinstance(model, Network)
+        return cast(M, grow_vocabulary(model, chat.vocab_size)), chat
+    if own > model.config.vocab_size:
+        raise ValueError(f"{folder}: the tokenizer has {own} tokens, the model "
                          f"{model.config.vocab_size}: they are not of one model, get both from "
                          "the same place.")
     return model, chat
@@ -361,8 +370,19 @@ class Model:
         return folder
 
 
-def open_named_model(name: str | Path, device: str = "cpu") -> Model:
+def open_named_model(name: str | Path, device: str = "cpu", template: str | None = None) -> Model:
     """A model by name: an embedded one (tiny, tiny-chat), a folder in Hugging Face's layout, a hub id,
-    a run or RUN@STEP."""
-    net, chat = open_model(name, device)
+    a run or RUN@STEP. template: of a base model, which has none: chatml, llama3, plain or a file."""
+    check_device(device)
+    net, chat = with_chat(open_folder(name), partial(load_model, device=device), template)
     return Model(net=net, chat=chat, name=str(name))
+
+
+def save_with_template(origin: Path, template: str, folder: Path, *, lora: bool) -> Path:
+    """Writes a model with another chat template, grown by the tokens that it adds, into a folder."""
+    net, chat = with_chat(origin, partial(load_model, dtype=None), template)
+    if lora and chat.added:
+        raise ValueError(f"template={template} adds the tokens {', '.join(chat.added)}, whose embeddings an "
+                         "adapter does not train: train all weights with lora=0, or take template=plain, "
+                         "which adds none.")
+    return Model(net=net, chat=chat, name=str(origin)).save(folder)

@@ -11,6 +11,8 @@ from postgrad.system.settings import COUNT, Settings, setting
 
 MODEL = ("tiny, tiny-chat, a run's folder (RUN@0: its start, RUN@best: its best checkpoint), a folder with a "
          "model or an adapter, or a hub id")
+TEMPLATE = ("the chat template: chatml, llama3, plain (the contents alone) or a file; none: the model's own",
+            "for a base model, which has none; control tokens that it lacks are added, to be trained")
 RULES = "rules"  # the judge that checks rules by code
 DEVICE = "cpu or cuda"
 

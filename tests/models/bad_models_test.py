@@ -94,7 +94,7 @@ SPOILT = {
                    ""),
     "only a pickle": (only_a_pickle, "pytorch_model.bin, a pickle, which is never opened here",
                       "save the model as"),
-    "no chat template": (no_template, "has no chat_template: add one", "chat_template.jinja"),
+    "no chat template": (no_template, "has no chat_template, as a base model", "template=chatml"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "has no tokenizer.json", ""),
     "a tokenizer that is larger": (more_tokens, "the tokenizer has 1025 tokens, the model 1024",
                                    "not of one model"),
@@ -147,7 +147,7 @@ def test_in_every_command(words, folder, tmp_path, capsys):
     if words[0] == "label":
         (tmp_path / "none").mkdir()
     no_template(folder)
-    check(words, capsys, tmp_path, "has no chat_template: add one")
+    check(words, capsys, tmp_path, "has no chat_template, as a base model has none: name one")
 
 
 def test_without_transformers(folder, tmp_path, capsys, monkeypatch):

@@ -17,10 +17,10 @@ from os.path import commonprefix
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from postgrad.models.chat.detokenize import ByteTable
-from postgrad.models.chat.template import Rendering, compile_template
+from postgrad.models.chat.template import BOS, CONTROL, Rendering, compile_template, named_template
 from postgrad.system.files import error_text, is_fault, load_json, read_text
 
 LARGEST = 2**28  # bytes of a tokenizer.json
@@ -33,8 +33,11 @@ class Chat:
     """Chat.load(folder).render(messages) -> tokens
 
     ends: ids of further tokens that end a turn beside eos, as generation_config.json lists them (Llama 3 has
-    <|end_of_text|> beside <|eot_id|>, Qwen <|endoftext|> beside <|im_end|>).
+    <|end_of_text|> beside <|eot_id|>, Qwen <|endoftext|> beside <|im_end|>). added: tokens that the tokenizer
+    got for the template, which the model does not know.
     """
+
+    added: tuple[str, ...] = ()
 
     def __init__(self, tokenizer: Tokenizer, template: str, *, bos: str | None, eos: str, pad: str | None,
                  ends: Sequence[int] = ()):
@@ -48,7 +51,8 @@ class Chat:
         self._pieces: dict[int, str] = {}
 
     @classmethod
-    def load(cls, folder: Path | str) -> Chat:
+    def load(cls, folder: Path | str, template: str | None = None) -> Chat:
+        """template: in place of the folder's, as `with_template` takes it."""
         folder = Path(folder)
         for name in ("tokenizer.json", "tokenizer_config.json"):
             if not (folder / name).is_file():
@@ -63,7 +67,7 @@ class Chat:
             raise ValueError(f"{folder}: tokenizer.json, tokenizer_config.json or a file beside them cannot "
                              f"be read ({error_text(error)}): the folder is damaged, get it "
                              "again.") from error
-        template = read_template(folder, raw)
+        source = "" if template else read_template(folder, raw)
         if not names.get("eos_token"):
             raise ValueError(f"{folder}/tokenizer_config.json names no eos_token: without one no reply "
                              "would ever end.")
@@ -73,8 +77,33 @@ class Chat:
                        or tokenizer.id_to_token(i) is None]:
             raise ValueError(f"{folder}/generation_config.json says that token {unknown[0]!r:.60} ends a "
                              "reply, and the tokenizer has no such token: mend its eos_token_id.")
-        return cls(tokenizer, template, bos=names.get("bos_token"), eos=names["eos_token"],
+        chat = cls(tokenizer, source, bos=names.get("bos_token"), eos=names["eos_token"],
                    pad=names.get("pad_token"), ends=ends)
+        return chat.with_template(template) if template else chat
+
+    def with_template(self, name: str) -> Chat:
+        """This tokenizer with another template: chatml, llama3, plain (the contents alone, eos after the
+        assistant's), or a file. Control tokens that it writes and the tokenizer lacks are added; the one that
+        ends the assistant's turn becomes eos."""
+        source, letter = named_template(name), "\ue000"
+        if name == "plain" and (not self.bos or self.id(self.bos) not in self.tokenizer.encode("").ids):
+            source = source.removeprefix(BOS)  # as the tokenizer itself encodes a text
+        tokenizer = Tokenizer.from_str(self.tokenizer.to_str())
+        chat = Chat(tokenizer, source, bos=self.bos, eos=self.eos, pad=self.pad, ends=self.ends)
+        text = chat.text_of([{"role": "user", "content": "?"}, {"role": "assistant", "content": letter}],
+                            reply=False)
+        written = [*dict.fromkeys(CONTROL.findall(source + text))]
+        missing = [token for token in written if chat.encode(token) != [tokenizer.token_to_id(token)]]
+        tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in missing])
+        _, found, rest = text.partition(letter)
+        end = max((token for token in (*written, *self.controls) if rest.lstrip().startswith(token)), key=len,
+                  default=None)
+        if not found or end is None:
+            raise ValueError(f"template={name} writes no control token after the assistant's content, so "
+                             "that no reply would end: put {{ eos_token }} there.")
+        chat = Chat(tokenizer, source, bos=self.bos, eos=end, pad=self.pad, ends=self.stop)
+        chat.added = tuple(token for token in missing if chat.id(token) >= self.vocab_size)
+        return chat
 
     def save(self, folder: Path | str) -> None:
         """Writes the files that `load` reads; generation_config.json gets the stop tokens."""
@@ -456,7 +485,7 @@ def read_template(folder: Path, raw: Mapping[str, Any]) -> str:
         listed = [x for x in template if isinstance(x, dict) and x.get("name") == "default"]
         template = listed[0].get("template") if listed else None
     if not isinstance(template, str):
-        raise ValueError(f"{folder}/tokenizer_config.json has no chat_template: add one in a file "
-                         "chat_template.jinja beside it, or use the model's instruct or chat version, which "
-                         "has one (a base model has none).")
+        raise ValueError(f"{folder}/tokenizer_config.json has no chat_template, as a base model has "
+                         "none: name one with template=chatml, llama3, plain or FILE, or use the model's "
+                         "instruct or chat version.")
     return template

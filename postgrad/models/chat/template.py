@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from datetime import datetime
 from functools import wraps
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 from jinja2 import Template, TemplateError, nodes
@@ -24,6 +25,8 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+
+from postgrad.system.files import read_text
 
 T = TypeVar("T")
 SOURCE = 50_000           # characters of a template
@@ -36,6 +39,21 @@ SECONDS = 4               # of processor time: for what a single operation does 
 # what makes more than it is given
 GROWS = {"*", "%", "center", "ljust", "rjust", "zfill", "expandtabs", "to_bytes", "replace", "join", "format",
          "format_map", "translate", "indent", "wordwrap", "tojson"}
+
+BOS = "{{ bos_token }}"
+# for base models, which have none
+NAMED = {
+    "chatml": "{% for message in messages %}<|im_start|>{{ message.role }}{{ '\\n' }}{{ message.content }}"
+              "<|im_end|>{{ '\\n' }}{% endfor %}"
+              "{% if add_generation_prompt %}<|im_start|>assistant{{ '\\n' }}{% endif %}",
+    "llama3": BOS + "{% for message in messages %}<|start_header_id|>{{ message.role }}<|end_header_id|>"
+              "{{ '\\n\\n' }}{{ message.content | trim }}<|eot_id|>{% endfor %}"
+              "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>{{ '\\n\\n' }}"
+              "{% endif %}",
+    "plain": BOS + "{% for message in messages %}{{ message.content }}{% if message.role == 'assistant' %}"
+             "{{ eos_token }}{% elif message.role == 'system' %}{{ '\\n\\n' }}{% endif %}{% endfor %}"}
+# what a template of the user's is searched for, to add it to the tokenizer
+CONTROL = re.compile(r"<\|[^|<>{}'\"\s]{1,40}\|>|<｜[^｜<>{}'\"\s]{1,40}｜>|<(?:start|end)_of_\w{1,40}>")
 
 
 class TemplateLimit(TemplateError):
@@ -281,6 +299,16 @@ def _json(x: object, ensure_ascii: bool = False, indent: int | None = None,
           separators: tuple[str, str] | None = None, sort_keys: bool = False) -> str:
     """`tojson` without jinja's HTML escapes."""
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def named_template(name: str) -> str:
+    """The source of a template: chatml, llama3, plain, or a file."""
+    if name in NAMED:
+        return NAMED[name]
+    if not Path(name).is_file():
+        raise ValueError(f"template={name}: there is no such template and no such file; expected "
+                         f"{', '.join(NAMED)}, or a file with a chat template in Jinja.")
+    return read_text(Path(name))
 
 
 def compile_template(source: str) -> Callable[..., Rendering]:

@@ -266,7 +266,7 @@ def test_a_file_is_missing_or_damaged(folder, name):
 
 def test_where_the_template_and_the_names_stand(folder, chat):
     change_tokens(folder, eos_token={"content": "<|end|>", "lstrip": False}, chat_template="leave out")
-    with pytest.raises(ValueError, match="has no chat_template: add one"):
+    with pytest.raises(ValueError, match="has no chat_template, as a base model has none: name one"):
         Chat.load(folder)
     (folder / "chat_template.jinja").write_text(chat.template)
     assert Chat.load(folder).conversation(TALK) == chat.conversation(TALK)

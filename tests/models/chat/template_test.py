@@ -96,8 +96,8 @@ def test_where_a_template_stands(folder):
     assert Chat.load(folder).template == THINKING == AutoTokenizer.from_pretrained(folder).chat_template
     (folder / "chat_template.jinja").unlink()
     change_tokens(folder, chat_template=[{"name": "rag", "template": "no"}])
-    with pytest.raises(ValueError, match="no chat_template: add one in a file chat_template.jinja .* "
-                                         "instruct or chat version"):
+    with pytest.raises(ValueError, match="no chat_template, as a base model has none: name one with "
+                                         "template=chatml, llama3, plain or FILE, or use the model's"):
         Chat.load(folder)
 
 
