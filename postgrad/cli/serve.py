@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 STUDIO_PORT, API_PORT = 8765, 8000
+HEADER_BYTES = 2**16  # of a request to the endpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,25 +129,40 @@ class ServeOptions(CommandOptions):
     every: float = setting(2.0, "seconds between checks for a newer checkpoint", within=POSITIVE,
                            metavar="SECONDS")
     template: str | None = setting(None, TEMPLATE[0], metavar="NAME|FILE")
+    fronts: int | None = setting(None, "processes that serve HTTP; 0: this one alone. Default: 0 on a CPU "
+                                 "and with --record, up to 4 on a GPU", within=NOT_NEGATIVE, metavar="N")
     device: str = setting("cpu", DEVICE)
 
 
 def run_serve(options: ServeOptions) -> None:
-    from postgrad.recipes.serve import serve_model
+    from postgrad.recipes.serve import default_fronts, open_served
+    from postgrad.serving.app import create_app
     from postgrad.system.sockets import bind, is_loopback, keep_token, origin, token_file
-    sock = bind(options.host, options.port, API_PORT)
+    if options.record and options.fronts:
+        raise ValueError(f"--record keeps all chats in one process: leave --fronts {options.fronts} out.")
+    fronts = default_fronts(options.device) if options.fronts is None else options.fronts
+    fronts = 0 if options.record else fronts
+    sock = bind(options.host, options.port, API_PORT, shared=fronts > 0)
     token = None if is_loopback(options.host) else keep_token(token_file("serve"))
-    app, name, context, follows = serve_model(
+    served, source, every = open_served(
         options.model, name=options.name, rows=options.rows, context=options.context, queue=options.queue,
-        record=options.record, every=options.every, device=options.device, token=token,
-        template=options.template)
+        record=options.record, every=options.every, device=options.device, template=options.template)
     url = f"{origin(options.host, sock.getsockname()[1])}/v1"
-    if options.json:
-        print_json({"url": url, "model": name, "token": token, "follows": follows, "context": context,
-                    "rows": options.rows})
-    else:
-        print_address(url, name, token, follows, options.host)
-    run_server(app, sock, header_bytes=2**16)
+
+    def ready() -> None:
+        if options.json:
+            print_json({"url": url, "model": served.name, "token": token, "follows": source is not None,
+                        "context": served.context, "rows": options.rows})
+        else:
+            print_address(url, served.name, token, source is not None, options.host)
+
+    if fronts:
+        from postgrad.serving.front import serve_by_fronts
+        return serve_by_fronts(served, fronts, sock, token=token, source=source, every=every,
+                               header_bytes=HEADER_BYTES, ready=ready)
+    ready()
+    return run_server(create_app(served, token=token, source=source, every=every), sock,
+                      header_bytes=HEADER_BYTES)
 
 
 def print_address(url: str, name: str, token: str | None, follows: bool, host: str) -> None:

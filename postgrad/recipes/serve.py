@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
-
-from starlette.types import ASGIApp
 
 from postgrad.resolve.handles import start_folder
 from postgrad.resolve.models import open_folder, open_writer, run_named
 from postgrad.resolve.weights import current_weights, is_weights_folder
-from postgrad.serving.app import create_app
 from postgrad.serving.decode_worker import ServedModel
 from postgrad.serving.session_recorder import Recorder
-from postgrad.serving.weight_updates import CheckpointWatcher, PushedWeights
+from postgrad.serving.weight_updates import CheckpointWatcher, PushedWeights, WeightFeed
 
 PUSH_INTERVAL = 0.05  # seconds between two polls of a folder of weights, for which a training waits
 
 
-class ServedApp(NamedTuple):
-    """context: tokens of a prompt and its reply; follows: newer weights are loaded as they appear."""
+class OpenedModel(NamedTuple):
+    """source: where newer weights are looked for, every so many seconds."""
 
-    app: ASGIApp
-    name: str
-    context: int
-    follows: bool
+    served: ServedModel
+    source: WeightFeed | None
+    every: float
 
 
-def serve_model(model: str, *, name: str | None, rows: int, context: int, queue: int, record: str | None,
-                every: float, device: str, token: str | None, template: str | None = None) -> ServedApp:
+def default_fronts(device: str) -> int:
+    """Processes that serve HTTP: none but this one for a model on a CPU, which needs the cores itself."""
+    return 0 if device == "cpu" else max(1, min(4, (os.cpu_count() or 1) // 3))
+
+
+def open_served(model: str, *, name: str | None, rows: int, context: int, queue: int, record: str | None,
+                every: float, device: str, template: str | None = None) -> OpenedModel:
     """model: a name; a run, whose newest checkpoint is followed; or a folder of weights that a training
     writes for its samplers. every: seconds between two polls for newer weights. template: in place of the
     model's own."""
@@ -50,5 +52,4 @@ def serve_model(model: str, *, name: str | None, rows: int, context: int, queue:
     served.recorder = Recorder(record, chat) if record else None
     newer = training or (CheckpointWatcher(run[0], device, step) if run and run[1] is None else None)
     served.weights = weights.name if weights else ""
-    app = create_app(served, token=token, source=newer, every=min(every, PUSH_INTERVAL) if weights else every)
-    return ServedApp(app, name, context, newer is not None)
+    return OpenedModel(served, newer, min(every, PUSH_INTERVAL) if weights else every)

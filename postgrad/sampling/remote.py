@@ -73,7 +73,7 @@ def request_json(address: str, path: str, body: Mapping[str, object] | None, unt
         raise Unreachable(str(error) or type(error).__name__) from None
     finally:
         link.close()
-    if answer.status == 503:
+    if answer.status in (429, 503):
         raise Unreachable(f"it is busy: {response_error(text)}")
     if answer.status != 200:
         raise SamplerFault(f"sampler {address} refused {path} with status {answer.status}: "

@@ -16,10 +16,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from postgrad.resolve.handles import gpu_of
 from postgrad.serving.chat_completions import chat_completions
 from postgrad.serving.completions import completions, detokenize, generate, tokenize
-from postgrad.serving.decode_worker import ServedModel
+from postgrad.serving.decode_worker import DecodeWorker, ServedModel
 from postgrad.serving.request_body import Refusal
 from postgrad.serving.weight_updates import WeightFeed, follow_weights
 from postgrad.system.sockets import LOOPBACK, host_name, same_token
@@ -75,18 +74,10 @@ def model_info(served: ServedModel) -> dict[str, object]:
 
 
 async def health(request: Request) -> Response:
-    """Slots in all and free, how many sequences may wait for one, how many are decoded or wait, the version
-    of the weights, the GPU."""
     served = request.app.state.served
-    worker = served.worker
-    batch = worker.batch
-    alive = worker.thread.is_alive() and not worker.stopping
-    return JSONResponse({"status": "ok" if alive else "stopped", "model": served.name,
-                         "policy_step": served.version, "weights": served.weights,
-                         "gpu": gpu_of(batch.device),
-                         "slots": batch.rows, "free": len(batch.scheduler.free_slots),
-                         "queue": worker.most - batch.rows, "asked": worker.open},
-                        200 if alive else 503)
+    state = await served.worker.health()
+    return JSONResponse({"model": served.name, "weights": served.weights, **state},
+                        200 if state["status"] == "ok" else 503)
 
 
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
@@ -113,7 +104,9 @@ def create_app(served: ServedModel, *, token: str | None = None, source: WeightF
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         served.worker.start()
-        task = asyncio.create_task(follow_weights(served, source, every)) if source else None
+        task = None
+        if source and isinstance(served.worker, DecodeWorker):
+            task = asyncio.create_task(follow_weights(served, served.worker, source, every))
         yield
         if task:
             task.cancel()

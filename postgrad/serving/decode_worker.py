@@ -2,8 +2,8 @@
 and reports sampled tokens.
 
 Everything that touches the model runs on this thread, so requests, weight updates and closed connections
-cannot meet inside a step. The event loop calls `ask`, `score`, `drop` and `call`, and is answered by
-`call_soon_threadsafe`, once a step.
+cannot meet inside a step. The event loop calls `ask`, `score`, `drop` and `call`, and is answered through a
+channel, once a step. HTTP in processes of its own (front.py) has channels over pipes.
 """
 
 from __future__ import annotations
@@ -14,33 +14,67 @@ import sys
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from postgrad import __version__
 from postgrad.models.chat import Chat
+from postgrad.resolve.handles import gpu_of
 from postgrad.sampling import Request, RequestBatch, RequestSequence, SampledToken
 from postgrad.sampling.sampler import DecodableModel
 from postgrad.serving.request_body import Refusal
 from postgrad.serving.session_recorder import Recorder
 
 T = TypeVar("T")
-Report = tuple["PendingRequest", int, list[SampledToken], str | None]
+Report = tuple["AskedRequest", int, list[SampledToken], str | None]
 
 
-class PendingRequest:
+class Channel(Protocol):
+    """The way from the decode thread to those who asked."""
+
+    def deliver(self, reports: list[Report]) -> None: ...
+
+    def fail(self, asked: AskedRequest, error: Exception) -> None: ...
+
+
+class AskedRequest:
+    """A request, as the decode thread sees it. stream: its tokens are reported as they come."""
+
+    def __init__(self, channel: Channel | None, stream: bool):
+        self.channel, self.stream, self.dropped = channel, stream, False
+        self.sequences: list[RequestSequence] = []
+
+
+@dataclass(frozen=True)
+class LoopChannel:
+    """To an event loop of this process."""
+
+    worker: DecodeWorker
+    loop: asyncio.AbstractEventLoop
+
+    def deliver(self, reports: list[Report]) -> None:
+        self.loop.call_soon_threadsafe(self.worker.hear, reports)
+
+    def fail(self, asked: AskedRequest, error: Exception) -> None:
+        assert isinstance(asked, PendingRequest)
+        self.loop.call_soon_threadsafe(self.worker.hear_failure, asked, error)
+
+
+class PendingRequest(AskedRequest):
     """The sequences of one request, as the event loop sees them.
 
     async for i, sampled in pending: tokens of sequence i as they come; without `stream`, only its last ones.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, count: int):
-        self.loop, self.count, self.sequences = loop, count, list[RequestSequence]()
+    def __init__(self, loop: asyncio.AbstractEventLoop, count: int, stream: bool = False,
+                 channel: Channel | None = None):
+        super().__init__(channel, stream)
+        self.loop, self.count = loop, count
         self.reports: asyncio.Queue[tuple[int, list[SampledToken]] | Exception] = asyncio.Queue()
         self.open = count  # sequences that have not ended
-        self.dropped = False
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, list[SampledToken]]]:
         while self.open or not self.reports.empty():
@@ -55,16 +89,92 @@ class PendingRequest:
         return self.sequences
 
 
-class DecodeWorker:
+class Worker(ABC):
+    """What the routes ask of a model. most: sequences that may be decoded or wait at once."""
+
+    def __init__(self, most: int):
+        self.most, self.stopping = most, False
+        self.open = 0  # sequences asked for that have not ended, counted by the event loop
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """Of the weights."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int: ...
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @abstractmethod
+    def stop(self) -> None: ...
+
+    @abstractmethod
+    def ask(self, prompt: Sequence[int], requests: Sequence[Request]) -> PendingRequest:
+        """Asks for sequences after a prompt; refused where too many wait already."""
+
+    def drop(self, pending: PendingRequest) -> None:
+        """Cancels a request."""
+        if pending.open and not pending.dropped:
+            pending.dropped = True
+            self.open -= pending.open
+            pending.open = 0
+            self.cancel(pending)
+
+    @abstractmethod
+    def cancel(self, pending: PendingRequest) -> None: ...
+
+    async def score(self, tokens: Sequence[int], top: int) -> list[SampledToken]:
+        """The model's own log-probs of these tokens."""
+        self.reserve(1)
+        try:
+            return await self.scored(tokens, top)
+        finally:
+            self.open -= 1
+
+    @abstractmethod
+    async def scored(self, tokens: Sequence[int], top: int) -> list[SampledToken]: ...
+
+    @abstractmethod
+    async def health(self) -> dict[str, Any]:
+        """Slots in all and free, how many sequences may wait for one, how many are decoded or wait, the
+        version of the weights, the GPU."""
+
+    def reserve(self, rows: int) -> None:
+        if self.stopping:
+            raise Refusal("the server is being stopped.", 503)
+        if self.open + rows > self.most:
+            raise Refusal(f"{self.open} replies are being decoded or wait, and there is room for "
+                          f"{self.most}: ask again in a moment.", 429, code="queue_full")
+        self.open += rows
+
+    def put(self, pending: PendingRequest, i: int, tokens: list[SampledToken], end: str | None) -> None:
+        """In the event loop: tokens of a sequence."""
+        if not pending.dropped:
+            pending.reports.put_nowait((i, tokens))
+            if end:
+                pending.open -= 1
+                self.open -= 1
+
+    def hear_failure(self, pending: PendingRequest, error: Exception) -> None:
+        """In the event loop: the request has failed."""
+        if not pending.dropped:
+            pending.reports.put_nowait(error)
+            self.open -= pending.open
+            pending.dropped = True
+
+
+class DecodeWorker(Worker):
     """One model's request batch and the thread that decodes it. waiting: how many sequences may wait for a
     slot."""
 
     def __init__(self, batch: RequestBatch, *, waiting: int):
-        self.batch, self.most = batch, batch.rows + waiting
-        self.open = 0  # sequences asked for that have not ended, counted by the event loop
-        self.pending: dict[RequestSequence, tuple[PendingRequest, int]] = {}
+        super().__init__(batch.rows + waiting)
+        self.batch = batch
+        self.pending: dict[RequestSequence, tuple[AskedRequest, int]] = {}
         self.thread = threading.Thread(target=self.work, name="postgrad-serve", daemon=True)
-        self.stopping = False
         self.inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
 
     @property
@@ -86,20 +196,14 @@ class DecodeWorker:
     # called by the event loop
 
     def ask(self, prompt: Sequence[int], requests: Sequence[Request]) -> PendingRequest:
-        """Asks for sequences after a prompt; refused where too many wait already."""
         self.reserve(len(requests))
-        pending = PendingRequest(asyncio.get_running_loop(), len(requests))
-
-        def add() -> None:
-            if pending.dropped:
-                return
-            try:
-                pending.sequences = self.batch.add(prompt, requests)
-                self.pending |= {sequence: (pending, i) for i, sequence in enumerate(pending.sequences)}
-            except Exception as error:  # raised to whoever waits
-                pending.loop.call_soon_threadsafe(self.hear_failure, pending, error)
-        self.inbox.put(add)
+        loop = asyncio.get_running_loop()
+        pending = PendingRequest(loop, len(requests), requests[0].stream, LoopChannel(self, loop))
+        self.inbox.put(partial(self.add, pending, prompt, requests))
         return pending
+
+    def cancel(self, pending: PendingRequest) -> None:
+        self.inbox.put(lambda: self.abort(pending.sequences))
 
     async def call(self, function: Callable[[], T]) -> T:
         """Calls a function on the thread, between two steps -> its result or exception."""
@@ -119,30 +223,29 @@ class DecodeWorker:
         self.inbox.put(answer)
         return await future
 
-    async def score(self, tokens: Sequence[int], top: int) -> list[SampledToken]:
-        self.reserve(1)
-        try:
-            return await self.call(lambda: self.batch.score(tokens, top))
-        finally:
-            self.open -= 1
+    async def scored(self, tokens: Sequence[int], top: int) -> list[SampledToken]:
+        return await self.call(lambda: self.batch.score(tokens, top))
 
-    def drop(self, pending: PendingRequest) -> None:
-        """Cancels a request."""
-        if pending.open and not pending.dropped:
-            pending.dropped = True
-            self.open -= pending.open
-            pending.open = 0
-            self.inbox.put(lambda: self.abort(pending.sequences))
+    async def health(self) -> dict[str, Any]:
+        return self.state()
 
-    def reserve(self, rows: int) -> None:
-        if self.stopping:
-            raise Refusal("the server is being stopped.", 503)
-        if self.open + rows > self.most:
-            raise Refusal(f"{self.open} replies are being decoded or wait, and there is room for "
-                          f"{self.most}: ask again in a moment.", 503, code="queue_full")
-        self.open += rows
+    def state(self) -> dict[str, Any]:
+        alive = self.thread.is_alive() and not self.stopping
+        return {"status": "ok" if alive else "stopped", "policy_step": self.version,
+                "gpu": gpu_of(self.batch.device), "slots": self.batch.rows,
+                "free": len(self.batch.scheduler.free_slots), "queue": self.most - self.batch.rows,
+                "asked": self.open}
 
     # on the thread
+
+    def add(self, asked: AskedRequest, prompt: Sequence[int], requests: Sequence[Request]) -> None:
+        if asked.dropped:
+            return
+        try:
+            asked.sequences = self.batch.add(prompt, requests)
+            self.pending |= {sequence: (asked, i) for i, sequence in enumerate(asked.sequences)}
+        except Exception as error:  # raised to whoever waits
+            self.send_failure(asked, error)
 
     def work(self) -> None:
         while not self.stopping:
@@ -162,23 +265,21 @@ class DecodeWorker:
             yield self.inbox.get()
 
     def report(self, sampled: list[tuple[RequestSequence, list[SampledToken]]]) -> None:
-        reports: dict[asyncio.AbstractEventLoop, list[Report]] = {}
+        reports: dict[Channel, list[Report]] = {}
         for sequence, tokens in sampled:
-            end = sequence.finish_reason
-            if end or sequence.request.stream:
-                pending, i = self.pending.pop(sequence) if end else self.pending[sequence]
-                reports.setdefault(pending.loop, []).append((pending, i, tokens, end))
-        for loop, listed in reports.items():
-            loop.call_soon_threadsafe(self.hear, listed)
+            end, (asked, i) = sequence.finish_reason, self.pending[sequence]
+            if end:
+                del self.pending[sequence]
+            if asked.channel and (end or asked.stream):
+                reports.setdefault(asked.channel, []).append((asked, i, tokens, end))
+        for channel, listed in reports.items():
+            channel.deliver(listed)
 
     def hear(self, reports: list[Report]) -> None:
         """In the event loop: the tokens of one step."""
-        for pending, i, tokens, end in reports:
-            if not pending.dropped:
-                pending.reports.put_nowait((i, tokens))
-                if end:
-                    pending.open -= 1
-                    self.open -= 1
+        for asked, i, tokens, end in reports:
+            assert isinstance(asked, PendingRequest)
+            self.put(asked, i, tokens, end)
 
     def abort(self, sequences: Sequence[RequestSequence]) -> None:
         for sequence in sequences:
@@ -188,17 +289,15 @@ class DecodeWorker:
     def fail(self, error: Exception) -> None:
         """Aborts every sequence; the error is raised to all that wait."""
         traceback.print_exception(error, file=sys.stderr)
-        lost = {id(pending): pending for pending, _ in self.pending.values()}
+        lost = {id(asked): asked for asked, _ in self.pending.values()}
         self.abort([*self.pending])
-        for pending in lost.values():
-            pending.loop.call_soon_threadsafe(self.hear_failure, pending, error)
+        for asked in lost.values():
+            self.send_failure(asked, error)
 
-    def hear_failure(self, pending: PendingRequest, error: Exception) -> None:
-        """In the event loop: the request has failed."""
-        if not pending.dropped:
-            pending.reports.put_nowait(error)
-            self.open -= pending.open
-            pending.dropped = True
+    @staticmethod
+    def send_failure(asked: AskedRequest, error: Exception) -> None:
+        if asked.channel:
+            asked.channel.fail(asked, error)
 
 
 @dataclass(kw_only=True)
@@ -208,7 +307,7 @@ class ServedModel:
 
     name: str
     chat: Chat
-    worker: DecodeWorker
+    worker: Worker
     context: int
     recorder: Recorder | None = None
     weights: str = ""

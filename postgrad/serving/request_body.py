@@ -12,8 +12,8 @@ from typing import Any, NoReturn, TypeVar, overload
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
-TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 500: "server_error",
-         503: "overloaded_error"}
+TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+         429: "rate_limit_error", 500: "server_error", 503: "overloaded_error"}
 
 
 class Refusal(Exception):
@@ -29,7 +29,7 @@ class Refusal(Exception):
         return {"error": {"message": self.sentence, "type": kind, "param": self.param, "code": self.code}}
 
     def response(self) -> JSONResponse:
-        headers = {"Retry-After": "1"} if self.status == 503 else None
+        headers = {"Retry-After": "1"} if self.status in (429, 503) else None
         return JSONResponse(self.body(), self.status, headers=headers)
 
 

@@ -17,7 +17,7 @@ from postgrad.resolve.models import newest_checkpoint, open_writer
 from postgrad.resolve.weights import current_weights
 from postgrad.sampling import WeightVersion
 from postgrad.sampling.sampler import DecodableModel
-from postgrad.serving.decode_worker import ServedModel
+from postgrad.serving.decode_worker import DecodeWorker, ServedModel
 
 
 class NewWeights(NamedTuple):
@@ -88,7 +88,7 @@ class PushedWeights(CheckpointWatcher):
         return WeightVersion(step, self.name)
 
 
-async def take_new_weights(served: ServedModel, source: WeightFeed) -> bool:
+async def take_new_weights(served: ServedModel, worker: DecodeWorker, source: WeightFeed) -> bool:
     """Loads newer weights between two steps -> whether there were any."""
     def look() -> NewWeights | None:
         with outside_capture():  # never while a graph is captured
@@ -101,21 +101,22 @@ async def take_new_weights(served: ServedModel, source: WeightFeed) -> bool:
         return False
     if new is None:
         return False
-    batch = served.worker.batch
+    batch = worker.batch
 
     def swap() -> None:
         batch.model.load_state_dict(new.weights)
         batch.update_weights(new.step)
         served.weights = new.name
 
-    await served.worker.call(swap)
+    await worker.call(swap)
     if not new.name:  # a training pushes at every step
         print(f"postgrad: serving step {new.step} of {source.run}", file=sys.stderr)
     return True
 
 
-async def follow_weights(served: ServedModel, source: WeightFeed, every: float) -> None:
+async def follow_weights(served: ServedModel, worker: DecodeWorker, source: WeightFeed,
+                         every: float) -> None:
     """Looks for newer weights every so many seconds."""
     while True:
         await asyncio.sleep(every)
-        await take_new_weights(served, source)
+        await take_new_weights(served, worker, source)

@@ -58,8 +58,9 @@ def keep_token(path: Path) -> str:
         return token
 
 
-def bind(host: str, port: int | None, usual: int = 0) -> socket.socket:
-    """A listening socket. port None: the usual one, or any free one where that is taken.
+def bind(host: str, port: int | None, usual: int = 0, *, shared: bool = False) -> socket.socket:
+    """A listening socket. port None: the usual one, or any free one where that is taken. shared: it holds
+    the port for sockets of other processes, and does not listen itself.
 
     IPPROTO_TCP makes asyncio switch off Nagle's algorithm, which would delay every answer by 40 ms.
     """
@@ -71,7 +72,10 @@ def bind(host: str, port: int | None, usual: int = 0) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind((host, wanted))
-            sock.listen(128)
+            if not shared:
+                sock.listen(128)
+            elif hasattr(socket, "SO_REUSEPORT"):  # once it is bound: a port that is taken is refused
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             return sock
         except OSError as error:
             sock.close()

@@ -205,7 +205,7 @@ def test_too_many_at_once_are_refused_with_a_sentence():
     with client(what) as web:
         error = post(web, "/v1/chat/completions", 400, messages=ASK, n=6)["error"]
         assert "from 1 to 5" in error["message"]
-        error = post(web, "/v1/completions", 503, prompt=["a", "b", "c"], n=2)["error"]
+        error = post(web, "/v1/completions", 429, prompt=["a", "b", "c"], n=2)["error"]
         assert error["code"] == "queue_full" and "room for 5" in error["message"]
         assert len(post(web, "/v1/chat/completions", messages=ASK, n=5, max_tokens=3)["choices"]) == 5
         assert idle(what)

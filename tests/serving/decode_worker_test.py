@@ -147,16 +147,16 @@ def test_a_run_is_followed_to_its_newest_checkpoint(tmp_path, capsys):
     asked = {"messages": ASK, "seed": 4, "max_tokens": 20}
     with client(what) as web:
         first = post(web, "/v1/chat/completions", **asked)
-        assert not web.portal.call(take_new_weights, what, newer)
+        assert not web.portal.call(take_new_weights, what, what.worker, newer)
         save(2)
-        assert web.portal.call(take_new_weights, what, newer)
+        assert web.portal.call(take_new_weights, what, what.worker, newer)
         second = post(web, "/v1/chat/completions", **asked)
         assert [x["policy_step"] for x in (first, second, web.get("/health").json())] == [1, 2, 2]
         assert first["choices"] != second["choices"] and second["system_fingerprint"].endswith("-step-2")
         save(3)
         weights = run.folder / "checkpoints" / "000003" / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1])  # a damaged one is passed over
-        assert not web.portal.call(take_new_weights, what, newer)
+        assert not web.portal.call(take_new_weights, what, what.worker, newer)
         assert post(web, "/v1/chat/completions", **asked)["choices"] == second["choices"]
     with client(served(rows=1, model=f"{run.folder}@2", version=2)) as web:
         assert post(web, "/v1/chat/completions", **asked)["choices"] == second["choices"]
