@@ -54,7 +54,7 @@ class Evaluation(Settings):
 
     holdout_prompts: float | None = setting(
         None, "the share of the prompts of a file or of rows that is held out, by a hash, half as validation "
-        "and half as test; none: 0.1 where the run is evaluated, else 0",
+        "and half as test; none: 0.1 where the run is evaluated on them, else 0",
         "more for a narrower interval; 0 to train on every prompt; tasks with splits of their own keep them",
         within=SHARE)
     metric: str | None = setting(
@@ -73,9 +73,9 @@ class Evaluation(Settings):
 
     prefix: ClassVar[str] = "evaluation."
 
-    def held_out(self, task: Task) -> Task:
-        """The task with what a run holds out of it."""
-        share = HOLDOUT if self.every != 0 else 0.0
+    def held_out(self, task: Task, other: bool = False) -> Task:
+        """The task with what a run holds out of it. other: another is evaluated."""
+        share = HOLDOUT if self.every != 0 and not other else 0.0
         return task.with_holdout(share if self.holdout_prompts is None else self.holdout_prompts)
 
     def asked(self, task: Task, seed: int) -> list[Prompt]:
@@ -98,6 +98,10 @@ DEVICE = ("where it is computed: cpu, cuda, or cuda:1 for the second GPU",
           "cuda for every model that is not embedded")
 TASK = ("the task: a name, a file, or in Python a Task or rows",
         "to train on prompts of your own: mytask.py, questions.jsonl, VERIFIER:FILE.jsonl")
+EVAL_TASK = ("the task that evaluations ask the model: a name, a file (all of its prompts), or in Python a "
+             "Task or rows; none: the task of the run, where it has one",
+             "to follow pass@1 at what the training is for; each evaluation costs evaluation.problems x "
+             "evaluation.samples replies")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +110,8 @@ class RunInputs:
 
     task: Task | str | Sequence[object] | None = None
     data: str | Sequence[object] | None = None
+    eval_task: Task | str | Sequence[object] | None = None
+    eval_data: str | Sequence[object] | None = None
     reward: object = None
     teacher: Model | str | None = None
     method_file: str | None = None
@@ -228,6 +234,9 @@ class DataConfig(RunConfig):
     """The config of a recipe that learns from the data of a task, or from rows of the user's."""
 
     data: str | Sequence[object] | None = None
+    eval_data: str | Sequence[object] | None = setting(
+        None, "rows of the evaluations, all of them, in the forms of data: a file, or in Python rows or a "
+        "table; nothing is then held out of data", "where the rows to examine are set apart already")
     steps: int | None = setting(None, "optimizer steps; none: by epochs", STEPS[1], COUNT)
     epochs: float | None = setting(None, "passes over the rows, instead of steps; with neither named, `data` "
                                    "is passed over three times by sft and once by the others, in at least 20 "
@@ -242,7 +251,7 @@ class DataConfig(RunConfig):
 
     @property
     def inputs(self) -> RunInputs:
-        return replace(super().inputs, data=self.data)
+        return replace(super().inputs, data=self.data, eval_data=self.eval_data)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -252,6 +261,15 @@ class DataConfig(RunConfig):
         if self.steps is not None and self.epochs is not None:
             raise ValueError(f"steps={self.steps} and epochs={self.epochs:g} are two lengths of one run: "
                              "name one of them.")
+
+    def held_out_share(self, named: float | None) -> float:
+        """The share of the prompts in `data` that is held out. named: the setting."""
+        if self.eval_data is None:
+            return HOLDOUT if named is None else named
+        if named:
+            raise ValueError(f"holdout={named:g} and eval_data are two sets of rows to evaluate: name one of "
+                             "them.")
+        return 0.0
 
     @property
     def label(self) -> str:
@@ -362,6 +380,18 @@ def policy_evaluator(model: DecodableModel, chat: Chat, task: Task, config: RunC
     return lambda step: evaluate_task(task, sampler, prompts, samples=how.samples, settings=settings,
                                       seed=seed_of(seed, "evaluation", step), greedy=False, reward=reward,
                                       measures=measures, kept=LOGGED_PROBLEMS)
+
+
+def policy_examiner(model: DecodableModel, chat: Chat,
+                    config: RunConfig) -> tuple[Callable[[int], Figures] | None, list[Prompt]]:
+    """The evaluation of the policy on eval_task, else on the run's own task where evaluation.every is set;
+    and its problems."""
+    other = config.inputs.eval_task
+    if other is None and (config.task is None or not config.evaluation.every):
+        return None, []
+    task = config.open_task() if other is None else open_task(other).with_holdout(0.0)
+    check_task(task, config.evaluation.split)
+    return policy_evaluator(model, chat, task, config), config.evaluation.asked(task, config.seed)
 
 
 def data_counts(train: Iterable[Sequence[Message]],

@@ -263,13 +263,17 @@ def choose_replies(config: ModelDefaults, size: ModelSize,
 def samples_evaluations(config: ModelDefaults) -> bool:
     """Whether evaluations sample replies whose limit is open."""
     return (isinstance(config, RunConfig) and config.recipe in ("sft", "preference", "rollouts")
-            and config.task is not None and config.evaluation.every != 0
+            and (config.task is not None and config.evaluation.every != 0
+                 or config.inputs.eval_task is not None)
             and config.evaluation.max_new_tokens is None)
 
 
 def task_reply_tokens(config: ModelDefaults) -> int | None:
-    """The tokens of a reply that the config's task states; None where it is still to be named, or is rows."""
+    """The tokens of a reply that the config's task states, or that of its evaluations where nothing else is
+    sampled; None where it is still to be named, or is rows."""
     task = config.task if isinstance(config, RunConfig) else None
+    if isinstance(config, RunConfig) and not config.reply_group and config.inputs.eval_task is not None:
+        task = config.inputs.eval_task
     if not isinstance(task, str | Path | Task) or task == TO_BE_NAMED or str(task).endswith(".jsonl"):
         return None
     return open_task(task).tokens

@@ -78,7 +78,8 @@ TaskLike = Task | str | Path | Iterable[object]
 
 @renamed_argument("watch")
 def fit(model: Source | PreTrained, method: str | Path | Method = "grpo", *, task: TaskLike | None = None,
-        data: str | Path | Iterable[object] | None = None, reward: object = None,
+        data: str | Path | Iterable[object] | None = None, eval_task: TaskLike | None = None,
+        eval_data: str | Path | Iterable[object] | None = None, reward: object = None,
         teacher: Source | None = None, run: str | Path | None = None, display: bool = True,
         trackers: Sequence[Tracker | str] = (), callback: Callback | None = None, **settings: object) -> Run:
     """Trains a model, and returns the run.
@@ -90,7 +91,8 @@ def fit(model: Source | PreTrained, method: str | Path | Method = "grpo", *, tas
 
     model: a name, a folder, a Run, a Model or a model of transformers. method: a row's name, a row, a
     changed row. task: a Task, rows of prompts, a file or a name. data: conversations, pairs or labelled
-    answers as records, dicts, a table or a file. reward: a function (prompt, text) -> float | bool |
+    answers as records, dicts, a table or a file. eval_data, eval_task: what the evaluations examine, in the
+    forms of data and task. reward: a function (prompt, text) -> float | bool |
     Verdict, a list or weighted dict of them, a reward model, a run or a name. teacher: the model that opd
     distils, a name, a folder, a Run or a Model.
     settings: by the names of the command line, lr=1e-4, group_size=4; by group, rollouts={"temperature":
@@ -114,7 +116,8 @@ def fit(model: Source | PreTrained, method: str | Path | Method = "grpo", *, tas
               else processes.agreed(lambda: free_folder(row.name), "named the run"))
     check_place(folder)
     recipe = recipe_for(row)
-    given = {"task": task, "data": data, "reward": reward, "teacher": teacher}
+    given = {"task": task, "data": data, "eval_task": eval_task, "eval_data": eval_data, "reward": reward,
+             "teacher": teacher}
     objects = {name: config_value(name, value) for name, value in given.items() if value is not None}
     refuse_objects(row.name, {f.name for f in fields(config_class(recipe))}, objects)
     name = str(folder / "start") if isinstance(model, Model) else str(config_value("model", model))
@@ -194,10 +197,11 @@ def config_value(name: str, value: object) -> object:
         if isinstance(value, Mapping):
             return {config_value(name, key): weight for key, weight in value.items()}
         return [config_value(name, x) for x in value] if isinstance(value, list | tuple) else value
-    if name not in ("task", "data"):
+    kind = name.removeprefix("eval_")
+    if kind not in ("task", "data"):
         return value
     if not isinstance(value, str | Task | Iterable):
-        or_name = "" if name == "data" else " or a name"
+        or_name = "" if kind == "data" else " or a name"
         raise ValueError(f"{name} is {value!r:.80}: expected rows, a table, a file{or_name}.")
     if name == "data" and isinstance(value, Mapping) and value and all(
             isinstance(weight, int | float) for weight in value.values()):
@@ -208,7 +212,7 @@ def config_value(name: str, value: object) -> object:
     if isinstance(value, Mapping):
         inside = ", ".join(map(repr, list(value)[:4]))
         raise ValueError(f"{name} is a {type(value).__name__} of {inside}: expected rows; of a table "
-                         f"with splits give one, {name}=table['train'].")
+                         f"with splits give one, {name}=table[{'train' if name == kind else 'test'!r}].")
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
         return value.to_dict("records")
     stream = isinstance(value, Iterator) or not isinstance(value, Task) and not hasattr(value, "__len__")

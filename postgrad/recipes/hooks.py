@@ -21,7 +21,7 @@ from postgrad.recipes.base import RunConfig, TrainConfig, TrainingSetup
 from postgrad.recipes.row_reader import evaluate_objective
 from postgrad.records import Batch, Scored
 from postgrad.resolve.models import base_name
-from postgrad.runs import Run, SampleLog, Saves
+from postgrad.runs import Follower, Run, SampleLog, Saves
 from postgrad.runs.tracker import RunTrackers
 from postgrad.system import processes
 from postgrad.system.signals import Stopped
@@ -54,6 +54,16 @@ def check_metric(config: TrainConfig, figures: Figures) -> None:
                          "one of them.")
 
 
+def found_by(run: Run | Follower, config: TrainConfig, step: int) -> tuple[bool, str]:
+    """What the evaluation of a step says: whether it is the best one so far, and is to be saved; and a
+    sentence where the run is to end, for they no longer get better."""
+    patience = config.evaluation.patience if isinstance(config, RunConfig) else 0
+    if not isinstance(run, Run) or not (config.keep == "best" or patience):
+        return False, ""
+    best = run.best(*range(1, step + 1))
+    return best is not None and best[0] == step, run.worn_out() if patience and step != config.steps else ""
+
+
 def step_hooks(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, stop: Callable[[], int | None],
                saves: Saves, log: SampleLog) -> list[Callable[[StepInfo], None]]:
     """The hooks of a rank. One that does not write takes part in the collectives of sharded models."""
@@ -68,37 +78,23 @@ def step_hooks(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, stop
         elif now.batch.scored and sharded:
             sample_rows(now, setup)
 
-    every = setup.evaluate_every if setup.evaluate else 0
-    patience = config.evaluation.patience if isinstance(config, RunConfig) else 0
-
     def is_due(step: int) -> bool:
+        every = setup.evaluate_every if setup.evaluate else 0
         return bool(every) and (step % every == 0 or step == config.steps)
 
     def evaluation(now: StepInfo) -> None:
         if is_due(now.step) and (writes or sharded):
             evaluate_policy(run, setup, config, now.step)
 
-    def is_best(step: int) -> bool:
-        """Whether the evaluation of this step is the best one so far, and is to be saved."""
-        if not isinstance(run.run, Run) or not is_due(step) or not (config.keep == "best" or patience):
-            return False
-        best = run.run.best(*range(1, step + 1))
-        return best is not None and best[0] == step
-
-    def why_end(step: int) -> tuple[int | str | None, bool]:
-        """A signal, or a sentence of a tracker or of evaluations that no longer get better; and whether the
-        run is then finished."""
-        if step == config.steps or not isinstance(run.run, Run):
-            return stop(), False
-        worn_out = run.run.worn_out() if patience and is_due(step) else ""
-        return stop() or run.stop and f"stopped by {run.stop} after step {step}" or worn_out, bool(worn_out)
-
     def save(now: StepInfo) -> None:
-        votes = processes.gather((*why_end(now.step), is_best(now.step)), "agreed to go on")
-        by, final = next(((by, final) for by, final, _ in votes if by), (None, False))  # on all ranks
-        better = any(is_better for _, _, is_better in votes)
+        better, worn_out = found_by(run.run, config, now.step) if is_due(now.step) else (False, "")
+        last = now.step == config.steps
+        why = stop() or (run.stop and not last and f"stopped by {run.stop} after step {now.step}") or worn_out
+        votes = processes.gather((why, worn_out, better), "agreed to go on")
+        by = next((by for by, _, _ in votes if by), None)
+        final, better = any(worn_out for _, worn_out, _ in votes), any(better for _, _, better in votes)
         assert config.save_every is not None
-        if by or better or now.step % config.save_every == 0 or now.step == config.steps:
+        if by or better or now.step % config.save_every == 0 or last:
             if writes:
                 log.wait()
                 save_checkpoint(setup, saves, now.step, sharded)

@@ -41,7 +41,8 @@ def input_hashes(config: TrainConfig) -> InputHashes:
 def input_files(config: TrainConfig) -> dict[str, list[Path]]:
     """The files that a run reads, by the setting that names them."""
     inputs = config.inputs
-    named = {"task": inputs.task, "data": inputs.data, "reward": inputs.reward, "method": inputs.method_file}
+    named = {"task": inputs.task, "data": inputs.data, "eval_task": inputs.eval_task,
+             "eval_data": inputs.eval_data, "reward": inputs.reward, "method": inputs.method_file}
     files = {name: paths for name, value in named.items() if (paths := tasks.files_in(value))}
     if inputs.agent_files:
         files["agent"] = [Path(file) for file in inputs.agent_files]

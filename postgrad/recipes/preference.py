@@ -8,13 +8,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import ClassVar
 
 from postgrad import methods
 from postgrad.data.preferences import (
+    RowT,
     ask_of,
     preference_report,
     preference_sentence,
@@ -23,7 +24,7 @@ from postgrad.data.preferences import (
     read_singles,
     split_rows,
 )
-from postgrad.data.rows import source_name
+from postgrad.data.rows import BadRows, Source, source_name
 from postgrad.data.tasks import Task
 from postgrad.evaluation.evaluate import Figures
 from postgrad.maths.intervals import grouped_interval
@@ -31,12 +32,14 @@ from postgrad.methods import Method, Preference
 from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import (
+    EVAL_TASK,
     METHOD,
     DataConfig,
     Evaluation,
+    RunInputs,
     TrainingSetup,
     data_counts,
-    policy_evaluator,
+    policy_examiner,
 )
 from postgrad.recipes.row_reader import MAX_HELD_OUT, RowReader, RowSettings, evaluate_objective
 from postgrad.records import Batch, Conversation, Pair, completion_messages, without_training
@@ -81,10 +84,15 @@ class PreferenceConfig(PairConfig):
     data: str | Sequence[object] | None = setting(
         None, "instead of a task: a JSONL file of pairs (kto: of labelled answers)",
         "to learn from preferences of your own; `postgrad label` collects them")
+    eval_task: Task | str | Sequence[object] | None = setting(None, *EVAL_TASK)
     method: Method = setting(methods.get_method("dpo"), *METHOD, resolve=methods.method_from_config)
     pairs: Pairs = setting(group=Pairs)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=20, samples=8))
+
+    @property
+    def inputs(self) -> RunInputs:
+        return replace(super().inputs, eval_task=self.eval_task)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,20 +117,6 @@ def preference_on_gsm8k() -> PreferenceConfig:
 SETTINGS = {"questions": preference_on_questions, "gsm8k": preference_on_gsm8k}
 
 
-def read_pair_sets(config: PairConfig,
-                   reader: RowReader) -> tuple[Sequence[Pair], Sequence[Pair], Task | None]:
-    """Training pairs, held-out pairs, and the task, if there is one."""
-    if config.data is not None:
-        return *split_rows(read_pairs(config.data, reader.bad), config.pairs.holdout), None
-    task = config.open_task()
-    if task.preferences is None:
-        raise ValueError(f"task {task.name} has no labelled pairs: give pairs of your own with "
-                         "data=FILE.jsonl.")
-    drawn = task.preferences("train", config.pairs.drawn, config.seed)
-    reader.judged = count_judged(task, drawn, config.seed)
-    return drawn, task.preferences("test", config.pairs.held_out, config.seed), task
-
-
 def count_judged(task: Task, pairs: Sequence[Pair], seed: int, count: int = 64) -> dict[str, int]:
     """Of the first pairs, those whose answers the task's own verifier scores apart, and those of them whose
     rejected answer it scores higher."""
@@ -135,13 +129,31 @@ def count_judged(task: Task, pairs: Sequence[Pair], seed: int, count: int = 64) 
     return {"judged": len(gaps), "judged_against": sum(gap < 0 for gap in gaps)}
 
 
-def read_labelled(config: PairConfig,
-                  reader: RowReader) -> tuple[Sequence[Conversation], Sequence[Conversation], Task | None]:
-    """KTO's labelled answers, in the same three parts."""
+def read_pair_sets(config: PairConfig, reader: RowReader) -> tuple[Sequence[Pair], Sequence[Pair]]:
+    """The pairs to train on, and those of the evaluations."""
+    return read_sets(config, reader, read_pairs, lambda pairs: pairs)
+
+
+def read_sets(config: PairConfig, reader: RowReader, read: Callable[[Source, BadRows], Sequence[RowT]],
+              from_pairs: Callable[[Sequence[Pair]], Sequence[RowT]]
+              ) -> tuple[Sequence[RowT], Sequence[RowT]]:
+    """The rows of `data` or a task to train on, and those of the evaluations, of eval_data or held out.
+    from_pairs: of the pairs of a task."""
+    share = config.held_out_share(config.pairs.holdout)
     if config.data is not None:
-        return *split_rows(read_singles(config.data, reader.bad), config.pairs.holdout), None
-    train, held_out, task = read_pair_sets(config, reader)
-    return split_pairs(train), split_pairs(held_out), task
+        train, held_out = split_rows(read(config.data, reader.bad), share)
+    else:
+        task, pairs = config.open_task(), config.pairs
+        if task.preferences is None:
+            raise ValueError(f"task {task.name} has no labelled pairs: give pairs of your own with "
+                             "data=FILE.jsonl.")
+        drawn = task.preferences("train", pairs.drawn, config.seed)
+        reader.judged = count_judged(task, drawn, config.seed)
+        train = from_pairs(drawn)
+        held_out = from_pairs(task.preferences("test", pairs.held_out, config.seed))
+    if config.eval_data is not None:
+        held_out = read(config.eval_data, reader.evaluated.bad)
+    return train, held_out
 
 
 def split_pairs(pairs: Sequence[Pair]) -> list[Conversation]:
@@ -161,18 +173,20 @@ def balance_kto(method: Preference, rows: Sequence[Row]) -> Preference:
 
 
 def build(config: PreferenceConfig, source: ModelSource) -> TrainingSetup:
-    method, reader = config.method, RowReader(config.pairs, config.data)
+    method, reader = config.method, RowReader(config.pairs, config.data, config.eval_data)
     assert isinstance(method, Preference)
-    rows: tuple[Sequence[Row], Sequence[Row], Task | None] = (
-        read_labelled(config, reader) if method.source == "singles" else read_pair_sets(config, reader))
+    rows: tuple[Sequence[Row], Sequence[Row]] = (
+        read_sets(config, reader, read_singles, split_pairs) if method.source == "singles"
+        else read_pair_sets(config, reader))
     policy, chat = open_policy(config, source)
-    train, held_out = (reader.fitting(part, chat, config.pairs.limit(policy.config.max_position_embeddings))
-                       for part in rows[:2])
+    positions = config.pairs.limit(policy.config.max_position_embeddings)
+    train = reader.fitting(rows[0], chat, positions)
+    held_out = reader.evaluated.fitting(rows[1], chat, positions)
     if method.source == "singles" and {"wanted", "unwanted"} <= methods.constants_of(method).keys():
         method = balance_kto(method, train)
     models = Models(policy=policy,
                     reference=open_reference(config, source, policy) if method.needs_reference else None)
-    evaluate = policy_evaluator(policy, chat, rows[2], config) if rows[2] else None
+    evaluate, _ = policy_examiner(policy, chat, config)
     return pair_setup(config, method, models, chat, reader, train, held_out, evaluate)
 
 
@@ -193,7 +207,8 @@ def pair_setup(config: PairConfig, method: Preference, models: Models, chat: Cha
     batches = make(train, per_step=length.per_step, steps=length.steps,
                    virtual_ranks=current_virtual_ranks(config.optim.virtual_ranks, config.optim.divides))
     objective = objectives.build_objective(method)
-    evaluated = held_out[:: -(-len(held_out) // MAX_HELD_OUT) or 1] if config.data is not None else held_out
+    thinned = config.data is not None and config.eval_data is None
+    evaluated = held_out[:: -(-len(held_out) // MAX_HELD_OUT) or 1] if thinned else held_out
 
     def figures(step: int) -> Figures:
         row: Figures = {}

@@ -27,7 +27,8 @@ RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConf
 PIPELINES = {"r1-zero": "R1ZeroConfig", "r1": "R1Config", "instruct": "InstructConfig",
              "align": "AlignConfig",
              "expert-iteration": "ExpertIterationConfig"}  # several runs in one folder
-OBJECTS = ("task", "data", "reward", "teacher", "method")  # settings that `fit` takes as objects
+# settings that `fit` takes as objects
+OBJECTS = ("task", "data", "eval_task", "eval_data", "reward", "teacher", "method")
 DATA_HINTS = {"data": "data=FILE.jsonl", "task": "--task FILE (in Python task=)"}
 STAGED = PIPELINES | {"demo": "DemoConfig", "own": "OwnConfig"}  # and those with a command of their own
 CONFIGS = RECIPES | STAGED  # everything that can be resumed

@@ -95,11 +95,12 @@ def open_scalar(config: RewardConfig, source: ModelSource) -> tuple[ScalarModel,
 
 
 def build(config: RewardConfig, source: ModelSource) -> TrainingSetup:
-    reader = RowReader(config.pairs, config.data)
-    train, held_out, _ = read_pair_sets(config, reader)
+    reader = RowReader(config.pairs, config.data, config.eval_data)
+    train, held_out = read_pair_sets(config, reader)
     model, chat = open_scalar(config, source)
-    train, held_out = (reader.fitting(rows, chat, config.pairs.limit(model.config.max_position_embeddings))
-                       for rows in (train, held_out))
+    positions = config.pairs.limit(model.config.max_position_embeddings)
+    train = reader.fitting(train, chat, positions)
+    held_out = reader.evaluated.fitting(held_out, chat, positions)
     method = config.row
     assert isinstance(method, Preference)
     return pair_setup(config, method, Models(policy=model), chat, reader, train, held_out,

@@ -20,6 +20,7 @@ from postgrad.methods import Method, Policy
 from postgrad.models import LanguageModel, Models
 from postgrad.models.chat import Chat
 from postgrad.recipes.base import (
+    EVAL_TASK,
     METHOD,
     SAVE,
     STEPS,
@@ -99,6 +100,7 @@ class RolloutConfig(RunConfig):
     """One run on samples of the policy itself."""
 
     recipe: ClassVar[str] = "rollouts"
+    eval_task: Task | str | Sequence[object] | None = setting(None, *EVAL_TASK)
     method: Method = setting(methods.get_method("grpo"), *METHOD, resolve=methods.method_from_config)
     reward: object = setting(None, "who judges, in place of the task's verifier: a reward model's run "
                              "(several with commas), judge:MODEL[:RUBRIC.txt], "
@@ -145,7 +147,8 @@ class RolloutConfig(RunConfig):
 
     @property
     def inputs(self) -> RunInputs:
-        return replace(super().inputs, reward=self.reward, teacher=self.teacher, rates=self.difficulty.rates,
+        return replace(super().inputs, eval_task=self.eval_task, reward=self.reward, teacher=self.teacher,
+                       rates=self.difficulty.rates,
                        agent_files=tuple(word for word in self.agent.words if Path(word).is_file()))
 
     def __post_init__(self) -> None:
@@ -321,11 +324,15 @@ def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
     method, spec = config.row, parse_reward(config.reward)
     row = method if isinstance(method, Policy) else None
     taught, shown, critic = (row.teacher, row.shown, row.critic) if row else (False, False, False)
-    task = config.evaluation.held_out(open_task(config.task, config.reward,
-                                                judged=not (taught or config.agent.command)))
+    judged = not (taught or config.agent.command)
+    task = open_task(config.task, config.reward, judged=judged)
+    task = config.evaluation.held_out(task, config.eval_task is not None)
     check_task(task)
     policy, chat = open_policy(config, source)
-    task = played_by(config.agent, task, chat, policy)
+    task = examined = played_by(config.agent, task, chat, policy)
+    if config.eval_task is not None:
+        other = open_task(config.eval_task, config.reward, judged=judged).with_holdout(0.0)
+        examined = played_by(config.agent, other, chat, policy)
     rewards = spec.load_models(policy, chat, config, source)
     compared = method.needs_reference or config.kl.measure
     teacher = open_teacher(method, config.teacher, config, source, policy, chat)
@@ -361,11 +368,11 @@ def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
                                         look.asked(task, config.seed),
                                         None if config.reward is None else reward, samples=look.samples,
                                         settings=alone, seed=config.seed))
-    evaluated = config.evaluation.asked(task, config.seed) if config.evaluation.every else []
+    evaluated = config.evaluation.asked(examined, config.seed) if config.evaluation.every else []
     return TrainingSetup(
         models=models, chat=chat, batches=batches, optim=optim, notes=(*notes, *filter_notes(config)),
         data=data_counts((p.messages for p in prompts), (p.messages for p in evaluated)),
         objective=objectives.build_objective(method, temperature=config.rollouts.temperature),
-        evaluate=rollout_evaluator(config, models, chat, task, reward),
+        evaluate=rollout_evaluator(config, models, chat, examined, reward),
         evaluate_every=config.evaluation.every or 0,
         hooks=(lambda step: batches.after(step.row),) if isinstance(batches, RolloutBatches) else ())

@@ -36,9 +36,10 @@ class RowSettings(Settings):
                             "left (cut their start) or right (cut their end)",
                             "left for long conversations, whose end matters; right for long texts",
                             choices=("refuse", "drop", "left", "right"))
-    holdout: float = setting(0.1, "the share of the prompts in `data` that is held out for evaluations, by a "
-                             "hash of their text, where there are 20 or more",
-                             "0 to train on every row; more for a narrower interval", within=SHARE)
+    holdout: float | None = setting(
+        None, "the share of the prompts in `data` that is held out for evaluations, by a hash of their text, "
+        "where there are 20 or more; none: 0.1, and 0 with eval_data",
+        "0 to train on every row; more for a narrower interval", within=SHARE)
 
     def limit(self, positions: int) -> int:
         """The most tokens of a row, of a model with so many positions."""
@@ -51,14 +52,23 @@ class RowSettings(Settings):
 
 
 class RowReader:
-    """Reads the rows of a run, and counts those that are unreadable or too long. data None: a task's."""
+    """Reads the rows of a run, and counts those that are unreadable or too long. data None: a task's.
 
-    def __init__(self, settings: RowSettings, data: Source | None):
+    evaluated: the reader of eval_data; itself, where rows of `data` are held out instead.
+    """
+
+    def __init__(self, settings: RowSettings, data: Source | None, eval_data: Source | None = None):
         self.settings, self.name = settings, "the rows" if data is None else source_name(data)
-        self.bad = BadRows(skip=settings.skip_bad,
-                           hint="Mend what is bad, or leave it out with skip_bad=true.")
+        self.bad, self.evaluated = self.bad_rows("what is bad"), self
+        if eval_data is not None:
+            self.evaluated = RowReader(settings, eval_data)
+            self.evaluated.bad = self.bad_rows("what is bad in eval_data")
+            self.evaluated.name = f"eval_data {source_name(eval_data)}".removesuffix(" data")
         self.rows = self.long = 0
         self.judged: dict[str, int] = {}  # pairs of a task that its own verifier has judged
+
+    def bad_rows(self, what: str) -> BadRows:
+        return BadRows(skip=self.settings.skip_bad, hint=f"Mend {what}, or leave it out with skip_bad=true.")
 
     def fitting(self, rows: Sequence[RowT], chat: Chat, max_tokens: int) -> Sequence[RowT]:
         """With truncate=drop, the rows of at most max_tokens tokens; else all of them."""
@@ -77,7 +87,8 @@ class RowReader:
         dropped = (f"{self.name}: {self.long:,} of {self.rows:,} rows are left out, for they have too "
                    "many tokens",) if self.long else ()
         cut = (note for limit in limits for note in limit.note(self.name))
-        return (*self.bad.understood.note(self.name), *self.bad.note(self.name), *dropped, *cut)
+        other = self.evaluated.notes() if self.evaluated is not self else ()
+        return (*self.bad.understood.note(self.name), *self.bad.note(self.name), *dropped, *cut, *other)
 
 
 def row_tokens(row: Pair | Conversation, chat: Chat) -> int:

@@ -115,10 +115,12 @@ def build_setup(config: TrainConfig, source: ModelSource | None) -> TrainingSetu
 def check_examined(config: TrainConfig, setup: TrainingSetup) -> None:
     """Whether there are evaluations, where settings need them."""
     if isinstance(config, RunConfig) and not (setup.evaluate and setup.evaluate_every):
-        for name in ("metric", "patience"):
-            if getattr(config.evaluation, name):
-                raise ValueError(f"evaluation.{name} needs evaluations, and this run has none: set "
-                                 "evaluation.every, or give rows to evaluate.")
+        inputs, how = config.inputs, config.evaluation
+        for name, value in {"eval_data": inputs.eval_data, "eval_task": inputs.eval_task,
+                            "evaluation.metric": how.metric, "evaluation.patience": how.patience}.items():
+            if value is not None and value != 0:
+                raise ValueError(f"{name} needs evaluations, and this run has none: set evaluation.every, or "
+                                 "give rows to evaluate.")
 
 
 def check_place(folder: Path) -> None:

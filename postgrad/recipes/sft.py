@@ -23,13 +23,14 @@ from postgrad.models import Models
 from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import tool_schema
 from postgrad.recipes.base import (
+    EVAL_TASK,
     METHOD,
     MODEL,
     DataConfig,
+    RunInputs,
     TrainingSetup,
-    check_task,
     data_counts,
-    policy_evaluator,
+    policy_examiner,
 )
 from postgrad.recipes.row_reader import MAX_HELD_OUT, RowReader, RowSettings, evaluate_objective
 from postgrad.records import Batch, Conversation
@@ -57,6 +58,7 @@ class SFTConfig(DataConfig):
         None, 'instead of a task: a JSONL file of {"messages": [...]} rows; several with commas between, and '
         "a weight after a colon, a.jsonl:0.7,words:0.3, where a task gives its demonstrations",
         "to train on conversations of your own, or on several kinds; in Python rows, or a table of them")
+    eval_task: Task | str | Sequence[object] | None = setting(None, *EVAL_TASK)
     method: Method = setting(methods.get_method("sft"), *METHOD, resolve=methods.method_from_config)
     examples: int = setting(4000, "demonstrations drawn from the task",
                             "at least steps x rows_per_step, so that none comes twice; a task with fewer "
@@ -67,6 +69,10 @@ class SFTConfig(DataConfig):
     rows_per_step: int = setting(64, "conversations in a step", "fewer where the data are few, so that there "
                                  "are steps enough; memory is tokens_per_pass", within=COUNT)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
+
+    @property
+    def inputs(self) -> RunInputs:
+        return replace(super().inputs, eval_task=self.eval_task)
 
 
 def sft_on_words() -> SFTConfig:
@@ -161,34 +167,32 @@ class ConversationSets:
 
 
 def read_conversation_sets(config: SFTConfig, chat: Chat, max_tokens: int) -> ConversationSets:
-    """Reads all sources. Of `data` a share of the prompts is held out, in whichever source they are."""
+    """Reads all sources, and eval_data. Without it a share of the prompts in `data` is held out, in whichever
+    source they are."""
+    given, share = config.eval_data, config.held_out_share(config.rows.holdout)
+    sources = [DataSource(rows=config.task)] if config.data is None else sources_of(config.data)
+    first = RowReader(config.rows, None if config.data is None else sources[0].rows, given)
+    held_out = [] if given is None else read_conversations(given, first.evaluated.bad)
     if config.data is None:
-        task, reader = config.open_task(), RowReader(config.rows, None)
-        rows = reader.fitting(task_demonstrations(task, config), chat, max_tokens)
-        return ConversationSets([DataSource(rows=config.task)], [reader], [rows], [])
-    sources = sources_of(config.data)
-    readers = [RowReader(config.rows, source.rows) for source in sources]
+        rows = first.fitting(task_demonstrations(config.open_task(), config), chat, max_tokens)
+        return ConversationSets(sources, [first], [rows], first.evaluated.fitting(held_out, chat, max_tokens))
+    readers = [first, *(RowReader(config.rows, source.rows) for source in sources[1:])]
     read = [task_demonstrations(source.rows, config) if source.task
             else read_conversations(source.rows, reader.bad)
             for source, reader in zip(sources, readers, strict=True)]
-    split = split_sources(read, config.rows.holdout, MAX_HELD_OUT)
-    held_out = [row for _, rows in split for row in rows]
+    split = split_sources(read, share, MAX_HELD_OUT)
+    held_out = held_out or [row for _, rows in split for row in rows]
     train = [reader.fitting(rows, chat, max_tokens) for (rows, _), reader in zip(split, readers, strict=True)]
     for source, rows in zip(sources, train, strict=True):
         if not rows:
             raise ValueError(f"{source.name} has no row left to learn from: lower holdout, or leave it out.")
-    return ConversationSets(sources, readers, train, readers[0].fitting(held_out, chat, max_tokens))
+    return ConversationSets(sources, readers, train, first.evaluated.fitting(held_out, chat, max_tokens))
 
 
 def build(config: SFTConfig, source: ModelSource) -> TrainingSetup:
     assert isinstance(config.method, Supervised)
     model, chat = open_policy(config, source)
-    evaluate, every, problems = None, config.evaluation.every or 0, []
-    if config.task is not None and every:
-        task = config.open_task()
-        check_task(task)
-        problems = config.evaluation.asked(task, config.seed)
-        evaluate = policy_evaluator(model, chat, task, config)
+    examine, problems = policy_examiner(model, chat, config)
     positions = config.rows.limit(model.config.max_position_embeddings)
     sets = read_conversation_sets(config, chat, positions)
     make = partial(ConversationBatches, chat=chat, method=config.method, seed=config.seed,
@@ -199,13 +203,17 @@ def build(config: SFTConfig, source: ModelSource) -> TrainingSetup:
     batches = make(sets.train if sets.weighted else train, per_step=length.per_step, steps=length.steps,
                    shares=sets.shares if sets.weighted else ())
     models, objective = Models(policy=model), objectives.build_objective(config.method)
-    if sets.held_out:
-        (held_out,) = make(sets.held_out, per_step=len(sets.held_out), steps=1)
-        evaluate, every = partial(held_out_loss, objective, models, held_out,
-                                  config), every or evaluation_interval(length.steps, config.save_every)
+    held_out = [*make(sets.held_out, per_step=len(sets.held_out), steps=1)] if sets.held_out else []
+
+    def evaluate(step: int) -> Figures:
+        figures = held_out_loss(objective, models, held_out[0], config, step) if held_out else {}
+        return figures | (examine(step) if examine else {})
+
+    every = config.evaluation.every or evaluation_interval(length.steps, config.save_every)
     return TrainingSetup(
         models=models, chat=chat, batches=batches, objective=objective, evaluate=evaluate,
-        evaluate_every=every, optim=Optim(models, config.optim, length.steps, batches.tokens),
+        evaluate_every=every if examine or held_out else 0,
+        optim=Optim(models, config.optim, length.steps, batches.tokens),
         notes=sets.notes(batches.limit),
         length=length.sentence(config.label or sets.name, batches.trained_tokens),
         settings={"steps": length.steps, "rows_per_step": length.per_step, "epochs": None},
