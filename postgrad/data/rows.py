@@ -152,6 +152,11 @@ def _as_dict(row: object, i: int) -> DataRow:
     return dict(row)
 
 
+def read_prompt_rows(source: str | Path, bad: BadRows | None = None) -> Rows:
+    """The rows of a file of prompts, or of a data set on the hub. bad: collects the bad rows."""
+    return [row for path in source_files(source) for row in read_rows_file(path, bad)]
+
+
 def read_rows_file(path: Path, bad: BadRows | None = None) -> Rows:
     """The rows of one file; the suffix is its format. bad: collects the bad rows."""
     path, rows = Path(path), Rows()
@@ -159,13 +164,12 @@ def read_rows_file(path: Path, bad: BadRows | None = None) -> Rows:
         raise ValueError(f"there is no file {path}.")
     if not path.name.endswith(SUFFIXES):
         raise ValueError(f"{path.name} is no file of rows: expected {', '.join(SUFFIXES)}.")
-    own = BadRows(hint='Expected one JSON object a line, like {"question": "What is 2+3?", "answer": "5"}.'
-                  if ".jsonl" in path.name else "")
-    bad = bad or own
+    bad = bad or BadRows()
     for _, where, parse in _file_rows(path, f"{path.name},", LONGEST_ROW):
         with bad.row():
             rows.append((where, parse()))
-    bad.settle(path.name)
+    bad.settle(path.name, 'Expected one JSON object a line, like {"question": "What is 2+3?", "answer": '
+               '"5"}.' if ".jsonl" in path.name else "")
     if not rows:
         raise ValueError(f"{path.name} holds no rows: write one JSON object a line, with a question and an "
                          "answer.")
@@ -470,15 +474,18 @@ def _turns(value: str | list[object], role: str, where: str) -> tuple[Message, .
 
 @dataclass
 class Understood:
-    """What was understood of the rows: forms, turns, columns used and ignored, remarks; each with a count."""
+    """What was understood of the rows: forms, turns, columns used and ignored, remarks; each with a count.
+    unused: what becomes of the other columns."""
 
     forms: Counter[str] = field(default_factory=Counter)
     used: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
     remarks: Counter[str] = field(default_factory=Counter)
     turns: int = 0
+    unused: str = "ignored"
 
-    def add(self, form: str, row: DataRow, columns: Sequence[str], turns: int, *remarks: str) -> None:
+    def add(self, form: str, row: Mapping[str, object], columns: Sequence[str], turns: int,
+            *remarks: str) -> None:
         self.forms[form] += 1
         self.turns += turns
         filled = [name for name, value in row.items() if value is not None]
@@ -494,7 +501,7 @@ class Understood:
         turns = f" ({self.turns:,} turns)" if self.turns else ""
         trusted = ("; texts are trained whole, and control tokens in them are trusted",
                    ) if "text" in self.forms else ()
-        ignored = f"; ignored: {', '.join(self.ignored)}" if self.ignored else ""
+        ignored = f"; {self.unused}: {', '.join(self.ignored)}" if self.ignored else ""
         remarks = (f"; {count:,} rows: {remark}" for remark, count in self.remarks.items())
         return (f"{name}: {forms}{turns}; columns used: {', '.join(self.used)}{ignored}"
                 + "".join((*trusted, *remarks)),)
@@ -520,9 +527,15 @@ class BadRows:
     first: list[str] = field(default_factory=list)
     understood: Understood = field(default_factory=Understood)
 
+    @classmethod
+    def of_run(cls, skip: bool, what: str = "what is bad") -> BadRows:
+        """Of a run with the setting skip_bad."""
+        return cls(skip=skip, hint=f"Mend {what}, or leave it out with skip_bad=true.")
+
     @contextmanager
-    def row(self) -> Iterator[None]:
-        self.rows += 1
+    def row(self, counted: bool = False) -> Iterator[None]:
+        """counted: this row was read before, and is checked further."""
+        self.rows += not counted
         try:
             yield
         except ValueError as fault:
@@ -530,17 +543,18 @@ class BadRows:
             if len(self.first) < SHOWN:
                 self.first.append(str(fault))
 
-    def settle(self, name: str) -> None:
-        """Raises ValueError with the first errors, unless bad rows are skipped."""
+    def settle(self, name: str, hint: str = "") -> None:
+        """Raises ValueError with the first errors, unless bad rows are skipped. hint: a further remedy."""
         if not self.count or (self.skip and self.count < self.rows):
             return
-        hint = f" {self.hint}" if self.hint and not self.skip else ""
+        advice = " ".join(filter(None, (hint, self.hint)))
+        hint = f" {advice}" if advice and not self.skip else ""
         if self.count == 1:
             raise ValueError(self.first[0] + hint)
         more = f", the first {SHOWN} of them" if self.count > SHOWN else ""
         listed = "".join(f"\n  {fault}" for fault in alike_once(self.first))
         raise ValueError(f"{name}: {self.count:,} of {self.rows:,} rows are bad{more}:{listed}"
-                         + (f"\n{self.hint}" if hint else ""))
+                         + (f"\n{advice}" if hint else ""))
 
     def note(self, name: str) -> tuple[str, ...]:
         """The message about skipped rows, if any."""
@@ -548,6 +562,10 @@ class BadRows:
             return ()
         return (f"{name}: {self.count:,} of {self.rows:,} rows are bad and left out, the first: "
                 f"{self.first[0]}",)
+
+    def notes(self, name: str) -> tuple[str, ...]:
+        """What was understood, and what was skipped."""
+        return (*self.understood.note(name), *self.note(name))
 
 
 def alike_once(faults: Sequence[str]) -> list[str]:

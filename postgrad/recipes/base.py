@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple
 
 from postgrad import methods
 from postgrad.data.environments import Player, sampler_for
+from postgrad.data.rows import BadRows
 from postgrad.data.tasks import Task
 from postgrad.data.tasks.base import HOLDOUT
 from postgrad.data.tasks.games import prove_play
@@ -24,7 +25,7 @@ from postgrad.models.chat import Chat
 from postgrad.recipes.registry import recipe_for
 from postgrad.records import Message, Prompt, Reward
 from postgrad.resolve.models import Model, ModelSource
-from postgrad.resolve.tasks import open_task, task_label
+from postgrad.resolve.tasks import SplitRows, open_task, task_label
 from postgrad.rewards.base import check_verifier
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.sampling.sampler import DecodableModel
@@ -108,7 +109,7 @@ EVAL_TASK = ("the task that evaluations ask the model: a name, a file (all of it
 class RunInputs:
     """What a run reads besides its model: if one of them changes, a resumed run would differ."""
 
-    task: Task | str | Sequence[object] | None = None
+    task: Task | str | SplitRows | Sequence[object] | None = None
     data: str | Sequence[object] | None = None
     eval_task: Task | str | Sequence[object] | None = None
     eval_data: str | Sequence[object] | None = None
@@ -184,7 +185,7 @@ class RunConfig(TrainConfig, ModelDefaults):
     """
 
     recipe: ClassVar[str]
-    task: Task | str | Sequence[object] | None = setting(None, *TASK)
+    task: Task | str | SplitRows | Sequence[object] | None = setting(None, *TASK)
     model: str = setting("tiny-chat", *MODEL)
     template: str | None = setting(None, *TEMPLATE)
     method: Method = setting(MISSING, *METHOD, resolve=methods.method_from_config)
@@ -216,9 +217,14 @@ class RunConfig(TrainConfig, ModelDefaults):
         return {"model": task_label(self.model), "task": None if self.task is None else task_label(self.task),
                 "method": self.method.name, "row": methods.describe_row(self.row)}
 
+    @property
+    def skips_bad(self) -> bool:
+        """Whether bad rows of a task's file are left out."""
+        return False
+
     def open_task(self) -> Task:
         assert self.task is not None
-        return self.evaluation.held_out(open_task(self.task))
+        return self.evaluation.held_out(open_task(self.task, bad=BadRows.of_run(self.skips_bad)))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -36,6 +36,7 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
+from postgrad.data.rows import SUFFIXES
 from postgrad.data.tasks import Task
 from postgrad.models.cuda_graphs import MOST
 from postgrad.models.families import Config, read_config_json
@@ -45,6 +46,7 @@ from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.resolve.models import Trained, open_folder, read_config
 from postgrad.resolve.tasks import open_task
 from postgrad.sampling import Sampling
+from postgrad.system.hub import is_dataset
 from postgrad.system.settings import Settings, replace_settings
 from postgrad.training.memory import Memory, Setup, beside, cache, estimate, parameters
 
@@ -274,7 +276,8 @@ def task_reply_tokens(config: ModelDefaults) -> int | None:
     task = config.task if isinstance(config, RunConfig) else None
     if isinstance(config, RunConfig) and not config.reply_group and config.inputs.eval_task is not None:
         task = config.inputs.eval_task
-    if not isinstance(task, str | Path | Task) or task == TO_BE_NAMED or str(task).endswith(".jsonl"):
+    if not isinstance(task, str | Path | Task) or task == TO_BE_NAMED or (
+            str(task).endswith(SUFFIXES) or is_dataset(task)):
         return None
     return open_task(task).tokens
 

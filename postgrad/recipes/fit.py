@@ -4,19 +4,20 @@ line."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from postgrad import methods
-from postgrad.data.tasks import Task
+from postgrad.data.tasks import SPLITS, Task
 from postgrad.methods import Method
 from postgrad.recipes.base import TrainConfig
 from postgrad.recipes.defaults import fill_defaults
-from postgrad.recipes.registry import config_class, make_config, recipe_for, refuse_objects
+from postgrad.recipes.registry import OBJECTS, config_class, make_config, recipe_for, refuse_objects
 from postgrad.recipes.running import check_place, finished, place_beside, resume_saved, start_run
 from postgrad.resolve.models import Model, open_named_model
+from postgrad.resolve.tasks import SplitRows
 from postgrad.runs import Run as Folder
 from postgrad.runs.display import Display
 from postgrad.runs.rows import JsonDict
@@ -118,8 +119,10 @@ def fit(model: Source | PreTrained, method: str | Path | Method = "grpo", *, tas
     recipe = recipe_for(row)
     given = {"task": task, "data": data, "eval_task": eval_task, "eval_data": eval_data, "reward": reward,
              "teacher": teacher}
-    objects = {name: config_value(name, value) for name, value in given.items() if value is not None}
-    refuse_objects(row.name, {f.name for f in fields(config_class(recipe))}, objects)
+    known = {f.name for f in fields(config_class(recipe))}
+    objects = {name: config_value(name, value) for name, value in spread_splits(given, known).items()
+               if value is not None}
+    refuse_objects(row.name, known, objects)
     name = str(folder / "start") if isinstance(model, Model) else str(config_value("model", model))
     config = make_config(row.name, recipe, "", {**settings, **objects, "model": name, "method": row})
     with place_beside(folder, "start") as place:
@@ -146,7 +149,7 @@ def resume(run: str | Path | Folder, *, steps: int | None = None, sampler: Sampl
     opened = Folder.open(run.folder if isinstance(run, Folder) else Path(run))
     recipe, planned = opened.started()
     followers = open_trackers(trackers, callback)
-    objects = {name: config_value(name, value) for name, value in objects.items()}
+    objects = {name: config_value(name, value) for name, value in spread_splits(objects, OBJECTS).items()}
     processes.join_ranks()
     end_note = finished(opened, steps)
     title = opened.info.get("method") or recipe
@@ -188,9 +191,27 @@ def open_trackers(trackers: Sequence[Tracker | str], callback: Callback | None =
     return [*map(open_tracker, trackers), *([CallbackTracker(callback)] if callback else [])]
 
 
+def has_splits(table: object) -> bool:
+    """Whether a value is a table with the splits train, validation and test, or some of them."""
+    return isinstance(table, Mapping) and "train" in table and set(table) <= set(SPLITS)
+
+
+def spread_splits(given: Mapping[str, object], settings: Container[str]) -> dict[str, object]:
+    """The arguments, with the splits of `data` where it has some: train as data, validation (without, test)
+    as eval_data."""
+    table = given.get("data")
+    if not isinstance(table, Mapping) or not has_splits(table) or "eval_data" not in settings:
+        return {**given}
+    held_out = table.get("validation", table.get("test"))
+    if held_out is not None and given.get("eval_data") is not None:
+        raise ValueError("data has a split to evaluate, and eval_data is given too: give "
+                         "data=table['train'].")
+    return {**given, "data": table["train"], **({} if held_out is None else {"eval_data": held_out})}
+
+
 def config_value(name: str, value: object) -> object:
     """An argument as a config holds it: a run or a path as its name, an iterator or a stream as a list (on
-    disk, where it is long), a pandas table as rows. A table of several splits is refused."""
+    disk, where it is long), a pandas table as rows, the splits of a table as those of a task."""
     if isinstance(value, Folder | Path):
         return str(value.folder) if isinstance(value, Folder) else str(value)
     if name == "reward":
@@ -210,9 +231,12 @@ def config_value(name: str, value: object) -> object:
             isinstance(source, str | Path) for source in value):
         return ",".join(map(str, value))
     if isinstance(value, Mapping):
-        inside = ", ".join(map(repr, list(value)[:4]))
-        raise ValueError(f"{name} is a {type(value).__name__} of {inside}: expected rows; of a table "
-                         f"with splits give one, {name}=table[{'train' if name == kind else 'test'!r}].")
+        if name != "task" or not has_splits(value):
+            inside = ", ".join(map(repr, list(value)[:4]))
+            raise ValueError(f"{name} is a {type(value).__name__} of {inside}: expected rows; of a table "
+                             f"with splits give one, {name}=table[{'train' if name == kind else 'test'!r}].")
+        return SplitRows({split: cast(Sequence[object], config_value(name, value[split]))
+                          for split in SPLITS if split in value})
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
         return value.to_dict("records")
     stream = isinstance(value, Iterator) or not isinstance(value, Task) and not hasattr(value, "__len__")

@@ -75,6 +75,10 @@ class PairConfig(DataConfig):
 
     pairs: Pairs
 
+    @property
+    def skips_bad(self) -> bool:
+        return self.pairs.skip_bad
+
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceConfig(PairConfig):

@@ -11,9 +11,9 @@ from typing import ClassVar
 
 from postgrad import methods
 from postgrad.data.environments import max_turns, sampler_for
-from postgrad.data.rows import read_conversations
+from postgrad.data.rows import BadRows, read_conversations
 from postgrad.data.tasks import Task, reflection
-from postgrad.data.tasks.listed import holdout_note
+from postgrad.data.tasks.listed import task_notes
 from postgrad.evaluation.evaluate import Figures
 from postgrad.maths.ensemble import RULES
 from postgrad.methods import Method, Policy
@@ -139,6 +139,10 @@ class RolloutConfig(RunConfig):
         if off_policy and isinstance(method, Policy) and method.correction is None:
             return methods.change(method, correction="tis")
         return method
+
+    @property
+    def skips_bad(self) -> bool:
+        return self.rollouts.skip_bad
 
     @property
     def updates_per_collection(self) -> int:
@@ -290,7 +294,7 @@ def training_prompts(config: RolloutConfig, policy: DecodableModel, teacher: Dec
     """The prompts of the run, by their difficulty, that fit its models with a reply; and notes on the others.
     again: how the teacher is asked them, where it is shown a demonstration."""
     drawn, how, notes = task.prompts("train", config.rollouts.prompts, config.seed), config.rollouts, [
-        *holdout_note(task)]
+        *task_notes(task)]
     if config.difficulty.rates is not None:
         drawn, note = config.difficulty.select(drawn)
         notes.append(note)
@@ -325,7 +329,7 @@ def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
     row = method if isinstance(method, Policy) else None
     taught, shown, critic = (row.teacher, row.shown, row.critic) if row else (False, False, False)
     judged = not (taught or config.agent.command)
-    task = open_task(config.task, config.reward, judged=judged)
+    task = open_task(config.task, config.reward, judged=judged, bad=BadRows.of_run(config.skips_bad))
     task = config.evaluation.held_out(task, config.eval_task is not None)
     check_task(task)
     policy, chat = open_policy(config, source)

@@ -27,8 +27,9 @@ RowT = TypeVar("RowT", bound=Pair | Conversation)
 class RowSettings(Settings):
     """How the rows of `data` are read and split."""
 
-    skip_bad: bool = setting(False, "rows of `data` that cannot be read are left out and counted, instead of "
-                             "refused", "where a few rows of a large file are broken and can be spared")
+    skip_bad: bool = setting(False, "rows of `data`, or of the task's file, that cannot be read are left out "
+                             "and counted, instead of refused",
+                             "where a few rows of a large file are broken and can be spared")
     max_tokens: int | None = setting(None, "the most tokens of a row; none: as many as the model takes",
                                      "where few rows are very long: what truncate says is done with them",
                                      within=COUNT)
@@ -59,16 +60,13 @@ class RowReader:
 
     def __init__(self, settings: RowSettings, data: Source | None, eval_data: Source | None = None):
         self.settings, self.name = settings, "the rows" if data is None else source_name(data)
-        self.bad, self.evaluated = self.bad_rows("what is bad"), self
+        self.bad, self.evaluated = BadRows.of_run(settings.skip_bad), self
         if eval_data is not None:
             self.evaluated = RowReader(settings, eval_data)
-            self.evaluated.bad = self.bad_rows("what is bad in eval_data")
+            self.evaluated.bad = BadRows.of_run(settings.skip_bad, "what is bad in eval_data")
             self.evaluated.name = f"eval_data {source_name(eval_data)}".removesuffix(" data")
         self.rows = self.long = 0
         self.judged: dict[str, int] = {}  # pairs of a task that its own verifier has judged
-
-    def bad_rows(self, what: str) -> BadRows:
-        return BadRows(skip=self.settings.skip_bad, hint=f"Mend {what}, or leave it out with skip_bad=true.")
 
     def fitting(self, rows: Sequence[RowT], chat: Chat, max_tokens: int) -> Sequence[RowT]:
         """With truncate=drop, the rows of at most max_tokens tokens; else all of them."""
@@ -88,7 +86,7 @@ class RowReader:
                    "many tokens",) if self.long else ()
         cut = (note for limit in limits for note in limit.note(self.name))
         other = self.evaluated.notes() if self.evaluated is not self else ()
-        return (*self.bad.understood.note(self.name), *self.bad.note(self.name), *dropped, *cut, *other)
+        return (*self.bad.notes(self.name), *dropped, *cut, *other)
 
 
 def row_tokens(row: Pair | Conversation, chat: Chat) -> int:

@@ -15,8 +15,9 @@ from typing import ClassVar
 
 from postgrad import methods
 from postgrad.data.preferences import split_sources
-from postgrad.data.rows import read_conversations
+from postgrad.data.rows import BadRows, read_conversations
 from postgrad.data.tasks import Task
+from postgrad.data.tasks.listed import task_notes
 from postgrad.evaluation.evaluate import Figures
 from postgrad.methods import Method, Supervised
 from postgrad.models import Models
@@ -74,6 +75,10 @@ class SFTConfig(DataConfig):
     def inputs(self) -> RunInputs:
         return replace(super().inputs, eval_task=self.eval_task)
 
+    @property
+    def skips_bad(self) -> bool:
+        return self.rows.skip_bad
+
 
 def sft_on_words() -> SFTConfig:
     """Word problems as an average writer answers them: mostly straight to the answer."""
@@ -121,7 +126,7 @@ SETTINGS = {"words": sft_on_words, "arithmetic": sft_on_arithmetic, "countdown":
 
 def task_demonstrations(name: str | Task, config: SFTConfig) -> list[Conversation]:
     """The demonstrations of a task, with the schemas of its tools."""
-    task = open_task(name)
+    task = open_task(name, bad=BadRows.of_run(config.skips_bad))
     if task.demonstrations is None:
         raise ValueError(f"task {task.name} has no demonstrations to imitate: "
                          "give conversations of your own with data=FILE.jsonl.")
@@ -137,6 +142,7 @@ class ConversationSets:
     readers: list[RowReader]
     train: Sequence[Sequence[Conversation]]
     held_out: Sequence[Conversation]
+    task_notes: tuple[str, ...] = ()
 
     @property
     def shares(self) -> list[float]:
@@ -163,7 +169,7 @@ class ConversationSets:
                  for source, rows, share in zip(self.sources, self.train, self.shares, strict=True)]
         mixture = (f"imitated: {', '.join(parts)}",) if len(parts) > 1 else ()
         left_out = [note for reader in self.readers for note in reader.notes()]
-        return (*mixture, *left_out, *limit.note(self.name))
+        return (*self.task_notes, *mixture, *left_out, *limit.note(self.name))
 
 
 def read_conversation_sets(config: SFTConfig, chat: Chat, max_tokens: int) -> ConversationSets:
@@ -174,8 +180,10 @@ def read_conversation_sets(config: SFTConfig, chat: Chat, max_tokens: int) -> Co
     first = RowReader(config.rows, None if config.data is None else sources[0].rows, given)
     held_out = [] if given is None else read_conversations(given, first.evaluated.bad)
     if config.data is None:
-        rows = first.fitting(task_demonstrations(config.open_task(), config), chat, max_tokens)
-        return ConversationSets(sources, [first], [rows], first.evaluated.fitting(held_out, chat, max_tokens))
+        task = config.open_task()
+        rows = first.fitting(task_demonstrations(task, config), chat, max_tokens)
+        return ConversationSets(sources, [first], [rows], first.evaluated.fitting(held_out, chat, max_tokens),
+                                task_notes(task))
     readers = [first, *(RowReader(config.rows, source.rows) for source in sources[1:])]
     read = [task_demonstrations(source.rows, config) if source.task
             else read_conversations(source.rows, reader.bad)

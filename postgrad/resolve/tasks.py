@@ -4,59 +4,101 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from postgrad.data.rows import read_rows_file, source_files
-from postgrad.data.tasks import SOURCED, Task, load_task, mixture_parts, user
-from postgrad.data.tasks.listed import no_prompts, read_prompts, split_task
+from postgrad.data.rows import SUFFIXES, BadRows, read_prompt_rows, source_files
+from postgrad.data.tasks import SOURCED, SPLITS, Task, load_task, mixture_parts, user
+from postgrad.data.tasks.listed import disjoint_splits, no_prompts, read_prompts, sample_lists, split_task
 from postgrad.data.tasks.rows import task_of
 from postgrad.records import Prompt, Verdict
 from postgrad.resolve.rewards import parse_reward
 from postgrad.rewards.function import own_verifier, takes_two
 from postgrad.rewards.named import RewardFunction
+from postgrad.system.hub import is_dataset
+from postgrad.system.user_code import record
 
 DEFAULT_VERIFIER = "number(lenient)"
 Play = Callable[[Prompt, random.Random], Generator[Any, Any, Verdict]]
 
 
-def open_task(task: Task | str | Path | Iterable[object], reward: object = None, *,
-              judged: bool = True) -> Task:
-    """Rows are prompts: texts, Prompt records, dicts or a `datasets` table; those with answers are judged by
-    the number, unless the run has a reward of its own, which then judges evaluations too. judged False:
-    prompts alone will do, from rows or from a .jsonl file, and the task has no verifier then.
+def open_task(task: Task | str | Path | SplitRows | Iterable[object], reward: object = None, *,
+              judged: bool = True, bad: BadRows | None = None) -> Task:
+    """Rows are prompts: texts, Prompt records, dicts or a `datasets` table, or one for each split; those with
+    answers are judged by the number, unless the run has a reward of its own, which then judges evaluations
+    too. judged False: prompts alone will do, from rows or from a file, and the task has no verifier then.
+    bad: collects the bad rows.
 
     open_task("words"); open_task("mytask.py"); open_task([{"question": "2+3?", "answer": "5"}])
     """
+    bad = bad or BadRows()
     if isinstance(task, Task):
         return task
     if isinstance(task, str | Path):
-        alone = [] if judged else unanswered_rows(Path(task))
-        return prompts_alone(alone, reward, Path(task).stem) if alone else load_task(task)
+        alone = [] if judged else unanswered_rows(task, bad)
+        if not alone:
+            return load_task(task, bad)
+        return prompts_alone(alone, reward, Path(task).stem, bad, counted=True)
+    if isinstance(task, SplitRows):
+        return task_with_splits({split: open_task(rows, reward, judged=judged, bad=bad)
+                                 for split, rows in task.parts.items()})
     rows = [{"question": row} if isinstance(row, str) else row for row in task]
     if not rows:
         raise ValueError("task has no rows: give at least one prompt.")
     placed: list[tuple[str, Any]] = [(f"task[{i}]", row) for i, row in enumerate(rows)]
     if reward is None and any(has_answer(row) for row in rows):
-        return task_of(placed, DEFAULT_VERIFIER, name="rows")
+        bad.rows += len(placed)
+        return task_of(placed, DEFAULT_VERIFIER, bad, name="rows")
     if reward is None and judged:
         raise ValueError("task has prompts without answers: say who judges with reward=, a function of "
                          "(prompt, text), or give each row an answer.")
-    return prompts_alone(placed, reward, "rows")
+    return prompts_alone(placed, reward, "rows", bad)
 
 
-def prompts_alone(rows: list[tuple[str, object]], reward: object, name: str) -> Task:
+def prompts_alone(rows: list[tuple[str, object]], reward: object, name: str, bad: BadRows, *,
+                  counted: bool = False) -> Task:
     """A task from (place, prompt) of each row, judged by the reward where it is a verifier, else by none."""
-    prompts = read_prompts([row for _, row in rows], [place for place, _ in rows].__getitem__)
+    prompts = read_prompts([row for _, row in rows], [place for place, _ in rows].__getitem__, bad=bad,
+                           counted=counted)
     return split_task(Task(name=name, about=f"{len(rows):,} prompts", prompts=no_prompts,
-                           verify=parse_reward(reward).verifier), prompts)
+                           verify=parse_reward(reward).verifier, meta={"notes": bad.notes(name)}), prompts)
 
 
-def unanswered_rows(path: Path) -> list[tuple[str, object]]:
-    """The rows of a .jsonl file without any answer; else none."""
-    rows = read_rows_file(path) if path.suffix == ".jsonl" and path.is_file() else []
-    return [] if any(has_answer(row) for _, row in rows) else [*rows]
+def unanswered_rows(source: str | Path, bad: BadRows) -> list[tuple[str, object]]:
+    """The rows of a file, or of a data set on the hub, without any answer; else none."""
+    named = is_dataset(source) or str(source).endswith(SUFFIXES) and Path(source).is_file()
+    own = BadRows(skip=bad.skip, hint=bad.hint)
+    rows = read_prompt_rows(source, own) if named else []
+    if any(has_answer(row) for _, row in rows):
+        return []
+    bad.rows, bad.count, bad.first = bad.rows + own.rows, bad.count + own.count, [*bad.first, *own.first]
+    return [*rows]
+
+
+@dataclass(frozen=True)
+class SplitRows:
+    """Rows of prompts by split, as a `DatasetDict` has them: train, and validation or test or both."""
+
+    parts: Mapping[str, Iterable[object]]
+
+    def record(self) -> object:
+        return record([row for split in SPLITS for row in self.parts.get(split, ())])
+
+
+def task_with_splits(parts: Mapping[str, Task]) -> Task:
+    """The task of the split "train", with the prompts of the others as they are."""
+    lists = {split: task.with_holdout(0).prompts("train", sys.maxsize, 0) for split, task in parts.items()}
+    kept, meta = disjoint_splits({split: lists.get(split, []) for split in SPLITS})
+    held_out = kept["validation"] or kept["test"]
+    kept = {**kept, "validation": held_out, "test": kept["test"] or held_out}
+    task = parts["train"]
+    if not held_out:
+        return task
+    return replace(task, prompts=sample_lists(task.name, kept), meta={**task.meta, **meta}, holdout=None,
+                   demonstrations=None)
 
 
 def has_answer(row: object) -> bool:

@@ -97,7 +97,7 @@ def test_a_task_file_lists_its_faults(tmp_path):
     good = {"question": "2+3?", "answer": "5"}
     for rows, said in (
         ((good, "{x", "[1]"), "2 of 3 rows are bad:\n  Q2 is not JSON.*\n  Q3 is a list"),
-        ((good, {"answer": 1}, {"question": "b"}, good),
+        ((good | {"id": 1}, {"answer": 1}, {"question": "b"}, {"question": "c", "answer": 3, "id": 1}),
          "3 of 4 rows are bad:\n  Q2: .*\n  Q3: .*\n  Q4 has the id"),
         ((good, {"question": "b", "answer": "blue"}, {"question": "c", "answer": "red"}),
          "2 of 3 rows are bad:\n  Q2: the gold answer 'blue'.*\n  Q3: .*'red'.*\nFor answers that are no"),

@@ -16,10 +16,12 @@ corpus, corpus_zero   the pretraining text of the embedded models
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+from postgrad.data.rows import SUFFIXES, BadRows
 from postgrad.data.tasks.base import SPLITS, Task, did_you_mean, split_of
 from postgrad.data.tasks.mixed import mix_tasks
 from postgrad.system.plugins import Registry, declared_names
@@ -50,11 +52,11 @@ def mixture_parts(name: str) -> list[str]:
     pieces = [piece.strip() for piece in name.split("+")]
     if len(pieces) == 1 or Path(name).is_file():
         return [name]
-    all_tasks = all(piece.endswith((".py", ".jsonl")) or is_task_name(piece) for piece in pieces)
+    all_tasks = all(piece.endswith((".py", *SUFFIXES)) or is_task_name(piece) for piece in pieces)
     return pieces if all_tasks else [name]
 
 
-def load_task(name: str | Path) -> Task:
+def load_task(name: str | Path, bad: BadRows | None = None) -> Task:
     """A task by name, or a user's own: a .py file with `prompts` and `verify`, or a .jsonl file of questions.
 
     load_task("words"); load_task("gsm8k:data/gsm8k"); load_task("my_task.py"); load_task("q.jsonl");
@@ -62,15 +64,17 @@ def load_task(name: str | Path) -> Task:
     """
     text = str(name)
     if len(parts := mixture_parts(text)) > 1:
-        return mix_tasks([load_task(part) for part in parts])
+        return mix_tasks([load_task(part, bad) for part in parts])
     kind, _, source = text.partition(":")
     if kind in SOURCED:
         return _load_from(SOURCED[kind], kind, source)
     if text in TASKS:
         return _load_from(TASKS[text], text)
-    verifier, _, file = text.rpartition(":") if text.endswith(".jsonl") else ("", "", text)
+    verifier, _, file = text.rpartition(":") if text.endswith(SUFFIXES) else ("", "", text)
+    if hub := re.fullmatch(r"(?:(.+):)?(hub:.+)", text):
+        return _load_from("rows", hub[2], hub[1] or "number(lenient)", bad)
     path = Path(file).expanduser()
-    if path.suffix not in (".py", ".jsonl"):
+    if path.suffix != ".py" and not text.endswith(SUFFIXES):
         if load := _REGISTERED.find(text):
             return load(text)
         if path.is_dir():
@@ -81,9 +85,9 @@ def load_task(name: str | Path) -> Task:
     if not path.is_file():
         raise ValueError(f"there is no file {file!r}: give the path of a task file that exists, or one of "
                          f"{', '.join(TASKS)}.")
-    if path.suffix == ".jsonl":
-        return _load_from("rows", path, verifier or "number(lenient)")
-    return _load_from("user", path)
+    if path.suffix != ".py":
+        return _load_from("rows", path, verifier or "number(lenient)", bad)
+    return _load_from("user", path, bad)
 
 
 def _load_from(module: str, *args: object) -> Task:

@@ -25,24 +25,24 @@ from postgrad.records import Conversation, Message, Pair, Prompt
 RecordT = TypeVar("RecordT", Prompt, Conversation, Pair)
 Parts = dict[str, list[RecordT]]  # split -> its prompts, conversations or pairs
 TaskMeta = dict[str, object]
+REPEATED = "the prompt stands before too, and is asked as often as it stands"
 
 
 def read_prompt(row: object, where: str) -> Prompt:
-    """A Prompt from a row {"question" or "prompt" or "messages", "answer", "id"?, "system"?}; the rest is
-    meta."""
+    """A Prompt from a row {"prompt" or "messages" or "question", "answer", "id"?, "system"?}; the first of
+    the three is asked, and the rest is meta, which rewards are handed by name."""
     if isinstance(row, Prompt):
         return row
     if not isinstance(row, Mapping):
         raise ValueError(f"{where}: a prompt is a Prompt or a dict with a question, this is "
                          f"{type(row).__name__}.")
     fields = dict(row)
-    asked = [name for name in ("question", "prompt", "messages") if name in fields]
-    if len(asked) != 1:
-        raise ValueError(f"{where}: expected one of question, prompt or messages, found "
-                         f"{' and '.join(asked) or 'none'} among "
+    asked = asked_column(fields)
+    if asked is None:
+        raise ValueError(f"{where}: expected one of question, prompt or messages, found none among "
                          f"{', '.join(map(str, fields)) or 'no fields'}.")
-    plain = isinstance(fields[asked[0]], str)
-    messages = _turns(fields.pop(asked[0]), asked[0], where)
+    plain = isinstance(fields[asked], str)
+    messages = _turns(fields.pop(asked), asked, where)
     system, name, answer = fields.pop("system", None), fields.pop("id", None), fields.pop("answer", None)
     if system is not None and not isinstance(system, str):
         raise ValueError(f"{where}: system must be a text, this is {type(system).__name__}.")
@@ -51,6 +51,11 @@ def read_prompt(row: object, where: str) -> Prompt:
     id = Prompt.ask(messages[-1]["content"], system=before).id if name is None else str(name)
     return Prompt(id=id, messages=messages, answer=answer, meta=fields, where=where,
                   conversational=not plain)
+
+
+def asked_column(row: Mapping[str, object]) -> str | None:
+    """The column of a row that is the prompt."""
+    return next((name for name in ("prompt", "messages", "question") if row.get(name) is not None), None)
 
 
 def _turns(asked: object, field: str, where: str) -> tuple[Message, ...]:
@@ -67,19 +72,29 @@ def _turns(asked: object, field: str, where: str) -> tuple[Message, ...]:
 
 
 def read_prompts(rows: Iterable[object], where: Callable[[int], str],
-                 check: Callable[[Prompt], Prompt] = lambda prompt: prompt) -> list[Prompt]:
-    """Prompts from rows with distinct ids. where(i) names row i. check: raises ValueError, or returns the
-    prompt to use."""
-    prompts, seen, bad = list[Prompt](), dict[str, int](), BadRows()
+                 check: Callable[[Prompt], Prompt] = lambda prompt: prompt, bad: BadRows | None = None, *,
+                 counted: bool = False) -> list[Prompt]:
+    """Prompts from rows, with distinct ids: one that stands several times is asked as often, as ID, ID#2, ...
+
+    where(i) names row i. check: raises ValueError, or returns the prompt to use. bad: collects the bad rows,
+    and what was understood; counted: it has counted the rows.
+    """
+    prompts, seen, bad = list[Prompt](), dict[str, tuple[int, str, int]](), bad or BadRows()
+    bad.understood.unused = "handed to the reward by name"
     for i, row in enumerate(rows):
-        with bad.row():
+        with bad.row(counted):
             prompt = read_prompt(row, where(i))
-            if prompt.id in seen:
-                raise ValueError(f"{where(i)} has the id {prompt.id!r} of {where(seen[prompt.id])}: "
-                                 "remove one of the two, or give each its own id (without one, the id is a "
-                                 "hash of the text).")
-            seen[prompt.id] = i
-            prompts.append(check(prompt))
+            text = question_text(prompt)
+            first, before, times = seen.get(prompt.id, (i, text, 0))
+            if before != text:
+                raise ValueError(f"{where(i)} has the id {prompt.id!r} of {where(first)}, and asks something "
+                                 "else: give each its own id.")
+            prompts.append(check(replace(prompt, id=f"{prompt.id}#{times + 1}") if times else prompt))
+            seen[prompt.id] = first, text, times + 1
+            if isinstance(row, Mapping):
+                asked = asked_column(row)
+                bad.understood.add(f"{asked}", row, (str(asked), "answer", "id", "system", "reply"),
+                                   len(prompt.messages), *([REPEATED] if times else []))
     bad.settle("the prompts")
     return prompts
 
@@ -110,7 +125,9 @@ def split_list(prompts: list[Prompt], key: Callable[[Prompt], str] | None = None
         warning = f"{len(prompts)} prompts cannot be split: train, validation and test are the same prompts"
         return ({split: list(prompts) for split in SPLITS},
                 {"shared_splits": True, "warning": warning, "sizes": dict.fromkeys(SPLITS, len(prompts))})
-    parts = {split: [p for p in prompts if split_of(p.id, share) == split] for split in SPLITS}
+    first, same = dict[str, str](), key or question_text  # a prompt that is repeated stays in one split
+    home = [split_of(first.setdefault(same(p), p.id), share) for p in prompts]
+    parts = {split: [p for p, its in zip(prompts, home, strict=True) if its == split] for split in SPLITS}
     for split in SPLITS:
         if not parts[split]:
             largest = max(parts.values(), key=len)
@@ -139,6 +156,12 @@ def _split_again(made: Task, again: Callable[[float], Task], task: Task, share: 
 def no_prompts(split: str, count: int, seed: int) -> list[Prompt]:
     """The draw of a task that `split_task` gives its prompts."""
     return []
+
+
+def task_notes(task: Task) -> tuple[str, ...]:
+    """What was understood of a task's rows, those that were left out, and what is held out."""
+    notes = task.meta.get("notes", ())
+    return (*(notes if isinstance(notes, tuple) else ()), *holdout_note(task))
 
 
 def holdout_note(task: Task) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Tasks from a .jsonl file of {"question" or "prompt" or "messages", "answer"}, and verifiers by name
+"""Tasks from a file of rows {"question" or "prompt" or "messages", "answer"}, and verifiers by name
 (rewards/named.py).
 
 GSM8K's lines work unchanged: of "... #### 72" the number is the answer and the text before it a
@@ -7,11 +7,11 @@ demonstration. A line may have a "reply", a demonstration that must get the full
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from postgrad.data.rows import BadRows, Rows, read_rows_file
+from postgrad.data.rows import BadRows, Rows, read_prompt_rows
 from postgrad.data.tasks.base import Draw, Task, gold_demonstrations, think
 from postgrad.data.tasks.listed import Parts, no_prompts, read_prompts, sample_lists, split_task
 from postgrad.records import Conversation, Prompt
@@ -40,18 +40,22 @@ def _check_row(prompt: Prompt, verify: VerifierSum) -> None:
         raise ValueError(f"{where}: the reply must be a text, this is {type(reply).__name__}.")
 
 
-def _check_golds(prompts: Sequence[Prompt], verify: VerifierSum) -> None:
-    """Checks all answers together; if one is bad, one by one, to name the lines."""
+def _check_golds(prompts: list[Prompt], verify: VerifierSum, bad: BadRows) -> list[Prompt]:
+    """Checks all answers together; if one is bad, one by one, to name the lines. -> the good ones"""
     try:
         verify.check([prompt.answer for prompt in prompts])
+        return prompts
     except ValueError:
-        bad = BadRows(hint="For answers that are no numbers, write text:FILE.jsonl or maths:FILE.jsonl."
-                      if verify.has("number") else "")
+        good = []
         for prompt in prompts:
-            with bad.row():
+            with bad.row(counted=True):
                 _check_gold(prompt, verify)
-        bad.settle("the answers")
-        raise
+                good.append(prompt)
+        bad.settle("the answers", "For answers that are no numbers, write text:FILE.jsonl or "
+                   "maths:FILE.jsonl." if verify.has("number") else "")
+        if len(good) == len(prompts):
+            raise
+        return good
 
 
 def _check_gold(prompt: Prompt, verify: VerifierSum) -> None:
@@ -67,13 +71,15 @@ def _gold(prompt: Prompt, verify: VerifierSum, worked: str = "") -> str:
     return str(prompt.meta.get("reply") or think(worked, answer))
 
 
-def load(path: Path, spec: str) -> Task:
-    return task_of(read_rows_file(path), spec, name=path.stem, source=f" of {path.name}",
-                   meta={"file": str(path)})
+def load(source: str | Path, spec: str, bad: BadRows | None = None) -> Task:
+    path, bad = Path(source), bad or BadRows()
+    return task_of(read_prompt_rows(source, bad), spec, bad, name=path.stem, source=f" of {path.name}",
+                   meta={"file": str(source)})
 
 
-def task_of(rows: Rows, spec: str, *, name: str, source: str = "",
+def task_of(rows: Rows, spec: str, bad: BadRows, *, name: str, source: str = "",
             meta: Mapping[str, object] | None = None) -> Task:
+    """bad: has counted the rows, and collects the bad ones."""
     verify = read_spec(spec)
     worked, places = {}, [where for where, _ in rows]
 
@@ -83,8 +89,8 @@ def task_of(rows: Rows, spec: str, *, name: str, source: str = "",
         _check_row(prompt, verify)
         return prompt
 
-    prompts = read_prompts([row for _, row in rows], places.__getitem__, read)
-    _check_golds(prompts, verify)
+    prompts = read_prompts([row for _, row in rows], places.__getitem__, read, bad, counted=True)
+    prompts = _check_golds(prompts, verify, bad)
     replies = all(prompt.meta.get("reply") for prompt in prompts)
     proves = replies or ("style" not in verify.kinds and all(prompt.answer is not None for prompt in prompts))
 
@@ -100,7 +106,7 @@ def task_of(rows: Rows, spec: str, *, name: str, source: str = "",
         gold=(lambda prompt: _gold(prompt, verify)) if proves else None,
         best=verify.best,
         waits=verify.waits,
-        meta={"verifier": spec, **(meta or {})},
+        meta={"verifier": spec, "notes": bad.notes(name), **(meta or {})},
     )
     proved = replies or all(worked.values())
     return split_task(task, prompts, demonstrations=demonstrations if proved else None)

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from postgrad.data.rows import read_messages
+from postgrad.data.rows import BadRows, read_messages
 from postgrad.data.tasks.base import SPLITS, Draw, Task
 from postgrad.data.tasks.games import prove_play
 from postgrad.data.tasks.listed import (
@@ -108,25 +108,30 @@ def _by_split(path: Path | None, name: str, source: object) -> bool:
 
 
 def task_on(task: Task, source: object, path: Path | None = None,
-            demonstrations: Callable[[Parts[Prompt]], Draw[Conversation]] | None = None) -> Task:
+            demonstrations: Callable[[Parts[Prompt]], Draw[Conversation]] | None = None,
+            bad: BadRows | None = None) -> Task:
     """The task on prompts: a list, or a function of nothing or of the split, which then are its own splits.
-    path: the task's file."""
-    at = _place_of(path, "prompts")
+    path: the task's file. bad: collects the bad rows."""
+    at, bad = _place_of(path, "prompts"), bad or BadRows()
     if not _by_split(path, "prompts", source):
         rows = [{"question": row} if isinstance(row, str) else row
                 for row in _rows(path, "prompts", source, None)]
-        return split_task(task, read_prompts(rows, lambda i: f"{at}: prompts[{i}]" if path else
-                                             f"prompts[{i}]"), demonstrations=demonstrations)
-    parts, meta = _own_splits(path, source, at)
-    return replace(task, prompts=sample_lists(task.name, parts), meta={**task.meta, **meta},
+        prompts = read_prompts(rows, lambda i: f"{at}: prompts[{i}]" if path else f"prompts[{i}]", bad=bad)
+        task = replace(task, meta={**task.meta, "notes": bad.notes(task.name)})
+        return split_task(task, prompts, demonstrations=demonstrations)
+    parts, meta = _own_splits(path, source, at, bad)
+    return replace(task, prompts=sample_lists(task.name, parts),
+                   meta={**task.meta, **meta, "notes": bad.notes(task.name)},
                    demonstrations=demonstrations(parts) if demonstrations else None)
 
 
-def _own_splits(path: Path | None, source: object, at: str) -> tuple[Parts[Prompt], TaskMeta]:
-    rows = {split: _rows(path, "prompts", source, split) for split in SPLITS}
-    labels = [f"{at}: prompts({split!r})[{i}]" for split in SPLITS for i in range(len(rows[split]))]
-    prompts = iter(read_prompts([row for split in SPLITS for row in rows[split]], labels.__getitem__))
-    return disjoint_splits({split: [next(prompts) for _ in rows[split]] for split in SPLITS})
+def _own_splits(path: Path | None, source: object, at: str,
+                bad: BadRows) -> tuple[Parts[Prompt], TaskMeta]:
+    def read(split: str) -> list[Prompt]:
+        return read_prompts(_rows(path, "prompts", source, split), lambda i: f"{at}: prompts({split!r})[{i}]",
+                            bad=bad)
+
+    return disjoint_splits({split: read(split) for split in SPLITS})
 
 
 def _demonstration(row: object, number: int, where: str) -> Conversation:
@@ -156,7 +161,7 @@ def _demonstrations(path: Path, source: object, parts: Parts[Prompt]) -> Parts[C
                                  row in enumerate(rows)], parts)
 
 
-def load(path: Path) -> Task:
+def load(path: Path, bad: BadRows | None = None) -> Task:
     path = path.resolve()
     module = load_file(path, "task")
     source = _required(path, module, "prompts", '`prompts = [{"question": "What is 2+3?", "answer": "5"}]`')
@@ -181,7 +186,7 @@ def load(path: Path) -> Task:
                 waits=bool(getattr(module, "waits", False)), best=float(getattr(module, "best", 1.0)),
                 tokens=getattr(module, "tokens", None), meta={"file": str(path)})
     task = task_on(task, source, path, None if examples is None else
-                   lambda parts: sample_lists(name, _demonstrations(path, examples, parts)))
+                   lambda parts: sample_lists(name, _demonstrations(path, examples, parts)), bad)
     prove_task(task, path)
     return task
 

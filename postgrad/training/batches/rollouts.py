@@ -157,6 +157,8 @@ class Rollouts(Settings):
     release: bool = setting(False, "the sampler's cache and its copy of the weights are given back while the "
                             "policy is trained", "where memory runs out: graphs are captured anew in each "
                             "collection, for the memory of its cache")
+    skip_bad: bool = setting(False, "rows of the task's file that cannot be read are left out and counted, "
+                             "instead of refused", "where a few rows of a large file are broken")
     truncate: str = setting("refuse", "prompts that do not fit the model with their reply: refuse, or drop "
                             "(leave out)", "drop where a few long prompts can be spared")
 

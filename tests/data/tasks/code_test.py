@@ -99,7 +99,7 @@ def test_suites_that_cannot_be_judged_are_left_out_and_counted(tmp_path):
     ([{"question": "a"}], "line 1: expected a row of mbpp with task_id, code, test_list"),
     ([row(601), row(602, test_list="assert 1")], "line 2: .*test_list is missing or of another type"),
     ([row(601, test_list=["assert add(1) =="])], "line 1: its tests cannot be used"),
-    ([row(601), row(601)], "line 2 has the id 'mbpp/601' of"),
+    ([row(601), row(601, text="Another text.", prompt="Another text.")], "line 2 has the id 'mbpp/601' of"),
     ([row(2000)], "mbpp/2000 is none of MBPP's tasks"),
 ])
 def test_files_of_another_shape_are_refused(tmp_path, rows, said):
