@@ -10,6 +10,7 @@ w is the probability of those it kept, at most 1.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import torch
@@ -45,6 +46,36 @@ def banded(
     """
     ratio = torch.where(mask, old_logp - sampler_logp, 0.0).exp()
     return torch.where((ratio >= least) & (ratio <= most), ratio, 0.0)
+
+
+def masked(
+    sampler_logp: Tensor, old_logp: Tensor, mask: Tensor, *,
+    highest: Annotated[float, POSITIVE, "the ratio of trainer to sampler above which a token is dropped",
+                       "lower drops more; where effective_share falls"] = 2.0,
+) -> Tensor:
+    """w where w <= highest, else 0, token by token: masked importance sampling (Liu et al. 2025, "When speed
+    kills stability"; TRL's token_mask).
+
+    w = 3 counts as 0 where `truncated` counts it as 2; w = 0.1 counts as 0.1. banded without a lower edge.
+    """
+    return banded(sampler_logp, old_logp, mask, least=0.0, most=highest)
+
+
+def geometric_banded(
+    sampler_logp: Tensor, old_logp: Tensor, mask: Tensor, *,
+    apart: Annotated[float, POSITIVE, "how far from 1 the mean ratio of a reply's tokens may be before the "
+                     "reply is dropped", "lower drops more replies, short and long alike; verl's usual "
+                     "thresholds are 1e-4 to 1e-3"] = 1e-3,
+) -> Tensor:
+    """1 where the geometric mean g of a reply's ratios has 1/(1 + apart) <= g <= 1 + apart, else 0, for all
+    its tokens alike (Liu et al. 2025, "When speed kills stability"; verl's geometric rejection).
+
+        g = (prod_t w_t)^(1/|y|) = exp(mean_t log w_t)
+    A choice of replies, no weight: 100 tokens of w = 1.01 have the product 2.7 and g = 1.01, so that the
+    limit does not depend on their number. A reply without tokens is kept, and has nothing to say.
+    """
+    gap = row_sum(torch.where(mask, old_logp - sampler_logp, 0.0)) / mask.sum(1).clamp(min=1)
+    return (gap.abs() <= math.log1p(apart)).to(old_logp)[:, None].expand_as(old_logp)
 
 
 def sequence_banded(

@@ -153,6 +153,18 @@ def batch_scaled(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
     return _spread(adv / std.clamp(min=FLAT), mask)
 
 
+def advantage_scaled(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
+    """A_i = a_i / std(a over the collection), a_i = r_i - mean of its group, population std (ScaleRL
+    2510.13786).
+
+    (1, 0), (0, 0): a = (1/2, -1/2, 0, 0) with a std of sqrt(1/8), so the advantages are (sqrt 2, -sqrt 2),
+    (0, 0). batch_scaled divides by the rewards' own spread, which holds that between prompts too.
+    """
+    adv, counts, _ = _centred(reward, mask, group_size)
+    std = ((adv**2).sum() / counts.sum().clamp(min=1)).sqrt()
+    return _spread(adv / std.clamp(min=FLAT), mask)
+
+
 def over_mean(
     reward: Tensor, mask: Tensor, group_size: int, *,
     all_wrong: Annotated[float, "the advantage of every reply in a group without a success: 0, or -1",
@@ -184,19 +196,22 @@ def length_weighted(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
 
 def each_reward(reward: Tensor, mask: Tensor, group_size: int, *, parts: Tensor,
                 part_weights: Tensor) -> Tensor:  # parts, part_weights [B, K]
-    """A_i = sum_k w_k (r_k,i - mean(r_k)) / std(r_k): each of several rewards is normalised in its group,
-    then they are summed (GDPO 2601.05242, whose row whitens the sum over the collection).
+    """a_i = sum_k w_k (r_k,i - mean(r_k)) / std(r_k), A_i = (a_i - mean(a)) / std(a): each of several rewards
+    is normalised in its group, then their sum over all rollouts of the collection, each counted once,
+    whatever its length (GDPO 2601.05242; population stds).
 
-    Four samples with rewards (1, 0), (0, 1), (0, 0), (1, 1) of weight 1 get (0, 0, -2, 2), and the same with
-    the second reward ten times as large, where group_zscore of the sum nearly forgets the first. A part that
-    is NaN was not judged, and has no say.
+    Four samples with rewards (1, 0), (0, 1), (0, 0), (1, 1) of weight 1 have the sums (0, 0, -2, 2), of std
+    sqrt 2, and get (0, 0, -sqrt 2, sqrt 2); the same with the second reward ten times as large, where
+    group_zscore of the sum nearly forgets the first. A part that is NaN was not judged, and has no say.
     """
     total = torch.zeros_like(reward)
     for k in range(parts.shape[1]):
         there = mask & parts[:, k].isfinite()[:, None]
         placed = place_reward(parts[:, k].nan_to_num().to(reward), there)
         total = total + part_weights[:, k: k + 1] * group_zscore(placed, there, group_size)
-    return total
+    first = mask & (mask.cumsum(1) == 1)  # a rollout's tokens have one advantage: it counts by its first
+    centred, std = _over_tokens(total, first)
+    return _spread(centred.sum(1) / std.clamp(min=FLAT), mask)
 
 
 def gae(

@@ -79,15 +79,46 @@ def test_each_reward_by_hand():
     mask = torch.ones(4, 1, dtype=torch.bool)
     parts = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
     one, none = torch.ones(4, 2), torch.zeros(4, 1, dtype=D)
-    assert credit.each_reward(none, mask, 4, parts=parts, part_weights=one)[:, 0].tolist() == [0, 0, -2, 2]
+    two = math.sqrt(2)  # the sums 0, 0, -2 and 2 by their std
+    got = credit.each_reward(none, mask, 4, parts=parts, part_weights=one)[:, 0].tolist()
+    assert got == pytest.approx([0, 0, -two, two])
     large = parts * torch.tensor([1.0, 10.0])
-    assert credit.each_reward(none, mask, 4, parts=large, part_weights=one)[:, 0].tolist() == [0, 0, -2, 2]
+    got = credit.each_reward(none, mask, 4, parts=large, part_weights=one)[:, 0].tolist()
+    assert got == pytest.approx([0, 0, -two, two])
     half = credit.each_reward(none, mask, 4, parts=parts, part_weights=one * torch.tensor([1.0, 0.5]))
-    assert half[:, 0].tolist() == [0.5, -0.5, -1.5, 1.5]
+    assert half[:, 0].tolist() == pytest.approx([x / math.sqrt(1.25) for x in (0.5, -0.5, -1.5, 1.5)])
     parts[3, 1] = torch.nan  # not judged: the second reward is compared among three, mean 1/3, std sqrt(2)/3
     got = credit.each_reward(none, mask, 4, parts=parts, part_weights=one)[:, 0].tolist()
     root = math.sqrt(0.5)
-    assert got == pytest.approx([1 - root, -1 + 2 * root, -1 - root, 1])
+    sums = [1 - root, -1 + 2 * root, -1 - root, 1]
+    assert got == pytest.approx([x / math.sqrt(sum(y * y for y in sums) / 4) for x in sums])
+
+
+def test_each_reward_counts_a_rollout_once_whatever_its_length():
+    """Two groups, lengths 1 to 4: mean 0 and std 1 over the eight rollouts, not over tokens."""
+    mask = torch.arange(5) < torch.tensor([1, 4, 2, 3, 4, 1, 1, 2])[:, None] + 1
+    mask[:, 0] = False
+    parts = torch.tensor([[1, 0], [0, 1], [0, 0], [1, 1], [1, 0], [0, 0], [0, 1], [0, 0]], dtype=D)
+    weights = torch.tensor([[1.0, 0.3]], dtype=D).expand(8, 2)
+    adv = credit.each_reward(torch.zeros(mask.shape, dtype=D), mask, 4, parts=parts, part_weights=weights)
+    rows = [{round(x, 9) for x in row[there].tolist()} for row, there in zip(adv, mask, strict=True)]
+    assert all(len(row) == 1 for row in rows)
+    rows = [row.pop() for row in rows]
+    assert sum(rows) == pytest.approx(0, abs=1e-6) and sum(x * x for x in rows) == pytest.approx(8)
+    assert abs(adv[mask].mean()) > 0.05
+
+
+def test_advantage_scaled_by_hand():
+    mask = torch.ones(4, 1, dtype=torch.bool)
+    reward = torch.tensor([[1.0], [0.0], [0.0], [0.0]], dtype=D)
+    scaled = lambda reward: credit.advantage_scaled(reward, mask, 2)[:, 0].tolist()  # noqa: E731
+    root = math.sqrt(2)
+    assert scaled(reward) == pytest.approx([root, -root, 0, 0])
+    shifted = reward + torch.tensor([[0.0], [0.0], [7.0], [7.0]])  # what differs between prompts has no say
+    assert scaled(shifted) == pytest.approx([root, -root, 0, 0])
+    assert scaled(reward * 0 + 3) == [0, 0, 0, 0]
+    mask[1] = False  # a row kept out of the loss does not count, in its group or in the std
+    assert scaled(reward) == [0, 0, 0, 0]
 
 
 def test_length_weighted_by_hand():

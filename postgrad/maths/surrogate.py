@@ -130,7 +130,7 @@ def cispo(
 
 
 def probability_clip(
-    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *,
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, sampler_logp: Tensor,
     low: Annotated[float, NOT_NEGATIVE, "how far a blamed token's probability may fall before it leaves the "
                    "gradient", "lower holds the policy nearer to its samples; prime-rl takes 0.2"] = 0.15,
     high: Annotated[float, NOT_NEGATIVE, "how far a praised token's probability may rise before it leaves "
@@ -141,14 +141,15 @@ def probability_clip(
 ) -> tuple[Tensor, Tensor]:
     """DPPO: a token leaves the gradient once its PROBABILITY has moved too far the way its advantage pushes.
 
-        keep = p - p_old <= high where A > 0, p - p_old >= -low elsewhere
+        keep = p - mu <= high where A > 0, p - mu >= -low elsewhere
         loss = -keep rho A + square (log rho)^2
-    Qi et al. 2026 (2602.04879), the trust region by total variation, of which |p - p_old| is the sampled
-    token's share. A rare token may grow a hundredfold (1e-5 to 1e-3), a sure one may not fall from 0.99 to
-    0.8: the ratio's clip has both the other way round. square: prime-rl's pull to the policy that sampled.
+    Qi et al. 2026 (2602.04879), the trust region by total variation, of which |p - mu| is the sampled
+    token's share, mu its probability as the sampler reported it: p_old where the sampler is our own. A rare
+    token may grow a hundredfold (1e-5 to 1e-3), a sure one may not fall from 0.99 to 0.8: the ratio's clip
+    has both the other way round. square: prime-rl's pull to the policy that sampled.
     """
     log_ratio = torch.where(mask, logp - old_logp, 0.0)
-    moved = (logp.exp() - old_logp.exp()).detach()
+    moved = (logp.exp() - sampler_logp.exp()).detach()
     keep = torch.where(adv > 0, moved <= high, moved >= -low)
     loss = square * log_ratio**2 - torch.where(keep, log_ratio.exp() * adv, 0.0)
     return torch.where(mask, loss, 0.0), mask & ~keep

@@ -33,6 +33,11 @@ def at(surrogate, ratio, adv, old=1.0):
     return loss.item(), logp.grad.item(), clipped.item()
 
 
+def tv(logp, old_logp, adv, mask, **constants):
+    """probability_clip where the sampler is our own."""
+    return probability_clip(logp, old_logp, adv, mask, sampler_logp=old_logp, **constants)
+
+
 def test_clipped_ratio_by_hand():
     assert at(clip02, 4.0, 1.0) == (pytest.approx(-1.2), 0.0, True)  # the ratio counts as 1.2
     assert at(clip02, 0.1, -1.0) == (pytest.approx(0.8), 0.0, True)  # as 0.8
@@ -54,7 +59,7 @@ def test_cispo_by_hand():
 
 
 def test_probability_clip_by_hand():
-    f = partial(probability_clip, low=0.15, high=0.15)
+    f = partial(tv, low=0.15, high=0.15)
     # a hundredfold of a rare token is a small move; past 1.2 the ratio's clip would have cut it
     assert at(f, 100.0, 1.0, old=1e-5) == (pytest.approx(-100.0), pytest.approx(-100.0), False)
     assert at(clip02, 100.0, 1.0, old=1e-5)[1:] == (0.0, True)
@@ -63,6 +68,10 @@ def test_probability_clip_by_hand():
     assert at(clip02, 0.8 / 0.99, -1.0, old=0.99)[2] is False
     assert at(f, 0.8 / 0.99, 1.0, old=0.99)[1:] == (pytest.approx(-0.8 / 0.99), False)  # the way back is open
     assert at(f, 1.5, 2.0, old=0.4)[1:] == (0.0, True) and at(f, 1.3, 2.0, old=0.4)[1] == pytest.approx(-2.6)
+    # an engine that sampled with 0.7 where the trainer says 0.99: 0.8 has risen from there, by 0.1
+    other = partial(probability_clip, low=0.15, high=0.15, sampler_logp=torch.full((1, 1), math.log(0.7)))
+    assert at(other, 0.8 / 0.99, -1.0, old=0.99)[1:] == (pytest.approx(0.8 / 0.99), False)
+    assert at(other, 0.9 / 0.99, 1.0, old=0.99)[1:] == (0.0, True)
     pulled = partial(f, square=0.5)  # 0.5 (log 1.5)^2 = 0.082201 and 2 * 0.5 log 1.5, also where it is cut
     assert at(pulled, 1.5, 2.0, old=0.4) == (pytest.approx(0.082201, abs=1e-6), pytest.approx(math.log(1.5)),
                                              True)
@@ -145,7 +154,7 @@ def case(seed=0, off=0.3):
 
 
 MARKED = torch.tensor([[0, 1, 0, 0, 1], [0, 1, 0, 0, 0], [0, 0, 0, 1, 0], [1, 0, 0, 0, 0]]).bool()
-YOUNG = [partial(probability_clip, low=0.15, high=0.15, square=0.1),
+YOUNG = [partial(tv, low=0.15, high=0.15, square=0.1),
          partial(soft_gate, praised=1.0, blamed=1.05), partial(geometric_mean, low=0.4, high=0.4),
          partial(marked_penalty, marked=MARKED, penalty=1.0)]
 

@@ -1,10 +1,12 @@
+from functools import partial
+
 import pytest
 import torch
 
-from postgrad.maths.weights import fixed_length, sequence_mean, sequence_sum, token_mean
+from postgrad.maths.weights import fixed_length, prompt_mean, sequence_mean, sequence_sum, token_mean
 
 MASK = torch.tensor([[0, 1, 1, 1], [0, 1, 0, 0]]).bool()  # three tokens and one
-ALL = [token_mean, sequence_mean, fixed_length, sequence_sum]
+ALL = [token_mean, sequence_mean, fixed_length, sequence_sum, partial(prompt_mean, group_size=1)]
 
 
 def test_by_hand():
@@ -21,6 +23,17 @@ def test_what_each_mean_is_a_mean_of():
     assert (loss * sequence_mean(MASK, 5)).sum().item() == pytest.approx(6.0)  # (2 + 10) / 2
     assert (loss * fixed_length(MASK, 5)).sum().item() == pytest.approx(1.6)  # 16 / 10
     assert (loss * sequence_sum(MASK, 5)).sum().item() == pytest.approx(8.0)  # (6 + 10) / 2
+
+
+def test_the_mean_by_prompt():
+    """Prompts of 3 + 1 and 2 + 2 tokens: means 4 and 1 of the loss, whatever reply a token stands in."""
+    mask = torch.cat([MASK, torch.tensor([[0, 1, 1, 0], [0, 1, 1, 0]]).bool()])
+    loss = torch.tensor([[9.0, 1, 2, 3], [9, 10, 9, 9], [9, 0, 1, 9], [9, 1, 2, 9]])
+    assert (loss * prompt_mean(mask, 5, group_size=2)).sum().item() == pytest.approx((4 + 1) / 2)
+    torch.testing.assert_close(prompt_mean(mask, 5, group_size=4), token_mean(mask, 5))
+    torch.testing.assert_close(prompt_mean(mask, 5, group_size=1), sequence_mean(mask, 5))
+    mask[2:] = False  # a prompt of which nothing is left is not there
+    torch.testing.assert_close(prompt_mean(mask, 5, group_size=2)[:2], token_mean(MASK, 5))
 
 
 def test_reductions():

@@ -109,8 +109,10 @@ POLICY = (
     ),
     # The paper's clip by total variation (it has one by KL too), with the threshold, the eight minibatches
     # and Dr. GRPO's advantages and weights of its authors' script. prime-rl, whose default it is, takes
-    # low=high=0.2, the token mean and square=1e-3 (from Kimi K2.5, arXiv:2602.02276). The ratio and the
-    # probabilities are those of the policy that sampled, here our own, so no correction stands between.
+    # low=high=0.2, the token mean and square=1e-3 (from Kimi K2.5, arXiv:2602.02276). The probability that a
+    # token moves away from is the sampler's, as in the paper; the ratio is to our own policy as it was, which
+    # is the sampler but where that is another engine: there the paper's ratio is this one times a correction
+    # (method.correction=tis).
     Policy(
         name="dppo",
         credit=credit.group_centre,
@@ -174,12 +176,12 @@ POLICY = (
         paper="Hao et al. 2025, arXiv:2505.23585",
         about="the baseline weighs rewards by length: the least noise of the gradient",
     ),
-    # All but the credit and the whitening is GRPO's row. The parts are those of a sum of rewards
-    # (reward=number+think) with its weights; a single reward is GRPO's, whitened.
+    # All but the credit is GRPO's row. The parts are those of a sum of rewards (reward=number+think) with its
+    # weights; a single reward is GRPO's, whitened over the rollouts.
     Policy(
         name="gdpo",
         credit=credit.each_reward, surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2),
-        weigh=weights.sequence_mean, whiten=True, kl_in_loss=0.04,
+        weigh=weights.sequence_mean, kl_in_loss=0.04,
         paper="Liu et al. 2026, arXiv:2601.05242",
         about="several rewards, each normalised by itself before they are summed",
     ),
@@ -208,7 +210,7 @@ DISTILLATION = (
         weigh=weights.token_mean,
         paper="Lu et al. 2025, On-Policy Distillation (thinkingmachines.ai); Agarwal et al. 2023, GKD, "
               "arXiv:2306.13649; Gu et al. 2023, MiniLLM, arXiv:2306.08543",
-        about="a better model's word on every token that the policy samples",
+        about="the KL to a better model, over the whole vocabulary, wherever the policy's samples lead",
     ),
     # The teacher stands still, as TRL's does by default; the paper's follows the policy as a moving average.
     # The paper sums over the vocabulary; here the sampled token stands for it, as in Thinking Machines' runs:
@@ -227,18 +229,17 @@ DISTILLATION = (
 )
 
 PRESETS = (
-    # Had: CISPO with a largest weight of 5, advantages by the std of the collection, groups without a signal
-    # left out (drawn again here; rollouts.resample_limit=0 is the paper's), logits in float32 (so in every
-    # row). Eight updates of each collection stand for PipelineRL with k = 8: samples are up to seven updates
-    # old. Left out: the mean by prompt (over the step here, as in every row), prompts with a pass rate
-    # of 0.9 never drawn again, the forced end of a thought. Its runs have 48 prompts of 16 samples:
-    # prompts_per_step=48 group_size=16.
+    # Had: CISPO with a largest weight of 5, the mean by prompt, advantages by their std over the collection,
+    # groups without a signal left out (drawn again here; rollouts.resample_limit=0 is the paper's), logits in
+    # float32 (so in every row). Eight updates of each collection stand for PipelineRL with k = 8: samples are
+    # up to seven updates old. Left out: prompts with a pass rate of 0.9 never drawn again, the forced end of
+    # a thought. Its runs have 48 prompts of 16 samples: prompts_per_step=48 group_size=16.
     Policy(
         name="scalerl",
-        credit=credit.batch_scaled, surrogate=partial(surrogate.cispo, low=1.0, high=4.0),
-        weigh=weights.token_mean, resample_flat=True, minibatches=8,
+        credit=credit.advantage_scaled, surrogate=partial(surrogate.cispo, low=1.0, high=4.0),
+        weigh=weights.prompt_mean, resample_flat=True, minibatches=8,
         paper="Khatri et al. 2025, arXiv:2510.13786",
-        about="ScaleRL: CISPO, the std of the collection, flat groups left out",
+        about="ScaleRL: CISPO, the std of all advantages, the mean by prompt, flat groups left out",
     ),
     # Had: the unbiased KL (k3 times the ratio), blamed replies dropped that the policy has left behind. The
     # paper does not print its clip, the weight of the KL (it varies by domain, 0 for maths), the threshold or

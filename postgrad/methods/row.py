@@ -63,6 +63,7 @@ COLUMNS = {  # [B, T] where no shape is said
     "part_weights": Column("what they are summed with [B, K], for credit alone", ("credit",)),
     "marked": Column("the tokens that the row's mark picked, made after credit, for its surrogate alone",
                      ("surrogate",)),
+    "group_size": Column("the samples of a prompt, whose rows stand side by side, a number", ("weigh",)),
     "best": Column("the best score there is, a number", ("select",)),
     "chosen_length": Column("the tokens of the chosen reply, at least 1 [U, 1]", ("loss",)),
     "rejected_length": Column("the tokens of the rejected reply, at least 1 [U, 1]", ("loss",)),
@@ -103,7 +104,7 @@ class Method(Configurable):
                     raise ValueError(f"row {self.name}: its {place} takes {name!r} by keyword, which is no "
                                      f"column of a batch.{suggest(name, allowed)} A constant has a default, "
                                      "or is bound by partial.")
-                if name not in allowed:
+                if name not in allowed or name == "group_size" and self.source != "rollouts":
                     raise ValueError(f"row {self.name}: {place} cannot take {name}: {COLUMNS[name].about}.")
 
     def columns_of(self, place: str) -> tuple[str, ...]:
@@ -244,8 +245,8 @@ class Policy(Method):
     mark: Callable[..., Tensor] | None = None
     correction: Annotated[
         Callable[..., Tensor] | None,
-        "how samples of another engine are weighed: none, tis (truncated by token), icepop (dropped by "
-        "token), sequence (dropped by reply)",
+        "how samples of another engine are weighed: none, tis (truncated by token), token_mask or icepop "
+        "(dropped by token), sequence or geometric (dropped by reply)",
         "none where the sampler is our own; tis or icepop where mismatch is above 0.01"] = None
     weigh: Callable[..., Tensor]
     kl_in_reward: Annotated[
@@ -449,7 +450,9 @@ PARTS: dict[str, dict[str, Callable[..., Tensor] | None]] = {
     "choose": {"all": None, "top_entropy": partial(choice.top_entropy, share=0.2)},
     "correction": {"none": None, "tis": partial(correction.truncated, cap=2.0),
                    "icepop": partial(correction.banded, least=0.5, most=5.0),
-                   "sequence": partial(correction.sequence_banded, widest=3.0)},
+                   "sequence": partial(correction.sequence_banded, widest=3.0),
+                   "token_mask": partial(correction.masked, highest=2.0),
+                   "geometric": partial(correction.geometric_banded, apart=1e-3)},
 }
 NO_CONSTANTS = ("name", "source", "paper", "about", "file", "unbiased", "compares", "ratio", "shown")
 

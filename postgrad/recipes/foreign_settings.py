@@ -58,7 +58,8 @@ VLLM_SERVER = ("sampler", "A server's own options are given where it is started;
 VLLM_SIZE = ("sampler", "vLLM in this process, sampler=vllm, takes 0.4 of the GPU and the model's context; "
              "start a server for other sizes, and name it with sampler=http://HOST:PORT.")
 CORRECTION = ("method.correction", "The mismatch of sampler and trainer is weighed by method.correction=tis, "
-              "icepop or sequence; their bounds are method.cap, method.least and method.most, method.widest.")
+              "token_mask, icepop, sequence or geometric; their bounds are method.cap, method.highest, "
+              "method.least and method.most, method.widest, method.apart.")
 OWN_SAMPLER = ("", "Replies are decoded by the engine of this process, with continuous batching and a KV "
                "cache; sampler=vllm or an address takes its place.")
 SAMPLES = ("", "Every sample is in samples.jsonl of the run's folder, with its score and its tokens: "

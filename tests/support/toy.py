@@ -132,7 +132,7 @@ def rollout_batch(method: Policy, rows: Tensor, old: Talker, reference: Talker, 
                             group_size=group_size,
                      kl=method.kl_in_reward, tokens_per_pass=10**9)
     filled = replace(filled, ref_logp=with_ref.ref_logp) if filled.ref_logp is None else filled
-    return weigh_minibatch(filled, method, LONGEST)
+    return weigh_minibatch(filled, method, LONGEST, group_size)
 
 
 def choices():
@@ -256,7 +256,7 @@ def measure(method: Policy, group_size: int = 3, off_policy: bool = False,
     batch = rollout_batch(stepwise(method), groups.flatten(), old, Talker(REFERENCE), Judge(critic),
                           group_size)
     steps = [weigh_minibatch(batch.take(i, i + group_size, width=1 + LONGEST), method,
-                             LONGEST)  # a step is one group
+                             LONGEST, group_size)  # a step is one group
              for i in range(0, len(batch), group_size)]
     made = {name: torch.cat([getattr(step, name) for step in steps])
             for name in ("weight", "marked", "correction") if getattr(steps[0], name) is not None}

@@ -203,7 +203,8 @@ def test_overlong():
     torch.testing.assert_close(credit.overlong(lengths, 20, 4), torch.tensor(theirs))
 
 
-MODES = {"tis": "token_truncate", "icepop": "token_mask", "sequence": "sequence_mask"}
+MODES = {"tis": "token_truncate", "token_mask": "token_mask", "icepop": "token_mask",
+         "sequence": "sequence_mask"}
 
 
 @pytest.mark.parametrize("part", MODES)
@@ -214,7 +215,7 @@ def test_a_correction(part):
     batch, bound = rollouts(row), row.correction.keywords
     sampled = Bigram(5, OLD, by=0.6).logp(batch.tokens, batch.mask)[0].detach()
     batch = weigh_minibatch(replace(batch, sampler_logp=sampled), row, BUDGET)
-    most = bound.get("cap", bound.get("most", bound.get("widest")))
+    most = bound.get("cap", bound.get("most", bound.get("widest", bound.get("highest"))))
     made = grpo_trainer("grpo", batch, use_vllm=True, vllm_importance_sampling_correction=True,
                         vllm_importance_sampling_mode=MODES[part],
                         vllm_importance_sampling_clip_min=bound.get("least"),

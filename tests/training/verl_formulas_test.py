@@ -52,6 +52,7 @@ def test_dppo_by_total_variation():
     the same gradient while rho is below C."""
     row = change(METHODS["dppo"], low=0.05, high=0.05)  # OLD is near enough that 0.15 keeps nearly all
     batch = rollouts(row)
+    batch = replace(batch, sampler_logp=batch.old_logp)
     theirs, kept = 0.0, 0
     for sample in tokens_of(batch):
         for logp, old, _, adv in sample:
@@ -149,11 +150,14 @@ def test_opo():
     agree(ours(row, batch), theirs)
 
 
-@against("verl", gdpo="z-scores and whitening divide by the sample's std; a group's cancels in the "
-         "whitening, which leaves the row's advantages sqrt(N/(N-1)) times as large over N tokens")
-def test_gdpo():
-    """verl's z-scores and whitening divide by the sample's std; a group's cancels in the whitening."""
-    row, batch = METHODS["gdpo"], answers([3, 5, 1, 2, 5, 4, 2, 2, 4, 1, 3, 5], weight=None)
+@against("verl", gdpo="whitens over tokens, long replies counting for more, where the paper and the row "
+         "whiten over rollouts; with replies of one length the row's advantages are sqrt(N/(N-1)) times as "
+         "large over N tokens, as verl divides by the sample's std")
+@pytest.mark.parametrize("lengths", [[3] * 12, [3, 5, 1, 2, 5, 4, 2, 2, 4, 1, 3, 5]])
+def test_gdpo(lengths):
+    """verl's z-scores and whitening divide by the sample's std; a group's cancels in the whitening. The
+    paper's mean and std are over the rollouts."""
+    row, batch = METHODS["gdpo"], answers(lengths, weight=None)
     parts = {"right": REWARD, "short": [float(i % 3 == 0) for i in range(12)]}
     weights = {"right": 1.0, "short": 0.5}
     scored = tuple(SimpleNamespace(verdict=Verdict(score=0.0, weights=weights,
@@ -161,7 +165,7 @@ def test_gdpo():
                    for i in range(12))
     mine = row.credit(torch.zeros(batch.mask.shape), batch.mask, GROUP,
                       **further_columns(replace(batch, scored=scored), row.columns_of("credit")))
-    mine = credit.whiten(mine, batch.mask)[:, PROMPT].tolist()
+    mine = mine[:, PROMPT].tolist()
     summed = [0.0] * 12
     for name, x in parts.items():
         for at in range(0, 12, GROUP):
@@ -169,8 +173,44 @@ def test_gdpo():
             std = math.sqrt(sum((r - mean) ** 2 for r in x[at: at + GROUP]) / (GROUP - 1))
             for i in range(at, at + GROUP):
                 summed[i] += weights[name] * (x[i] - mean) / (std + 1e-9)
-    every = [a for a, n in zip(summed, batch.mask.sum(1).tolist(), strict=True) for _ in range(n)]
-    mean = sum(every) / len(every)
-    std = math.sqrt(sum((a - mean) ** 2 for a in every) / (len(every) - 1))
-    factor = math.sqrt(len(every) / (len(every) - 1))
-    assert mine == pytest.approx([factor * (a - mean) / std for a in summed], abs=1e-6)
+    mean = sum(summed) / 12
+    std = math.sqrt(sum((a - mean) ** 2 for a in summed) / 12)
+    assert mine == pytest.approx([(a - mean) / std for a in summed], abs=1e-6)
+    if len(set(lengths)) == 1:
+        every = [a for a, n in zip(summed, batch.mask.sum(1).tolist(), strict=True) for _ in range(n)]
+        mean = sum(every) / len(every)
+        std = math.sqrt(sum((a - mean) ** 2 for a in every) / (len(every) - 1))
+        factor = math.sqrt(len(every) / (len(every) - 1))
+        assert mine == pytest.approx([factor * (a - mean) / std for a in summed], abs=1e-6)
+
+
+def test_scalerl():
+    """The paper's objective, sample after sample: -1/P sum_p 1/n_p sum_i sum_t sg(min(rho, 5)) A_i log pi,
+    with A_i = (r_i - mean of the prompt) / std of these over the batch."""
+    row = METHODS["scalerl"]
+    batch = rollouts(row)
+    batch = weigh_minibatch(batch, row, BUDGET, GROUP)
+    means = [sum(REWARD[at: at + GROUP]) / GROUP for at in range(0, 12, GROUP)]
+    centred = [r - means[i // GROUP] for i, r in enumerate(REWARD)]
+    std = math.sqrt(sum(a * a for a in centred) / 12)
+    lengths, theirs = batch.mask.sum(1).tolist(), 0.0
+    for i, sample in enumerate(tokens_of(batch)):
+        prompt = sum(lengths[i // GROUP * GROUP: i // GROUP * GROUP + GROUP])
+        for logp, old, _, _ in sample:
+            weight = (logp - old).exp().clamp(max=5.0).detach()
+            theirs = theirs - weight * centred[i] / std * logp / prompt / 3
+    agree(ours(row, batch), theirs)
+
+
+def test_geometric_rejection():
+    """verl's acceptance set, reply after reply: 1 / (1 + c) <= exp(mean log rho) <= 1 + c, no weights."""
+    row = change(METHODS["grpo"], correction="geometric", apart=0.05)
+    batch = answers([3, 5, 1, 2, 5, 4, 2, 2, 4, 1, 3, 5], weight=None)
+    old, sampled = (model.logp(batch.tokens, batch.mask)[0].detach() for model in (OLD, REFERENCE))
+    batch = weigh_minibatch(replace(batch, adv=torch.zeros(batch.mask.shape), old_logp=old,
+                                    sampler_logp=sampled), row, BUDGET)
+    kept = []
+    for there, a, b in zip(batch.mask, old, sampled, strict=True):
+        mean = math.exp(sum((a[there] - b[there]).tolist()) / int(there.sum()))
+        kept.append(float(1 / 1.05 <= mean <= 1.05))
+    assert batch.correction[:, PROMPT].tolist() == kept and 0 < sum(kept) < 12

@@ -175,13 +175,13 @@ def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, s
         for part in order.tensor_split(count):
             rows = [row for g in part.tolist() for row in rows_of[g]]
             picked = batch if rows == list(range(len(batch))) else pick_rows(batch, rows)
-            out.append(weigh_minibatch(picked, method, budget))
+            out.append(weigh_minibatch(picked, method, budget, group_size))
     return out
 
 
-def weigh_minibatch(batch: Batch, method: Policy, budget: int) -> Batch:
+def weigh_minibatch(batch: Batch, method: Policy, budget: int, group_size: int = 1) -> Batch:
     """Adds the weights of the optimizer step, over the tokens that the method chooses, its marks and its
-    correction."""
+    correction. group_size: for methods that weigh by prompt."""
     whole = episode_batch(batch)
     counted = whole.mask
     if method.choose:
@@ -195,5 +195,6 @@ def weigh_minibatch(batch: Batch, method: Policy, budget: int) -> Batch:
         ratio = method.correction(whole.sampler_logp, whole.old_logp, whole.mask,
                                   **further_columns(whole, method.columns_of("correction")))
         correction = split_episodes(ratio, batch.episode)
-    weight = split_episodes(method.weigh(counted, budget), batch.episode)
+    by_prompt = {"group_size": group_size} if method.columns_of("weigh") else {}
+    weight = split_episodes(method.weigh(counted, budget, **by_prompt), batch.episode)
     return replace(batch, weight=weight, marked=marked, correction=correction)

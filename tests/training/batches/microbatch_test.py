@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -66,6 +67,7 @@ def step_of(method):
     by_token = {name: torch.where(mask, x, 0.0) for name, x in (shifted | random).items()}
     by_unit = {name: torch.randn(UNITS, generator=draw, dtype=D) for name in ("margin", "baseline")}
     weigh = getattr(method, "weigh", token_mean)
+    weigh = partial(weigh, group_size=4) if method.kind == "policy" and method.columns_of("weigh") else weigh
     by_pair = method.kind == "preference" and not by_mark
     weight = torch.rand(UNITS, generator=draw, dtype=D) if by_pair else weigh(mask, LONG).to(D)
     models.teacher = Tables(rows, draw)
