@@ -104,13 +104,24 @@ def run_facts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions(CommandOptions):
-    run: str = setting(about="a run's folder, or a folder of runs", metavar="RUN", positional=True)
+    run: str = setting(about="a run's folder, or a folder of runs; with --before what `train` takes, "
+                       "grpo:words say", metavar="RUN", positional=True)
+    changes: list[str] = setting([], "with --before: settings, as in `train`", metavar="KEY=VALUE",
+                                 positional=True)
+    before: bool = setting(False, "look at a training that has not begun: probe replies, template, data, "
+                           "memory, time")
+    task: str | None = setting(None, "with --before: the task, as in `train`", metavar="NAME|FILE")
     watch: bool = setting(False, "repeat until the run ends, and print what changes")
     every: float = setting(10.0, "seconds between two diagnoses, with --watch", within=POSITIVE,
                            metavar="SECONDS")
 
 
 def run_doctor(options: DoctorOptions) -> None:
+    if options.before:
+        return look_before(options)
+    if options.changes or options.task:
+        raise ValueError(f"{' '.join(options.changes) or options.task}: settings and a task belong to a look "
+                         "at what has not begun, `postgrad doctor --before`; of a run name its folder alone.")
     from postgrad.runs import Run
     from postgrad.runs.doctor import diagnose
     folders = run_folders(Path(options.run))
@@ -124,6 +135,25 @@ def run_doctor(options: DoctorOptions) -> None:
         if not options.watch or not any(diagnosis.state == "running" for diagnosis in now.values()):
             return
         time.sleep(options.every)
+
+
+def look_before(options: DoctorOptions) -> None:
+    """The look before the first step, of what `postgrad train` with the same words would train."""
+    from postgrad.cli.settings import config_from_text
+    from postgrad.recipes.base import RunConfig
+    from postgrad.recipes.defaults import fill_defaults
+    from postgrad.recipes.look import take_look
+    from postgrad.recipes.running import build_setup, model_source
+    _, config = config_from_text(options.run, options.changes, options.task)
+    if not isinstance(config, RunConfig):
+        raise ValueError(f"{options.run} is no single training: look at one of its stages, e.g. grpo:words.")
+    config, chosen = fill_defaults(config)
+    look = take_look(config, build_setup(config, model_source(config)))
+    if options.json:
+        return print_json({"recipe": options.run, **look.as_dict()})
+    print(f"{options.run} before its first step ({look.seconds:.1f} s)" + (f"\n{chosen.sentence}" * bool(
+        chosen.sentence)))
+    return print(*look.lines(), sep="\n")
 
 
 def run_folders(folder: Path) -> list[Path]:

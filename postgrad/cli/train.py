@@ -113,8 +113,15 @@ def run_train(options: TrainOptions) -> int:
     if staged:
         stages = partial(start_pipeline, recipe, config, folder, command=command)
         return follow_pipeline(options, folder, stages, options.track, intro=intro)
-    go = partial(start_run, config, folder, command=command)
+    go = partial(start_run, config, folder, command=command, ask=ask_person(options.json))
     return follow_run(options, folder, options.recipe, config.steps or 0, go, options.track, intro)
+
+
+def ask_person(as_json: bool) -> Callable[[str], bool] | None:
+    """Asks yes or no on the terminal; None where nobody sits there."""
+    if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return None
+    return lambda question: input(question).strip().lower() in ("y", "yes")
 
 
 def describe_run(spec: str, folder: Path, config: Settings, reasons: Mapping[str, str], model: str,

@@ -322,6 +322,16 @@ def refuse_adapter(optim: OptimSettings) -> None:
         raise ValueError("this recipe trains all weights: leave lora out.")
 
 
+class Probes(NamedTuple):
+    """What the look before the first step asks and judges with (recipes/look.py). positions: of the model."""
+
+    prompts: Sequence[Prompt]
+    sampler: LocalSampler | Player
+    reward: Reward
+    task: Task
+    positions: int
+
+
 @dataclass
 class TrainingSetup:
     """Everything that `train` needs, and how the policy is evaluated.
@@ -331,6 +341,7 @@ class TrainingSetup:
     length: a sentence on rows, tokens, passes and steps. settings: those that the size of the data decides.
     hooks: called after each step, before it is evaluated and saved.
     panel(folder, step): adds an entry to the ledger at each evaluation.
+    probes: of a recipe that samples; None where nobody can be asked before the run (an agent plays).
     """
 
     models: Models
@@ -347,6 +358,7 @@ class TrainingSetup:
     data: Mapping[str, object] = field(default_factory=dict)
     hooks: tuple[Callable[[StepInfo], None], ...] = ()
     panel: Callable[[Path, int], None] | None = None
+    probes: Probes | None = None
 
 
 def check_task(task: Task, split: str = "train", count: int = 8) -> None:

@@ -25,6 +25,7 @@ from postgrad.recipes.base import (
     SAVE,
     STEPS,
     Evaluation,
+    Probes,
     RunConfig,
     RunInputs,
     TrainingSetup,
@@ -123,6 +124,11 @@ class RolloutConfig(RunConfig):
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear"))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=None))
     save_every: int | None = setting(None, f"{SAVE[0]}; none: the updates of ten collections", *SAVE[1:])
+
+    on_look: str = setting("ask", "what follows from the look before the first step where it finds something "
+                           "to mend: ask on the terminal (without one: warn), warn, fix (take its offers), "
+                           "off (no look)", "fix where nobody watches; off to save its seconds",
+                           choices=("ask", "warn", "fix", "off"))
 
     reply_group: ClassVar[str] = "rollouts"
 
@@ -373,10 +379,13 @@ def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
                                         None if config.reward is None else reward, samples=look.samples,
                                         settings=alone, seed=config.seed))
     evaluated = config.evaluation.asked(examined, config.seed) if config.evaluation.every else []
+    asked = sampler_for(task, LocalSampler(policy, chat), config.rollouts.turns)
     return TrainingSetup(
         models=models, chat=chat, batches=batches, optim=optim, notes=(*notes, *filter_notes(config)),
         data=data_counts((p.messages for p in prompts), (p.messages for p in evaluated)),
         objective=objectives.build_objective(method, temperature=config.rollouts.temperature),
         evaluate=rollout_evaluator(config, models, chat, examined, reward),
         evaluate_every=config.evaluation.every or 0,
+        probes=None if config.agent.command else Probes(prompts, asked, reward, task,
+                                                        policy.config.max_position_embeddings),
         hooks=(lambda step: batches.after(step.row),) if isinstance(batches, RolloutBatches) else ())

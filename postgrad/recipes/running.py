@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from postgrad.recipes.base import RunConfig, TrainConfig, TrainingSetup
 from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.hooks import evaluate_policy, step_hooks
 from postgrad.recipes.inputs import check_inputs, input_hashes
+from postgrad.recipes.look import SFT, Look, form_sft, is_worth_a_look, offer_text, settings_in, take_look
 from postgrad.recipes.metric_alerts import KIND, MetricAlerts, VerifierFailures, metric_limits
 from postgrad.recipes.oom_advice import memory_advice
 from postgrad.recipes.panel import panel_recorder
@@ -47,12 +48,14 @@ def model_source(config: TrainConfig, checkpoint: Path | None = None,
 
 
 def start_run(config: TrainConfig, folder: Path | str, *, command: str = "",
-              trackers: Sequence[Tracker] = (), origin: Path | None = None) -> Run | Follower:
+              trackers: Sequence[Tracker] = (), origin: Path | None = None,
+              ask: Callable[[str], bool] | None = None) -> Run | Follower:
     """Trains a new run. Everything is built and checked before its folder is made, by the first rank.
 
     origin: the folder of a model that has no name of its own; it moves into the run, as `start`, where
     config.model names it. A model that gets another chat template is copied there too. Model-dependent
     defaults are filled in (recipes/defaults.py) and saved.
+    ask: whether a person says yes to the offers of the look before the first step; None: nobody is there.
     """
     processes.join_ranks()
     check_sharding(config)
@@ -64,7 +67,7 @@ def start_run(config: TrainConfig, folder: Path | str, *, command: str = "",
             origin = save_with_template(source.origin, config.template, place,
                                         lora=bool(config.optim.adapter.lora))
             source = replace(source, origin=origin, name=str(Path(folder) / "start"))
-        return begin_run(config, source, folder, command=command, trackers=trackers, origin=origin)
+        return begin_run(config, source, folder, command=command, trackers=trackers, origin=origin, ask=ask)
 
 
 @contextmanager
@@ -81,12 +84,23 @@ def place_beside(folder: Path, name: str) -> Iterator[Path]:
 
 
 def begin_run(config: TrainConfig, source: ModelSource | None, folder: Path | str, *, command: str,
-              trackers: Sequence[Tracker], origin: Path | None) -> Run | Follower:
+              trackers: Sequence[Tracker], origin: Path | None,
+              ask: Callable[[str], bool] | None = None) -> Run | Follower:
     """`start_run` with what it begins with."""
     if config.optim.virtual_ranks is None and processes.world() > 1:  # saved: resuming keeps the number
         config = replace_settings(config, {"optim.virtual_ranks": processes.world()})
     seed_everything(config.seed)
-    setup = build_setup(config, source)
+    setup, look = build_setup(config, source), None
+    if isinstance(config, RolloutConfig) and setup.probes and is_worth_a_look(config):
+        look = take_look(config, setup)
+        if look.offer and accepted(look, config.on_look, ask):
+            sft = form_sft(config, setup.probes.task) if SFT in look.offer else None
+            del setup  # its memory is free before the next one's is taken
+            changed = replace_settings(config, {"on_look": "warn", **settings_in(look.offer)})
+            if sft is None:
+                return begin_run(changed, source, folder, command=command, trackers=trackers, origin=origin)
+            model = train_form(sft, Path(folder), origin)
+            return start_run(replace(changed, model=model), folder, command=command, trackers=trackers)
     config = replace_settings(config, setup.settings)  # saved: resuming chooses nothing
     if not processes.leads():
         return train_to_end(Follower(folder), setup, config)
@@ -95,12 +109,32 @@ def begin_run(config: TrainConfig, source: ModelSource | None, folder: Path | st
              "torch": torch.__version__, "seed": config.seed,
              "begins_with": fingerprint(source.origin) if source else None, "data": dict(setup.data),
              "trained_parameters": sum(p.numel() for p in setup.optim.params),
-             **input_hashes(config)}
+             **input_hashes(config), **({"look": look.as_dict()} if look else {})}
     run = Run.create(folder, recipe=config.recipe, config=settings_to_json(config, record),
                      steps=config.last_step, **config.facts(), **facts,
                      bring={"start": origin} if origin else {})
     length = [("length", setup.length)] if setup.length else []
-    return train_to_end(run, setup, config, trackers, [*(("data", note) for note in setup.notes), *length])
+    seen = [("look", text) for text in look.notes()] if look else []
+    return train_to_end(run, setup, config, trackers,
+                        [*(("data", note) for note in setup.notes), *length, *seen])
+
+
+def accepted(look: Look, on_look: str, ask: Callable[[str], bool] | None) -> bool:
+    """Whether the offers of a look are taken."""
+    if on_look != "ask":
+        return on_look == "fix"
+    question = "\n".join([*look.notes(), f"Go on with {offer_text(look.offer)}? [y/N] "])
+    return processes.agreed(lambda: bool(ask and ask(question)), "answered the look")
+
+
+def train_form(config: TrainConfig, folder: Path, origin: Path | None) -> str:
+    """Trains the SFT of a look's offer as a run beside the run that it is for, FOLDER-form; -> its folder."""
+    places = (folder.with_name(f"{folder.name}-form{n or ''}") for n in range(10_000))
+    place = processes.agreed(lambda: next(p for p in places if not p.exists()), "named the run")
+    if origin:
+        config = replace_settings(config, {"model": str(place / "start")})
+    start_run(config, place, origin=origin, command=f"SFT on gold replies, before {folder}")
+    return str(place)
 
 
 def build_setup(config: TrainConfig, source: ModelSource | None) -> TrainingSetup:
