@@ -31,6 +31,7 @@ from postgrad.models.families import Config
 from postgrad.recipes.base import Probes, RunConfig, TrainingSetup
 from postgrad.recipes.defaults import gpu_bytes, memory_needs, model_size
 from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.recipes.row_reader import RowSettings
 from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Conversation, Scored
 from postgrad.runs.display import duration
@@ -219,9 +220,9 @@ def reply_concerns(task: Task, groups: Sequence[Sequence[Scored]], limit: int, p
     elif len(right) >= SOLVED * len(rows):
         yield Concern("no headroom", f"{len(right)} of {len(rows)} replies are right already",
                       "take harder problems")
-    elif all(len({s.rollout.text for s in group}) == 1 for group in judged) and len(rows) > len(judged):
-        yield Concern("no headroom", "all replies to a prompt are the same text: there is nothing to prefer",
-                      "take a model that is less certain (an earlier checkpoint), or raise "
+    elif all(map(is_flat, judged)) and mean_of(len({s.rollout.text for s in g}) for g in judged) <= 2:
+        yield Concern("no headroom", "all replies to a prompt are nearly the same text: there is nothing to "
+                      "prefer", "take a model that is less certain (an earlier checkpoint), or raise "
                       "rollouts.temperature")
     elif all(map(is_flat, judged)):
         same = f"{scores[0]:g}" if len({*scores}) == 1 else "one score within each group"
@@ -356,5 +357,6 @@ def form_sft(config: RolloutConfig, task: Task) -> SFTConfig:
     assert draw is not None, "offered where there are gold replies"
     rows: list[Conversation] = draw("train", FORM_STEPS * FORM_ROWS, config.seed)
     return SFTConfig(model=config.model, data=rows, steps=FORM_STEPS, rows_per_step=FORM_ROWS,
-                     save_every=FORM_STEPS, seed=config.seed, device=config.device)
+                     save_every=FORM_STEPS, rows=RowSettings(holdout=0.0), seed=config.seed,
+                     device=config.device)
 
