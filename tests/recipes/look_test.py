@@ -193,13 +193,10 @@ def test_a_look_changes_nothing_of_the_run(tmp_path):
 
 def test_short_runs_take_no_look_unless_it_is_named():
     config = fill_defaults(RolloutConfig(task="words"))[0]
-    setup = build_setup(config, model_source(config))
-    assert is_worth_a_look(config, setup)  # 40 x 16 x 8 replies
-    assert not is_worth_a_look(override(config, ["steps=4"]), setup)  # 512, fewer than ten times the probes
-    assert is_worth_a_look(override(config, ["steps=4", "on_look=warn"]), setup)
-    assert not is_worth_a_look(override(config, ["on_look=off"]), setup)
-    setup.probes = None  # an agent plays
-    assert not is_worth_a_look(config, setup)
+    assert is_worth_a_look(config)  # 40 x 16 x 8 replies
+    assert not is_worth_a_look(override(config, ["steps=4"]))  # 512, fewer than ten times the probes
+    assert is_worth_a_look(override(config, ["steps=4", "on_look=warn"]))
+    assert not is_worth_a_look(override(config, ["on_look=off"]))
 
 
 def test_one_yes_takes_every_offer(tmp_path, monkeypatch):
