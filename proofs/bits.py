@@ -4,10 +4,9 @@
     python proofs/bits.py compare FILE.json [CASE ...]    runs them again; exit code 1 where anything differs
 
 proofs/recorded/bits-xeon.json holds commit 6e66ba3 on one kind of processor (ipo: since it takes the mean of
-the tokens; gdpo: since it whitens over rollouts). Bits differ between processors: on another one check out that commit, record there, and compare
-here. --package FOLDER names the checkout
-whose package runs (default: this one). Left out: sdft, which refuses the embedded models (a demonstration
-gains them nothing).
+the tokens; gdpo: since it whitens over rollouts). Bits differ between processors: on another one check out
+that commit, record there, and compare here. --package FOLDER names the checkout whose package runs (default:
+this one). Left out: sdft, which refuses the embedded models (a demonstration gains them nothing).
 """
 
 from __future__ import annotations
