@@ -128,6 +128,7 @@ class TrainConfig(Settings):
     optim: OptimSettings
     save_every: int | None
     keep: int | str = 2
+    on_trouble: str = "warn"
     seed: int
     device: str
 
@@ -197,6 +198,11 @@ class RunConfig(TrainConfig, ModelDefaults):
                               "newest and the best, which is saved whenever an evaluation finds one)",
                               "all to look at a run's course; best where the disk is small, or the best "
                               "model is what counts")
+    on_trouble: str = setting("warn", "where a run runs away (docs/doctor.md): warn, stop (with a "
+                              "checkpoint), or halve_rate (back to the last good checkpoint, and on at half "
+                              "the rate)",
+                              "halve_rate for a run that nobody watches; stop where time is dear",
+                              choices=("warn", "stop", "halve_rate"))
     seed: int = setting(0, *SEED)
     device: str = setting("cpu", *DEVICE)
 

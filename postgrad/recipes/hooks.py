@@ -18,6 +18,7 @@ from postgrad.models import is_adapted
 from postgrad.models.chat import Chat
 from postgrad.models.checkpoint import checkpoint_bytes, copy_state, send_shards, state_writer
 from postgrad.recipes.base import RunConfig, TrainConfig, TrainingSetup
+from postgrad.recipes.metric_alerts import HalveRate, TroubleAlerts
 from postgrad.recipes.row_reader import evaluate_objective
 from postgrad.records import Batch, Scored
 from postgrad.resolve.models import base_name
@@ -65,8 +66,10 @@ def found_by(run: Run | Follower, config: TrainConfig, step: int) -> tuple[bool,
 
 
 def step_hooks(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, stop: Callable[[], int | None],
-               saves: Saves, log: SampleLog) -> list[Callable[[StepInfo], None]]:
-    """The hooks of a rank. One that does not write takes part in the collectives of sharded models."""
+               saves: Saves, log: SampleLog,
+               trouble: TroubleAlerts | None = None) -> list[Callable[[StepInfo], None]]:
+    """The hooks of a rank. One that does not write takes part in the collectives of sharded models.
+    trouble: of the rank that writes."""
     writes, sharded = isinstance(run.run, Run), config.optim.divides
 
     def samples(now: StepInfo) -> None:
@@ -88,11 +91,19 @@ def step_hooks(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, stop
 
     def save(now: StepInfo) -> None:
         better, worn_out = found_by(run.run, config, now.step) if is_due(now.step) else (False, "")
-        last = now.step == config.steps
-        why = stop() or (run.stop and not last and f"stopped by {run.stop} after step {now.step}") or worn_out
-        votes = processes.gather((why, worn_out, better), "agreed to go on")
-        by = next((by for by, _, _ in votes if by), None)
-        final, better = any(worn_out for _, worn_out, _ in votes), any(better for _, _, better in votes)
+        acts, last = trouble.acts if trouble else None, now.step == config.steps
+        halves = acts if config.on_trouble == "halve_rate" else None
+        asked = f"stopped by {run.stop} after step {now.step}" if run.stop else acts and not halves and acts[1]
+        why = stop() or (not last and asked) or worn_out
+        votes = processes.gather((why, worn_out, better, halves), "agreed to go on")
+        by = next((by for by, *_ in votes if by), None)
+        final, better = any(worn_out for _, worn_out, *_ in votes), any(better for _, _, better, _ in votes)
+        if (halved := next((halves for *_, halves in votes if halves), None)) and not isinstance(by, int):
+            if writes:
+                log.wait()
+            saves.wait()
+            saves.check()
+            raise HalveRate(*halved)
         assert config.save_every is not None
         if by or better or now.step % config.save_every == 0 or last:
             if writes:

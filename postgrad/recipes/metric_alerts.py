@@ -1,4 +1,5 @@
-"""Warns once in a run when a metric passes its limit, by runs/explain, and when a verifier fails."""
+"""Warns once in a run when a metric passes its limit, by runs/explain, and when a verifier fails; and what a
+run does where the guard (runs/doctor/guard) names a trouble."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Mapping
 from postgrad.recipes.base import TrainConfig
 from postgrad.resolve.rewards import parse_reward
 from postgrad.runs import Run
+from postgrad.runs.doctor.guard import Guard, Trouble
 from postgrad.runs.explain import METRICS, Limit
 from postgrad.runs.tracker import Metrics, Row, RunTrackers, Tracker
 
@@ -42,6 +44,55 @@ class MetricAlerts(Tracker):
                 text = (f"step {step}: {name} is {value:.3g} {limit.unit}, over {limit.above:g}: "
                         f"{limit.advice} (postgrad explain {name})")
                 self.run.event(KIND, text, step=step, metric=name)
+
+
+HALVED = "halved"  # the event: data.factor is the rate's from the step after data.after on
+MOST_HALVINGS = 6  # a rate that is 64 times too high; then a trouble is named alone
+
+
+class HalveRate(Exception):
+    """The run is to go back to a checkpoint before `since`, and on at half the rate."""
+
+    def __init__(self, since: int, text: str):
+        super().__init__(text)
+        self.since = since
+
+
+def rate_factor(run: Run, step: int) -> float:
+    """What the guard has left of the rate of the steps after this one."""
+    halved = [row["data"] for row in run.rows("events")[0] if row["kind"] == HALVED]
+    return next((float(data["factor"]) for data in reversed(halved) if data["after"] <= step), 1.0)
+
+
+class TroubleAlerts(Tracker):
+    """An event for each trouble that the guard names, the first time. acts: what on_trouble asks for, once
+    there is a trouble: (since, sentence)."""
+
+    def __init__(self, run: RunTrackers, config: TrainConfig):
+        assert isinstance(run.run, Run)
+        kind = str((run.run.info.get("row") or {}).get("kind", "supervised"))
+        self.run, self.guard = run, Guard(kind, run.run.rows("metrics")[0], run.run.rows("evals")[0])
+        events = run.run.rows("events")[0]
+        self.reported = {row["data"].get("trouble") for row in events if row["kind"] == KIND}
+        self.on_trouble = config.on_trouble
+        if sum(row["kind"] == HALVED for row in events) >= MOST_HALVINGS and self.on_trouble == "halve_rate":
+            self.on_trouble = "warn"
+        self.acts: tuple[int, str] | None = None
+
+    def on_step(self, step: int, metrics: Metrics) -> None:
+        self.tell(self.guard.on_step(step, metrics))
+
+    def on_eval(self, step: int, figures: Row) -> None:
+        self.tell(self.guard.on_eval(step, figures))
+
+    def tell(self, trouble: Trouble | None) -> None:
+        if trouble is None:
+            return
+        if self.on_trouble != "warn" and self.acts is None:
+            self.acts = trouble.since, trouble.sentence
+        if trouble.name not in self.reported:
+            self.reported.add(trouble.name)
+            self.run.event(KIND, trouble.sentence, step=trouble.step, trouble=trouble.name)
 
 
 def failed_samples(metrics: Metrics) -> int:

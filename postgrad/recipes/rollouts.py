@@ -178,6 +178,11 @@ class RolloutConfig(RunConfig):
         if self.rollouts.release and (self.rollouts.async_depth or self.remote.sampler):
             raise ValueError("rollouts.release is for a sampler that takes turns with training in this "
                              "process: leave it out with rollouts.async_depth or sampler=.")
+        if self.on_trouble == "halve_rate" and (self.rollouts.async_depth or self.remote.sampler
+                                                or self.agent.command):
+            raise ValueError("on_trouble=halve_rate goes back in this process, and a sampler elsewhere or an "
+                             "agent goes on: leave it out with rollouts.async_depth, sampler= or an agent, "
+                             "or set on_trouble=stop.")
         if self.rollouts.async_depth and not self.remote.sampler and self.device != "cpu":
             raise ValueError("rollouts.async_depth on a GPU needs a sampler of its own: start `postgrad "
                              "serve` and name it with sampler=http://HOST:PORT.")

@@ -19,7 +19,16 @@ from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.hooks import evaluate_policy, step_hooks
 from postgrad.recipes.inputs import check_inputs, input_hashes
 from postgrad.recipes.look import SFT, Look, form_sft, is_worth_a_look, offer_text, settings_in, take_look
-from postgrad.recipes.metric_alerts import KIND, MetricAlerts, VerifierFailures, metric_limits
+from postgrad.recipes.metric_alerts import (
+    HALVED,
+    KIND,
+    HalveRate,
+    MetricAlerts,
+    TroubleAlerts,
+    VerifierFailures,
+    metric_limits,
+    rate_factor,
+)
 from postgrad.recipes.oom_advice import memory_advice
 from postgrad.recipes.panel import panel_recorder
 from postgrad.recipes.registry import RECIPES, config_class, recipe_module
@@ -296,6 +305,7 @@ def resume_run(run: Run, config: TrainConfig, *, trackers: Sequence[Tracker] = (
         setup = build_setup(config, source)
         if checkpoint:
             restore_checkpoint(checkpoint, setup)
+        setup.optim.factor = processes.agreed(lambda: rate_factor(run, done), "agreed on the rate")
         if not processes.leads():
             return train_to_end(Follower(run.folder, done), setup, config)
         run.go_back(checkpoint)
@@ -332,26 +342,29 @@ def train_to_end(run: Run | Follower, setup: TrainingSetup, config: TrainConfig,
                  notes: Sequence[tuple[str, str]] = ()) -> Run | Follower:
     """Trains to the last step or to a signal, and reports the end to the trackers. notes: events to begin
     with, (kind, text)."""
-    tracked = RunTrackers(run, trackers)
+    tracked, trouble = RunTrackers(run, trackers), None
     display = next((tracker for tracker in trackers if isinstance(tracker, Display)), None)
     try:
         with (run.locked(), SampleLog(run) as log, Saves(run, config.kept_checkpoints) as saves,
               stop_on_signal(display.stopping if display else None) as stop,
               memory_advice(config, setup.models), seldom_collected()):
             if isinstance(run, Run):
-                failures = VerifierFailures(tracked)
-                tracked.trackers += [MetricAlerts(tracked, metric_limits(config)), failures]
-            hooks = step_hooks(tracked, setup, config, stop, saves, log)
+                failures, trouble = VerifierFailures(tracked), TroubleAlerts(tracked, config)
+                tracked.trackers += [MetricAlerts(tracked, metric_limits(config)), failures, trouble]
+            hooks = step_hooks(tracked, setup, config, stop, saves, log, trouble)
             tracked.start()
             for kind, text in notes:
-                tracked.event(kind, text) if kind != "damaged" else tracked.repeat_event(kind, text)
+                (tracked.repeat_event if kind in ("damaged", HALVED) else tracked.event)(kind, text)
             if (setup.evaluate and setup.evaluate_every and run.next_step == 1
                     and (isinstance(run, Run) or config.optim.divides)):
                 evaluate_policy(tracked, setup, config, 0)
             ended: Stopped | None = None
+            halved: HalveRate | None = None
             try:
                 train(setup.models, setup.batches, setup.objective, setup.optim, tracked, hooks,
                       meanwhile=log.ask)
+            except HalveRate as end:
+                halved = end.with_traceback(None)
             except Stopped as end:
                 ended = end
                 if not end.exit_code:
@@ -369,6 +382,8 @@ def train_to_end(run: Run | Follower, setup: TrainingSetup, config: TrainConfig,
         processes.tell_end(str(error))
         tracked.end("failed", f"{type(error).__name__}: {error}")
         raise
+    if halved:
+        return train_slower(run, setup, config, trackers, halved)
     if ended and not ended.final:
         tracked.end("stopped", str(ended))
     else:
@@ -377,3 +392,27 @@ def train_to_end(run: Run | Follower, setup: TrainingSetup, config: TrainConfig,
         raise ended
     processes.gather(None, "came to the end")
     return run
+
+
+def train_slower(run: Run | Follower, setup: TrainingSetup, config: TrainConfig,
+                 trackers: Sequence[Tracker], trouble: HalveRate) -> Run | Follower:
+    """Trains on from the last checkpoint before the trouble, or from the start, at half the rate."""
+    factor = setup.optim.factor / 2
+    vars(setup).clear()  # frees the models before others are opened
+    first = run.folder / "start"
+    seed_everything(config.seed)
+    with run.locked():
+        checkpoint = processes.agreed(lambda: run.newest(trouble.since) if isinstance(run, Run) else None,
+                                      "looked for the checkpoint")
+        done = int(checkpoint.name) if checkpoint else 0
+        setup = build_setup(config, model_source(config, checkpoint, first if first.is_dir() else None))
+        if checkpoint:
+            restore_checkpoint(checkpoint, setup)
+        setup.optim.factor = factor
+        if not isinstance(run, Run):
+            return train_to_end(Follower(run.folder, done), setup, config)
+        run.go_back(checkpoint)
+        text = (f"{trouble}; on_trouble=halve_rate: back to {f'step {done}' if done else 'the start'}, with "
+                f"a rate of {setup.optim.lr(done + 1):.2g} at step {done + 1}, {factor:g} of what was set")
+        run.event(HALVED, text, after=done, factor=factor)
+        return train_to_end(run, setup, config, trackers, [(HALVED, text)])

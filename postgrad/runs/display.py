@@ -144,7 +144,7 @@ SHOWN = {"reward": "reward", "pass@1": "pass@1", "accuracy": "accuracy",
          "held-out accuracy": "held-out accuracy", "length": "length", "kl": "KL", "entropy": "entropy",
          "loss": "loss", "held-out loss": "held-out loss"}
 # kinds of events that are printed
-PRINTED = ("data", "length", "look", "steps", "damaged", "worry", "ended")
+PRINTED = ("data", "length", "look", "steps", "damaged", "worry", "halved", "ended")
 HELD_OUT = {"pass@1": "pass@1", "accuracy": "held-out accuracy", "loss": "held-out loss"}  # of evaluations
 FORECAST_AFTER, LONG = 3, 90.0  # steps, and seconds left, of the line on the time to come
 STOPPING = "stopping after this step, with a checkpoint; Ctrl-C again stops at once, without one"

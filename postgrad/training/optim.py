@@ -132,6 +132,7 @@ class Optim:
         # FSDP reduces sharded gradients in the backward pass; adapters are not sharded
         self.apart = self.virtual_ranks.apart or (settings.divides and not any(map(is_sharded, self.stepped)))
         self.skips_in_a_row = 0
+        self.factor = 1.0  # of the rate: less than 1 where the guard has halved it
 
     @property
     def tokens_per_pass(self) -> int:
@@ -139,7 +140,7 @@ class Optim:
 
     def lr(self, step: int) -> float:
         assert self.settings.lr is not None, "a run's rate is chosen before its optimizer is made"
-        return self.settings.lr * schedule.SCHEDULES[self.settings.schedule](step, self.steps,
+        return self.settings.lr * self.factor * schedule.SCHEDULES[self.settings.schedule](step, self.steps,
                                                                              self.settings.warmup)
 
     @torch.no_grad()
