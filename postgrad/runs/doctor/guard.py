@@ -152,7 +152,8 @@ def entropy_leaves(guard: Guard) -> tuple[str, str] | None:
     began, now = guard.began("entropy"), guard.now("entropy")
     rises = now > limits.GUARD_ENTROPY * began + limits.GUARD_NATS
     falls = now < limits.COLLAPSED * began and now < limits.UNDECIDED
-    if guard.kind != "policy" or not (rises or falls) or guard.paid() > (limits.STILL if rises else -limits.STILL):
+    enough = limits.STILL if rises else -limits.STILL  # a policy that is decided and right is well
+    if guard.kind != "policy" or not (rises or falls) or guard.paid() > enough:
         return None
     return (f"the entropy is {now:.3g} nats a token, and was {began:.3g} at the start, while the reward has "
             "not risen", LOWER_RATE if rises else f"{LOWER_RATE}, or set method.entropy=0.001")

@@ -1,6 +1,6 @@
 """Every threshold of the doctor, and why it stands where it stands.
 
-They were chosen on runs of seed 0 and proved on another (proofs/rows.py doctor). Each lies well outside what
+They were chosen on runs of other seeds than those they are proved on (proofs/truth.py doctor). Each lies well outside what
 healthy runs show, for a false alarm costs a reader more than a symptom that is named a few steps later.
 """
 
@@ -20,7 +20,7 @@ AGAINST = -0.3     # correlation of advantage and change; healthy runs 0.3 to 0.
 MASKED = 0.9       # of a finished reply's tokens that are trained: all of them, in every row of the table
 NO_ADVANTAGE = 1e-4  # an advantage that is nothing: the loss pulls nowhere, rightly
 STOPS = 0.5        # of the finished replies, whose stop token is trained: all of them; rows may be cut
-GROUPS = 6         # groups whose scores differ, before score and advantage are compared ...
+GROUPS = 3         # groups whose scores differ, before score and advantage are compared ...
 CREDITED = 0.4     # ... their correlation: 1 of samples with their own advantage, -1/(G-1) of another's
 JUDGED = 16        # pairs that the task's own verifier scores apart, before they can be called swapped
 SIGMAS = 2.0       # standard errors over one half; annotators that err still have 70 to 90 % right
@@ -37,7 +37,7 @@ STILL_STEP = 0.002  # nats a token by the largest update; a tenth of the smalles
 STILL_LOSS = 0.003  # nats by which an update can change a loss without samples; healthy 0.03 to 1
 KL_EARLY = 0.1     # nats a token in the first third, of a run that becomes worse; healthy runs gain meanwhile
 FALLEN = 0.75      # of the best reward in training is left in the last third
-LOSS_SPIKE = 1.5   # times a loss at the start, at any step
+LOSS_SPIKE = 2.5   # times a loss at the start, at any step; odd batches of healthy runs: up to 1.6
 LEASH = 0.4        # of the pull at the tokens is the KL's; healthy below 0.1
 LEASH_WEIGHT = 0.5  # a KL weight below it is in some paper
 LOST = 0.5         # of the groups' spread at the start, by which the reward is lower at the end

@@ -1,5 +1,5 @@
-"""The guard: each runaway is named at its step, healthy curves are not, and a run goes back and on at half the
-rate, to the same bits where it is interrupted."""
+"""The guard: each runaway is named at its step, healthy curves are not, and a run goes back and on at half
+the rate, to the same bits where it is interrupted."""
 
 import json
 from dataclasses import replace
@@ -61,7 +61,8 @@ def test_steps_on_used_samples_do_not_count():
 
 
 @pytest.mark.parametrize(("figures", "at"), [
-    ([0.4, 0.2, 0.1], 20), ([0.4, 0.2, 0.38, 0.1, 0.1], 40), ([0.4, 0.3, 0.3], None), ([0.4, 0.6, 0.1], None)])
+    ([0.4, 0.2, 0.1], 20), ([0.4, 0.2, 0.38, 0.1, 0.1], 40), ([0.4, 0.3, 0.3], None),
+    ([0.4, 0.6, 0.1], None)])
 def test_a_held_out_figure_below_its_start_for_good(figures, at):
     """Twice in a row by more than the two intervals, of 0.1 either way each: 0.141."""
     guard = Guard("policy")
