@@ -93,7 +93,7 @@ def step_hooks(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, stop
         better, worn_out = found_by(run.run, config, now.step) if is_due(now.step) else (False, "")
         acts, last = trouble.acts if trouble else None, now.step == config.steps
         halves = acts if config.on_trouble == "halve_rate" else None
-        asked = f"stopped by {run.stop} after step {now.step}" if run.stop else acts and not halves and acts[1]
+        asked = run.stop and f"stopped by {run.stop} after step {now.step}" or acts and not halves and acts[1]
         why = stop() or (not last and asked) or worn_out
         votes = processes.gather((why, worn_out, better, halves), "agreed to go on")
         by = next((by for by, *_ in votes if by), None)

@@ -1,7 +1,8 @@
 """Every threshold of the doctor, and why it stands where it stands.
 
-They were chosen on runs of other seeds than those they are proved on (proofs/truth.py doctor). Each lies well outside what
-healthy runs show, for a false alarm costs a reader more than a symptom that is named a few steps later.
+They were chosen on runs of other seeds than those they are proved on (proofs/truth.py doctor). Each lies well
+outside what healthy runs show, for a false alarm costs a reader more than a symptom that is named a few steps
+later.
 """
 
 ENOUGH = 8  # steps before a trend is read: thirds of fewer are two noisy points
