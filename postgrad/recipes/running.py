@@ -399,13 +399,14 @@ def train_slower(run: Run | Follower, setup: TrainingSetup, config: TrainConfig,
     """Trains on from the last checkpoint before the trouble, or from the start, at half the rate."""
     factor = setup.optim.factor / 2
     vars(setup).clear()  # frees the models before others are opened
-    first = run.folder / "start"
+    if (first := run.folder / "start").is_dir():  # as a resumed run has it
+        config = replace_settings(config, {"model": str(first)})
     seed_everything(config.seed)
     with run.locked():
         checkpoint = processes.agreed(lambda: run.newest(trouble.since) if isinstance(run, Run) else None,
                                       "looked for the checkpoint")
         done = int(checkpoint.name) if checkpoint else 0
-        setup = build_setup(config, model_source(config, checkpoint, first if first.is_dir() else None))
+        setup = build_setup(config, model_source(config, checkpoint))
         if checkpoint:
             restore_checkpoint(checkpoint, setup)
         setup.optim.factor = factor
