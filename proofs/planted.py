@@ -10,6 +10,7 @@ import copy
 import math
 import random
 import shutil
+import tomllib
 import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +19,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from harness import Bars, Tables, bar
+from harness import Bars, Tables, bar, train
 
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import Task, load_task
@@ -33,6 +34,7 @@ from postgrad.resolve.models import open_policy
 from postgrad.rewards.base import GARBAGE
 from postgrad.runs import Run
 from postgrad.runs.doctor import Chart, diagnose
+from postgrad.runs.doctor.guard import Guard, Trouble
 from postgrad.sampling import Sampling
 from postgrad.training.batches import offline
 from postgrad.training.batches import rollouts as rollout_batches
@@ -355,10 +357,16 @@ EVERY_ROW = HEALTHY | {spec.replace(":", " "): Plan(spec=spec, changes=PPO) for 
 
 # bars of issue 36
 
-THRESHOLDS = "47989e09"  # the commit of the doctor's limits, before any of these seeds was run
+THRESHOLDS = "15518625"  # the commit of the doctor's limits, before any of these seeds was run
 
 
-def doctor(folder: Path, seeds: str = "31,32,33", healthy: str = "31") -> tuple[Bars, Tables]:
+EARLIER = [{"seeds": "31, 32, 33", "limits of": "47989e09",
+            "named first and with the right remedy": "35 of 36",
+            "healthy runs accused": "1 of 36 (sft arithmetic, rate too high)",
+            "changed since": "GROUPS 6 -> 3, LOSS_SPIKE 1.5 -> 2.5 (postgrad/runs/doctor/limits.py)"}]
+
+
+def doctor(folder: Path, seeds: str = "34,35,36", healthy: str = "34") -> tuple[Bars, Tables]:
     """Does the doctor name each planted fault first, with its remedy, and accuse no healthy run?"""
     planted, well = [], []
     for seed in map(int, seeds.split(",")):
@@ -388,4 +396,68 @@ def doctor(folder: Path, seeds: str = "31,32,33", healthy: str = "31") -> tuple[
             bar("doctor: healthy runs of every row that are accused", f"0 of {len(well)}, 30 or more",
                 f"{accused} of {len(well)}", not accused and len(well) >= 30,
                 seeds=[*map(int, healthy.split(","))])], {
-        "Doctor: planted faults": planted, "Doctor: healthy runs": well}
+        "Doctor: planted faults": planted, "Doctor: healthy runs": well, "Doctor: earlier attempts": EARLIER}
+
+
+SIZES = ("evaluation.every=4", "save_every=4", "evaluation.problems=24", "evaluation.samples=4")
+LONG = {"rollouts": ("rollouts.prompts=400", "rollouts.prompts_per_step=8", "rollouts.group_size=4",
+                     "rollouts.max_new_tokens=48", "rollouts.collections=24", *SIZES),
+        "sft": ("steps=32", "examples=2200", *SIZES),
+        "preference": ("steps=32", "pairs.drawn=600", "pairs.held_out=100", "pairs.per_step=12", *SIZES)}
+LATE = "optim.warmup=24"  # the rate rises all the while: the run is healthy at first
+RUNAWAYS = {
+    "sft": ("sft:words", "optim.lr=2e-2"), "sft late": ("sft:words", "optim.lr=3e-2", "optim.warmup=30"),
+    "grpo": (GRPO, "optim.lr=6e-3"), "grpo late": (GRPO, "optim.lr=6e-3", LATE),
+    "nano": ("nano:words", "optim.lr=6e-3"), "rloo late": ("rloo:words", "optim.lr=6e-3", LATE),
+    "ppo": ("ppo:words", "rollouts.collections=8", "rollouts.prompts_per_step=4", "optim.lr=6e-3"),
+    "dpo": ("dpo:questions", "optim.lr=3e-3")}
+LABELS = tomllib.loads((Path(__file__).parent / "recorded" / "runaways.toml").read_text())
+
+
+def troubles(run: Run) -> list[Trouble]:
+    """What the guard names in the rows of a run, each thing once."""
+    guard, found = Guard(str(run.info["row"]["kind"])), {}
+    evals = {int(row["step"]): row for row in run.rows("evals")[0]}
+    for step, row in [(0, None), *((int(row["step"]), row) for row in run.rows("metrics")[0])]:
+        for trouble in (row and guard.on_step(step, row), step in evals and guard.on_eval(step, evals[step])):
+            if trouble:
+                found.setdefault(trouble.name, trouble)
+    return [*found.values()]
+
+
+def guard(folder: Path, healthy: str = "") -> tuple[Bars, Tables]:
+    """Are planted runaways named within ten steps of their labelled beginning, does half the rate save them,
+    and is no healthy run touched? healthy: the folder with the runs of the part `doctor`."""
+    rows, curves = [], []
+    for name, (spec, *changes) in RUNAWAYS.items():
+        recipe, _ = config_from_text(spec)
+        words = (*LONG[recipe], *changes, f"seed={LABELS['seed']}")
+        place = folder / name.replace(" ", "-")
+        run = train(place, spec, *words)
+        slower = train(place.with_name(f"{place.name}-halved"), spec, *words, "on_trouble=halve_rate")
+        first = min(troubles(run), key=lambda trouble: trouble.step, default=None)
+        begins = LABELS["begins"][name]
+        (_, sign, before), (_, _, after) = run.figures(), slower.figures()
+        back = [event["data"] for event in slower.rows("events")[0] if event["kind"] == "halved"]
+        rows.append({"runaway": name, "setting": " ".join((spec, *changes)), "labelled": begins,
+                     "named at": first.step if first else "never", "by": first.text if first else "",
+                     "within 10 steps": bool(first and begins <= first.step <= begins + 10),
+                     "start": sign * before[0], "end with warn": sign * before[max(before)],
+                     "end with halve_rate": sign * after[max(after)], "halvings": len(back),
+                     "above its start": after[max(after)] > after[0]})
+        curves += [{"runaway": name, "figure": figure, "at every step": " ".join(f"{x:.3g}" for x in values)}
+                   for figure in ("loss", "grad_norm", "kl_k1", "length", "entropy", "reward")
+                   if (values := run.curve(figure)[1])]
+        print(rows[-1], flush=True)
+    place = Path(healthy) if healthy else folder.parent / "doctor"
+    well = [Run.open(path.parent) for path in sorted(place.glob("healthy-*/run.json"))]
+    touched = [run.folder.name for run in well if troubles(run)]
+    named, saved = (sum(row[name] for row in rows) for name in ("within 10 steps", "above its start"))
+    return [bar("guard: planted runaways named within 10 steps of their labelled beginning",
+                f"{len(rows)} of {len(rows)}", f"{named} of {len(rows)}", named == len(rows), seeds=[51]),
+            bar("guard: on_trouble=halve_rate ends above its start", f">= 6 of {len(rows)}",
+                f"{saved} of {len(rows)}", saved >= 6, seeds=[51]),
+            bar("guard: healthy runs that it would touch", f"0 of {len(well)}, 20 or more",
+                f"{len(touched)} of {len(well)} {' '.join(touched)}".strip(),
+                not touched and len(well) >= 20, seeds=[34])], {
+        "Guard: runaways": rows, "Guard: curves of the runaways, without the guard": curves}

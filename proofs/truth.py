@@ -1,6 +1,7 @@
 """Right on real models, and honest about it (issue 36): what was measured.
 
     python proofs/truth.py [PART ...]      doctor: planted faults and healthy runs, forty minutes on one core
+                                           guard: runaways, warned of and slowed down; thirty minutes
                                            look: a default run from nothing, by one yes; ten minutes
                                            probes: ten planted conditions, ten healthy runs; two minutes
 """
@@ -9,10 +10,10 @@ from __future__ import annotations
 
 from harness import Page
 from look import look, probes
-from planted import doctor
+from planted import doctor, guard
 
 PAGE = Page("truth", "Right on real models, and honest about it",
-            {"doctor": doctor, "look": look, "probes": probes}, [31, 32, 33, 41, 42, 43, 44])
+            {"doctor": doctor, "guard": guard, "look": look, "probes": probes}, [34, 35, 36, 51, 41, 42, 43, 44])
 
 if __name__ == "__main__":
     PAGE.main()
