@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from postgrad import __version__
 from postgrad.cli import (
     chat,
+    data,
     evaluate,
     exercise,
     generate,
@@ -44,7 +45,7 @@ first steps:
   postgrad train examples/labs/oversight.py      who can watch over a model that knows more?
   postgrad studio                                see it all in the browser
 """
-GROUPS = (train, evaluate, generate, chat, models, plan, runs, methods, exercise, serve, label)
+GROUPS = (train, data, evaluate, generate, chat, models, plan, runs, methods, exercise, serve, label)
 
 
 class SentenceParser(argparse.ArgumentParser):
