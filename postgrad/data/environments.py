@@ -326,7 +326,7 @@ def sampler_for(task: Task, sampler: SamplerT, turns: int | None = None) -> Samp
 def check_tools(task: Task, chat: Chat) -> None:
     """Raises where the chat template would not show the model a task's tools."""
     schemas = [tool_schema(tool) for tool in task.tools]
-    if schemas and not chat.shows_tools([{"role": "user", "content": "?"}], schemas):
+    if chat.left_out([{"role": "user", "content": "?"}], schemas):
         names = ", ".join(tool.__name__ for tool in task.tools)
         raise ValueError(f"task {task.name} has tools ({names}), and the model's chat template has no place "
                          "for them: take a model or a template that has one.")

@@ -46,15 +46,11 @@ class ChatMessages:
 
     def check(self, chat: Chat) -> None:
         """Refuses tools and tool calls that the chat template leaves out."""
-        text = self.text(chat)
-        if self.tools and not chat.shows_tools(self.messages, self.tools):
-            raise Refusal("tools are not honoured: this model's chat template has no place for them.",
-                          param="tools")
-        if any("tool_calls" in m for m in self.messages):
-            bare = [{k: v for k, v in m.items() if k != "tool_calls"} for m in self.messages]
-            if text == ChatMessages(messages=bare, tools=self.tools).text(chat):
-                raise Refusal("tool_calls in a message are not honoured: this model's chat template has no "
-                              "place for them.", param="messages")
+        self.text(chat)
+        if name := chat.left_out(self.messages, self.tools or ()):
+            where, param = ("", "tools") if name == "tools" else (" in a message", "messages")
+            raise Refusal(f"{name}{where} are not honoured: this model's chat template has no place for "
+                          "them.", param=param)
 
     def text(self, chat: Chat, reply: bool = True) -> str:
         try:

@@ -149,11 +149,30 @@ class Chat:
                             tools=[dict(tool) for tool in tools] or None,
                             **{name: token for name, token in named.items() if token})
 
-    def shows_tools(self, messages: Sequence[Mapping[str, Any]],
-                    tools: Sequence[Mapping[str, object]]) -> bool:
-        """Whether the template has a place for tools: it renders the messages otherwise with them."""
-        return (self.text_of(messages, reply=True, tools=tools)
-                != self.text_of(messages, reply=True))
+    def left_out(self, messages: Sequence[Mapping[str, Any]],
+                 tools: Sequence[Mapping[str, object]] = ()) -> str:
+        """What the template has no place for, of tools, tool_calls and reasoning_content; "" for none: the
+        text is the same without it. Thoughts of earlier turns may be left out by the template's rules."""
+        def same(other: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, object]]) -> bool:
+            try:
+                return self.text_of(other, reply=False, tools=tools) == text
+            except ValueError:
+                return False
+
+        calls = any(m.get("tool_calls") for m in messages)
+        text = self.text_of(messages, reply=False, tools=tools) if tools or calls else ""
+        if tools and same(messages, ()):
+            return "tools"
+        if calls and same([{k: v for k, v in m.items() if k != "tool_calls"} for m in messages], tools):
+            return "tool_calls"
+        thoughts = any(m.get("reasoning_content") for m in messages)
+        return "reasoning_content" if thoughts and not self._shows_thoughts else ""
+
+    @cached_property
+    def _shows_thoughts(self) -> bool:
+        talk = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+        thought = [talk[0], talk[1] | {"reasoning_content": "\ue000"}]
+        return "\ue000" in self.text_of(thought, reply=False)
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).ids
@@ -264,7 +283,7 @@ class Chat:
 
         The whole is rendered and tokenised once. A turn is what the template's {% generation %} marks, and
         without marks what the template writes for the message, after the generation prompt and up to the stop
-        token. Control tokens in messages are text.
+        token and the white space after it. Control tokens in messages are text.
         """
         turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         if not turns:
@@ -292,8 +311,8 @@ class Chat:
 
     def _turn(self, whole: Rendering, messages: Sequence[Mapping[str, Any]], turn: int,
               tools: Sequence[Mapping[str, object]]) -> list[tuple[int, int]]:
-        """What an assistant's message adds to the text: its parts without the header, up to the stop
-        token."""
+        """What an assistant's message adds to the text: its parts without the header, up to the stop token
+        and the white space after it, which TRL trains too."""
         text = whole.text
         spans = whole.written(turn) or self._changed(text, messages, turn, tools)
         first, end = spans[0]
@@ -303,7 +322,8 @@ class Chat:
         start, end = spans[-1]
         ends = [at + len(stop) for stop in self.stop_texts if (at := text.rfind(stop, start, end)) >= 0]
         ends += [len(bare)] if (bare := text[:end].rstrip()).endswith(tuple(self.controls)) else []
-        spans[-1] = (start, max([at for at in ends if at > start], default=end))
+        stopped = max([at for at in ends if at > start], default=end)
+        spans[-1] = (start, min(end, stopped + len(text[stopped:]) - len(text[stopped:].lstrip())))
         # a template may write a tool's result in the turn of the call
         for after in range(turn + 1, len(messages)):
             if messages[after]["role"] != "tool":
@@ -367,11 +387,14 @@ class Chat:
         It ends with the stop token, as a sampled reply does, so that a scalar head reads labelled answers and
         samples at the same token.
         """
-        tokens, mask = self.conversation([*messages, {"role": "assistant", "content": reply}], last=True)
+        return self.until_stop(*self.conversation([*messages, {"role": "assistant", "content": reply}],
+                                                  last=True))
+
+    def until_stop(self, tokens: list[int], mask: list[bool]) -> tuple[list[int], list[bool]]:
+        """Up to the last stop token that is trained: the white space after it is never sampled."""
         end = len(mask) - mask[::-1].index(True) if any(mask) else len(mask)
         stop = max((i + 1 for i in range(end) if mask[i] and tokens[i] in self.stop), default=end)
-        if not self.decode(tokens[stop:end]).strip():  # a line break after the stop token is never sampled
-            end = stop
+        end = end if self.decode(tokens[stop:end]).strip() else stop
         return tokens[:end], mask[:end]
 
 

@@ -151,12 +151,9 @@ def encode_text(text: str, chat: Chat) -> TokenRow:
 
 def check_template(row: Conversation | Pair, chat: Chat) -> None:
     """Raises where a row has tools, tool calls or reasoning that the chat template would leave out."""
-    sides = () if isinstance(row, Conversation) else (row.chosen, row.rejected)
-    messages = [*row.messages, *(m for side in sides if not isinstance(side, str) for m in side)]
-    fields = [("tools", row.tools)] + [(name, any(m.get(name) for m in messages))
-                                       for name in ("tool_calls", "reasoning_content")]
-    for name, is_set in fields:
-        if is_set and name not in chat.template:
+    sides = ((),) if isinstance(row, Conversation) else map(completion_messages, (row.chosen, row.rejected))
+    for side in sides:
+        if name := chat.left_out((*row.messages, *side), row.tools):
             raise ValueError(f"{row.place} has {name}, and the model's chat template has no place for them: "
                              "take a model or a template that has one, or leave them out of the data.")
 
@@ -169,7 +166,8 @@ class PairBatches(ShuffledBatches[tuple[Pair, list[EncodedRow]]]):
                  truncate: str = "refuse", device: str = "cpu", virtual_ranks: VirtualRanks = SINGLE_RANK):
         self.limit = TokenLimit(max_tokens, truncate)
         self.trained_tokens = 0
-        encoded = DiskList((pair, self.counted(encode_pair(pair, chat, self.limit))) for pair in pairs)
+        encoded = DiskList((pair, self.counted(encode_pair(
+            pair, chat, self.limit, scored=method.score is None))) for pair in pairs)
         self.limit.settle()
         super().__init__(Shuffled(encoded.plain(), seed), per_step=per_step, steps=steps, device=device)
         self.method = method
@@ -210,11 +208,14 @@ class PairBatches(ShuffledBatches[tuple[Pair, list[EncodedRow]]]):
                                                     for k in range(self.heads)]))).float()
 
 
-def encode_pair(pair: Pair, chat: Chat, limit: TokenLimit) -> list[EncodedRow]:
-    """The chosen and the rejected row."""
+def encode_pair(pair: Pair, chat: Chat, limit: TokenLimit, *, scored: bool = False) -> list[EncodedRow]:
+    """The chosen and the rejected row. scored: by a scalar head, which reads a row at its stop token, as it
+    does a sample."""
     check_template(pair, chat)
     rows = [encode_completion(pair.messages, answer, chat, pair.tools)
             for answer in (pair.chosen, pair.rejected)]
+    if scored:
+        rows = [chat.until_stop(*row) for row in rows]
     for side, (_, mask) in zip(SIDES, rows, strict=True):
         if not any(mask):
             raise ValueError(f"{pair.place}: its {side} answer is empty.")
@@ -225,9 +226,7 @@ def encode_pair(pair: Pair, chat: Chat, limit: TokenLimit) -> list[EncodedRow]:
 def encode_completion(messages: Sequence[Message], completion: Completion, chat: Chat,
                       tools: Sequence[dict[str, Any]] = ()) -> TokenRow:
     """A prompt with a completion; the mask is True on the assistant's turns of the completion. It ends with
-    the last of them, as a sampled reply does."""
-    if isinstance(completion, str) and not tools:
-        return chat.answer(messages, completion)
+    the last of them."""
     talk = (*without_training(messages), *completion_messages(completion))
     return until_trained(*chat.conversation(talk, tools=tools))
 
@@ -289,15 +288,12 @@ class SingleBatches(ShuffledBatches[EncodedRow]):
 
 
 def encode_single(single: Conversation, chat: Chat) -> TokenRow:
-    *before, last = single.messages
-    if last["role"] != "assistant" or single.label is None:
+    if single.messages[-1]["role"] != "assistant" or single.label is None:
         raise ValueError(f"{single.place}: expected an assistant's message at the end and a label, "
                          "true or false.")
-    if single.tools or any(m.keys() - {"role", "content"} for m in single.messages):
-        marked = any("weight" in m for m in single.messages)  # else the last turn alone is the answer
-        tokens, mask = until_trained(*chat.conversation(single.messages, last=not marked, tools=single.tools))
-    else:
-        tokens, mask = chat.answer(before, last["content"])
+    check_template(single, chat)
+    marked = any("weight" in m for m in single.messages)  # else the last turn alone is the answer
+    tokens, mask = until_trained(*chat.conversation(single.messages, last=not marked, tools=single.tools))
     if not any(mask):
         raise ValueError(f"{single.place}: the answer is empty.")
     return tokens, mask

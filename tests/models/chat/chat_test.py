@@ -143,12 +143,13 @@ LINES = ("{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}<|end|>{{
          "{% if add_generation_prompt %}<|assistant|>{% endif %}")
 
 
-def test_text_after_the_end_of_turn_is_not_trained():
+def test_white_space_after_the_end_of_turn_is_trained_but_no_part_of_an_answer():
     chat = with_template(LINES)
     talk = [*TALK[:2], {"role": "assistant", "content": "five   "}, *TALK[3:]]
     tokens, mask = chat.conversation(talk)
     assert chat.tokenizer.decode(tokens, skip_special_tokens=False).count("<|end|>\n") == 5
-    assert trained(chat, tokens, mask) == ["five<|end|>", "15 🙂<|end|>"]
+    assert trained(chat, tokens, mask) == ["five<|end|>\n", "15 🙂<|end|>\n"]
+    assert trained(chat, *chat.answer(TALK[:2], "five")) == ["five<|end|>"]
 
 
 def test_a_template_without_an_end_of_turn():
@@ -176,6 +177,21 @@ def test_turns_of_weight_0_are_not_trained(chat):
         chat.conversation([*TALK[:2], {**TALK[2], "weight": 0}])
     with pytest.raises(ValueError, match="a message has weight 0.5, and a weight is 0 .* or 1"):
         chat.conversation([*TALK[:2], {**TALK[2], "weight": 0.5}])
+
+
+@pytest.mark.parametrize(("inside", "left_out"), [
+    ("{{ m.content }}", ["tools", "tool_calls", "reasoning_content"]),
+    ("{{ m.thinking }}{{ m.content }}{% if m.content is none %}{{ m.tool_calls }}{% endif %}{{ tools }}",
+     ["", "tool_calls", ""]),  # it names tool_calls, but writes them without a content alone
+    ("{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% else %}{{ m.content }}{% endif %}"
+     "{% if loop.last %}{{ m.reasoning_content }}{% endif %}{{ tools }}", ["", "", ""])])
+def test_what_a_template_leaves_out(inside, left_out):
+    chat = with_template("{% for m in messages %}<|{{ m.role }}|>" + inside + "<|end|>{% endfor %}")
+    call = {**TALK[2], "tool_calls": [{"function": {"name": "add", "arguments": {"a": 1}}}]}
+    talks = [(TALK, [{"name": "add"}]), ([*TALK[:2], call], ()),
+             ([*TALK[:2], {**TALK[2], "reasoning_content": "Hm."}, *TALK[3:]], ())]
+    assert [chat.left_out(*talk) for talk in talks] == left_out
+    assert chat.left_out(TALK) == ""
 
 
 def test_control_tokens_in_a_message_are_text(chat):
