@@ -259,7 +259,8 @@ def wrong_way(chart: Chart) -> Finding | None:
                                 f"higher in {against:.0f}",
                        consequence=consequence, remedy=remedy, figures={"judged": judged, "against": against})
     margin, right = chart.curve("margin"), chart.curve("accuracy")
-    if chart.row.get("kind") != "preference" or min(len(margin), len(right)) < limits.ENOUGH:
+    drawn = str(chart.row.get("source", "")).startswith("rollouts")  # new pairs at each step have no trend
+    if chart.row.get("kind") != "preference" or drawn or min(len(margin), len(right)) < limits.ENOUGH:
         return None
     if gain(margin) >= -limits.MARGIN or last(right) >= first(right) or last(right) > 0.5 - limits.EVEN:
         return None

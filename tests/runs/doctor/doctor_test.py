@@ -158,7 +158,7 @@ def test_a_symptom_is_named_first(name):
     (Chart(info=info({"kind": "preference", "constants": {"reference": True}}), config=CONFIG,
            metrics=metrics(reward=None, kl=None, chosen=line(0, 0), rejected=line(0, 0))),
      "reference follows the policy"),
-    (Chart(info=info({"kind": "preference"}), config=CONFIG, metrics=metrics(
+    (Chart(info=info({"kind": "preference", "source": "pairs"}), config=CONFIG, metrics=metrics(
         reward=None, kl=None, margin=line(0, -3), accuracy=line(0.5, 0.2))),
      "preferences the wrong way round"),
     (Chart(info=info({"kind": "supervised"}) | {"trained_parameters": 2_000_000}, config=CONFIG,

@@ -14,11 +14,14 @@ from postgrad.maths import surrogate
 from postgrad.methods import METHODS, describe_row, method
 from postgrad.recipes.base import Evaluation, data_counts
 from postgrad.recipes.launch import start_training
+from postgrad.recipes.preference import count_judged
+from postgrad.records import Prompt, Rollout, Scored, Verdict
 from postgrad.resolve.models import open_model
 from postgrad.runs import Run
 from postgrad.runs.doctor import diagnose
 from postgrad.runs.doctor.chart import Chart
 from postgrad.runs.doctor.symptoms import directions
+from postgrad.training.batches import rollouts
 
 SMALL = ["rollouts.prompts=40", "rollouts.prompts_per_step=3", "rollouts.group_size=4",
          "rollouts.max_new_tokens=40", "steps=5", "save_every=5", "evaluation.every=5",
@@ -108,3 +111,57 @@ def test_moved_is_the_change_of_the_log_probability(tmp_path, tokens):
 def test_a_row_says_whether_it_compares(name):
     assert describe_row(METHODS[name])["compares"] is True
     assert describe_row(METHODS["ppo"])["compares"] is describe_row(METHODS["sft"])["compares"] is False
+
+
+def test_pull_is_the_advantage_of_a_policy_gradient(tmp_path):
+    """-d(-adv log pi) / d log pi = adv, whatever was sampled; with a KL in the loss it is the surrogate's."""
+    for name in ("nano", "grpo"):
+        run = trained(tmp_path / name, "steps=2", "evaluation.every=0", reward=varied, method=METHODS[name])
+        for row in run.rows("samples")[0]:
+            columns = row["columns"]
+            assert columns["pull"] == pytest.approx(columns["adv"], abs=2e-5)
+        shares = run.curve("kl_share")[1]
+        assert (not shares) if name == "nano" else shares[0] == 0 and 0 < shares[1] < 0.2
+
+
+def test_advantages_of_other_rows_are_named(tmp_path, monkeypatch):
+    credit = rollouts.credit_columns
+
+    def shifted(*args, **how):
+        batch = credit(*args, **how)
+        return replace(batch, adv=batch.adv.roll(1, 0))
+
+    monkeypatch.setattr(rollouts, "credit_columns", shifted)
+    assert names(trained(tmp_path, reward=varied))[0] == "advantages of other samples"
+
+
+def scored(text, score, prompt="a"):
+    rollout = Rollout(prompt=Prompt(id=prompt, messages=()), prompt_tokens=(1,), tokens=tuple(text.encode()),
+                      logp=(0.0,) * len(text), text=text, finished=True, seed=0)
+    return Scored(rollout=rollout, verdict=Verdict(score=score))
+
+
+def test_contradictions_by_hand():
+    """Of the four x of one prompt three repeat the first, and one is scored otherwise; 0.1 is no more than
+    half the range; another prompt's x is another reply."""
+    groups = [[scored("x", 1.0), scored("x", 0.0), scored("x", 1.0), scored("x", 0.9), scored("y", 0.0)],
+              [scored("x", 0.0, "b"), scored("z", 1.0, "b")]]
+    assert rollouts.count_contradictions(groups) == {"same_replies": 3.0, "contradicted": 1.0}
+    assert rollouts.count_contradictions([]) == {"same_replies": 0.0, "contradicted": 0.0}
+
+
+def test_the_task_judges_its_pairs():
+    task = load_task("questions")
+    pairs = task.preferences("train", 64, 0)
+    swapped = [replace(p, chosen=p.rejected, rejected=p.chosen) for p in pairs]
+    found, other = (count_judged(task, rows, 0) for rows in (pairs, swapped))
+    assert found["judged"] == other["judged"] > 40
+    assert found["judged_against"] + other["judged_against"] == found["judged"]
+    assert found["judged_against"] < 0.4 * found["judged"]
+    assert count_judged(replace(task, verify=None), pairs, 0) == {}
+
+
+def test_the_stop_token_is_counted_among_what_is_trained(tmp_path):
+    recipe, config = config_from_text("sft:words", ["steps=2", "examples=64", "rows_per_step=8",
+                                                    "evaluation.every=0", "save_every=2"])
+    assert start_training(recipe, config, tmp_path / "run").curve("stop_trained")[1] == [1.0, 1.0]
