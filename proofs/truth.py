@@ -14,7 +14,7 @@ from planted import doctor, guard
 
 PAGE = Page("truth", "Right on real models, and honest about it",
             {"doctor": doctor, "guard": guard, "look": look, "probes": probes},
-            [34, 35, 36, 51, 41, 42, 43, 44])
+            [34, 35, 36, 37, 51, 41, 42, 43, 44])
 
 if __name__ == "__main__":
     PAGE.main()
