@@ -364,9 +364,10 @@ EARLIER = [{"seeds": "31, 32, 33", "limits of": "47989e09",
             "named first and with the right remedy": "35 of 36",
             "healthy runs accused": "1 of 36 (sft arithmetic, rate too high)",
             "changed since": "GROUPS 6 -> 3, LOSS_SPIKE 1.5 -> 2.5 (postgrad/runs/doctor/limits.py)"},
-           {"seeds": "34, 35, 36", "limits of": "15518625", "named first and with the right remedy": "36 of 36",
-            "healthy runs accused": "1 of the first 15 of seed 34 (online_dpo words, preferences the wrong way "
-                                    "round), where the attempt was ended",
+           {"seeds": "34, 35, 36", "limits of": "15518625",
+            "named first and with the right remedy": "36 of 36",
+            "healthy runs accused": "1 of the first 15 of seed 34 (online_dpo words, preferences the wrong "
+                                    "way round), where the attempt was ended",
             "changed since": "that symptom is not looked for in pairs of a policy's own samples; the planted "
                              "faults of seeds 34 to 36 are looked at again, healthy runs are of seed 37"}]
 
