@@ -25,6 +25,7 @@ from postgrad.models.families import Config, check_positions
 from postgrad.models.kernels import Kernels, kernels_for, plain, softmax_for
 from postgrad.models.kernels.fused import GPU_TRAINING_LAYER
 from postgrad.models.layer import LayerSpec, MatrixSpec, NormSpec, SublayerSpec, last_norm, layer_spec
+from postgrad.models.pass_noise import PassNoise
 from postgrad.models.protocols import Choices
 from postgrad.models.recompute import run_checkpointed
 
@@ -237,6 +238,8 @@ class Decoder(nn.Module):
     """
 
     active_adapter: Any  # an Adapter or None, on a body with adapters (lora.py)
+    pass_noise: PassNoise | None = None  # of a training pass (pass_noise.py)
+    neftune = 0.0
 
     def __init__(self, config: Config):
         super().__init__()
@@ -308,8 +311,8 @@ class Decoder(nn.Module):
 
     @property
     def fuses_layers(self) -> bool:
-        """Whether layers are compiled with fused kernels; not with adapters."""
-        return self.compiled and not hasattr(self, "active_adapter")
+        """Whether layers are compiled with fused kernels; not with adapters or noise."""
+        return self.compiled and not hasattr(self, "active_adapter") and not self.neftune
 
     @property
     def ops(self) -> Kernels:

@@ -35,6 +35,8 @@ SMALL = 1024  # hidden size up to which a model is bound by kernel launches
 class WeightUpdates(Protocol):
     def update(self, path: str, weight: Tensor) -> Tensor | None: ...
 
+    def stand_in(self, name: str) -> Tensor | None: ...
+
 
 class Merged(Mapping[str, Tensor]):
     """A body's weights with its adapter merged in, each computed on access."""
@@ -45,6 +47,8 @@ class Merged(Mapping[str, Tensor]):
         self.packed = {f"{path}.weight" for path, layer in body.named_modules() if isinstance(layer, Linear4)}
 
     def __getitem__(self, name: str) -> Tensor:
+        if self.adapter and (whole := self.adapter.stand_in(name)) is not None:
+            return whole.detach()
         path = name.removesuffix(".weight")
         packed = name in self.packed
         layer = self.body.get_submodule(path) if packed else None

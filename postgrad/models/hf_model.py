@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from postgrad.maths.packing import Packed, last_masked, pack, take_rows
 from postgrad.models.families import FAMILIES, HFSizes, check_positions, largest_allowed
+from postgrad.models.pass_noise import PassNoise
 from postgrad.models.protocols import Choices, choice_columns
 from postgrad.system.files import error_text
 
@@ -64,6 +65,8 @@ class HFModel(nn.Module):
     """A causal language model of `transformers`, as AutoModelForCausalLM opens it."""
 
     active_adapter: Any  # as in Decoder
+    pass_noise: PassNoise | None = None  # of a training pass (pass_noise.py)
+    neftune = 0.0
 
     def __init__(self, network: PreTrainedModel):
         super().__init__()

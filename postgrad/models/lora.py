@@ -1,7 +1,9 @@
 """Low-rank adapters: W x + s B A x with W frozen (Hu et al. 2021, arXiv:2106.09685).
 
 s is alpha / rank, or alpha / sqrt(rank) (rsLoRA, Kalajdzievski 2023, arXiv:2312.03732). DoRA (Liu et al.
-2024, arXiv:2402.09353) also learns the norm m of each row: m / ||W + s B A|| (W + s B A) x.
+2024, arXiv:2402.09353) also learns the norm m of each row: m / ||W + s B A|| (W + s B A) x. Dropout is on
+the x of B A x alone, in a training pass (pass_noise.py). Layers of modules_to_save are trained in full, as
+copies that stand in for the body's own while the adapter is active.
 
 Policy, critic and reward model are adapters on one body, at most one of them active; the reference is the
 body alone. Not peft's classes: they share no body, and the sampler needs merged weights after each step.
@@ -10,9 +12,10 @@ peft.py reads and writes peft's files.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -23,11 +26,12 @@ from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, HFSizes
 from postgrad.models.hf_model import HFModel
-from postgrad.models.nf4 import Linear4, linear_layers
-from postgrad.models.protocols import Choices
+from postgrad.models.nf4 import Linear4, LinearLayer, is_conv1d, linear_layers
+from postgrad.models.pass_noise import dropout
+from postgrad.models.protocols import Choices, choice_columns
 from postgrad.models.recompute import adapter_active
 from postgrad.models.weights import full_tensor
-from postgrad.system.settings import Settings, setting
+from postgrad.system.settings import SHARE, Settings, setting
 
 if TYPE_CHECKING:
     from postgrad.models.hf_engine import HFEngine
@@ -51,6 +55,14 @@ class Adapters(Settings):
                            "true for ranks of 64 and more, whose steps are too small otherwise")
     dora: bool = setting(False, "DoRA: the norm of each row of a weight is learned too",
                          "true for ranks of 8 and less; slower, for each layer's norm is computed anew")
+    dropout: float = setting(0.0, "dropout on what enters the adapters, in training alone; drawn by the "
+                             "seed, the step and the rows", "0.05 to 0.1 where few rows are seen "
+                             "several times; with rollouts the ratio to the old policy gets noisy",
+                             within=SHARE)
+    modules_to_save: str | list[str] = setting("", "layers that are trained in full beside the adapters, by "
+                                               "name: embed_tokens,lm_head (tied ones are one)",
+                                               "where tokens are new to the model: their embeddings cannot "
+                                               "be learned by the other layers")
     bits: int = setting(16,
                         "4: the matrices of the frozen model in NF4 (QLoRA; pip install 'postgrad[qlora]')",
                         "4 where the frozen model itself does not fit the GPU; slower, and slightly less "
@@ -59,6 +71,7 @@ class Adapters(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "targets", ",".join(self.names))
+        object.__setattr__(self, "modules_to_save", ",".join(self.modules))
         if self.lora is not None and self.lora < 0:
             raise ValueError(f"optim.adapter.lora is {self.lora}: it is the rank of the adapters, 1 or more, "
                              "or 0 for none.")
@@ -75,45 +88,91 @@ class Adapters(Settings):
             raise ValueError(f"optim.adapter has bits {self.bits}, alpha {self.alpha} and targets "
                              f"{self.targets!r}, but lora is 0, so that all weights would be trained: set a "
                              "rank, e.g. lora=16, or leave them out.")
-        for name in (name for name in ("rslora", "dora") if getattr(self, name) and not self.lora):
-            raise ValueError(f"optim.adapter.{name} is true, but lora is 0, so that all weights would be "
-                             f"trained: set a rank, e.g. lora=16, or leave {name} out.")
+        for name in (name for name in ("rslora", "dora", "dropout", "modules_to_save")
+                     if getattr(self, name) and not self.lora):
+            raise ValueError(f"optim.adapter.{name} is {str(getattr(self, name)).lower()}, but lora is 0, so "
+                             f"that all weights would be trained: set a rank, e.g. lora=16, or leave "
+                             f"{name} out.")
 
     @property
     def names(self) -> tuple[str, ...]:
-        names = self.targets.split(",") if isinstance(self.targets, str) else self.targets
-        return tuple(name.strip() for name in names if name.strip())
+        return names_in(self.targets)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        return names_in(self.modules_to_save)
+
+
+def names_in(listed: str | list[str]) -> tuple[str, ...]:
+    names = listed.split(",") if isinstance(listed, str) else listed
+    return tuple(name.strip() for name in names if name.strip())
 
 
 class Adapter(nn.Module):
     """A and B for each linear layer of a body whose name is in targets. B starts at zero: no change at
-    first."""
+    first. whole: the trained copies of modules_to_save, by the names of their parameters."""
 
     def __init__(self, body: nn.Module, *, rank: int, generator: torch.Generator, alpha: float | None = None,
-                 targets: Iterable[str] = ("all",), rslora: bool = False, dora: bool = False):
+                 targets: Iterable[str] = ("all",), rslora: bool = False, dora: bool = False,
+                 dropout: float = 0.0, modules_to_save: Iterable[str] = ()):
         super().__init__()
         if rank < 1:
             raise ValueError(f"LoRA rank is {rank}: it must be at least 1.")
         layers, targets = linear_layers(body), set(targets)
         if not layers:
-            raise ValueError("the model has no linear layer that an adapter could be added to (GPT-2's, say, "
-                             "are Conv1D): leave lora out.")
+            raise ValueError("the model has no linear layer that an adapter could be added to: leave lora "
+                             "out.")
         known = {path.split(".")[-1]: None for path in layers}
+        experts = expert_weights(body)
+        if named := sorted(targets & {path.split(".")[-1] for path in experts} - {*known}):
+            raise ValueError(f"{' and '.join(named)} are weights of experts, one tensor for all of them, and "
+                             f"adapters are for linear layers: name some of {', '.join(known)}, or train all "
+                             "weights with lora=0.")
         if missing := sorted(targets - {"all", *known}):
             raise ValueError(f"no linear layer is named {' or '.join(missing)}: the model has "
                              f"{', '.join(known)}.")
         self.rank, self.alpha, self.rslora = rank, 2.0 * rank if alpha is None else alpha, rslora
         if "all" not in targets:
             layers = {path: layer for path, layer in layers.items() if path.split(".")[-1] in targets}
+        elif experts:
+            print(f"postgrad: the experts get no adapter and stay as they are ({experts[0]} and its like); "
+                  "lora=0 trains them.", file=sys.stderr)
+        self.dropout, self.seed = dropout, generator.initial_seed()
+        self.whole, self.stand_ins = nn.ParameterDict(), dict[str, str]()  # a body's parameter -> its copy
+        self.copy_modules(body, set(modules_to_save))
         self.A, self.B, self.norms = nn.ParameterDict(), nn.ParameterDict(), nn.ParameterDict()
+        self.transposed = {path for path, layer in layers.items() if is_conv1d(layer)}
         for path, layer in layers.items():
+            if f"{path}.weight" in self.stand_ins:
+                continue
             w = layer.weight
-            a = torch.randn(rank, layer.in_features, generator=generator) / layer.in_features**0.5
+            outputs, inputs = ((layer.out_features, layer.in_features) if path not in self.transposed
+                               else reversed(w.shape))
+            a = torch.randn(rank, inputs, generator=generator) / inputs**0.5
             self.A[parameter_key(path)] = nn.Parameter(a.to(w.device, w.dtype))
-            self.B[parameter_key(path)] = nn.Parameter(torch.zeros(layer.out_features, rank, device=w.device,
+            self.B[parameter_key(path)] = nn.Parameter(torch.zeros(outputs, rank, device=w.device,
                                                          dtype=w.dtype))
             if dora:
-                self.norms[parameter_key(path)] = nn.Parameter(full_tensor(w.detach()).norm(dim=1))
+                self.norms[parameter_key(path)] = nn.Parameter(full_tensor(layer_matrix(layer)).norm(dim=1))
+
+    def copy_modules(self, body: nn.Module, modules: set[str]) -> None:
+        """Copies the parameters of these modules; one in several places (tied embeddings) once."""
+        named = dict(body.named_parameters(remove_duplicate=False))
+        modules = {"embed_tokens" if name == "lm_head" and tied_head(body) and "lm_head.weight" not in named
+                   else name for name in modules}
+        home = {name: name.split(".")[-2] for name in named if "." in name}
+        if missing := sorted(modules - {*home.values()}):
+            raise ValueError(f"optim.adapter.modules_to_save names {' and '.join(missing)}: the model's "
+                             f"modules with weights are {', '.join(sorted({*home.values()}))}.")
+        for first in (name for name in named if home.get(name) in modules and name not in self.stand_ins):
+            self.whole[parameter_key(first)] = nn.Parameter(named[first].detach().clone())
+            self.stand_ins |= {name: first for name, p in named.items() if p is named[first]}
+
+    def stand_in(self, name: str) -> nn.Parameter | None:
+        """The trained copy of a body's parameter; None where the body's own is used."""
+        first = self.stand_ins.get(name)
+        copy: nn.Parameter | None = None if first is None else self.whole[parameter_key(first)]
+        return copy
 
     @property
     def scale(self) -> float:
@@ -125,11 +184,10 @@ class Adapter(nn.Module):
         if key not in self.A:
             return None
         change: Tensor = self.scale * (self.B[key] @ self.A[key])
-        if key not in self.norms:
-            return change
-        moved = full_tensor(weight) + change
-        update: Tensor = self.norm_ratio(key, moved)[:, None] * moved - full_tensor(weight)
-        return update
+        if key in self.norms:
+            before = full_tensor(weight).T if path in self.transposed else full_tensor(weight)
+            change = self.norm_ratio(key, before + change)[:, None] * (before + change) - before
+        return change.T if path in self.transposed else change
 
     def norm_ratio(self, key: str, moved: Tensor) -> Tensor:
         """DoRA's m / ||W + s B A|| of each row; the norm is a constant of the gradient, as in the paper's
@@ -151,6 +209,21 @@ def layer_path(key: str) -> str:
     return key.replace("/", ".")
 
 
+def layer_matrix(layer: LinearLayer) -> Tensor:  # [out, in]
+    weight = layer.weight.detach()
+    return weight.T if is_conv1d(layer) else weight
+
+
+def expert_weights(body: nn.Module) -> list[str]:
+    """Parameters that hold a matrix for each expert."""
+    return [name for name, p in body.named_parameters() if p.dim() == 3 and ".experts." in name]
+
+
+def tied_head(body: nn.Module) -> bool:
+    """Whether a decoder's head is its embedding."""
+    return isinstance(body, Decoder) and body.config.tie_word_embeddings
+
+
 class Adapted(nn.Module):
     """An adapter, or none, on a shared body. Its state is the adapter's alone."""
 
@@ -160,9 +233,9 @@ class Adapted(nn.Module):
         self.adapter, self._shared = adapter, (body.requires_grad_(False),)
         self.copy: Any = None  # as in Decoder
         if not hasattr(body, "active_adapter"):
-            body.active_adapter = None
+            body.active_adapter = body.pass_noise = None
             for path, layer in body.named_modules():
-                if isinstance(layer, nn.Linear | Linear4):
+                if isinstance(layer, nn.Linear | Linear4) or is_conv1d(layer):
                     layer.register_forward_hook(_added(body, parameter_key(path)))
 
     @property
@@ -206,12 +279,21 @@ class Adapted(nn.Module):
 
     def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0,
              packed: Packed | None = None) -> tuple[Tensor, Tensor]:
+        if self.adapter is not None and self.adapter.whole:
+            logp, entropy = choice_columns(self.choices(tokens, mask, packed), tokens, temperature)
+            return logp, entropy
         with adapter_active(self.body, self.adapter):
             return self.body.logp(tokens, mask, temperature, packed)
 
     def choices(self, tokens: Tensor, mask: Tensor, packed: Packed | None = None) -> Choices:
         with adapter_active(self.body, self.adapter):
-            return self.body.choices(tokens, mask, packed)
+            made = self.body.choices(tokens, mask, packed)
+
+        def read(states: Tensor) -> Tensor:  # the head may be the adapter's
+            with adapter_active(self.body, self.adapter):
+                return made.read(states)
+
+        return replace(made, read=read)
 
     def merged(self) -> Merged:
         """The weights of a decoder without an adapter that computes the same."""
@@ -219,19 +301,23 @@ class Adapted(nn.Module):
 
 
 def _added(body: Network, name: str) -> Callable[..., Tensor]:
-    def hook(layer: nn.Linear | Linear4, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    def hook(layer: LinearLayer, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         adapter = body.active_adapter
         if adapter is None or name not in adapter.A:
             return output
-        x = inputs[0]
+        x = dropout(inputs[0], adapter.dropout, body.pass_noise, adapter.seed, name)
         change: Tensor = x @ adapter.A[name].T.to(x.dtype) @ adapter.B[name].T.to(x.dtype)
         scale: float = adapter.scale
         if name not in adapter.norms:
             return output + change * scale
         with torch.no_grad():
-            moved = layer.weight + scale * (adapter.B[name] @ adapter.A[name])
+            matrix = layer_matrix(layer)
+            moved = matrix + scale * (adapter.B[name] @ adapter.A[name])
         ratio: Tensor = adapter.norm_ratio(name, moved).to(x.dtype)
-        plain = output if layer.bias is None else output - layer.bias
+        if x is inputs[0]:
+            plain = output if layer.bias is None else output - layer.bias
+        else:
+            plain = x @ matrix.T.to(x.dtype)
         return output + (ratio - 1) * plain + ratio * scale * change
     return hook
 

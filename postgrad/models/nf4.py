@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,11 +30,16 @@ def bitsandbytes() -> ModuleType:
     return functional
 
 
-def linear_layers(body: nn.Module) -> dict[str, nn.Linear | Linear4]:
+def linear_layers(body: nn.Module) -> dict[str, LinearLayer]:
     """The linear layers by their paths, without the head, whose weight is read and which is never called."""
     head = getattr(body, "head", None)
-    return {path: m for path, m in body.named_modules()
-            if isinstance(m, Linear4) or (isinstance(m, nn.Linear) and m.weight is not head)}
+    return {path: cast(LinearLayer, m) for path, m in body.named_modules()
+            if isinstance(m, Linear4) or (isinstance(m, nn.Linear) and m.weight is not head) or is_conv1d(m)}
+
+
+def is_conv1d(layer: nn.Module) -> bool:
+    """Whether a layer is transformers' Conv1D (GPT-2): a linear layer whose weight is [in, out]."""
+    return type(layer).__name__ == "Conv1D" and hasattr(layer, "nf")
 
 
 class Linear4(nn.Module):
@@ -74,6 +79,9 @@ class Linear4(nn.Module):
 
     def forward(self, x: Tensor, ops: Kernels) -> Tensor:
         return _apply_linear4(x, self, ops)
+
+
+LinearLayer = nn.Linear | Linear4  # or a Conv1D
 
 
 class Linear4Function(torch.autograd.Function):

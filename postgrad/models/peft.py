@@ -1,7 +1,8 @@
 """Adapters in peft's layout, adapter_config.json and adapter_model.safetensors, without peft.
 
-A folder with these two files is a model: base_model_name_or_path with the adapter merged in. Unsupported
-adapters (trained embeddings, other kinds ...) are refused by name.
+A folder with these two files is a model: base_model_name_or_path with the adapter merged in, and layers that
+were trained in full (modules_to_save) in the place of its own. Unsupported adapters (trained biases, other
+kinds ...) are refused by name.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from torch import Tensor, nn
 from postgrad.models.graph_capture import outside_capture
 from postgrad.models.heads import ScalarModel
 from postgrad.models.hf_model import INSIDE
-from postgrad.models.lora import Adapted, Adapter, layer_path
+from postgrad.models.lora import Adapted, Adapter, layer_path, parameter_key, tied_head
+from postgrad.models.nf4 import is_conv1d
 from postgrad.models.weights import read_tensors, weight_files
 from postgrad.system.files import error_text, load_json
 
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 NORM = ".lora_magnitude_vector"  # DoRA's
 AHEAD, HEAD = "base_model.model.", "base_model.model.score.weight"  # peft's prefix
-OTHER = {"alpha_pattern": "an alpha for each layer",
-         "fan_in_fan_out": "transposed weights", "layer_replication": "repeated layers",
+OTHER = {"alpha_pattern": "an alpha for each layer", "layer_replication": "repeated layers",
          "use_qalora": "QALoRA"}
 PLAIN_STARTS = (True, False, "gaussian", "eva")  # the other initialisations change the base weights
 
@@ -38,14 +39,19 @@ def is_adapter(folder: Path) -> bool:
 
 
 def adapter_tensors(model: Adapted | ScalarModel) -> dict[str, Tensor]:
-    """The adapter's tensors by peft's names, and the head of a reward model with them."""
-    adapter = _adapter(model)
+    """The adapter's tensors by peft's names, with layers trained in full and the head of a reward model."""
+    adapter, body = _adapter(model), (model.body if isinstance(model, ScalarModel) else model).body
     tensors: dict[str, Tensor] = {HEAD: model.score_head.weight} if isinstance(model, ScalarModel) else {}
     paths = [path.removeprefix(INSIDE) for path in adapter.paths]
     for path, a, b in zip(paths, adapter.A.values(), adapter.B.values(), strict=True):
         tensors |= {f"{AHEAD}{path}.lora_A.weight": a, f"{AHEAD}{path}.lora_B.weight": b}
     for key, norm in adapter.norms.items():
         tensors[f"{AHEAD}{layer_path(key).removeprefix(INSIDE)}{NORM}"] = norm
+    for name, first in adapter.stand_ins.items():
+        names = [name.removeprefix(INSIDE),
+                 *(["lm_head.weight"] if tied_head(body) and "embed_tokens" in name else [])]
+        tensors |= {AHEAD + each: adapter.whole[parameter_key(first)] for each in names
+                    if not (isinstance(model, ScalarModel) and "lm_head" in each)}
     return tensors
 
 
@@ -55,14 +61,16 @@ def write_adapter(model: Adapted | ScalarModel, folder: Path, base: str,
     a 4-bit body it fits the full model only approximately; the merged folder is exact. tensors: an earlier
     snapshot (`adapter_tensors`) to write instead."""
     scalar = isinstance(model, ScalarModel)
-    adapter = _adapter(model)
-    _save(tensors or adapter_tensors(model), {
+    adapter, tensors = _adapter(model), tensors or adapter_tensors(model)
+    whole = sorted({_module(name) for name in tensors if ".lora_" not in name})  # peft matches by the end
+    _save(tensors, {
         "peft_type": "LORA", "task_type": "SEQ_CLS" if scalar else "CAUSAL_LM",
         "base_model_name_or_path": base, "r": adapter.rank,
         "lora_alpha": int(adapter.alpha) if float(adapter.alpha).is_integer() else adapter.alpha,
-        "target_modules": sorted({path.split(".")[-1] for path in adapter.paths}), "lora_dropout": 0.0,
-        "bias": "none", "use_rslora": adapter.rslora, "use_dora": bool(adapter.norms),
-        "modules_to_save": ["score"] if scalar else None, "inference_mode": True}, folder)
+        "target_modules": sorted({path.split(".")[-1] for path in adapter.paths}),
+        "lora_dropout": adapter.dropout, "bias": "none", "fan_in_fan_out": bool(adapter.transposed),
+        "use_rslora": adapter.rslora, "use_dora": bool(adapter.norms),
+        "modules_to_save": whole or None, "inference_mode": True}, folder)
 
 
 def _adapter(model: Adapted | ScalarModel) -> Adapter:
@@ -80,9 +88,12 @@ def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
     """Adds scale * B A to a model's weights, and sets DoRA's norms -> a reward model's head, if any. scale:
     alpha / rank, or alpha / sqrt(rank) with use_rslora."""
     config, tensors = _config(folder), _tensors(folder)
-    head = tensors.pop(HEAD, None)
+    head, modules = tensors.pop(HEAD, None), _more(config)
+    whole = {name: tensors.pop(name) for name in list(tensors) if _module(name).endswith(tuple(modules))}
+    replace_modules(body, whole, folder, modules, head is not None)
     norms = {name: tensors.pop(name) for name in list(tensors) if name.endswith(NORM)}
-    layers = {path.removeprefix(INSIDE): m for path, m in body.named_modules() if isinstance(m, nn.Linear)}
+    layers = {path.removeprefix(INSIDE): m for path, m in body.named_modules()
+              if isinstance(m, nn.Linear) or is_conv1d(m)}
     ends = (".lora_A.weight", ".lora_B.weight")
     for name in tensors:
         if not (name.startswith(AHEAD) and name.endswith(ends)
@@ -93,8 +104,9 @@ def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
     for path in sorted({name.removeprefix(AHEAD)[:-len(ends[0])] for name in tensors}):
         a, b = (tensors.get(f"{AHEAD}{path}{end}") for end in ends)
         weight = layers[path].weight
+        stored = weight.data.T if is_conv1d(layers[path]) else weight.data  # [out, in]
         if (a is None or b is None or a.dim() != 2 or b.dim() != 2 or not len(a)
-                or (b.shape[0], a.shape[1]) != tuple(weight.shape)
+                or (b.shape[0], a.shape[1]) != tuple(stored.shape)
                 or a.shape[0] != b.shape[1]):
             shapes = [None if x is None else list(x.shape) for x in (a, b)]
             raise ValueError(f"{folder / ADAPTER}: lora_A and lora_B of {path} are {shapes[0]} and "
@@ -103,16 +115,40 @@ def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
         scale = config["lora_alpha"] / (math.sqrt(len(a)) if config.get("use_rslora") else len(a))
         wide = torch.promote_types(weight.dtype, torch.float32)
         update = scale * (b.to(weight.device, wide) @ a.to(weight.device, wide))
-        moved = weight.data + update
+        moved = stored + update
         if config.get("use_dora"):
             norm = norms.get(f"{AHEAD}{path}{NORM}")
-            if norm is None or norm.shape != weight.shape[:1]:
+            if norm is None or norm.shape != stored.shape[:1]:
                 raise ValueError(f"{folder / ADAPTER}: {path}{NORM} is "
-                                 f"{None if norm is None else list(norm.shape)}, and DoRA has {len(weight)} "
+                                 f"{None if norm is None else list(norm.shape)}, and DoRA has {len(stored)} "
                                  "norms there: get the file again.")
             moved *= (norm.to(moved) / moved.norm(dim=1))[:, None]
-        weight.data.copy_(moved)
+        stored.copy_(moved)
     return head
+
+
+def replace_modules(body: nn.Module, tensors: Mapping[str, Tensor], folder: Path, modules: list[str],
+                    scalar: bool) -> None:
+    """Puts the layers that were trained in full in the place of a model's own. scalar: without a head."""
+    if missing := [name for name in modules if not any(_module(x).endswith(name) for x in tensors)]:
+        raise ValueError(f"{folder / ADAPTER} lacks {' and '.join(missing)}, which {ADAPTER_CONFIG} has "
+                         "under modules_to_save: get the file again.")
+    named = {name.removeprefix(INSIDE): p for name, p in body.named_parameters(remove_duplicate=False)}
+    if tied_head(body):
+        named["lm_head.weight"] = named["model.embed_tokens.weight"]
+    for name, x in tensors.items():
+        p = named.get(name.removeprefix(AHEAD))
+        if p is None or p.shape != x.shape:
+            raise ValueError(f"{folder / ADAPTER}: {name} is {list(x.shape)}, and the base model has "
+                             f"{'no such weight' if p is None else list(p.shape)}: name the right base "
+                             f"model in {ADAPTER_CONFIG}.")
+        tied = [tensors.get(AHEAD + other) for other, q in named.items()
+                if q is p and not (scalar and other == "lm_head.weight")]
+        if any(y is None or not torch.equal(x, y) for y in tied):
+            raise ValueError(f"{folder / ADAPTER}: {name} was trained apart from the weight that it is tied "
+                             "to in the base model: merge it with peft (merge_and_unload) and name the "
+                             "merged folder.")
+        p.data.copy_(x)
 
 
 def is_reward_adapter(folder: Path) -> bool:
@@ -130,6 +166,8 @@ def _save(tensors: Mapping[str, Tensor], config: dict[str, Any], folder: Path) -
     folder.mkdir(exist_ok=True)
     with outside_capture():
         fetched = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+        first = {v.data_ptr(): k for k, v in reversed(fetched.items())}
+        fetched = {k: v if first[v.data_ptr()] == k else v.clone() for k, v in fetched.items()}  # tied ones
     save_file(fetched, folder / ADAPTER, metadata={"format": "pt"})
     (folder / ADAPTER).chmod(0o644)  # safetensors makes it private
     (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=1))
@@ -151,7 +189,6 @@ def _config(folder: Path) -> dict[str, Any]:
         sound = (isinstance(base, str) and 0 < len(base) < 4096 and "\0" not in base
                  and (kind != "LORA" or 0 < config["lora_alpha"] < 1e30))
         faults = [what for key, what in OTHER.items() if config.get(key)]
-        faults += [f"whole layers beside the adapter ({', '.join(more)})"] if (more := _more(config)) else []
     except (OSError, ValueError, LookupError, TypeError) as error:
         why = f"{type(error).__name__}: {error_text(error)}"
         raise ValueError(f"{path} cannot be read as peft's settings ({why}): get the file again.") from error
@@ -167,6 +204,11 @@ def _config(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} asks for {' and '.join(faults)}; read are plain LoRA adapters: merge this "
                          "one with peft (merge_and_unload) and name the merged folder.")
     return config
+
+
+def _module(name: str) -> str:
+    """The module of a tensor in peft's file: base_model.model.lm_head.weight -> lm_head"""
+    return name.removeprefix(AHEAD).rpartition(".")[0]
 
 
 def _more(config: dict[str, Any]) -> list[str]:

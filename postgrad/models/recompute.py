@@ -27,10 +27,18 @@ def run_checkpointed(body: Any, function: Callable[..., Any], *args: Any, **opti
 def adapter_active(body: Any, adapter: Any) -> Iterator[None]:
     """Makes an adapter, or none, the body's active one within the block."""
     before, body.active_adapter = body.active_adapter, adapter
+    own = []
+    for name in adapter.stand_ins if adapter is not None else ():
+        path, _, leaf = name.rpartition(".")
+        parameters = body.get_submodule(path)._parameters
+        own.append((parameters, leaf, parameters[leaf]))
+        parameters[leaf] = adapter.stand_in(name).to(parameters[leaf].dtype)
     try:
         yield
     finally:
         body.active_adapter = before
+        for parameters, leaf, parameter in own:
+            parameters[leaf] = parameter
 
 
 def set_recompute(body: Any, on: bool) -> None:

@@ -344,10 +344,9 @@ TRAINERS: Names = {  # arguments of TRL's trainers and scripts, and of peft
     "lora_target_modules": ("targets", "They are called targets here: targets=q_proj,v_proj."),
     "use_rslora": ("rslora", "It is called rslora here: lora=64 rslora=true."),
     "use_dora": ("dora", "It is called dora here: lora=8 dora=true."),
-    "lora_dropout": ("lora", "Adapters are trained without dropout; a smaller rank or fewer "
-                     "steps do its work."),
-    "modules_to_save": ("targets", "Beside adapters no whole layer is trained but a reward model's head: "
-                        "lora=0 trains all weights."),
+    "lora_dropout": ("optim.adapter.dropout", "It is called dropout here: lora=16 dropout=0.05."),
+    "modules_to_save": ("modules_to_save", "It is modules_to_save here too, beside a rank: lora=16 "
+                        "modules_to_save=embed_tokens,lm_head."),
     "target_modules": ("targets", "They are called targets here: targets=q_proj,v_proj."),
     "dtype": PRECISION, "torch_dtype": PRECISION,
     "attn_implementation": KERNELS,

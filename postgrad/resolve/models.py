@@ -293,7 +293,8 @@ def new_adapter(body: Network, config: ModelSettings, role: str) -> Adapted:
 
 def with_adapter(body: Network, a: Adapters, draw: torch.Generator) -> Adapted:
     return Adapted(body, Adapter(body, rank=a.lora or 0, alpha=a.alpha, targets=a.names, rslora=a.rslora,
-                                 dora=a.dora, generator=draw))
+                                 dora=a.dora, dropout=a.dropout, modules_to_save=a.modules,
+                                 generator=draw))
 
 
 def base_name(source: ModelSource) -> str:

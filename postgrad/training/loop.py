@@ -11,6 +11,7 @@ import torch
 
 from postgrad.models import Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
+from postgrad.models.pass_noise import PassNoise, noisy_pass
 from postgrad.models.weights import shard_like
 from postgrad.records import Batch
 from postgrad.system.throughput import memory_taken
@@ -65,9 +66,10 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
     """
     @oom_phase("training")
     def micro_step(micro: Batch) -> tuple[torch.Tensor, Stats]:
-        loss, seen = objective(models, micro)
-        part = (loss * micro.weight).sum()
-        part.backward()
+        with noisy_pass(models.decoders(), PassNoise(step, micro.ids, micro.lengths, micro.packed)):
+            loss, seen = objective(models, micro)
+            part = (loss * micro.weight).sum()
+            part.backward()
         optim.gather()
         meanwhile()
         return part.detach().double(), seen

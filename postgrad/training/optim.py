@@ -78,6 +78,9 @@ class OptimSettings(Settings):
         if self.shard and self.adapter.dora:
             raise ValueError("optim.shard and optim.adapter.dora are true: the norms of DoRA are those of "
                              "whole rows; leave one of them out.")
+        if self.shard and self.adapter.modules_to_save:
+            raise ValueError("optim.shard is true, and optim.adapter.modules_to_save names layers that every "
+                             "rank would hold whole; leave one of them out.")
 
     @property
     def divides(self) -> bool:

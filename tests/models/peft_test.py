@@ -4,12 +4,14 @@ import json
 
 import pytest
 import torch
+from foreign_small import small_folders
 from safetensors.torch import load_file, save_file
 from settings_text import override
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, Qwen3MoeConfig
 
 from postgrad.cli import main
 from postgrad.models import (
+    Adapter,
     ScalarModel,
     find_model,
     folder_with_file,
@@ -18,10 +20,16 @@ from postgrad.models import (
     model_files,
     save_model,
 )
+from postgrad.models.chat import Chat
+from postgrad.models.hf_model import HFModel
+from postgrad.models.lora import parameter_key
+from postgrad.models.pass_noise import PassNoise, dropout, noisy_pass
 from postgrad.models.peft import ADAPTER, ADAPTER_CONFIG, adapter_tensors, merge_adapter, write_adapter
 from postgrad.recipes import sft
 from postgrad.recipes.running import start_run
+from postgrad.records import Prompt, Sampling
 from postgrad.resolve import models as opening
+from postgrad.sampling import LocalSampler
 from tests.models.lora_test import TOKENS, adapted
 
 peft = pytest.importorskip("peft", reason="peft is the other side of these tests: pip install -e '.[test]'")
@@ -30,8 +38,11 @@ TINY = find_model("tiny")
 CLOSE = {"rtol": 0, "atol": 2e-5}  # weights that are merged are rounded once more
 
 
-def theirs(kind=AutoModelForCausalLM):
-    return kind.from_pretrained(TINY, dtype=torch.float32).eval()
+folder = pytest.fixture(scope="module")(small_folders)
+
+
+def theirs(kind=AutoModelForCausalLM, folder=TINY):
+    return kind.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def test_peft_opens_our_adapter(tmp_path):
@@ -68,15 +79,117 @@ def test_rslora_and_dora_compute_what_peft_does(options, tmp_path):
     model = adapted(alpha=3.0, targets=("q_proj", "down_proj"), **options)
     write_adapter(model, tmp_path, str(TINY))
     peft_model = PeftModel.from_pretrained(theirs(), tmp_path, is_trainable=True)
-    weigh = torch.randn(1024, generator=torch.Generator().manual_seed(4)) / 1024
     said, ours = peft_model(TOKENS).logits, model.logits(TOKENS)
     torch.testing.assert_close(ours, said, **CLOSE)
     torch.testing.assert_close(load_model(tmp_path).logits(TOKENS), said, **CLOSE)
+    same_gradients(model, ours, peft_model, said)
+
+
+class OurMask(torch.nn.Module):
+    """In the place of peft's dropout: what it would draw, drawn by ours."""
+
+    def __init__(self, path, model, noise):
+        super().__init__()
+        self.drawn_by = model.adapter.dropout, noise, model.adapter.seed, path
+
+    def forward(self, x):
+        return dropout(x.flatten(0, 1), *self.drawn_by).view_as(x)
+
+
+@pytest.mark.parametrize("dora", [False, True])
+def test_dropout_is_where_peft_has_it(dora, tmp_path):
+    model = adapted(alpha=3.0, targets=("q_proj", "down_proj"), dropout=0.4, dora=dora)
+    write_adapter(model, tmp_path, str(TINY))
+    peft_model = PeftModel.from_pretrained(theirs(), tmp_path, is_trainable=True).train()
+    noise = PassNoise(3, ("a", "b", "c"), torch.full((3,), 30), None)
+    for path, layer in peft_model.named_modules():
+        if hasattr(layer, "lora_dropout"):
+            assert layer.lora_dropout["default"].p == 0.4
+            layer.lora_dropout["default"] = OurMask(parameter_key(path.removeprefix("base_model.model.")),
+                                                    model, noise)
+    plain = model.logits(TOKENS)
+    with noisy_pass([model.body], noise):
+        ours = model.logits(TOKENS)
+        with torch.no_grad():
+            assert torch.equal(model.logits(TOKENS), plain)  # old log-probs and evaluations
+    said = peft_model(TOKENS).logits
+    torch.testing.assert_close(ours, said, **CLOSE)
+    assert (ours - plain).abs().max() > 0.1
+    same_gradients(model, ours, peft_model, said)
+
+
+@pytest.mark.parametrize(("kind", "options"), [
+    ("gpt2", {}), ("gpt2", {"dora": True}), ("gpt2", {"modules_to_save": ("lm_head",)}),
+    ("gpt_neox", {"modules_to_save": ("lm_head", "final_layer_norm")}),
+    ("gpt_neox", {"modules_to_save": ("embed_in", "dense")})])
+def test_conv1d_and_modules_to_save_through_transformers(kind, options, folder, tmp_path):
+    """Equal logits in training, in the saved folder, in the adapter's and in peft's; GPT-2's head is tied."""
+    base = folder(kind)
+    model = adapted(load_model(base), **options)
+    write_adapter(model, tmp_path / "adapter", str(base))
+    save_model(model, tmp_path / "merged")
+    peft_model = PeftModel.from_pretrained(theirs(folder=base), tmp_path / "adapter", is_trainable=True)
+    said, ours = peft_model(TOKENS).logits, model.logits(TOKENS)
+    for logits in (ours, *(load_model(tmp_path / name).logits(TOKENS) for name in ("merged", "adapter"))):
+        torch.testing.assert_close(logits, said, rtol=1e-4, atol=1e-4)
+    assert (said - load_model(base).logits(TOKENS)).abs().max() > 0.1
+    if kind != "gpt2" or "modules_to_save" not in options:  # peft trains tied weights apart
+        same_gradients(model, ours, peft_model, said)
+    peft_model.save_pretrained(tmp_path / "again")
+    torch.testing.assert_close(load_model(tmp_path / "again").logits(TOKENS), said, rtol=1e-4, atol=1e-4)
+
+
+def test_modules_to_save_of_a_decoder(tmp_path):
+    """The tied embedding is trained as one: in sampling, the saved folder and peft; the body stays."""
+    model = adapted(modules_to_save=("embed_tokens", "norm"))
+    assert {name.split("/")[-2] for name in model.adapter.whole} == {"embed_tokens", "norm"}
+    assert all(torch.equal(p, load_model(TINY).state_dict()[name])
+               for name, p in model.body.state_dict().items())
+    write_adapter(model, tmp_path / "adapter", str(TINY))
+    (tmp_path / "merged").mkdir()
+    save_model(model, tmp_path / "merged")
+    assert json.loads((tmp_path / "adapter" / ADAPTER_CONFIG).read_text())["modules_to_save"] == [
+        "lm_head", "model.embed_tokens", "model.norm"]
+    said = PeftModel.from_pretrained(theirs(), tmp_path / "adapter")(TOKENS).logits
+    for logits in (model.logits(TOKENS),
+                   *(load_model(tmp_path / name).logits(TOKENS) for name in ("merged", "adapter"))):
+        torch.testing.assert_close(logits, said, **CLOSE)
+    chat = Chat.load(TINY)
+    (row,), = LocalSampler(model, chat).sample([Prompt.ask("Hi", id="1")], 1, Sampling(max_new_tokens=12), 0)
+    tokens = torch.tensor([[*row.prompt_tokens, *row.tokens]])
+    mask = torch.arange(tokens.shape[1])[None] >= len(row.prompt_tokens)
+    torch.testing.assert_close(model.logp(tokens, mask)[0][mask], torch.tensor(row.logp), rtol=0, atol=1e-4)
+    tensors = load_file(tmp_path / "adapter" / ADAPTER)
+    tensors["base_model.model.lm_head.weight"] += 1
+    save_file(tensors, tmp_path / "adapter" / ADAPTER)
+    with pytest.raises(ValueError, match="was trained apart from the weight that it is tied to"):
+        load_model(tmp_path / "adapter")
+    with pytest.raises(ValueError, match="modules_to_save names lm_haed: the model's modules with w"):
+        adapted(steps=0, modules_to_save=("lm_haed",))
+
+
+def test_experts_are_named_or_refused(capsys):
+    sizes = dict(vocab_size=64, hidden_size=16, intermediate_size=8, moe_intermediate_size=8, num_experts=4,
+                 num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=8)
+    body = HFModel(AutoModelForCausalLM.from_config(Qwen3MoeConfig(**sizes)))
+    draw = torch.Generator()
+    assert {path.split(".")[-1] for path in Adapter(body, rank=2, generator=draw).paths} == {
+        "q_proj", "k_proj", "v_proj", "o_proj"}
+    assert "the experts get no adapter and stay as they are (network.model.l" in capsys.readouterr().err
+    Adapter(body, rank=2, generator=draw, targets=("q_proj",))
+    assert not capsys.readouterr().err
+    with pytest.raises(ValueError, match="down_proj are weights of experts, one tensor for all of them"):
+        Adapter(body, rank=2, generator=draw, targets=("q_proj", "down_proj"))
+
+
+def same_gradients(model, ours, peft_model, said):
+    weigh = torch.randn(1024, generator=torch.Generator().manual_seed(4)) / 1024
     model.zero_grad()
     for logits in (said, ours):
         (logits * weigh).sum().backward()
     grads = {name.replace(".default", "").removesuffix(".weight"): p.grad
              for name, p in peft_model.named_parameters() if p.requires_grad}
+    grads = {name.replace(".modules_to_save", ""): grad for name, grad in grads.items()}
     mine = {name.removesuffix(".weight"): p.grad for name, p in adapter_tensors(model).items()}
     assert mine.keys() == grads.keys()
     for name, grad in mine.items():
@@ -104,7 +217,7 @@ def test_a_reward_model_s_adapter_carries_its_head(tmp_path):
     ({"use_qalora": True}, "asks for QALoRA; read are plain LoRA adapters"),
     ({"bias": "all"}, r"trained biases \(all\)"),
     ({"alpha_pattern": {"q_proj": 3}}, "an alpha for each layer"), ({"peft_type": "IA3"}, "a IA3 adapter"),
-    ({"modules_to_save": ["lm_head"]}, r"whole layers beside the adapter \(lm_head\)"),
+    ({"modules_to_save": ["lm_head"]}, "lacks lm_head, which adapter_config.json"),
     ({"init_lora_weights": "pissa"}, "a start by pissa"),
     ({"base_model_name_or_path": None}, "base_model_name_or_path is None"),
     ({"lora_alpha": None}, "cannot be read as peft's"),

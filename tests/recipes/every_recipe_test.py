@@ -210,11 +210,15 @@ def test_your_own_conversations(tmp_path):
     assert moved(run) > 1e-4 and rows[2]["loss"] < rows[0]["loss"]
 
 
-@pytest.mark.parametrize("recipe", ["sft", "rollouts"])
+NOISY = {"optim.adapter.lora": 2, "optim.adapter.dropout": 0.3, "optim.adapter.modules_to_save": "norm",
+         "optim.recompute": True}
+
+
+@pytest.mark.parametrize("recipe", ["sft", "rollouts", "sft with noise"])
 def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
     twice = change(METHODS["ppo"], epochs=2)
-    config = sft.sft_on_words() if recipe == "sft" else rollouts.RolloutConfig(task=task, method=twice)
-    config = small(config, save_every=1, **{"evaluation.every": 0})
+    config = rollouts.RolloutConfig(task=task, method=twice) if recipe == "rollouts" else sft.sft_on_words()
+    config = small(config, save_every=1, **{"evaluation.every": 0}, **(NOISY if "noise" in recipe else {}))
     whole = start_run(config, tmp_path / "whole")
 
     class Cut(Exception):
@@ -231,7 +235,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
     assert run.state()["state"] == "failed" and list(run.checkpoints()) == [1]
     run = resume_run(run, settings_from_json(type(config), run.config))
     check_rows(run)
-    said = "length" if recipe == "sft" else "data"  # once, when it began
+    said = "data" if recipe == "rollouts" else "length"  # once, when it began
     assert [e["kind"] for e in run.rows("events")[0]] == [said, "resumed"]
     ours, theirs = ([repeatable(row) for row in r.rows("metrics")[0]]
                     for r in (run, whole))
