@@ -144,6 +144,17 @@ def cpo(
     return dpo(chosen, rejected, margin, beta=beta) - alpha * chosen
 
 
+def rpo(
+    chosen: Tensor, rejected: Tensor, margin: Tensor, *, chosen_logp: Tensor, chosen_length: Tensor,
+    beta: Beta = 0.1,
+    alpha: Annotated[float, NOT_NEGATIVE, "the weight of imitating the chosen reply beside DPO",
+                     "0 is DPO; more where chosen replies become less likely in training"] = 1.0,
+) -> Tensor:
+    """DPO + alpha * NLL of the chosen answer per token (Pang et al. 2024, 2404.19733; at their weight of 1
+    for both). alpha = 0 is DPO."""
+    return dpo(chosen, rejected, margin, beta=beta) - alpha * chosen_logp / chosen_length
+
+
 def kto(
     score: Tensor, label: Tensor, baseline: Tensor, *, beta: Beta = 0.1,
     wanted: Annotated[float, NOT_NEGATIVE, "the weight of a good answer",

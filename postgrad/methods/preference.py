@@ -81,6 +81,14 @@ PREFERENCE = (
         paper="Xu et al. 2024, arXiv:2401.08417",
         about="DPO with a uniform reference, plus the likelihood of the chosen answer",
     ),
+    # The paper weighs DPO by alpha, TRL (rpo_alpha; loss_type sigmoid and sft) the likelihood:
+    # at 1, the paper's, they are one.
+    Preference(
+        name="rpo", source="pairs",
+        score=preference.sum_logp, reference=True, loss=partial(preference.rpo, beta=0.1, alpha=1.0),
+        paper="Pang et al. 2024, arXiv:2404.19733",
+        about="DPO plus the mean log-prob of the chosen answer: it stays likely",
+    ),
     # Weights 1 and 1: for unequal counts of good and bad answers the paper wants wanted n_good /
     # (unwanted n_bad) in [1, 3/2].
     Preference(

@@ -141,7 +141,8 @@ def memory_needs(config: RunConfig, shape: Config) -> Memory:
     half = on_gpu and optim.precision != "fp32"
     tokens = max(1, optim.per_pass(on_gpu) // (2 if method.source.endswith("pairs") else 1))
     bits = optim.adapter.bits if half or optim.adapter.bits == 4 else 32
-    setup = Setup(lora=optim.adapter.lora or 0, bits=bits, single=not half, tokens=tokens, on_gpu=on_gpu,
+    setup = Setup(lora=optim.adapter.lora or 0, bits=bits, single=not half, tokens=tokens,
+                  moments=optim.moments, on_gpu=on_gpu,
                   compiled=optim.compile is not False, graphs=MOST, recompute=optim.recompute,
                   reward_model=bool(config.inputs.reward), teacher=teacher_shape(config))
     needs = estimate(shape, method, setup)

@@ -117,8 +117,8 @@ ALL: Names = {  # in all four configs, most of them from TrainingArguments
     "lr_scheduler_kwargs": ("schedule", "The schedules constant, linear and cosine have no options but "
                             "warmup=10."),
     "warmup_steps": ("warmup", "It is called warmup here: warmup=10, in steps."),
-    "optim": ("lr", "The optimizer is AdamW with float32 states; its settings are lr, beta1, beta2, "
-              "weight_decay and max_grad_norm."),
+    "optim": ("optim.moments", "The optimizer is AdamW, with moments=8 in 8 bits (adamw_bnb_8bit); its "
+              "settings are lr, beta1, beta2, weight_decay and max_grad_norm."),
     "optim_args": ("lr", "AdamW's settings are lr, beta1, beta2, weight_decay and max_grad_norm."),
     "optim_target_modules": ("targets", "GaLore and its kin are not here; lora=16 targets=q_proj,v_proj "
                              "trains a part of the layers."),
@@ -191,7 +191,7 @@ ALL: Names = {  # in all four configs, most of them from TrainingArguments
     "hub_always_push": HUB, "hub_revision": HUB,
     # models
     "model_init_kwargs": LOADED, "trust_remote_code": LOADED,
-    "neftune_noise_alpha": ("", "NEFTune's noise on the embeddings is not here."),
+    "neftune_noise_alpha": ("neftune", "It is called neftune here: neftune=5, for SFT."),
     "pad_to_multiple_of": PADDING,
 }
 SEVERAL: Names = {  # in two or three of them
@@ -221,8 +221,10 @@ SFT: Names = {
     "packing_strategy": ("tokens_per_pass", "Whole rows are packed into micro-batches of tokens_per_pass; "
                          "none is cut for it."),
     "eval_packing": ("tokens_per_pass", "Evaluations are packed as training is, by tokens_per_pass."),
-    "assistant_only_loss": ("turns", "The assistant's turns alone are trained: turns=all, or turns=last."),
-    "completion_only_loss": ("turns", "The completion alone is trained, never the prompt."),
+    "assistant_only_loss": ("turns", "The assistant's turns alone are trained, turns=all or turns=last; "
+                            "turns=prompts trains every token, as false does in TRL."),
+    "completion_only_loss": ("turns", "The completion alone is trained; turns=prompts trains the prompt "
+                             "too, as false does in TRL."),
     "dataset_text_field": ("data", "A row has messages, or prompt and completion: rename the column."),
     "dataset_kwargs": ("data", "Rows are read as they are: data=FILE.jsonl, or rows from Python."),
 }
@@ -232,7 +234,7 @@ DPO: Names = {
                                  "adapter's reference is its body, which costs no memory."),
     "precompute_ref_batch_size": ("tokens_per_pass", "The reference computes tokens_per_pass at a time."),
     "loss_weights": ("method", "A sum of losses is a row of your own: pg.method(\"dpo\", name=\"mine\", "
-                     "loss=my_loss); orpo and cpo are such sums."),
+                     "loss=my_loss); rpo (DPO and SFT), orpo and cpo are such sums."),
     "use_weighting": OTHER_LOSS, "ld_alpha": OTHER_LOSS, "discopop_tau": OTHER_LOSS,
     "f_divergence_type": OTHER_LOSS, "f_alpha_divergence_coef": OTHER_LOSS,
 }
@@ -321,6 +323,8 @@ TRAINERS: Names = {  # arguments of TRL's trainers and scripts, and of peft
     "dataset_name": ("data task", "It is called task, or data=FILE.jsonl for conversations and pairs."),
     "eval_dataset": ("evaluation.every", "evaluation.every=10 measures held-out problems of the task, or the "
                      "rows that holdout=0.1 keeps apart."),
+    "rpo_alpha": ("method", "DPO with the likelihood of the chosen reply is the row rpo, "
+                  "pg.method(\"rpo\", alpha=1.0)."),
     "processing_class": ("", "The tokenizer is the model folder's own."),
     "tokenizer": ("", "The tokenizer is the model folder's own."),
     "ref_model": REFERENCE,
@@ -345,8 +349,6 @@ TRAINERS: Names = {  # arguments of TRL's trainers and scripts, and of peft
     "use_rslora": ("rslora", "It is called rslora here: lora=64 rslora=true."),
     "use_dora": ("dora", "It is called dora here: lora=8 dora=true."),
     "lora_dropout": ("optim.adapter.dropout", "It is called dropout here: lora=16 dropout=0.05."),
-    "modules_to_save": ("modules_to_save", "It is modules_to_save here too, beside a rank: lora=16 "
-                        "modules_to_save=embed_tokens,lm_head."),
     "target_modules": ("targets", "They are called targets here: targets=q_proj,v_proj."),
     "dtype": PRECISION, "torch_dtype": PRECISION,
     "attn_implementation": KERNELS,

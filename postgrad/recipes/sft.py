@@ -20,9 +20,10 @@ from postgrad.data.tasks import Task
 from postgrad.data.tasks.listed import task_notes
 from postgrad.evaluation.evaluate import Figures
 from postgrad.methods import Method, Supervised
-from postgrad.models import Models
+from postgrad.models import Adapted, Models
 from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import tool_schema
+from postgrad.models.pass_noise import add_neftune
 from postgrad.recipes.base import (
     EVAL_TASK,
     METHOD,
@@ -39,7 +40,7 @@ from postgrad.resolve.models import ModelSource, open_policy
 from postgrad.resolve.sources import DataSource, source_shares, sources_of
 from postgrad.resolve.tasks import open_task
 from postgrad.system.disk_list import DiskList
-from postgrad.system.settings import COUNT, setting
+from postgrad.system.settings import COUNT, NOT_NEGATIVE, setting
 from postgrad.training import objectives
 from postgrad.training.batches import ConversationBatches
 from postgrad.training.batches.offline import TokenLimit
@@ -65,8 +66,13 @@ class SFTConfig(DataConfig):
                             "at least steps x rows_per_step, so that none comes twice; a task with fewer "
                             "gives all it has", within=COUNT)
     rows: RowSettings = setting(group=RowSettings)
-    turns: str = setting("all", "the assistant's turns to train on: all, or the last of a conversation",
-                         "last where earlier turns are context alone", choices=("all", "last"))
+    turns: str = setting("all", "the assistant's turns to train on: all, or the last of a conversation; "
+                         "prompts: every token, those of users and of the template too",
+                         "last where earlier turns are context alone; prompts where users' turns are worth "
+                         "learning", choices=("all", "last", "prompts"))
+    neftune: float = setting(0.0, "NEFTune: uniform noise of +-neftune / sqrt(tokens x width) on a row's "
+                             "embeddings, in training alone", "5 to 15 where few rows are seen several "
+                             "times; 0: none", within=NOT_NEGATIVE)
     rows_per_step: int = setting(64, "conversations in a step", "fewer where the data are few, so that there "
                                  "are steps enough; memory is tokens_per_pass", within=COUNT)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
@@ -205,11 +211,13 @@ def build(config: SFTConfig, source: ModelSource) -> TrainingSetup:
     sets = read_conversation_sets(config, chat, positions)
     make = partial(ConversationBatches, chat=chat, method=config.method, seed=config.seed,
                    device=config.device, max_tokens=positions, truncate=config.rows.cut,
-                   last=config.turns == "last")
+                   turns=config.turns)
     train = sets.train[0] if len(sets.train) == 1 else DiskList(row for rows in sets.train for row in rows)
     length = config.length(len(train), config.rows_per_step)
     batches = make(sets.train if sets.weighted else train, per_step=length.per_step, steps=length.steps,
                    shares=sets.shares if sets.weighted else ())
+    if config.neftune:
+        add_neftune(model.body if isinstance(model, Adapted) else model, config.neftune, config.seed)
     models, objective = Models(policy=model), objectives.build_objective(config.method)
     held_out = [*make(sets.held_out, per_step=len(sets.held_out), steps=1)] if sets.held_out else []
 

@@ -17,7 +17,7 @@ from postgrad.models.model_set import set_compute
 from postgrad.models.weights import full_tensor, is_sharded, shard_like
 from postgrad.system.processes import world
 from postgrad.system.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
-from postgrad.training.adamw import AdamW
+from postgrad.training.adamw import AdamW, AdamW8bit
 from postgrad.training.distributed.sharding import shard, shard_decoder
 from postgrad.training.distributed.virtual_ranks import current_virtual_ranks
 from postgrad.training.oom import oom_phase
@@ -47,6 +47,9 @@ class OptimSettings(Settings):
     beta2: float = setting(0.99, "AdamW's decay of the second moment",
                            "0.999 for long runs with small steps, 0.95 where the loss has spikes",
                            within=SHARE)
+    moments: int = setting(32, "bits of AdamW's two moments: 32, or 8, quantised in blocks of 256, with a "
+                           "step in float32", "8 where memory runs out: 2 bytes a trained weight in place "
+                           "of 8, and a slower step", choices=(32, 8))
     tokens_per_pass: int | None = setting(None, "tokens of a micro-batch; none: 2,048 on a CPU, "
                                           "8,192 on a GPU",
                                           "less where memory runs out, more where a GPU is idle: speed, "
@@ -78,6 +81,9 @@ class OptimSettings(Settings):
         if self.shard and self.adapter.dora:
             raise ValueError("optim.shard and optim.adapter.dora are true: the norms of DoRA are those of "
                              "whole rows; leave one of them out.")
+        if self.shard and self.moments == 8:
+            raise ValueError("optim.shard is true and optim.moments is 8: blocks of moments are those of "
+                             "whole weights; leave one of them out.")
         if self.shard and self.adapter.modules_to_save:
             raise ValueError("optim.shard is true, and optim.adapter.modules_to_save names layers that every "
                              "rank would hold whole; leave one of them out.")
@@ -129,8 +135,9 @@ class Optim:
         self.masters = [p.detach().float() for p in self.rounded]
         exact = iter(self.masters)
         self.stepped = [next(exact) if p.dtype == torch.bfloat16 else p for p in self.params]
-        self.adam = AdamW(self.stepped, betas=(settings.beta1, settings.beta2),
-                          weight_decay=settings.weight_decay)
+        kind = AdamW8bit if settings.moments == 8 else AdamW
+        self.adam = kind(self.stepped, betas=(settings.beta1, settings.beta2),
+                         weight_decay=settings.weight_decay)
         self.summed: list[torch.Tensor | None] = [None] * len(self.stepped)  # over the lanes so far
         # FSDP reduces sharded gradients in the backward pass; adapters are not sharded
         self.apart = self.virtual_ranks.apart or (settings.divides and not any(map(is_sharded, self.stepped)))

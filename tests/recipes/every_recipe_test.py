@@ -210,8 +210,8 @@ def test_your_own_conversations(tmp_path):
     assert moved(run) > 1e-4 and rows[2]["loss"] < rows[0]["loss"]
 
 
-NOISY = {"optim.adapter.lora": 2, "optim.adapter.dropout": 0.3, "optim.adapter.modules_to_save": "norm",
-         "optim.recompute": True}
+NOISY = {"optim.adapter.lora": 2, "optim.adapter.dropout": 0.3, "optim.moments": 8,
+         "optim.adapter.modules_to_save": "embed_tokens", "optim.recompute": True, "neftune": 5.0}
 
 
 @pytest.mark.parametrize("recipe", ["sft", "rollouts", "sft with noise"])

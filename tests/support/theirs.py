@@ -114,11 +114,11 @@ def seen(batch):
 # Pairs: ours are chosen, rejected, chosen, rejected, ...; TRL has all the chosen ones first.
 
 
-def dpo_loss(batch, loss_type, **attributes):
+def dpo_loss(batch, *loss_types, loss_weights=(1.0,), **attributes):
     """What DPOTrainer makes of a batch of pairs, POLICY and REFERENCE."""
     made = trainer(
         "DPOTrainer", ld_alpha=None, precompute_ref_logps=False, f_divergence_type="reverse_kl",
-        loss_types=[loss_type], loss_weights=[1.0], use_weighting=False,
+        loss_types=loss_types, loss_weights=loss_weights, use_weighting=False,
         args=SimpleNamespace(gradient_checkpointing_kwargs=None), **attributes,
     )
     order = torch.arange(len(batch)).view(-1, 2).T.flatten()

@@ -135,6 +135,22 @@ def test_cpo():
     assert abs(ours(row, batch) - theirs) > 1  # as it stands
 
 
+@against("TRL", rpo="loss_type sigmoid and sft with loss_weights 1 and alpha: the same where the chosen "
+         "replies are equally long; else its likelihood term is the mean over all chosen tokens of the "
+         "batch, the row's, as the paper's, a mean of replies' means")
+def test_rpo():
+    row, (beta, alpha) = METHODS["rpo"], constants("rpo").values()
+    mixed = dict(beta=beta, loss_weights=[1.0, 0.7])
+    other = replace(row, loss=partial(preference.rpo, beta=beta, alpha=0.7))
+    batch = pairs([4, 5, 4, 2, 4, 1])
+    agree(ours(row, batch), dpo_loss(batch, "sigmoid", "sft", beta=beta, loss_weights=[1.0, alpha]))
+    agree(ours(other, batch), dpo_loss(batch, "sigmoid", "sft", **mixed))
+    batch = pairs(UNEVEN)
+    each = [dpo_loss(replace(batch.take(i, i + 1), weight=None), "sigmoid", "sft", **mixed)
+            for i in range(batch.units)]
+    agree(ours(other, batch), sum(each) / batch.units)
+
+
 @against("TRL", orpo="the odds-ratio term is the same; the likelihood term has the prompt's tokens in it "
          "too, as one mean over the batch, like the authors' code")
 def test_orpo():

@@ -66,6 +66,18 @@ def test_sft(model, tmp_path):
     agree(ours(model, "sft", tmp_path, data=TALKS, rows_per_step=12), trl("SFT", model, tmp_path, TALKS, {}))
 
 
+@pytest.mark.parametrize(("rows", "settings"), [
+    (TALKS, {"completion_only_loss": False}),
+    ([{"messages": row["prompt"] + row["completion"]} for row in TALKS], {})])
+def test_sft_on_prompts_too(rows, settings, model, tmp_path):
+    agree(ours(model, "sft", tmp_path, data=rows, rows_per_step=12, turns="prompts"),
+          trl("SFT", model, tmp_path, rows, settings))
+    marked = [{"messages": [said("user", "Hi")[0], *said("assistant", "a"), *said("user", "b"),
+                            {"role": "assistant", "content": "c", "weight": 0}]}]
+    with pytest.raises(ValueError, match="has a turn of weight 0, and turns=prompts trains every token"):
+        ours(model, "sft", tmp_path / "marked", data=marked, turns="prompts")
+
+
 @against("TRL", dpo="two steps of its trainer and of ours give the same gradients and weights")
 def test_dpo(model, tmp_path):
     """As it stands: beta 0.1, sigmoid."""

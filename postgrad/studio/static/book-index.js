@@ -276,6 +276,7 @@ window.bookIndex = [
 ["/book/methods/simpo", "simpo", "Method", "mean log-prob as the reward, a target margin, no reference. Meng et al. 2024, arXiv:2405.14734"],
 ["/book/methods/orpo", "orpo", "Method", "supervised fine-tuning plus an odds-ratio penalty, no reference. Hong et al. 2024, arXiv:2403.07691"],
 ["/book/methods/cpo", "cpo", "Method", "DPO with a uniform reference, plus the likelihood of the chosen answer. Xu et al. 2024, arXiv:2401.08417"],
+["/book/methods/rpo", "rpo", "Method", "DPO plus the mean log-prob of the chosen answer: it stays likely. Pang et al. 2024, arXiv:2404.19733"],
 ["/book/methods/kto", "kto", "Method", "single answers labelled good or bad, against a KL baseline. Ethayarajh et al. 2024, arXiv:2402.01306"],
 ["/book/methods/online_dpo", "online_dpo", "Method", "DPO on the best and worst of the policy's own samples. Guo et al. 2024, arXiv:2402.04792"],
 ["/book/methods/ppo", "ppo", "Method", "a critic judges every token; KL in the reward. Schulman et al. 2017, arXiv:1707.06347; Ziegler et al. 2019, arXiv:1909.08593; InstructGPT, arXiv:2203.02155"],

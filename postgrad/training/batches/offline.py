@@ -99,15 +99,15 @@ class TokenLimit:
 
 
 class ConversationBatches(ShuffledBatches[EncodedRow]):
-    """Conversations -> Batch: trains the assistant's tokens, of all turns or of the last. shares:
-    `conversations` holds several sources, mixed in these shares."""
+    """Conversations -> Batch: trains the assistant's tokens, of all turns or of the last, or with turns
+    "prompts" every token. shares: `conversations` holds several sources, mixed in these shares."""
 
     def __init__(self, conversations: Sequence[Any], chat: Chat, method: Supervised, *, per_step: int,
                  steps: int, seed: int, max_tokens: int, truncate: str = "refuse", device: str = "cpu",
-                 last: bool = False, shares: Sequence[float] = ()):
+                 turns: str = "all", shares: Sequence[float] = ()):
         self.limit = TokenLimit(max_tokens, truncate)
         self.rows = self.row_tokens = self.trained_tokens = 0
-        sources = [DiskList(self.encode(rows, chat, last)).plain()
+        sources = [DiskList(self.encode(rows, chat, turns)).plain()
                    for rows in (conversations if shares else [conversations])]
         self.limit.settle()
         super().__init__(StreamMixture(sources, shares, seed) if shares else Shuffled(sources[0], seed),
@@ -115,9 +115,9 @@ class ConversationBatches(ShuffledBatches[EncodedRow]):
         self.method, self.stop = method, torch.tensor(chat.stop)
         self.tokens = per_step * self.row_tokens // self.rows  # of a step, about
 
-    def encode(self, rows: Sequence[Conversation], chat: Chat, last: bool) -> Iterator[EncodedRow]:
+    def encode(self, rows: Sequence[Conversation], chat: Chat, turns: str) -> Iterator[EncodedRow]:
         for c in rows:
-            tokens, mask = self.limit.fit(c.place, [encode_conversation(c, chat, last)])[0]
+            tokens, mask = self.limit.fit(c.place, [encode_conversation(c, chat, turns)])[0]
             self.rows, self.row_tokens = self.rows + 1, self.row_tokens + len(tokens)
             self.trained_tokens += sum(mask)
             yield EncodedRow(c.id, tokens, mask)
@@ -131,12 +131,18 @@ class ConversationBatches(ShuffledBatches[EncodedRow]):
         return Batch(**columns, weight=weight, facts=facts).to(self.device)
 
 
-def encode_conversation(conversation: Conversation, chat: Chat, last: bool = False) -> TokenRow:
-    """The mask is True on the assistant's turns; of a text, on all tokens but the first."""
+def encode_conversation(conversation: Conversation, chat: Chat, turns: str = "all") -> TokenRow:
+    """The mask is True on the assistant's turns; of a text, and with turns "prompts", on all tokens but the
+    first."""
     if conversation.text:
         return encode_text(conversation.text, chat)
     check_template(conversation, chat)
-    tokens, mask = chat.conversation(conversation.messages, last=last, tools=conversation.tools)
+    tokens, mask = chat.conversation(conversation.messages, last=turns == "last", tools=conversation.tools)
+    if turns == "prompts":
+        if any(m.get("weight") == 0 for m in conversation.messages):
+            raise ValueError(f"{conversation.place} has a turn of weight 0, and turns=prompts trains every "
+                             "token: leave the weights out, or turns=prompts.")
+        mask = [i > 0 for i in range(len(tokens))]
     if not any(mask):
         raise ValueError(f"{conversation.place}: the template gives the assistant's turn no tokens, so "
                          "nothing would be learned.")

@@ -9,6 +9,7 @@ from postgrad.models.engine import PREFILL_TOKENS, SMALL
 from postgrad.models.families import Config
 from postgrad.models.kernels.fused import C_DECODE_STEP
 from postgrad.models.layer import layer_spec
+from postgrad.training.adamw import AdamW8bit
 from postgrad.training.memory.passes import activations, captured, layers, walked
 from postgrad.training.memory.setup import Setup, adapter, matrices, parameters
 
@@ -121,11 +122,12 @@ def weights(c: Config, method: Method, setup: Setup) -> dict[str, float]:
     return out
 
 
-def each_trained(setup: Setup) -> tuple[int, int, int]:
+def each_trained(setup: Setup) -> tuple[int, int, float]:
     """Bytes of a trained weight: itself, its gradient, the optimizer's. In float32, as adapters always are,
     16: itself 4, its gradient 4, AdamW's two moments 8. In bfloat16 20: itself 2, the gradient of a pass 2
-    and their sum at the master 4, the master and the moments 12."""
-    return (4, 4, 8) if setup.bits == 32 or setup.lora else (2, 6, 12)
+    and their sum at the master 4, the master and the moments 12. Moments in 8 bits: 2.03, not 8."""
+    moments = 8 if setup.moments == 32 else 2 * (1 + 4 / AdamW8bit.BLOCK)
+    return (4, 4, moments) if setup.bits == 32 or setup.lora else (2, 6, 4 + moments)
 
 
 def estimate(c: Config, method: Method, setup: Setup) -> Memory:

@@ -61,6 +61,7 @@ class Setup(FootprintOptions):
     graphs: int = 1              # sizes of a pass that are captured as CUDA graphs, of compiled models
     prompt: int = 0              # of a row's tokens, those that a group of replies shares
     group: int = 1
+    moments: int = 32            # bits of AdamW's (optim.moments)
     release: bool = True         # what is sampled with is given back before the update
 
     def __post_init__(self) -> None:
