@@ -24,7 +24,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 from harness import FIGURES, HOME, TRAINS, Bars, Page, Tables, bar, once, pipeline, tests, train
 
@@ -42,6 +42,7 @@ from postgrad.records import Pair
 from postgrad.resolve.models import open_folder
 
 SEEDS, LAB_SEEDS, AUDIT_SEEDS = [0, 1, 2], [26, 27, 28], list(range(10))
+PREREGISTERED = list(range(100, 110))
 LAB = HOME / "examples" / "labs" / "overoptimise.py"
 SHIPPED = HOME / "postgrad" / "models" / "embedded" / "overoptimise" / "curves.json"
 LEASH = 0.3  # the KL weight that the bar is measured at
@@ -137,6 +138,38 @@ def lab(folder: Path, seed: str = "", **changes: str) -> tuple[Bars, Tables]:
         "Over-optimisation: turning points": rows, "Best of n against the same proxy": best}
 
 
+def preregistered(folder: Path, device: str = "cpu", seed: str = "") -> tuple[Bars, Tables]:
+    """Ten seeds by the rule that docs/results/preregistered/overoptimisation.md had before they were run."""
+    rows = []
+    for each in [int(seed)] if seed else PREREGISTERED:
+        place = folder / f"lab-{each}"
+        if not (place / "curves.json").exists():
+            run_lab(place, [f"seed={each}", "evaluation.samples=48", f"kls=0,{LEASH}", "proxies.members=1",
+                            f"device={device}"])
+        rows += [{"seed": each, "KL weight": p["kl_weight"], "start": p["points"][0]["true"],
+                  **{k: p["turning"][k] for k in ("step", "peak", "end", "fall")},
+                  "fall over the peak": 1 - p["turning"]["end"] / p["turning"]["peak"],
+                  "proxy rises": p["turning"]["proxy_at_end"] > p["turning"]["proxy_at_peak"]}
+                 for p in json.loads((place / "curves.json").read_text())["policies"]]
+    return preregistered_bars(rows), {"Over-optimisation by the rule written first: seeds 100 to 109": rows}
+
+
+def preregistered_bars(rows: list[dict]) -> Bars:
+    off, on = ([row for row in rows if row["KL weight"] == weight] for weight in (0.0, LEASH))
+    fell = sum(row["fall"] >= 0.15 and row["proxy rises"] for row in off)
+    stays = sum(row["fall"] <= 0.05 for row in on)
+    gaps = [b["end"] - a["end"] for a, b in zip(off, on, strict=True)]
+    half = 2.262 * stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else math.inf  # Student, 9 degrees
+    every, command = len(PREREGISTERED), "python proofs/rlhf.py preregistered device=cuda"
+    return [bar("over-optimisation, preregistered: without a leash the true reward falls, the proxy rises",
+                ">= 15 % of the gain, >= 8 of 10 seeds", f"{fell} of {len(off)}", fell >= 8, command),
+            bar(f"over-optimisation, preregistered: with a KL weight of {LEASH} it ends near its peak",
+                "<= 5 % of the gain, >= 8 of 10 seeds", f"{stays} of {len(on)}", stays >= 8, command),
+            bar("over-optimisation, preregistered: the leash ends higher", "95 % interval above 0, 10 seeds",
+                f"{fmean(gaps):+.2f} ({fmean(gaps) - half:+.2f} to {fmean(gaps) + half:+.2f})",
+                len(gaps) == every and fmean(gaps) > half, command)]
+
+
 def ship(folder: Path) -> None:
     """The curves of every seed, rounded: a few kilobytes for the studio's instrument on reward hacking."""
     def small(x):
@@ -221,9 +254,10 @@ def audit_part(folder: Path, seed: str = "") -> tuple[Bars, Tables]:
                 good == (10, 10))], {"The audit": rows}
 
 
-PARTS: dict[str, Callable] = {"tests": tests("rlhf"), "align": align, "lab": lab, "audit": audit_part}
+PARTS: dict[str, Callable] = {"tests": tests("rlhf"), "align": align, "lab": lab, "audit": audit_part,
+                              "preregistered": preregistered}
 PAGE = Page("rlhf", "RLHF: what was to be shown, and what was measured", PARTS, [*SEEDS, *LAB_SEEDS],
-            paths=(*TRAINS, "examples/labs"))
+            apart=("preregistered",), paths=(*TRAINS, "examples/labs"))
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["lab-step"]:

@@ -11,6 +11,7 @@ import harness
 import environments
 import pytest
 import reasoning
+import rlhf
 import rows
 from harness import HOME, TESTS, Page, bar
 from against import found
@@ -199,6 +200,19 @@ def test_the_bake_off_takes_the_best_rate_and_has_a_line_a_row():
     best, last = rows.table(found)
     assert (best["row"], last["row"]) == ("b", "a") and best["mean pass@1"] == pytest.approx(0.5)
     assert best["seed 2"] == "0.600 (0.300 to 0.500)" and best["largest ratio"] == 4.0
+
+
+def test_the_preregistered_claims_are_counted_over_all_ten_seeds():
+    def rows(seeds, missed=0):
+        return [{"seed": s, "KL weight": w, "fall": 0.04 if w or s < 100 + missed else 0.2,
+                 "proxy rises": True, "end": 0.5 + 0.01 * s if w else 0.3}
+                for s in seeds for w in (0.0, rlhf.LEASH)]
+
+    ten = rlhf.PREREGISTERED
+    assert ten == list(range(100, 110))
+    assert [b["holds"] for b in rlhf.preregistered_bars(rows(ten, 2))] == [True, True, True]
+    assert [b["holds"] for b in rlhf.preregistered_bars(rows(ten, 3))] == [False, True, True]
+    assert not any(b["holds"] for b in rlhf.preregistered_bars(rows(ten[:7])))
 
 
 @pytest.mark.parametrize("greedy, holds", [(0.15, True), (0.12, False)])
