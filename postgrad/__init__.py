@@ -14,7 +14,7 @@ _HOMES = {
     "Prompt": "records", "Conversation": "records", "Pair": "records", "Rollout": "records",
     "Verdict": "records", "Scored": "records", "Batch": "records",
     "fit": "recipes.fit", "resume": "recipes.fit", "evaluate": "recipes.measuring",
-    "compare": "recipes.measuring",
+    "compare": "recipes.measuring", "score": "recipes.audit:score_answers",
     "Run": "recipes.fit", "Tracker": "runs.tracker", "register_tracker": "runs.tracker",
     "METHODS": "methods", "Policy": "methods", "Preference": "methods",
     "Supervised": "methods", "method": "methods", "register": "methods",

@@ -211,7 +211,8 @@ def run_bench(options: BenchOptions) -> None:
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions(CommandOptions):
     model: str = setting(about="a reward model: a run's folder (RUN@best: its best checkpoint), a model's "
-                         "folder or a hub id", positional=True)
+                         "folder or a hub id; or a judge as reward= names it, judge:http://HOST/v1?model=NAME",
+                         positional=True)
     task: str | None = setting(None, "task whose held-out answers are edited; default: questions",
                                metavar="NAME|FILE")
     pairs: str | None = setting(None, "or answers from your preference pairs", metavar="FILE.jsonl")
@@ -256,6 +257,11 @@ def print_audit(report: Mapping[str, Any]) -> None:
         left["answers over the model's length"] = report["too_long"]
     if left:
         print("left out: " + ", ".join(f"{n} {why}" for why, n in left.items()))
+    if agreement := report["agreement"]:
+        low, high = agreement["interval"]
+        equal = f", {agreement['equal']} scored equal" if agreement["equal"] else ""
+        print(f"agreement with the labels: {agreement['share']:.1%} of {agreement['pairs']} pairs "
+              f"({low:.1%} to {high:.1%}; by chance 50 %){equal}")
     print("\nEffects are in units of the spread of the scores. A bias is an effect of at least "
           f"{report['threshold']} with an interval that excludes 0.")
 

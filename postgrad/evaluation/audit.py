@@ -25,7 +25,7 @@ from torch import Tensor
 
 from postgrad.evaluation.edits import PROBES, Probe, draw_probes
 from postgrad.evaluation.progress import Progress
-from postgrad.maths.intervals import crossed_interval
+from postgrad.maths.intervals import crossed_interval, grouped_interval
 from postgrad.records import Conversation, Message, Pair, Prompt, pad_rows
 from postgrad.rewards.base import Verify, guarded
 
@@ -126,6 +126,22 @@ def audit_scores(answers: Sequence[Answer], score: Score, *, names: Sequence[str
             "prompts": len(set(map(prompt_key, answers))),
             "mean": statistics.fmean(scores[answer_key(a)] for a in answers), "spread": spread,
             "threshold": THRESHOLD, "level": 0.95, "seed": seed, "probes": found}
+
+
+def label_agreement(pairs: Sequence[Pair], score: Score) -> Row | None:
+    """How often the judge scores the answer higher that people preferred, with an interval over prompts;
+    equal scores count half. Ties among the labels are left out; None where no label decides."""
+    decided = [pair for pair in pairs if not pair.tie]
+    if not decided:
+        return None
+    scores = score_table(score, list(dict.fromkeys(answer_key(reply) for pair in decided
+                                                   for reply in pair.replies)))
+    gaps = [scores[answer_key(chosen)] - scores[answer_key(rejected)]
+            for chosen, rejected in (pair.replies for pair in decided)]
+    share, low, high = grouped_interval([(gap > 0) + 0.5 * (gap == 0) for gap in gaps],
+                                        [prompt_key((pair.messages, "")) for pair in decided], (0.0, 1.0))
+    return {"pairs": len(decided), "share": share, "interval": [low, high], "equal": gaps.count(0.0),
+            "ties": len(pairs) - len(decided)}
 
 
 def prompt_key(answer: Answer) -> Asked:

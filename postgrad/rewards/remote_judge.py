@@ -35,6 +35,7 @@ from postgrad.rewards.base import error_verdict, shorten
 from postgrad.rewards.grader import BEST, LONGEST, RUBRIC
 from postgrad.rewards.parallel import OBSERVED, BatchCaller
 from postgrad.system.files import read_text
+from postgrad.system.user_code import GIVEN
 
 KEYS = ("POSTGRAD_JUDGE_KEY", "OPENAI_API_KEY")  # in the environment: the API key
 CACHE = "runs/judge-cache"
@@ -278,6 +279,11 @@ class RemoteJudge(Reward):
         self.totals = {"judge/requests": 0.0, "judge/tokens": 0.0, "judge/cost": 0.0, "judge/retries": 0.0,
                        "judge/cached": 0.0, "judge/failed": 0.0}
         self.__name__ = "judge"
+
+    def record(self) -> dict[str, object]:
+        judged_by = repr((self.rubric, self.rubric_column, self.ranked, sorted(self.settings.items())))
+        return {GIVEN: "judge", "name": f"{self.model} at {self.address}",
+                "sha256": hashlib.sha256(judged_by.encode()).hexdigest()}
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         verdicts = self.score_ranked(rollouts) if self.ranked else [

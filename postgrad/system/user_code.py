@@ -150,14 +150,16 @@ def record(value: object) -> object:
         return str(value)
     if hasattr(value, "state_dict"):
         return {GIVEN: "model", "name": type(value).__name__, "sha256": weights_hash(value)}
-    if hasattr(value, "sample"):
-        return {GIVEN: "sampler", "name": function_name(type(value)), "sha256": text_hash(type(value))}
-    if callable(value):
+    if callable(value) and not hasattr(value, "sample"):
         return {GIVEN: "function", "name": function_name(value), "sha256": function_hash(value)}
+    for method, kind in {"sample": "sampler", "score": "reward"}.items():
+        if hasattr(value, method):
+            return {GIVEN: kind, "name": function_name(type(value)), "sha256": text_hash(type(value))}
     if isinstance(value, Mapping):
         return {GIVEN: "reward", "name": "a weighted sum",
                 "parts": [[record(k), v] for k, v in value.items()]}
-    if isinstance(value, list | tuple) and any(callable(x) or hasattr(x, "state_dict") for x in value):
+    if isinstance(value, list | tuple) and any(
+            callable(x) or hasattr(x, "state_dict") or hasattr(x, "score") for x in value):
         return {GIVEN: "reward", "name": "a list", "parts": [record(x) for x in value]}
     count, digest = rows_hash(cast(Iterable[object], value))
     return {GIVEN: "rows", "name": f"{count} rows", "sha256": digest}

@@ -19,10 +19,12 @@ from postgrad.evaluation.audit import (
     answers_of_task,
     audit_scores,
     bias_verdict,
+    label_agreement,
     text_scorer,
 )
 from postgrad.evaluation.edits import NEUTRAL, PRAISE, PROBES, draw_probes, insert, repeat, split_sentences
 from postgrad.models import ScalarModel, save_model
+from postgrad.records import Pair
 
 ANSWERS, TRUTH = answers_of_task(load_task("questions"), 60, 0)
 WORDS = [len(text.split()) for _, text in ANSWERS]
@@ -242,7 +244,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     assert main(["audit", "model", "--pairs", "pairs.jsonl", "--probes", "repetition,length"]) == 0
     shown = capsys.readouterr().out
     assert "4 answers to 2 prompts (pairs.jsonl)" in shown and "The longest sentence said again: " in shown
-    assert "position" not in shown
+    assert "position" not in shown and "agreement with the labels: " in shown and " of 2 pairs (" in shown
 
 
 @pytest.mark.parametrize("line, wanted", [
@@ -267,3 +269,18 @@ def test_both_sides_of_pairs_are_answers_once_each():
     said = answers_of_pairs(pairs * 2, 1000, 0)
     assert len(said) == len({(p.messages[0]["content"], x) for p in pairs for x in (p.chosen, p.rejected)})
     assert answers_of_pairs(pairs, 5, 0) != answers_of_pairs(pairs, 5, 1)
+
+
+def test_agreement_with_labels_by_hand():
+    """Of four pairs the judge of length has two right, one wrong and one equal: 2.5 of 4; a tie does not
+    count."""
+    def pair(i, chosen, rejected, **more):
+        return Pair(id=str(i), messages=({"role": "user", "content": f"{i}?"},), chosen=chosen,
+                    rejected=rejected, **more)
+
+    pairs = [pair(0, "long", "no"), pair(1, "longer", "yes"), pair(2, "a", "bb"), pair(3, "cc", "dd"),
+             pair(4, "x", "yyyy", tie=True)]
+    found = label_agreement(pairs, lambda answers: [float(len(text)) for _, text in answers])
+    assert (found["share"], found["pairs"], found["equal"], found["ties"]) == (0.625, 4, 1, 1)
+    assert 0 <= found["interval"][0] < 0.625 < found["interval"][1] <= 1
+    assert label_agreement(pairs[4:], lambda answers: [0.0] * len(answers)) is None

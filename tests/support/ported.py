@@ -34,7 +34,7 @@ from postgrad.training.adamw import AdamW
 HOME = Path(__file__).resolve().parents[2]
 SCRIPTS, RECORDED = HOME / "examples" / "from_trl", HOME / "tests" / "assets" / "ported.json"
 NAMES = ("grpo_columns", "grpo_async", "dpo_ultrafeedback", "sft_packed", "sft_tools", "sft_weights",
-         "reward", "kto", "sft_lora")
+         "reward", "kto", "sft_lora", "sft_eval")
 LOSS, GRADIENT = 1e-5, 1e-4  # how far the two may be apart; gradients relative to the norm of the weight's
 SPEEDS = (0.7, 1.1, 1.9, 2.3, 2.9, 3.7)
 
@@ -231,7 +231,8 @@ def run_port(name: str, place: Path, completions: list[list[tuple[str, list[int]
         patch.setattr(Adapter, "__init__", adapter)
         patch.setattr(pg, "fit", partial(pg.fit, display=False, **more), raising=False)
         made = runpy.run_path(str(SCRIPTS / f"{name}.py"))["run"]
-    watched.side.losses = [row["loss"] for row in made.evaluations() if "loss" in row]
+    watched.side.losses = [row["loss"] for row in made.evaluations() if row["step"] and "loss" in row]
+    watched.side.best = made.best()[0] if watched.side.losses else 0
     return watched.side
 
 
