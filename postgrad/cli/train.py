@@ -199,6 +199,7 @@ def exit_on_stop(folder: Path, again: str) -> Iterator[None]:
         yield
     except Stopped as end:
         if processes.leads():
+            again = go_on(folder, again)
             print(f"\n{end}; saved. Go on with: {again}", file=sys.stderr)
         sys.exit(end.exit_code)
     except Exception as error:
@@ -210,6 +211,15 @@ def exit_on_stop(folder: Path, again: str) -> Iterator[None]:
             raise
         print(f"\nstopped at once. Go on from the last checkpoint with: {again}", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
+
+
+def go_on(folder: Path, again: str) -> str:
+    """The command that goes on after a stop; of a run that saves its weights alone, what a new one is given."""
+    from postgrad.system.files import load_json
+    file = folder / "config.json"
+    config = load_json(file) if file.exists() else None
+    alone = isinstance(config, dict) and config.get("save_optimizer") is False
+    return f"a new run from its weights, model={folder}" if alone else again
 
 
 def follow_run(options: CommandOptions, folder: Path, title: str, steps: int, go: Callable[..., Any],
@@ -227,7 +237,7 @@ def follow_run(options: CommandOptions, folder: Path, title: str, steps: int, go
     if options.json:
         print_json(run.summary() | {"folder": str(folder)})
     elif run.state()["state"] == "stopped":
-        print(f"saved: {folder}\n  postgrad resume {folder}")
+        print(f"saved. Go on with: {go_on(folder, f'postgrad resume {folder}')}")
     else:
         scores = run.info["recipe"] in ("reward", "process")  # and writes no text
         if checkpoints := run.checkpoint_sentence():

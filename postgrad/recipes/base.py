@@ -128,6 +128,7 @@ class TrainConfig(Settings):
     optim: OptimSettings
     save_every: int | None
     keep: int | str = 2
+    save_optimizer: bool = True
     on_trouble: str = "warn"
     seed: int
     device: str
@@ -198,6 +199,9 @@ class RunConfig(TrainConfig, ModelDefaults):
                               "newest and the best, which is saved whenever an evaluation finds one)",
                               "all to look at a run's course; best where the disk is small, or the best "
                               "model is what counts")
+    save_optimizer: bool = setting(True, "checkpoints hold the state of the optimizer and of all else that a "
+                                   "resume needs; false: the weights alone", "false where the disk is small: "
+                                   "about a third of the bytes; such a run cannot be resumed")
     on_trouble: str = setting("warn", "where a run runs away (docs/doctor.md): warn, stop (with a "
                               "checkpoint), or halve_rate (back to the last good checkpoint, and on at half "
                               "the rate)",
@@ -236,6 +240,9 @@ class RunConfig(TrainConfig, ModelDefaults):
         super().__post_init__()
         if self.keep not in ("all", "best") and (isinstance(self.keep, str) or self.keep < 1):
             raise ValueError(f"keep={self.keep}: expected a number of checkpoints of 1 or more, all or best.")
+        if self.on_trouble == "halve_rate" and not self.save_optimizer:
+            raise ValueError("on_trouble=halve_rate goes back to a checkpoint, and save_optimizer=false saves "
+                             "none to go back to: leave one of them out.")
         if recipe_for(self.method) != self.recipe:
             raise ValueError(f"method {self.method.name!r} is not trained by this recipe: it learns from "
                              f"{self.method.source}, write `postgrad train {self.method.name}`.")

@@ -28,7 +28,7 @@ from postgrad.system import processes
 from postgrad.system.signals import Stopped
 from postgrad.training.batches.checkpointing import pick_rows
 from postgrad.training.distributed.sharding import unshard
-from postgrad.training.loop import StepInfo, state_of
+from postgrad.training.loop import State, StepInfo, state_of
 from postgrad.training.oom import oom_phase
 
 SampleRow = dict[str, object]
@@ -108,9 +108,9 @@ def step_hooks(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, stop
         if by or better or now.step % config.save_every == 0 or last:
             if writes:
                 log.wait()
-                save_checkpoint(setup, saves, now.step, sharded)
+                save_checkpoint(setup, config, saves, now.step)
             elif sharded:
-                send_shards(state_of(setup.models, setup.optim, setup.batches), setup.models.policy)
+                send_shards(saved_state(setup, config), setup.models.policy)
         if by:
             saves.wait()
         saves.check()
@@ -122,9 +122,14 @@ def step_hooks(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, stop
     return [samples, *setup.hooks, evaluation, save]
 
 
-def save_checkpoint(setup: TrainingSetup, saves: Saves, step: int, sharded: bool) -> None:
+def saved_state(setup: TrainingSetup, config: TrainConfig) -> State:
+    """What a checkpoint holds besides the policy's weights."""
+    return state_of(setup.models, setup.optim, setup.batches) if config.save_optimizer else {}
+
+
+def save_checkpoint(setup: TrainingSetup, config: TrainConfig, saves: Saves, step: int) -> None:
     """Writes a checkpoint: of sharded models at once, else from a copy while the run goes on."""
-    state, policy = state_of(setup.models, setup.optim, setup.batches), setup.models.policy
+    state, policy, sharded = saved_state(setup, config), setup.models.policy, config.optim.divides
     base = base_name(setup.source) if setup.source and is_adapted(policy) else ""
     write, save = (state_writer, saves.now) if sharded else (copy_state, saves.start)
     save(step, write(state, policy=policy, chat=setup.chat, base=base), checkpoint_bytes(state, policy))

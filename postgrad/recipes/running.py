@@ -180,7 +180,8 @@ def check_room(folder: Path, setup: TrainingSetup, config: TrainConfig) -> None:
     """Whether the disk holds a run's checkpoints: weights and the optimizer's moments, of the newest two and
     of the one that is being written."""
     assert config.save_every is not None and config.steps is not None
-    one = sum(p.numel() * (p.itemsize + (8 if p.requires_grad else 0))
+    moments = 8 if config.save_optimizer else 0
+    one = sum(p.numel() * (p.itemsize + (moments if p.requires_grad else 0))
               for p in setup.models.policy.parameters())
     count = min(3, -(-config.steps // config.save_every))
     place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
@@ -293,6 +294,9 @@ def resume_run(run: Run, config: TrainConfig, *, trackers: Sequence[Tracker] = (
     check_inputs(run, config)
     if finished(run, config.steps):
         return run
+    if not config.save_optimizer and run.checkpoints():
+        raise ValueError(f"{run.folder} saved its weights alone (save_optimizer=false), so it cannot go on: "
+                         f"start a new run from them with model={os.path.relpath(run.folder)}.")
     seed_everything(config.seed)
     with run.locked() if processes.leads() else nullcontext():
         checkpoint = processes.agreed(run.newest, "looked for the checkpoint")

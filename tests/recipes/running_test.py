@@ -116,3 +116,32 @@ def test_a_damaged_checkpoint_that_is_passed_over_is_said(here, capsys):
     said = capsys.readouterr().err
     assert "passed over: checkpoint of step 4 is damaged" in said and "model.safetensors" in said
     assert Run.open("run").state()["state"] == "done" and list(Run.open("run").checkpoints())[-1] == 4
+
+
+@pytest.mark.parametrize("adapter", [[], ["lora=4"]])
+def test_weights_alone_are_saved(here, capsys, adapter):
+    """About a third of the bytes; a model like any other; a resume says what to do instead."""
+    whole = train("whole", "steps=4", *adapter)
+    run = train("run", "steps=4", "save_optimizer=false", *adapter)
+
+    def size(run):
+        return sum(file.stat().st_size for file in run.checkpoints()[4].rglob("*") if file.is_file())
+
+    assert not [*run.folder.rglob("state.*")] and lines(run) == lines(whole)
+    assert size(run) < (0.4 if not adapter else 0.95) * size(whole)
+    assert pg.load_model("run").reply("2 + 2?", seed=1) == pg.load_model("whole").reply("2 + 2?", seed=1)
+    assert main(["resume", "run"]) == 0 and "run is finished" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"saved its weights alone \(save_optimizer=false\), so it cannot go "
+                                         r"on: start a new run from them with model=run\."):
+        pg.resume("run", steps=8)
+    assert len(lines(train("further", "steps=2", "model=run", *adapter))) == 2
+
+
+def test_a_run_of_weights_alone_that_is_stopped_says_how_it_goes_on(here, capsys):
+    (here / "stop.py").write_text("import postgrad as pg\n\nclass tracker(pg.Tracker):\n"
+                                  "    def on_step(self, step, metrics):\n        return 'stop'\n")
+    for words, said in (([], "Go on with: postgrad resume run0"),
+                        (["save_optimizer=false"], "Go on with: a new run from its weights, model=run1")):
+        name = f"run{len(words)}"
+        assert main(["train", "sft:words", *SMALL, *words, "--run", name, "--track", "stop.py"]) == 0
+        assert said in capsys.readouterr().out and [*Run.open(name).checkpoints()] == [1]
