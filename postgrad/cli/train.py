@@ -37,7 +37,7 @@ class DemoOptions(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(CommandOptions):
-    recipe: str = setting(about="what to train, on what: e.g. grpo:words, sft:words, dapo:arithmetic",
+    recipe: str = setting("", "what to train, on what: e.g. grpo:words, sft:words, dapo:arithmetic",
                           metavar="RECIPE[:SETTING]", positional=True)
     changes: list[str] = setting([], "a setting, e.g. optim.lr=1e-4 steps=20", metavar="KEY=VALUE",
                                  positional=True)
@@ -48,6 +48,9 @@ class TrainOptions(CommandOptions):
     run: str | None = setting(None, "the run's folder; default: runs/RECIPE-SETTING-N", metavar="FOLDER")
     track: list[str] = setting([], "a further tracker: FILE.py that defines `tracker`, or the name of a "
                                "registered one; repeatable", metavar="FILE|NAME")
+    config: str | None = setting(None, "the settings of a run, or of a JSON file of your own that names a "
+                                 "recipe or method; RECIPE can then be left out, and KEY=VALUE override it",
+                                 metavar="RUN|FILE")
     show: bool = setting(False, "print the settings with their descriptions and exit")
 
 
@@ -89,9 +92,9 @@ def move_aside(folder: Path) -> str:
 
 
 def run_train(options: TrainOptions) -> int:
-    changes = [*options.changes, *([f"agent.command={options.agent}"] if options.agent else [])]
+    spec, base, changes = what_to_train(options)
     if options.show:
-        return print_settings(options.recipe, changes, options.task, as_json=options.json)
+        return print_settings(spec, changes, options.task, options.json, base)
     from postgrad.recipes.defaults import fill_defaults
     from postgrad.recipes.fit import free_folder
     from postgrad.recipes.launch import start_pipeline
@@ -99,22 +102,41 @@ def run_train(options: TrainOptions) -> int:
     from postgrad.recipes.running import check_place, start_run
     processes.join_ranks()
     folder = (Path(options.run) if options.run
-              else processes.agreed(lambda: free_folder(options.recipe), "named the run"))
-    recipe, config = config_from_text(options.recipe, changes, options.task)
+              else processes.agreed(lambda: free_folder(spec), "named the run"))
+    recipe, config = config_from_text(spec, changes, options.task, base)
     staged = is_pipeline(recipe)
     if not staged:
         check_place(folder)
     config, chosen = fill_defaults(config)
-    intro = describe_run(options.recipe, folder, config, {c.setting: c.why for c in chosen.choices},
+    intro = describe_run(spec, folder, config, {c.setting: c.why for c in chosen.choices},
                          f"{chosen.model} has {chosen.size} parameters" if chosen.choices else "",
                          "pipeline.json" if staged else "config.json")
-    command = shlex.join(["postgrad", "train", options.recipe, *changes,
-                          *(["--task", options.task] if options.task else [])])
+    flags = {"--task": options.task, "--config": options.config}
+    command = shlex.join(["postgrad", "train", *([options.recipe] if options.recipe else []), *changes,
+                          *(word for flag, value in flags.items() if value for word in (flag, value))])
     if staged:
         stages = partial(start_pipeline, recipe, config, folder, command=command)
         return follow_pipeline(options, folder, stages, options.track, intro=intro)
     go = partial(start_run, config, folder, command=command, ask=ask_person(options.json))
-    return follow_run(options, folder, options.recipe, config.steps or 0, go, options.track, intro)
+    return follow_run(options, folder, spec, config.steps or 0, go, options.track, intro)
+
+
+def what_to_train(options: TrainOptions) -> tuple[str, dict[str, object], list[str]]:
+    """(the recipe, the settings of --config, KEY=VALUE)."""
+    spec = options.recipe
+    changes = [*options.changes, *([f"agent.command={options.agent}"] if options.agent else [])]
+    if options.config is None:
+        if not spec:
+            raise ValueError("train what? Name a recipe, as in `postgrad train grpo:words` (`postgrad "
+                             "methods` lists them), or a config, --config FILE.")
+        return spec, {}, changes
+    from postgrad.recipes.registry import read_config
+    named, base = read_config(options.config)
+    if "=" in spec:
+        spec, changes = "", [spec, *changes]
+    if spec and spec != named:
+        base.pop("method", None)
+    return spec or named, base, changes
 
 
 def ask_person(as_json: bool) -> Callable[[str], bool] | None:
@@ -214,7 +236,8 @@ def exit_on_stop(folder: Path, again: str) -> Iterator[None]:
 
 
 def go_on(folder: Path, again: str) -> str:
-    """The command that goes on after a stop; of a run that saves its weights alone, what a new one is given."""
+    """The command that goes on after a stop; of a run that saved its weights alone, what a new one is given.
+    """
     from postgrad.system.files import load_json
     file = folder / "config.json"
     config = load_json(file) if file.exists() else None

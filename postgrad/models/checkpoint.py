@@ -51,9 +51,10 @@ def copy_state(state: dict[str, Any], *, policy: Any, chat: Chat, base: str = ""
 def state_writer(state: dict[str, Any], *, policy: Any, chat: Chat, base: str = "",
                  keep: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = lambda x: x
                  ) -> Callable[[Path], None]:
-    """A function that writes a run's state into a folder: state.json and state.tensors, unless it is empty,
-    beside the model's files; an adapter on the model `base` also by itself. keep: copies the tensors until then; without it the
-    function has to be called before they change, while the other ranks call `send_shards`."""
+    """A function that writes a run's state into a folder, state.json and state.tensors unless it is empty,
+    beside the model's files; an adapter on the model `base` also by itself. keep: copies the tensors until
+    then; without it the function has to be called before they change, while the other ranks call
+    `send_shards`."""
     tensors: dict[str, Tensor] = {}
     plain = json.dumps(_take_out(state, "", tensors))
     kept, weights = keep(tensors), keep(model_weights(policy))

@@ -241,8 +241,8 @@ class RunConfig(TrainConfig, ModelDefaults):
         if self.keep not in ("all", "best") and (isinstance(self.keep, str) or self.keep < 1):
             raise ValueError(f"keep={self.keep}: expected a number of checkpoints of 1 or more, all or best.")
         if self.on_trouble == "halve_rate" and not self.save_optimizer:
-            raise ValueError("on_trouble=halve_rate goes back to a checkpoint, and save_optimizer=false saves "
-                             "none to go back to: leave one of them out.")
+            raise ValueError("on_trouble=halve_rate goes back to a checkpoint, and save_optimizer=false "
+                             "saves none to go back to: leave one of them out.")
         if recipe_for(self.method) != self.recipe:
             raise ValueError(f"method {self.method.name!r} is not trained by this recipe: it learns from "
                              f"{self.method.source}, write `postgrad train {self.method.name}`.")

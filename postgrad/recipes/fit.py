@@ -14,7 +14,16 @@ from postgrad.data.tasks import SPLITS, Task
 from postgrad.methods import Method
 from postgrad.recipes.base import TrainConfig
 from postgrad.recipes.defaults import fill_defaults
-from postgrad.recipes.registry import OBJECTS, config_class, make_config, recipe_for, refuse_objects
+from postgrad.recipes.registry import (
+    OBJECTS,
+    config_class,
+    make_config,
+    override_config,
+    read_config,
+    recipe_for,
+    refuse_objects,
+    split_spec,
+)
 from postgrad.recipes.running import check_place, finished, place_beside, resume_saved, start_run
 from postgrad.resolve.models import Model, open_named_model
 from postgrad.resolve.tasks import SplitRows
@@ -78,7 +87,8 @@ TaskLike = Task | str | Path | Iterable[object]
 
 
 @renamed_argument("watch")
-def fit(model: Source | PreTrained, method: str | Path | Method = "grpo", *, task: TaskLike | None = None,
+def fit(model: Source | PreTrained | None = None, method: str | Path | Method | None = None, *,
+        config: str | Path | Folder | Mapping[str, object] | None = None, task: TaskLike | None = None,
         data: str | Path | Iterable[object] | None = None, eval_task: TaskLike | None = None,
         eval_data: str | Path | Iterable[object] | None = None, reward: object = None,
         teacher: Source | None = None, run: str | Path | None = None, display: bool = True,
@@ -91,17 +101,26 @@ def fit(model: Source | PreTrained, method: str | Path | Method = "grpo", *, tas
         fit("tiny-chat", "dpo", data=pairs)
 
     model: a name, a folder, a Run, a Model or a model of transformers. method: a row's name, a row, a
-    changed row. task: a Task, rows of prompts, a file or a name. data: conversations, pairs or labelled
-    answers as records, dicts, a table or a file. eval_data, eval_task: what the evaluations examine, in the
-    forms of data and task. reward: a function (prompt, text) -> float | bool |
-    Verdict, a list or weighted dict of them, a reward model, a run or a name. teacher: the model that opd
-    distils, a name, a folder, a Run or a Model.
+    changed row; default: grpo. config: settings of another run, its folder or config.json, or a file or
+    dict of one's own; what else is given comes first. task: a Task, rows of prompts, a file or a name.
+    data: conversations, pairs or labelled answers as records, dicts, a table or a file. eval_data,
+    eval_task: what the evaluations examine, in the forms of data and task. reward: a function (prompt,
+    text) -> float | bool | Verdict, a list or weighted dict of them, a reward model, a run or a name.
+    teacher: the model that opd distils, a name, a folder, a Run or a Model.
     settings: by the names of the command line, lr=1e-4, group_size=4; by group, rollouts={"temperature":
     0.8}.
     run: the folder, by default the next free one in runs/. display: False prints nothing. trackers: objects
     with the hooks of `Tracker`, files or names. callback(step, metrics) is called after each step; where it
     returns "stop", the run is saved and ends, and can be resumed.
     """
+    base, setting = cast("dict[str, Any]", {}), ""
+    if config is not None:
+        spec, read = read_config(config.folder if isinstance(config, Folder) else config)
+        base |= read
+        name, setting = split_spec(spec)
+        method = method or methods.method_from_config(base.get("method", name))
+        model = model or base.get("model")
+    method = method or "grpo"
     row = methods.get_method(str(method)) if isinstance(method, str | Path) else method
     if not isinstance(model, Source) and hasattr(model, "save_pretrained"):
         model = from_transformers(model, cast("str | None", settings.get("template")))
@@ -117,20 +136,21 @@ def fit(model: Source | PreTrained, method: str | Path | Method = "grpo", *, tas
               else processes.agreed(lambda: free_folder(row.name), "named the run"))
     check_place(folder)
     recipe = recipe_for(row)
-    given = {"task": task, "data": data, "eval_task": eval_task, "eval_data": eval_data, "reward": reward,
+    inputs = {"task": task, "data": data, "eval_task": eval_task, "eval_data": eval_data, "reward": reward,
              "teacher": teacher}
     known = {f.name for f in fields(config_class(recipe))}
-    objects = {name: config_value(name, value) for name, value in spread_splits(given, known).items()
+    objects = {name: config_value(name, value) for name, value in spread_splits(inputs, known).items()
                if value is not None}
     refuse_objects(row.name, known, objects)
     name = str(folder / "start") if isinstance(model, Model) else str(config_value("model", model))
-    config = make_config(row.name, recipe, "", {**settings, **objects, "model": name, "method": row})
+    given = override_config(base, {**settings, **objects, "model": name, "method": row})
+    made = make_config(row.name, recipe, setting, given)
     with place_beside(folder, "start") as place:
         origin = model.save(place) if isinstance(model, Model) else None
-        config, chosen = fill_defaults(config, origin)
-        assert isinstance(config, TrainConfig)
-        shown = [Display(row.name, config.steps or 0, intro=chosen.sentence)] if display else []
-        start_run(config, folder, trackers=[*shown, *followers], origin=origin,
+        made, chosen = fill_defaults(made, origin)
+        assert isinstance(made, TrainConfig)
+        shown = [Display(row.name, made.steps or 0, intro=chosen.sentence)] if display else []
+        start_run(made, folder, trackers=[*shown, *followers], origin=origin,
                   command=f"postgrad.fit({name!r}, {row.name!r}, ...)")
     return Run.open(folder)
 

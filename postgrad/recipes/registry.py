@@ -7,7 +7,7 @@ recipe that trains a method follows from the method.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import fields
 from functools import cache, partial
 from importlib import import_module
@@ -17,10 +17,11 @@ from types import ModuleType
 from postgrad import methods
 from postgrad.data.tasks import is_task_name
 from postgrad.recipes.foreign_settings import OTHER_MEANING, OTHER_NAMES, foreign_answer, near_foreign_name
-from postgrad.system.files import read_text
-from postgrad.system.renamed import renamed_pipeline, renamed_setting
+from postgrad.runs import Run
+from postgrad.system.files import error_text, load_json, read_text
+from postgrad.system.renamed import renamed_pipeline, renamed_setting, translate_config
 from postgrad.system.settings import SettingNames, Settings, replace_settings, suggest
-from postgrad.system.user_code import load_file, parse_source
+from postgrad.system.user_code import GIVEN, is_record, load_file, parse_source
 
 RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig",
            "preference": "PreferenceConfig", "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
@@ -122,16 +123,74 @@ def split_spec(spec: str) -> tuple[str, str]:
     return name, setting
 
 
-def config_for(spec: str, settings: Mapping[str, object] | None = None,
-               task: str | None = None) -> tuple[str, Settings]:
+def read_config(place: str | Path | Mapping[str, object]) -> tuple[str, dict[str, object]]:
+    """(what is trained, its settings by dotted names) of a config: a run's config.json, a run's folder, or a
+    file or dict of one's own.
+
+    read_config({"recipe": "grpo:words", "optim": {"lr": 1e-4}}) -> ("grpo:words", {"optim.lr": 1e-4}). A
+    method may stand in place of a recipe, as in the files of runs.
+    """
+    values: object = place
+    name, folder = "config", None
+    if not isinstance(place, Mapping):
+        name = str(place)
+        path = Path(place) / "config.json" if Path(place).is_dir() else Path(place)
+        try:
+            values = load_json(path)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{name} is no config ({error_text(error)}): give config.json of a run, or a "
+                             "JSON file with settings by their names.") from error
+        folder = path.parent if (path.parent / "run.json").is_file() else None
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{name} holds {values!r:.60}: a config is a dictionary of settings by their names.")
+    values = translate_config(values) if folder else dict(values)
+    method, recipe = values.get("method"), values.pop("recipe", None)
+    if isinstance(method, Mapping) and is_record(method):
+        raise ValueError(f"the method of {name} was handed in as an object, which a file cannot hold: write "
+                         "it in FILE.py, and name that as the method.")
+    if folder and (folder / "start").is_dir():  # a model that was handed in as an object
+        values["model"] = str(folder / "start")
+    if not recipe and not method and folder:
+        recipe = Run.open(folder).info.get("recipe")
+    named = recipe or (method.get("name") if isinstance(method, Mapping) else method)
+    if not isinstance(named, str):
+        raise ValueError(f'{name} does not say what is trained: add "recipe": "grpo:words", or "method".')
+    return named, dict(flat_values(values))
+
+
+def flat_values(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """{"optim": {"lr": 0.1}} -> ("optim.lr", 0.1); what `fit` takes as objects stays whole."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and key not in OBJECTS and not is_record(value):
+            yield from flat_values(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def override_config(base: Mapping[str, object], settings: Mapping[str, object]) -> dict[str, object]:
+    """The settings of `read_config` with others in their place: another task instead of data, epochs instead
+    of steps."""
+    instead = {name for pair in ({"task", "data"}, {"steps", "epochs"}) if pair & settings.keys()
+               for name in pair}
+    merged = {**{name: value for name, value in base.items() if name not in instead}, **settings}
+    for name, value in merged.items():
+        if isinstance(value, Mapping) and is_record(value):
+            raise ValueError(f"{name} of this config was handed in as an object ({value[GIVEN]} "
+                             f"{value.get('name')}), which a file cannot hold: give {name}= once more.")
+    return merged
+
+
+def config_for(spec: str, settings: Mapping[str, object] | None = None, task: str | None = None,
+               base: Mapping[str, object] | None = None) -> tuple[str, Settings]:
     """config_for("grpo:words", {"optim.lr": 1e-4}) -> ("rollouts", config).
 
-    settings: Python values by name, as in `replace_settings`; a method replaces that of the spec.
+    settings: Python values by name, as in `replace_settings`; a method replaces that of the spec. base: those
+    of `read_config`, which `settings` override.
     """
     settings = settings or {}
     if task and settings.get("task"):
         raise ValueError(f"the task is named twice, --task {task} and task={settings['task']}: name one.")
-    settings = {**settings, **({"task": task} if task else {})}
+    settings = override_config(base or {}, {**settings, **({"task": task} if task else {})})
     name, setting = split_spec(spec)
     recipe, method = recipe_named(name)
     if recipe == "own":
