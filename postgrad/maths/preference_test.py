@@ -133,6 +133,13 @@ def test_cpo_is_dpo_without_reference_plus_likelihood():
                                p.dpo(T(-2.0), T(-5.0), T(0), beta=0.1))
 
 
+def test_rpo_is_dpo_plus_the_likelihood_per_token():
+    pair, side = (T(2.0), T(1.0), T(0.5)), {"chosen_logp": T(-9.0), "chosen_length": T(6.0)}
+    dpo = p.dpo(*pair, beta=0.3)
+    torch.testing.assert_close(p.rpo(*pair, **side, beta=0.3, alpha=2.0), dpo + 3.0)  # 1.5 nats a token
+    torch.testing.assert_close(p.rpo(*pair, **side, beta=0.3, alpha=0.0), dpo)
+
+
 def test_kto_by_hand():
     f = {"beta": 1.0, "wanted": 1.0, "unwanted": 3.0}
     # at the baseline: lambda / 2

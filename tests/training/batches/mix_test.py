@@ -131,7 +131,7 @@ def test_all_turns_or_the_last_are_learned(turns, tmp_path):
     batch = next(iter(parts.batches))
     learned = CHAT.decode(batch.tokens[0][batch.mask[0]].tolist())
     assert [f"x {t}!" in learned for t in range(3)] == [turns == "all", turns == "all", True]
-    with pytest.raises(ValueError, match="turns is 'first': expected all or last"):
+    with pytest.raises(ValueError, match="turns is 'first': expected all, last or prompts"):
         sft.SFTConfig(task="words", turns="first")
 
 
