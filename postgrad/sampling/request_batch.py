@@ -451,10 +451,11 @@ class RequestBatch:
             times = min(2 * steps if len(self.active) >= MANY_ROWS and ahead else steps, self.left)
             self.bursts.append(self.burst(times))
             self.left -= times
-        sampled: list[tuple[RequestSequence, list[SampledToken]]] = []
+        seen: dict[RequestSequence, list[SampledToken]] = {}
         while len(self.bursts) > (ahead if self.left > 0 else 0):
-            sampled += self.see(self.bursts.popleft())
-        return sampled
+            for sequence, sampled in self.see(self.bursts.popleft()):
+                seen[sequence] = seen.get(sequence, []) + sampled
+        return list(seen.items())
 
     def arrange(self) -> None:
         """Whether the active sequences are all sampled by the same settings; how long they may become."""

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -178,7 +178,8 @@ def serve_by_fronts(served: ServedModel, fronts: int, sock: socket.socket, *, to
 async def until_one_ends(served: ServedModel, worker: DecodeWorker, processes: list[BaseProcess],
                          source: WeightFeed | None, every: float) -> None:
     following = asyncio.create_task(follow_weights(served, worker, source, every)) if source else None
-    await asyncio.to_thread(wait, [process.sentinel for process in processes])
+    while all(process.is_alive() for process in processes):
+        await asyncio.sleep(0.5)
     if following:
         following.cancel()
     raise ChildProcessError("a process that serves HTTP has ended: see above, and start the server again.")

@@ -219,3 +219,30 @@ def test_no_piece_shows_the_beginning_of_a_stop_text():
     pieces = [text.add(ord(c)) for c in "a</b></s>z"]
     assert "".join(pieces) + text.end() == "a</b>" and text.stopped
     assert pieces[:3] == ["", "", ""] and pieces[3] == "a"
+
+
+@pytest.mark.parametrize("pace", [(4, 1), (4, 0), (3, 1)])
+def test_bursts_give_the_tokens_of_single_steps(pace, model, chat, monkeypatch):
+    """As on a GPU: several tokens to a look, the next ones under way; requests of other lengths, stops and
+    texts come while others are decoded, one leaves."""
+    def tokens():
+        batch, asked, pieces = batch_of(model, chat, rows=3), [], {}
+        lengths = [24, 5, 17, 1, 24, 9, 2, 13]
+        for i, n in enumerate(lengths):
+            stop = ("e",) if i == 4 else ()
+            asked += batch.add(chat.render(PROMPTS[i % 4].messages), [Request(
+                sampling=Sampling(max_new_tokens=n, temperature=1.0, stop=stop), seed=i, stream=i % 2 == 0,
+                stop_token_ids=chat.stop if i % 3 else ())])
+        gone = batch.add([5, 9], [Request(sampling=Sampling(max_new_tokens=24), seed=9)])[0]
+        for turn in range(99):
+            if turn == 4:
+                batch.abort(gone)
+            for sequence, sampled in batch.step() if batch.busy else ():
+                assert sampled and sampled[-1] is sequence.sampled[-1]
+                pieces.setdefault(sequence, []).extend(s.text for s in sampled)
+        assert not batch.busy and sorted(batch.scheduler.free_slots) == [0, 1, 2]
+        return [(s.tokens, [t.logp for t in s.sampled], s.finish_reason, "".join(pieces[s])) for s in asked]
+
+    expected = tokens()
+    monkeypatch.setattr(RequestBatch, "pace", property(lambda _: pace))
+    assert tokens() == expected
