@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +42,7 @@ FEWEST_PROMPTS = 20  # a file with fewer has no held-out rows
 def read_pairs(source: Source, bad: BadRows | None = None) -> Sequence[Pair]:
     """Rows {"prompt", "chosen", "rejected"}: texts, or lists of messages. Without a prompt, the messages that
     chosen and rejected share at their start are the prompt; a prompt that they begin with is taken once.
+    So of texts that are dialogues ("\\n\\nHuman: ...\\n\\nAssistant: ...").
     Optional: "id", "margin" (in units of reward), "tie": true, "tools".
 
     Or rankings {"prompt", "answers": [...], "ranking": [2, 0, 1]} (best first), or "ranks": [1, 2, 2] (1
@@ -72,8 +74,11 @@ def read_pair_row(row: DataRow, name: str, where: str, form: Understood | None =
     for key in ("chosen", "rejected"):
         if not row.get(key):
             raise ValueError(f"{where}: {key!r} is missing or empty; a pair needs both answers.")
-    messages, (chosen, rejected), remark = read_sides(row.get("prompt"), row["chosen"], row["rejected"],
-                                                      where)
+    won, lost = row["chosen"], row["rejected"]
+    dialogues = [] if "prompt" in row else [read_dialogue(won), read_dialogue(lost)]
+    if spoken := bool(dialogues) and all(dialogues):
+        won, lost = dialogues
+    messages, (chosen, rejected), remark = read_sides(row.get("prompt"), won, lost, where)
     if chosen == rejected:
         raise ValueError(f"{where}: chosen and rejected are the same text, so nothing is preferred: "
                          "remove the line.")
@@ -88,6 +93,7 @@ def read_pair_row(row: DataRow, name: str, where: str, form: Understood | None =
     texts = all(isinstance(row.get(key), str) for key in ("prompt", "chosen", "rejected"))
     several = any(not isinstance(side, str) and len(side) > 1 for side in (chosen, rejected))
     form.add("prompt, chosen and rejected as texts (a user's and an assistant's turn)" if texts else
+             "chosen and rejected as dialogues (Human: and Assistant: are turns)" if spoken else
              "chosen and rejected as messages", row,
              ("prompt", "chosen", "rejected", "margin", "tie", "tools", "id"), 0 if texts else len(messages),
              *([remark] if remark else []),
@@ -95,6 +101,15 @@ def read_pair_row(row: DataRow, name: str, where: str, form: Understood | None =
     pair = Pair(id=name, messages=messages, chosen=chosen, rejected=rejected, margin=float(margin),
                 tools=read_tools(row.get("tools"), where))
     return split_tie(pair) if even else [pair]
+
+
+def read_dialogue(text: object) -> list[Message]:
+    """The turns of a text "\\n\\nHuman: ...\\n\\nAssistant: ...", as in HH-RLHF; none of other texts."""
+    first, *rest = re.split(r"(?:\A\s*|\n\n)(Human|Assistant):", text) if isinstance(text, str) else [""]
+    if first.strip() or "Assistant" not in rest[::2]:
+        return []
+    return [{"role": "user" if who == "Human" else "assistant", "content": text.strip()}
+            for who, text in zip(rest[::2], rest[1::2], strict=True)]
 
 
 def read_sides(prompt: object, chosen: object, rejected: object,

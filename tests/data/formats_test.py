@@ -10,10 +10,11 @@ import pytest
 from format_corpus import CASES, TRL
 
 import postgrad
-from postgrad.data.preferences import read_pairs
-from postgrad.data.rows import BadRows, read_conversations
+from postgrad.data.preferences import read_pairs, read_singles
+from postgrad.data.rows import BadRows, read_conversations, read_rows_file
+from postgrad.data.tasks.listed import read_prompts
 from postgrad.models.chat import Chat
-from postgrad.training.batches.offline import TokenLimit, encode_conversation, encode_pair
+from postgrad.training.batches.offline import TokenLimit, encode_conversation, encode_pair, encode_single
 
 FOLDER = f"{postgrad.__path__[0]}/models/embedded/tiny-tools"
 CHAT = Chat.load(FOLDER)
@@ -37,6 +38,13 @@ def our_rows(case, path):
     bad = BadRows()
     if case.kind == "sft":
         rows = [encode_conversation(row, CHAT) for row in read_conversations(path, bad)]
+    elif case.kind == "kto":
+        rows = [encode_single(row, CHAT) for row in read_singles(path, bad)]
+    elif case.kind == "rl":
+        placed = read_rows_file(path, bad)
+        prompts = read_prompts([row for _, row in placed], [at for at, _ in placed].__getitem__, bad=bad,
+                               counted=True)
+        rows = [(tokens, [False] * len(tokens)) for tokens in (CHAT.render(p.messages) for p in prompts)]
     else:
         rows = [(list(row.tokens), list(row.mask)) for pair in read_pairs(path, bad)
                 for row in encode_pair(pair, CHAT, TokenLimit(4096))]
@@ -71,12 +79,32 @@ def dpo_rows(rows, tokenizer, tmp_path):
             for row in made for side in ("chosen_ids", "rejected_ids")]
 
 
+def kto_rows(rows, tokenizer, tmp_path):
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+    args = trl.KTOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, max_length=None)
+    fake = SimpleNamespace(_tokenizer=tokenizer, calculate_KL=False, desirable_weight=1.0,
+                           undesirable_weight=1.0)
+    made = trl.KTOTrainer._prepare_dataset(fake, datasets.Dataset.from_list(copy.deepcopy(rows)), tokenizer,
+                                           args, "train")
+    return [(row["prompt_ids"] + row["completion_ids"],
+             [False] * len(row["prompt_ids"]) + [True] * len(row["completion_ids"])) for row in made]
+
+
+def rl_rows(rows, tokenizer, tmp_path):
+    ids = [tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=False)
+           for row in rows]
+    return [(tokens, [False] * len(tokens)) for tokens in ids]
+
+
+THEIRS = {"sft": sft_rows, "dpo": dpo_rows, "kto": kto_rows, "rl": rl_rows}
+
+
 @pytest.mark.parametrize("case", [c for c in CASES if not isinstance(c.want, str) or c.want == TRL],
                          ids=lambda case: case.name)
 def test_tokens_and_masks_are_those_of_trl(case, tokenizer, tmp_path):
     ours, said = our_rows(case, write(case, tmp_path))
-    theirs = (sft_rows if case.kind == "sft" else dpo_rows)(
-        case.rows if case.want == TRL else case.want, tokenizer, tmp_path)
+    wanted = case.rows if case.want == TRL else case.want
+    theirs = THEIRS[case.kind](wanted, tokenizer, tmp_path)
     assert [tokens for tokens, _ in ours] == [tokens for tokens, _ in theirs]
     assert case.said in said
     for (tokens, mask), (_, trained) in zip(ours, theirs, strict=True):
@@ -86,7 +114,7 @@ def test_tokens_and_masks_are_those_of_trl(case, tokenizer, tmp_path):
             texts = CHAT.tokenizer.decode([t for t, here in zip(tokens, mask, strict=True) if here],
                                           skip_special_tokens=False)
             assert "<|user|>" not in texts and "Sure?" not in texts
-        elif case.rows[0].get("text"):
+        elif wanted[0].get("text"):
             assert mask[1:] == trained[1:]  # the first token has no context
         else:
             assert mask == trained
@@ -101,7 +129,7 @@ def test_what_is_not_honoured_is_refused_in_a_sentence(case, tmp_path):
 
 
 def test_the_corpus_is_whole():
-    assert len({case.name for case in CASES}) == len(CASES) >= 50
+    assert len({case.name for case in CASES}) == len(CASES) >= 90
 
 
 PAIRS = [{"prompt": f"What is {n}?", "chosen": f'{n}, "of course".', "rejected": "No,\nnever."}

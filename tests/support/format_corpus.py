@@ -4,6 +4,8 @@ Case.want: TRL, tokens and masks equal those of TRL on the same rows; rows, thos
 instead, and the line before training says so (`said`); a text, the sentence that refuses the file.
 """
 
+import gzip
+import io
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +16,7 @@ TRL = "trl"
 @dataclass(frozen=True)
 class Case:
     name: str
-    kind: str  # sft, dpo or kto
+    kind: str  # sft, dpo, kto or rl
     rows: Any  # a list of rows, or the bytes of the file
     want: Any = TRL
     said: str = ""
@@ -168,4 +170,81 @@ DPO = [
     Case("pair-image", "dpo", pair(prompt=[user([{"type": "image"}])], chosen=[A], rejected=[B]),
          "a message has a part of type 'image', and only text is trained"),
 ]
-CASES = [*SFT, *DPO]
+HH = "\n\nHuman: What colour is the sky?\n\nAssistant: "
+DPO += [
+    Case("hh-dialogues", "dpo", pair(chosen=HH + "It is blue.", rejected=HH + "It is green."),
+         pair(chosen=[Q, A], rejected=[Q, B]), "dialogues (Human: and Assistant: are turns)"),
+    Case("hh-dialogues-turns", "dpo",
+         pair(chosen=HH + "It is blue.\n\nHuman: And the sea?\n\nAssistant: Blue too.",
+              rejected=HH + "It is blue.\n\nHuman: And the sea?\n\nAssistant: Green."),
+         pair(chosen=TALK, rejected=[*TALK[:3], bot("Green.")]), "dialogues"),
+    Case("hh-other-questions", "dpo", pair(chosen="\n\nHuman: a\n\nAssistant: x",
+                                           rejected="\n\nHuman: b\n\nAssistant: y"),
+         "must answer the same prompt"),
+]
+LABELS = [{"prompt": [Q], "completion": [A], "label": True},
+          {"prompt": [Q], "completion": [B], "label": False}]
+KTO = [
+    Case("labelled-messages", "kto", LABELS),
+    Case("labelled-history", "kto", [{"prompt": TALK[:3], "completion": TALK[3:], "label": True}, LABELS[1]]),
+    Case("labelled-texts", "kto", [{"prompt": row["prompt"][0]["content"],
+                                    "completion": row["completion"][0]["content"], "label": row["label"]}
+                                   for row in LABELS], LABELS, "completion with labels"),
+    Case("labelled-numbers", "kto", [{**row, "label": int(row["label"])} for row in LABELS], LABELS),
+    Case("labelled-conversations", "kto", [{"messages": [Q, A], "label": True},
+                                           {"messages": [Q, B], "label": False}], LABELS),
+    Case("labelled-as-text", "kto", [{**LABELS[0], "label": "good"}, LABELS[1]], "label is \"good\""),
+    Case("labelled-one-way", "kto", LABELS[:1] * 2, "all 2 labels are true"),
+    Case("label-missing", "kto", [{"prompt": "Hi", "completion": "Hello"}], "the label is missing"),
+]
+RL = [
+    Case("prompt-messages", "rl", [{"prompt": [system("Be brief."), Q], "solution": "blue"}],
+         said="handed to the reward by name: solution"),
+    Case("prompt-turns", "rl", [{"prompt": TALK[:3]}]),
+    Case("prompt-text", "rl", [{"prompt": Q["content"]}], [{"prompt": [Q]}], "rows of prompt"),
+    Case("prompt-and-question", "rl", [{"prompt": [Q], "question": "Sky?"}],
+         said="handed to the reward by name: question"),
+    Case("prompt-twice", "rl", [{"prompt": [Q]}, {"prompt": [Q]}], said="is asked as often as it stands"),
+    Case("gsm8k", "rl", [{"question": "2+3?", "answer": "2+3=5\n#### 5"}], [{"prompt": [user("2+3?")]}]),
+    Case("prompt-ends-with-assistant", "rl", [{"prompt": [Q, A]}], "the last message must be the user's"),
+    Case("prompt-empty", "rl", [{"prompt": " "}], "the prompt must be a text that is not empty"),
+    Case("prompt-missing", "rl", [{"input": "Hi"}], "expected one of question, prompt or messages"),
+    Case("prompt-image", "rl", [{"prompt": [user([{"type": "image"}])]}], "only text is trained"),
+]
+CHATS = [{"messages": [Q, A]}, {"messages": TALK}]
+
+
+def lines(rows, end="\n"):
+    return "".join(json.dumps(row) + end for row in rows).encode()
+
+
+def parquet(rows):
+    from pyarrow import Table
+    from pyarrow.parquet import write_table
+    file = io.BytesIO()
+    write_table(Table.from_pylist(rows), file)
+    return file.getvalue()
+
+
+FILES = [
+    Case("json-list", "sft", json.dumps(CHATS).encode(), CHATS, suffix=".json"),
+    Case("json-lines", "sft", lines(CHATS), CHATS, suffix=".json"),
+    Case("gzip", "sft", gzip.compress(lines(CHATS)), CHATS, suffix=".jsonl.gz"),
+    Case("parquet", "sft", parquet(CHATS), CHATS, suffix=".parquet"),
+    Case("bom-and-crlf", "sft", b"\xef\xbb\xbf" + lines(CHATS, "\r\n\r\n"), CHATS),
+    Case("csv-texts", "sft", b"text,source\nThe sky is blue.,web\n\"The sea, too.\",web\n",
+         [{"text": "The sky is blue."}, {"text": "The sea, too."}], "ignored: source", ".csv"),
+    Case("csv-pairs", "dpo", b"prompt,chosen,rejected\nSky?,Blue.,Green.\n",
+         pair(prompt=[user("Sky?")], chosen=[bot("Blue.")], rejected=[bot("Green.")]), suffix=".csv"),
+    Case("csv-ragged", "sft", b"prompt,completion\nHi,Hello, you\n", "has another number of fields",
+         suffix=".csv"),
+    Case("parquet-as-jsonl", "sft", parquet(CHATS), "is a parquet file"),
+    Case("parquet-broken", "sft", parquet(CHATS)[:-9], "is not a sound parquet file", suffix=".parquet"),
+    Case("gzip-cut", "sft", gzip.compress(lines(CHATS))[:-9], "is not a sound gzip file", suffix=".jsonl.gz"),
+    Case("utf-16", "sft", lines(CHATS).decode().encode("utf-16"), "is text in UTF-16"),
+    Case("json-line-cut", "sft", lines(CHATS)[:-20], "line 2 is not JSON in UTF-8"),
+    Case("key-twice", "sft", b'{"text": "a", "text": "b"}\n', "the field 'text' stands twice"),
+    Case("not-a-number", "sft", b'{"text": "a", "score": NaN}\n', "NaN is no JSON number"),
+    Case("empty", "sft", b"", "has no rows"),
+]
+CASES = [*SFT, *DPO, *KTO, *RL, *FILES]

@@ -53,3 +53,20 @@ def test_a_stream_larger_than_memory_is_trained_to_the_same_bits(method, rows, t
                             optim={"schedule": "constant"})
     assert ([row["loss"] for row in Run.open(resumed.folder).rows("metrics")[0]]
             == [row["loss"] for row in Run.open(constant.folder).rows("metrics")[0]])
+
+
+@pytest.mark.parametrize(("method", "rows"), [("sft", SFT), ("dpo", DPO)])
+def test_splits_of_a_table_are_trained_and_evaluated(method, rows, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    table = datasets.DatasetDict(train=datasets.Dataset.from_list(rows[:30]),
+                                 test=datasets.Dataset.from_list(rows[30:]))
+    small = {"steps": 1, "save_every": 1, "display": False, "evaluation": {"every": 1}}
+    run = postgrad.fit("tiny-chat", method, data=table, run=tmp_path / "run", **small)
+    counts = run.info["data"]
+    assert (counts["rows"], counts["evaluated"], counts["leaked"]) == (30, 10, 0)
+    again = postgrad.fit("tiny-chat", method, data=rows[:30], eval_data=rows[30:], run=tmp_path / "two",
+                         **small)
+    assert again.evaluations()[-1]["loss"] == run.evaluations()[-1]["loss"]
+    assert postgrad.resume(run.folder, steps=2, data=table, display=False).rows("metrics")[0]
+    with pytest.raises(ValueError, match="data has a split to evaluate, and eval_data is given too"):
+        postgrad.fit("tiny-chat", method, data=table, eval_data=rows, run=tmp_path / "three", **small)
