@@ -1,9 +1,11 @@
 """A working day of someone who comes from TRL.
 
-    python proofs/everyday.py [PART ...]      parts: tests, ported, rewards, setup, demo
+    python proofs/everyday.py [PART ...]      parts: tests, templates, ported, rewards, setup, demo
 
 setup makes two environments in a folder, place=/tmp/everyday, and deletes them: ten minutes. demo runs it as
-it was and as it is, and a short one beside processes that compute: ten minutes on an idle machine.
+it was and as it is, and a short one beside processes that compute: ten minutes on an idle machine. templates
+reads TRL's and those of llama-cpp-python's source distribution, unpacked in lcpp=/tmp/lcpp (pip download
+--no-deps --no-binary :all: llama-cpp-python).
 """
 
 from __future__ import annotations
@@ -18,18 +20,26 @@ import sys
 import tarfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 from harness import HOME, Bars, Page, Tables, bar, copy_tree, environment, once, python, started, tests
+
+# isort: split
+# harness makes tests/support importable
+import golden_templates
+from golden_templates import short_hash
 from judge_server import INJECTIONS, JudgeServer
 from ported import GRADIENT, LOSS, NAMES, apart, make_place, ported_lines, run_port, run_trl
 
+from postgrad.models.chat import template as postgrad_template
 from postgrad.records import Prompt, Rollout
 from postgrad.rewards.base import VerifierReward
 from postgrad.rewards.function import own_verifier
 from postgrad.rewards.remote_judge import RemoteJudge
+from postgrad.training.batches.offline import encode_completion
 
 BEFORE = "6e66ba3"
 FAULTS = (429, 500, "slow", "nonsense", "echo")
@@ -106,6 +116,72 @@ def rewards(folder: Path) -> Bars:
             "0 lost, 0 wrong", f"{lost} lost, {wrong} wrong, {retries} retries, {took:.1f} s",
             not lost and not wrong and retries >= 50),
         bar(f"{len(INJECTIONS)} injections in replies", "0 paid", f"{paid} paid", not paid)]
+
+
+def compare_template(path: Path, twin: Path | None) -> Counter[str]:
+    """How many conversations with a chat template are those of transformers, and their trained spans TRL's.
+    twin: TRL's version of the template, with marks."""
+    source, counts = path.read_text(), Counter[str](templates=1)
+    chat, marked = golden_templates.open_chat(source), golden_templates.open_chat(source)
+    for name, wanted in golden_templates.record_template(path, twin)["talks"].items():
+        (messages, tools), talks = golden_templates.TALKS[name], {}
+        if "refused" in wanted:
+            continue
+        counts["conversations"] += 1
+        counts["several turns"] += len(messages) > 3
+        counts["left out"] += bool(chat.left_out(messages, tools))
+        try:
+            tokens, mask = chat.conversation(messages, tools=tools)
+            talks = {"SFT": tokens, "GRPO": chat.render(messages[:-1], tools),
+                     "DPO": encode_completion(messages[:-1], tuple(messages[-1:]), chat, tools)[0]}
+        except ValueError:
+            counts["refused"] += 1
+            continue
+        for kind, ids in talks.items():
+            counts[kind] += short_hash(ids) == wanted["prompt" if kind == "GRPO" else "ids"]
+        if twin:
+            marked._render = golden_templates.open_chat(twin.read_text())._render
+            theirs, on = marked.conversation(messages, tools=tools)
+            known = short_hash(theirs) == wanted["twin"] and short_hash([*map(int, on)]) == wanted["mask"]
+            counts["marked"], counts["marked equal"] = counts["marked"] + 1, counts["marked equal"] + known
+            if theirs == tokens:
+                counts["own"], counts["own equal"] = counts["own"] + 1, counts["own equal"] + (mask == on)
+    return counts
+
+
+def templates(folder: Path, lcpp: str = "/tmp/lcpp") -> tuple[Bars, Tables]:
+    """Conversations with the chat templates of TRL and llama-cpp-python, as transformers renders them."""
+    from transformers.utils import chat_template_utils
+    chat_template_utils.datetime = postgrad_template.datetime = golden_templates.Today
+    found = [*golden_templates.templates(Path(lcpp))]
+    by_source: dict[str, Counter[str]] = {"trl": Counter(), "llama.cpp": Counter()}
+    for name, path, twin in found:
+        by_source[name.split("/")[0]] += compare_template(path, twin)
+    if not by_source["llama.cpp"]:
+        raise SystemExit(f"{lcpp} holds no templates: unpack llama-cpp-python's source distribution there.")
+    all_of = by_source["trl"] + by_source["llama.cpp"]
+    count = all_of["conversations"]
+    bars = [bar("templates of TRL and llama-cpp-python, single and several turns", ">= 40",
+                f"{all_of['templates']}; {count} conversations that transformers renders, "
+                f"{all_of['several turns']} of several turns", all_of["templates"] >= 40),
+            bar("conversations refused of those", "0",
+                f"{all_of['refused']}; of {all_of['left out']} the template leaves out tools, calls or "
+                "thoughts: as rows to train on, these are refused in a sentence", not all_of["refused"])]
+    bars += [bar(f"{what} equal apply_chat_template", "all", f"{all_of[kind]} of {count}",
+                 all_of[kind] == count)
+             for kind, what in (("SFT", "SFT: ids of the whole conversation"),
+                                ("DPO", "DPO: ids of the whole conversation"),
+                                ("GRPO", "GRPO: ids of the prompt"))]
+    bars += [bar(what, "all", f"{all_of[f'{kind} equal']} of {all_of[kind]}{why}",
+                 all_of[f"{kind} equal"] == all_of[kind])
+             for kind, what, why in (
+                 ("marked", "trained spans equal TRL's, with the marks of its training templates", ""),
+                 ("own", "trained spans equal TRL's, with the models' own templates, which have no marks",
+                  "; in the others TRL also trains a part of the generation prompt, which is never sampled "
+                  "(DeepSeek, gpt-oss, Muse, the line break of Qwen2.5), or not the token that ends a call "
+                  "(Gemma)"))]
+    return bars, {"Templates": [{"source": source, **{name: counts[name] for name in all_of}}
+                                for source, counts in by_source.items()]}
 
 
 def ported(folder: Path) -> tuple[Bars, Tables]:
@@ -216,8 +292,8 @@ def demo(folder: Path, place: str = "/tmp/everyday") -> tuple[Bars, Tables]:
 
 
 PAGE = Page("everyday", "A working day of someone who comes from TRL",
-            {"tests": tests("everyday"), "ported": ported, "rewards": rewards, "setup": setup_bars,
-             "demo": demo},
+            {"tests": tests("everyday"), "templates": templates, "ported": ported, "rewards": rewards,
+             "setup": setup_bars, "demo": demo},
             [0], paths=("postgrad", "pyproject.toml", "Makefile"))
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import postgrad as pg
 from postgrad.cli import main
 from postgrad.models import find_model
 from postgrad.models.chat import Chat
-from postgrad.recipes.serve import serve_model
+from postgrad.recipes.serve import open_served
 from postgrad.records import Conversation, Pair
 from postgrad.training.batches.offline import TokenLimit, encode_conversation, encode_pair
 from tests.recipes.resume_test import cut, same
@@ -57,7 +57,7 @@ def test_tokens_and_turns(name, added, end, base, tmp_path):
     chat = Chat.load(base, str(file) if name == "FILE" else name)
     assert chat.added == added and chat.eos == end
     assert chat.stop == tuple(map(chat.id, dict.fromkeys([end, "<|end|>"])))
-    tokens, mask = chat.conversation(TALK[1:3])
+    tokens, mask = chat.answer(TALK[1:2], "It is 5.")
     assert spans(chat, tokens, mask) == [f"It is 5.{end}"]
     assert all(tokens.count(chat.id(token)) for token in added)
     chat.save(tmp_path)
@@ -187,9 +187,10 @@ def test_without_training(base, capsys):
         json.loads(capsys.readouterr().out)
     assert main(["chat", str(base), "--prompt", "2+3?"]) == 2
     assert "template=chatml, llama3, plain or FILE" in capsys.readouterr().err
-    served = serve_model(str(base), name=None, rows=2, context=64, queue=2, record=None, every=1.0,
-                         device="cpu", token=None, template="plain")
-    assert served.name == "base"
+    settings = {"name": None, "rows": 2, "context": 64, "queue": 2, "record": None, "every": 1.0,
+                "device": "cpu"}
+    served = open_served(str(base), template="plain", **settings).served
+    assert served.chat.encode(served.chat.text_of(TALK[1:2], reply=True)) == served.chat.encode("2+3?")
 
 
 @pytest.mark.parametrize(("template", "said"), [

@@ -231,16 +231,9 @@ def encode_pair(pair: Pair, chat: Chat, limit: TokenLimit, *, scored: bool = Fal
 
 def encode_completion(messages: Sequence[Message], completion: Completion, chat: Chat,
                       tools: Sequence[dict[str, Any]] = ()) -> TokenRow:
-    """A prompt with a completion; the mask is True on the assistant's turns of the completion. It ends with
-    the last of them."""
+    """A prompt with a completion; the mask is True on the assistant's turns of the completion."""
     talk = (*without_training(messages), *completion_messages(completion))
-    return until_trained(*chat.conversation(talk, tools=tools))
-
-
-def until_trained(tokens: list[int], mask: list[bool]) -> TokenRow:
-    """Up to the last token that is trained."""
-    end = len(mask) - mask[::-1].index(True) if any(mask) else len(mask)
-    return tokens[:end], mask[:end]
+    return chat.conversation(talk, tools=tools)
 
 
 class SingleBatches(ShuffledBatches[EncodedRow]):
@@ -299,7 +292,7 @@ def encode_single(single: Conversation, chat: Chat) -> TokenRow:
                          "true or false.")
     check_template(single, chat)
     marked = any("weight" in m for m in single.messages)  # else the last turn alone is the answer
-    tokens, mask = until_trained(*chat.conversation(single.messages, last=not marked, tools=single.tools))
+    tokens, mask = chat.conversation(single.messages, last=not marked, tools=single.tools)
     if not any(mask):
         raise ValueError(f"{single.place}: the answer is empty.")
     return tokens, mask
