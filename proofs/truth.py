@@ -4,17 +4,20 @@
                                            guard: runaways, warned of and slowed down; thirty minutes
                                            look: a default run from nothing, by one yes; ten minutes
                                            probes: ten planted conditions, ten healthy runs; two minutes
+                                           defaults, arms: default commands, rates, other values; on a GPU
 """
 
 from __future__ import annotations
 
 from harness import Page
+from defaults import arms, defaults
 from look import look, probes
 from planted import doctor, guard
 
 PAGE = Page("truth", "Right on real models, and honest about it",
-            {"doctor": doctor, "guard": guard, "look": look, "probes": probes},
-            [34, 35, 36, 37, 51, 41, 42, 43, 44])
+            {"doctor": doctor, "guard": guard, "look": look, "probes": probes, "defaults": defaults,
+             "arms": arms},
+            [34, 35, 36, 37, 51, 41, 42, 43, 44, 52, 53, 60, 61, 62], apart=("defaults", "arms"))
 
 if __name__ == "__main__":
     PAGE.main()
