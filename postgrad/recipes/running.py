@@ -58,13 +58,15 @@ def model_source(config: TrainConfig, checkpoint: Path | None = None,
 
 def start_run(config: TrainConfig, folder: Path | str, *, command: str = "",
               trackers: Sequence[Tracker] = (), origin: Path | None = None,
-              ask: Callable[[str], bool] | None = None) -> Run | Follower:
+              ask: Callable[[str], bool] | None = None,
+              notes: Sequence[tuple[str, str]] = ()) -> Run | Follower:
     """Trains a new run. Everything is built and checked before its folder is made, by the first rank.
 
     origin: the folder of a model that has no name of its own; it moves into the run, as `start`, where
     config.model names it. A model that gets another chat template is copied there too. Model-dependent
     defaults are filled in (recipes/defaults.py) and saved.
     ask: whether a person says yes to the offers of the look before the first step; None: nobody is there.
+    notes: events to begin with, (kind, text).
     """
     processes.join_ranks()
     check_sharding(config)
@@ -76,7 +78,8 @@ def start_run(config: TrainConfig, folder: Path | str, *, command: str = "",
             origin = save_with_template(source.origin, config.template, place,
                                         lora=bool(config.optim.adapter.lora))
             source = replace(source, origin=origin, name=str(Path(folder) / "start"))
-        return begin_run(config, source, folder, command=command, trackers=trackers, origin=origin, ask=ask)
+        return begin_run(config, source, folder, command=command, trackers=trackers, origin=origin, ask=ask,
+                         notes=notes)
 
 
 @contextmanager
@@ -93,8 +96,8 @@ def place_beside(folder: Path, name: str) -> Iterator[Path]:
 
 
 def begin_run(config: TrainConfig, source: ModelSource | None, folder: Path | str, *, command: str,
-              trackers: Sequence[Tracker], origin: Path | None,
-              ask: Callable[[str], bool] | None = None) -> Run | Follower:
+              trackers: Sequence[Tracker], origin: Path | None, ask: Callable[[str], bool] | None = None,
+              notes: Sequence[tuple[str, str]] = ()) -> Run | Follower:
     """`start_run` with what it begins with."""
     if config.optim.virtual_ranks is None and processes.world() > 1:  # saved: resuming keeps the number
         config = replace_settings(config, {"optim.virtual_ranks": processes.world()})
@@ -106,10 +109,13 @@ def begin_run(config: TrainConfig, source: ModelSource | None, folder: Path | st
             sft = form_sft(config, setup.probes.task) if SFT in look.offer else None
             del setup  # its memory is free before the next one's is taken
             changed = replace_settings(config, {"on_look": "warn", **settings_in(look.offer)})
+            taken = [("look", text) for text in (*look.notes(), f"taken: {offer_text(look.offer)}")]
             if sft is None:
-                return begin_run(changed, source, folder, command=command, trackers=trackers, origin=origin)
+                return begin_run(changed, source, folder, command=command, trackers=trackers, origin=origin,
+                                 notes=taken)
             model = train_form(sft, Path(folder), origin)
-            return start_run(replace(changed, model=model), folder, command=command, trackers=trackers)
+            return start_run(replace(changed, model=model), folder, command=command, trackers=trackers,
+                             notes=taken)
     config = replace_settings(config, setup.settings)  # saved: resuming chooses nothing
     if not processes.leads():
         return train_to_end(Follower(folder), setup, config)
@@ -125,7 +131,7 @@ def begin_run(config: TrainConfig, source: ModelSource | None, folder: Path | st
     length = [("length", setup.length)] if setup.length else []
     seen = [("look", text) for text in look.notes()] if look else []
     return train_to_end(run, setup, config, trackers,
-                        [*(("data", note) for note in setup.notes), *length, *seen])
+                        [*(("data", note) for note in setup.notes), *length, *notes, *seen])
 
 
 def accepted(look: Look, on_look: str, ask: Callable[[str], bool] | None) -> bool:

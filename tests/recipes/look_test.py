@@ -210,6 +210,9 @@ def test_one_yes_takes_every_offer(tmp_path, monkeypatch):
     assert form.info["method"] == "sft" and form.info["steps"] == 2 and form.config["model"] == "tiny-chat"
     assert run.config["model"] == str(tmp_path / "run-form") and run.config["on_look"] == "warn"
     assert run.config["rollouts"]["max_new_tokens"] == run.config["evaluation"]["max_new_tokens"] == 16
+    told = [row["text"] for row in run.rows("events")[0] if row["kind"] == "look"]
+    assert ("taken: rollouts.max_new_tokens=16, evaluation.max_new_tokens=16, 2 steps of SFT on gold replies "
+            "first") in told and sum(text.startswith("before the first step") for text in told) == 2
     no = start_run(config, tmp_path / "no", ask=lambda question: False)
     assert no.config["model"] == "tiny-chat" and no.config["rollouts"]["max_new_tokens"] == 4
     alone = start_run(config, tmp_path / "alone")  # nobody is there to ask
