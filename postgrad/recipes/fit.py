@@ -60,8 +60,8 @@ class Run(Folder):
         """Samples of every step, with their scores and the columns of each token."""
         return self.rows("samples")[0]
 
-    def model(self, step: int | None = None, device: str = "cpu") -> Model:
-        """The trained model; step: as it was at a checkpoint, 0 for the start."""
+    def model(self, step: int | str | None = None, device: str = "cpu") -> Model:
+        """The trained model; step: as it was at a checkpoint, "best" at the best one, 0 for the start."""
         return open_named_model(str(self.folder) if step is None else f"{self.folder}@{step}", device)
 
     def chat(self, prompt: str | None = None, *, seed: int = 0,

@@ -42,8 +42,6 @@ LOADED = ("model", "A model is opened by its name or folder, model=NAME; precisi
           "and code that comes with weights is not run.")
 EVAL_SHAPE = ("", "Evaluations count exactly, whatever the batches: there is nothing to set.")
 KERNELS = ("", "The kernels of a layer are chosen by the model and the device: there is nothing to set.")
-BEST = ("", "Every evaluation is a line of evals.jsonl, and RUN@STEP names a checkpoint wherever a model is "
-        "named.")
 TOKENS = ("", "The tokenizer and its special tokens are the model folder's own.")
 PADDING = ("", "Rows are computed without padding, packed into micro-batches of tokens_per_pass: there is "
     "nothing "
@@ -165,13 +163,17 @@ ALL: Names = {  # in all four configs, most of them from TrainingArguments
     "prediction_loss_only": EVAL_SHAPE,
     "include_for_metrics": ("evaluation.panel", "Further figures are tasks, evaluation.panel=NAME,NAME, or a "
                             "tracker's on_eval."),
-    "metric_for_best_model": BEST, "greater_is_better": BEST, "load_best_model_at_end": BEST,
+    "metric_for_best_model": ("evaluation.metric", "It is called evaluation.metric here: "
+                              "evaluation.metric=loss."),
+    "greater_is_better": ("evaluation.metric", "evaluation.metric=loss, ece and kl_reply are best where they "
+                          "are lowest, any other where it is highest."),
+    "load_best_model_at_end": ("keep", "RUN@best names the best checkpoint wherever a model is named, and it "
+                               "is never deleted; keep=best saves each that an evaluation finds."),
     # checkpoints
     "save_strategy": ("save_every", "It is save_every=20 here, in steps; the last step is always saved."),
     "save_steps": ("save_every", "It is called save_every here."),
-    "save_total_limit": ("save_every", "The two newest checkpoints are kept, for resuming."),
-    "save_only_model": ("", "A checkpoint has the optimizer's state, so that resuming has the same bits; "
-                        "run.model().save(FOLDER) and `postgrad export` write the weights alone."),
+    "save_total_limit": ("keep", "It is called keep here: keep=5, all, or best; the best one stays besides."),
+    "save_only_model": ("save_optimizer", "It is save_optimizer=false here; such a run cannot be resumed."),
     "save_on_each_node": ("", "The first process writes the run's folder, which all of them read."),
     "enable_jit_checkpoint": ("", "SIGTERM and Ctrl-C always leave a checkpoint."),
     # logging
@@ -321,8 +323,13 @@ TRAINERS: Names = {  # arguments of TRL's trainers and scripts, and of peft
     "train_dataset": ("data task", "Rows are data=... for conversations and pairs, and task=... for "
         "prompts."),
     "dataset_name": ("data task", "It is called task, or data=FILE.jsonl for conversations and pairs."),
-    "eval_dataset": ("evaluation.every", "evaluation.every=10 measures held-out problems of the task, or the "
-                     "rows that holdout=0.1 keeps apart."),
+    "eval_dataset": ("eval_data eval_task", "Rows are eval_data=..., in the forms of data; prompts that the "
+                     "model is asked are eval_task=...."),
+    "early_stopping_patience": ("evaluation.patience", "It is called evaluation.patience here: "
+                                "evaluation.patience=3."),
+    "early_stopping_threshold": ("evaluation.patience", "Any better evaluation counts: "
+                                 "evaluation.patience=3."),
+    "early_stopping": ("evaluation.patience", "It is evaluation.patience=3 here, in evaluations."),
     "rpo_alpha": ("method", "DPO with the likelihood of the chosen reply is the row rpo, "
                   "pg.method(\"rpo\", alpha=1.0)."),
     "processing_class": ("", "The tokenizer is the model folder's own."),

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 
 import postgrad as pg
 from postgrad.cli import main
+from postgrad.resolve.models import fingerprint
 from postgrad.runs import Run
 
 APART = {"sft": [{"prompt": f"Tell {n}.", "completion": f"I tell {n}."} for n in range(5)],
@@ -85,3 +86,26 @@ def test_what_cannot_be_examined_is_said(tmp_path):
             fit(tmp_path, method, data=DATA[method], **given)
     with pytest.raises(ValueError, match="grpo takes no eval_data: it learns from rollouts"):
         fit(tmp_path, "grpo", task=QUESTIONS, reward=letters, eval_data=APART["sft"])
+
+
+FURTHER = {"sft": ({"data": TALKS}, {"data": APART["sft"]}), "dpo": ({"data": PAIRS}, {"data": APART["dpo"]}),
+           "kto": ({"data": LABELLED}, {"data": APART["kto"]}),
+           "reward": ({"data": PAIRS}, {"data": APART["dpo"]}),
+           "grpo": ({"task": QUESTIONS, "reward": letters}, {"task": SUMS}),
+           "ppo": ({"task": SUMS}, {"task": QUESTIONS, "reward": letters}),
+           "process": ({"task": "words"}, {"task": "words-hard", "generator": "tiny-chat"})}
+
+
+@pytest.mark.parametrize("method", FURTHER)
+def test_going_on_with_other_data_or_another_reward_as_a_new_run(tmp_path, method):
+    """Of every recipe: it begins with the weights that the first run ended with."""
+    small = ({"replies": {"problems": 4, "samples": 2, "per_step": 2, "max_new_tokens": 16}}
+             if method == "process" else {})
+    before, after = FURTHER[method]
+    run = fit(tmp_path, method, "first", **before, **small)
+    further = fit(tmp_path, method, "further", model=run, **after, **small)
+    folder = run.checkpoints()[2]
+    assert further.info["begins_with"] == fingerprint(folder) and len(further.metrics()) == 2
+    best = pg.fit(config=further, model=f"{further.folder}@2", run=tmp_path / "third", display=False,
+                  **after)
+    assert best.info["begins_with"] == fingerprint(further.checkpoints()[2])
