@@ -127,8 +127,8 @@ def what_to_train(options: TrainOptions) -> tuple[str, dict[str, object], list[s
     changes = [*options.changes, *([f"agent.command={options.agent}"] if options.agent else [])]
     if options.config is None:
         if not spec:
-            raise ValueError("RECIPE is required: write `postgrad train grpo:words` (`postgrad methods` lists "
-                             "them), or give a config, --config FILE.")
+            raise ValueError("RECIPE is required: write `postgrad train grpo:words` (`postgrad methods` "
+                             "lists them), or give a config, --config FILE.")
         return spec, {}, changes
     from postgrad.recipes.registry import read_config
     named, base = read_config(options.config)
