@@ -25,7 +25,9 @@ FINE, COARSE = 64, 8  # sizes per octave: of the first half of the graphs, and o
 CLOSE = 1.03  # padding up to this factor reuses a graph
 STRETCH = 1.25  # the same when there are MOST graphs; larger passes run without one
 PIECE = 64  # tokens of a dummy sequence
-READ_MOST = 4  # graphs of prefill
+READ_MOST = 4  # graphs of prefill of more tokens than
+READ_FEW = 2048  # these; prompts that come one by one are read by graphs of a few sizes
+READ_ROWS = 64  # prompts of such a graph, at least
 ROOM = 5e9  # bytes of gradients, of which each graph has its own: large models get fewer graphs
 
 
@@ -177,12 +179,14 @@ class PrefillGraphs:
         graph fits."""
         real = np.arange(tokens.shape[1]) < lengths.numpy()[:, None]
         many, device = int(real.sum()), self.decoder.head.device
-        N = graph_tokens(many)
+        few = many <= READ_FEW
+        N = next_power_of_2(max(many, 128)) if few else graph_tokens(many)
         more = np.diff(np.arange(many, N + self.piece, self.piece).clip(max=N))
         own = np.concatenate([lengths.numpy(), more])
         stop = own.cumsum()
-        key = N, next_power_of_2(len(own) + 1), next_power_of_2(int(own.max()))
-        if key not in self.made and len(self.made) >= READ_MOST:
+        rows = next_power_of_2(len(own) + 1)
+        key = (N, max(rows, READ_ROWS), N) if few else (N, rows, next_power_of_2(int(own.max())))
+        if key not in self.made and not few and sum(N > READ_FEW for N, *_ in self.made) >= READ_MOST:
             return None
         columns = np.zeros((3, N), np.int64)  # tokens, their positions and places
         columns[0, :many] = tokens.numpy()[real]

@@ -16,6 +16,7 @@ its prompt and its seed, not on its neighbours. Left out on purpose: threads (al
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -87,6 +88,9 @@ CAPTURE_AFTER = 8   # steps of the same kind, of requests that come and go, afte
 MAX_GRAPHS = 64
 LOOK_STEPS = 4      # on a GPU, steps between two looks of the host
 MANY_ROWS = 128     # from which requests take twice as many: the host's work is by row
+# On a GPU a prefill takes as long as several steps of all rows: a request waits so many seconds for others,
+# unless they are already such a share of the active ones
+GATHER_SECONDS, GATHER_SHARE = 0.008, 1 / 8
 LAST_STEPS = 16     # steps left to sequences that started together, none of which has ended: no look before
 GraphKey = tuple[str, Sampling | None, int]  # part of a step, settings, rows
 
@@ -271,6 +275,7 @@ class RequestBatch:
         # of a step of requests that are sampled each by its own settings: tokens, where they stand
         self.token, self.where = torch.zeros(2, size, dtype=torch.int64, device=device)
         self.bursts: deque[Burst] = deque()  # of requests, under way
+        self.waits_since: float | None = None  # the first of those that wait for a prefill
         self.active: list[RequestSequence] = []
         self.settings: Sampling | None = None  # by which all active sequences are sampled; None: each its own
         self.changed = True  # whether other sequences are active than in the last step
@@ -443,7 +448,8 @@ class RequestBatch:
         """More tokens for every sequence -> those that the host sees now. On a GPU, sequences that are
         sampled alike get several a call, and the host sees those of the call before while the device goes
         on."""
-        self.admit()
+        if self.gathered():
+            self.admit()
         if self.changed:
             self.arrange()
         steps, ahead = self.pace if self.settings else (1, 0)
@@ -456,6 +462,20 @@ class RequestBatch:
             for sequence, sampled in self.see(self.bursts.popleft()):
                 seen[sequence] = seen.get(sequence, []) + sampled
         return list(seen.items())
+
+    def gathered(self) -> bool:
+        """Whether waiting requests are admitted now."""
+        waiting, active = len(self.scheduler.waiting), len(self.active)
+        if not waiting:
+            self.waits_since = None
+            return False
+        now = time.monotonic()
+        self.waits_since = now if self.waits_since is None else self.waits_since
+        if (self.device.type == "cpu" or waiting >= GATHER_SHARE * active
+                or now - self.waits_since >= GATHER_SECONDS):
+            self.waits_since = None
+            return True
+        return False
 
     def arrange(self) -> None:
         """Whether the active sequences are all sampled by the same settings; how long they may become."""

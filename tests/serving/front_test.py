@@ -28,8 +28,9 @@ def fronts(what, count=1, most=64):
         for _ in range(count):
             ours, theirs = Pipe()
             FrontChannel(what, what.worker, ours)
-            worker = FrontWorker(theirs, FrontSettings("small", "", what.context, what.worker.vocab_size, most,
-                                                       None, ("127.0.0.1", 0), 2**16))
+            settings = FrontSettings("small", "", what.context, what.worker.vocab_size, most, None,
+                                     ("127.0.0.1", 0), 2**16)
+            worker = FrontWorker(theirs, settings)
             worker.served = ServedModel(name="small", chat=what.chat, worker=worker, context=what.context)
             clients.append(client(worker.served))
             links.append(theirs)
@@ -51,7 +52,8 @@ def same(reply):
 def test_a_front_gives_the_replies_of_the_model_itself():
     asks = [("/v1/chat/completions", BODY | {"n": 2, "logprobs": True, "top_logprobs": 2}),
             ("/v1/chat/completions", BODY | {"stop": ["e"], "temperature": 0.7, "return_token_ids": True}),
-            ("/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 4, "echo": True, "logprobs": 1, "seed": 1}),
+            ("/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 4, "echo": True, "logprobs": 1,
+                                 "seed": 1}),
             ("/inference/v1/generate", {"token_ids": [5, 6], "sampling_params": {"seeds": [1, 2]}})]
     with client(served()) as web:
         expected = [same(post(web, path, **body)) for path, body in asks]
