@@ -189,6 +189,8 @@ def _config(folder: Path) -> dict[str, Any]:
         sound = (isinstance(base, str) and 0 < len(base) < 4096 and "\0" not in base
                  and (kind != "LORA" or 0 < config["lora_alpha"] < 1e30))
         faults = [what for key, what in OTHER.items() if config.get(key)]
+        if not all(isinstance(name, str) and name for name in _more(config)):
+            raise TypeError(f"modules_to_save is {config['modules_to_save']!r:.60}, and no list of names")
     except (OSError, ValueError, LookupError, TypeError) as error:
         why = f"{type(error).__name__}: {error_text(error)}"
         raise ValueError(f"{path} cannot be read as peft's settings ({why}): get the file again.") from error
@@ -213,4 +215,4 @@ def _module(name: str) -> str:
 
 def _more(config: dict[str, Any]) -> list[str]:
     """Layers trained in full, a reward model's head apart."""
-    return sorted({*(config.get("modules_to_save") or [])} - {"score", "classifier"})
+    return [name for name in config.get("modules_to_save") or [] if name not in ("score", "classifier")]

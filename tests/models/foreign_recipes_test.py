@@ -121,5 +121,5 @@ def test_adapters_on_top(folders, tmp_path):
     mask = torch.arange(tokens.shape[1])[None] >= len(rollout.prompt_tokens)
     torch.testing.assert_close(model.logp(tokens, mask)[0][mask], torch.tensor(rollout.logp), rtol=0,
                                atol=2e-5)
-    with pytest.raises(ValueError, match="no linear layer"):  # GPT-2's are Conv1D
-        Adapter(load_model(folders("gpt2")), rank=2, generator=torch.Generator(), targets=("c_attn",))
+    with pytest.raises(ValueError, match="is named q_proj: the model has c_attn, c_proj, c_fc"):
+        Adapter(load_model(folders("gpt2")), rank=2, generator=torch.Generator(), targets=("q_proj",))
