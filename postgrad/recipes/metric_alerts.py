@@ -3,6 +3,7 @@ run does where the guard (runs/doctor/guard) names a trouble."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from postgrad.recipes.base import TrainConfig
@@ -62,6 +63,14 @@ def rate_factor(run: Run, step: int) -> float:
     """What the guard has left of the rate of the steps after this one."""
     halved = [row["data"] for row in run.rows("events")[0] if row["kind"] == HALVED]
     return next((float(data["factor"]) for data in reversed(halved) if data["after"] <= step), 1.0)
+
+
+def good_checkpoints(run: Run, since: int) -> list[int]:
+    """The steps of the checkpoints before a trouble, without those that were evaluated as worse than the
+    start."""
+    _, _, values = run.figures()
+    start = values.get(0, -math.inf)
+    return [step for step in run.checkpoints() if step < since and values.get(step, start) >= start]
 
 
 class TroubleAlerts(Tracker):

@@ -26,6 +26,7 @@ from postgrad.recipes.metric_alerts import (
     MetricAlerts,
     TroubleAlerts,
     VerifierFailures,
+    good_checkpoints,
     metric_limits,
     rate_factor,
 )
@@ -413,8 +414,8 @@ def train_slower(run: Run | Follower, setup: TrainingSetup, config: TrainConfig,
         config = replace_settings(config, {"model": str(first)})
     seed_everything(config.seed)
     with run.locked():
-        checkpoint = processes.agreed(lambda: run.newest(trouble.since) if isinstance(run, Run) else None,
-                                      "looked for the checkpoint")
+        checkpoint = processes.agreed(lambda: run.newest(good_checkpoints(run, trouble.since))
+                                      if isinstance(run, Run) else None, "looked for the checkpoint")
         done = int(checkpoint.name) if checkpoint else 0
         setup = build_setup(config, model_source(config, checkpoint))
         if checkpoint:

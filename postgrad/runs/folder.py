@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -407,10 +407,10 @@ class Run:
                 disk.discard(before[s])
         return target
 
-    def latest(self, before: float = math.inf) -> Path | None:
-        """The newest checkpoint that verifies, of a step before that one. A damaged one is skipped, with an
-        event if this process writes."""
-        for step in [step for step in reversed(self.checkpoints()) if step < before]:
+    def latest(self, among: Collection[int] | None = None) -> Path | None:
+        """The newest checkpoint that verifies, of these steps. A damaged one is skipped, with an event if
+        this process writes."""
+        for step in [step for step in reversed(self.checkpoints()) if among is None or step in among]:
             try:
                 return self.verify(step)
             except DamagedCheckpoint as error:
@@ -425,17 +425,17 @@ class Run:
         self.go_back(path)
         return path
 
-    def newest(self, before: float = math.inf) -> Path | None:
-        """The checkpoint to resume from, of a step before that one, after the remains of a kill are removed;
-        nothing is rewound."""
+    def newest(self, among: Collection[int] | None = None) -> Path | None:
+        """The checkpoint to resume from, of these steps, after the remains of a kill are removed; nothing is
+        rewound."""
         self._own()
         home = self.folder / "checkpoints"
         home.mkdir(exist_ok=True)
         disk.put_back(home)
         for left in [*home.glob(".tmp-*"), *self.folder.glob(".*.tmp*")]:
             shutil.rmtree(left) if left.is_dir() else left.unlink()
-        path = self.latest(before)
-        if path is None and before == math.inf and self.checkpoints():
+        path = self.latest(among)
+        if path is None and among is None and self.checkpoints():
             raise DamagedCheckpoint(f"every checkpoint in {home} is damaged (see events.jsonl): restore one "
                                     "from a copy, or start a new run from its config.json")
         return path

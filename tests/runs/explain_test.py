@@ -20,10 +20,11 @@ TAUGHT = ["teacher_kl"]
 REFLECTION = "turn_back restart recheck after_right worded wrong_language mixed_languages".split()
 RLHF = "kl_reply kl_coefficient proxy chosen_share kl_bound ptx_loss disagreement ece".split()
 EPISODES = ("turns", "new_rows")
+DOCTOR = ("same_replies", "contradicted", "kl_share", "stop_trained")
 
 
 def test_every_metric_is_explained_in_one_sentence():
-    assert set(METRICS) == {*ASKED, *ALSO, *EPISODES, *STEPS, *CORRECTED, *TAUGHT, *RLHF, *REFLECTION}
+    assert set(METRICS) == {*ASKED, *ALSO, *EPISODES, *STEPS, *CORRECTED, *TAUGHT, *RLHF, *REFLECTION, *DOCTOR}
     for name, metric in METRICS.items():
         assert metric.name == name
         assert metric.meaning.endswith(".") and ". " not in metric.meaning, f"{name}: one sentence"

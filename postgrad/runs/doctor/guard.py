@@ -104,7 +104,8 @@ class Guard:
         return fmean(values(self.series[name].end))
 
     def paid(self) -> float:
-        """The gain of the reward since the start, in the groups' spread there; 0 where none is logged."""
+        """The gain of the reward since the start, in the groups' spread there; 0 where none is logged. A KL
+        that it pays for is no trouble."""
         if "reward" not in self.series or not self.series["reward"].end:
             return 0.0
         spread = self.began("reward_std") if "reward_std" in self.series else 0.0
@@ -112,9 +113,10 @@ class Guard:
 
 
 def fall_by_chance(name: str, *rows: JsonMapping) -> float:
-    """How far two evaluations may differ by chance; of a figure without an interval, a twentieth of it."""
+    """How far two evaluations may be apart by chance: until their intervals do not overlap; of a figure
+    without an interval, a twentieth of it."""
     ends = [row[f"{name}_interval"] for row in rows if row.get(f"{name}_interval")]
-    return (math.hypot(*((number(high) - number(low)) / 2 for low, high in ends)) if ends
+    return (sum((number(high) - number(low)) / 2 for low, high in ends) if ends
             else 0.05 * abs(number(rows[0][name])))
 
 
@@ -127,7 +129,7 @@ def loss_explodes(guard: Guard) -> tuple[str, str] | None:
 
 def kl_explodes(guard: Guard) -> tuple[str, str] | None:
     now = guard.now("kl_k1")
-    if now <= limits.KL:
+    if now <= limits.KL or guard.paid() > limits.LEARNED and now <= limits.GUARD_KL:
         return None
     return (f"the KL to the start is {now:.3g} nats a token, over {limits.KL:g}",
             f"{LOWER_RATE}, or raise kl.coef")

@@ -75,10 +75,11 @@ EVEN = 0.05        # around one half: accuracy that is a coin's
 # the guard, during a run
 GUARD_START = 4    # steps that are the start: a loss or a reward of fewer is one odd batch
 GUARD_WINDOW = 3   # steps whose mean is compared with it: an odd batch is no trouble
-GUARD_LOSS = 1.5   # times the loss at the start; healthy supervised and preference losses fall
+GUARD_LOSS = 2.0   # times the loss at the start; data that it knew: up to 1.7
 GUARD_GRADIENT = 10.0  # times the usual gradient norm at the start; healthy up to 4
 GUARD_ENTROPY = 2.0    # times the entropy at the start ...
 GUARD_NATS = 0.5       # ... and so many nats a token above it
 GUARD_LEFT = 0.25  # of a reward at the start that is left ...
 GUARD_LOST = 0.2   # ... and it fell by so much of the groups' spread,
 GUARD_SPREAD = 1.0  # or by so much of it, wherever it stood; healthy runs of 16 samples a step fall by 0.6
+GUARD_KL = 3.0     # nats a token, also of a run that gains: a form that it never wrote costs 1 or 2

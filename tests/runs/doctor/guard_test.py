@@ -28,7 +28,7 @@ def first_trouble(kind, **late):
 
 
 @pytest.mark.parametrize(("kind", "late", "name"), [
-    ("supervised", {"loss": 2.0}, "loss"), ("preference", {"loss": 1.6}, "loss"),
+    ("supervised", {"loss": 3.0}, "loss"), ("preference", {"loss": 2.6}, "loss"),
     ("policy", {"kl_k1": 0.8}, "kl_k1"), ("policy", {"grad_norm": 15.0}, "grad_norm"),
     ("policy", {"reward": 0.02}, "reward"), ("policy", {"length": 70.0}, "length"),
     ("policy", {"entropy": 1.5}, "entropy"), ("policy", {"entropy": 0.001, "reward": 0.3}, "entropy"),
@@ -42,6 +42,7 @@ def test_a_runaway_is_named_within_three_steps(kind, late, name):
 @pytest.mark.parametrize(("kind", "late"), [
     ("policy", {}), ("policy", {"loss": 9.0}),                 # a policy's loss says nothing
     ("policy", {"length": 70.0, "reward": 0.9}),               # longer, and better for it
+    ("policy", {"kl_k1": 1.2, "reward": 0.9}),                 # far, and better for it
     ("policy", {"entropy": 0.01, "reward": 0.9}),              # decided, and right
     ("policy", {"reward": 0.25}), ("supervised", {"loss": 1.3}), ("policy", {"grad_norm": 4.0})])
 def test_what_a_healthy_run_shows_is_no_trouble(kind, late):
@@ -64,9 +65,9 @@ def test_steps_on_used_samples_do_not_count():
     ([0.4, 0.2, 0.1], 20), ([0.4, 0.2, 0.38, 0.1, 0.1], 40), ([0.4, 0.3, 0.3], None),
     ([0.4, 0.6, 0.1], None)])
 def test_a_held_out_figure_below_its_start_for_good(figures, at):
-    """Twice in a row by more than the two intervals, of 0.1 either way each: 0.141."""
+    """Twice in a row with intervals that do not overlap, of 0.09 either way each."""
     guard = Guard("policy")
-    found = [guard.on_eval(10 * i, {"pass@1": x, "pass@1_interval": [x - 0.1, x + 0.1]})
+    found = [guard.on_eval(10 * i, {"pass@1": x, "pass@1_interval": [x - 0.09, x + 0.09]})
              for i, x in enumerate(figures)]
     assert [trouble.step for trouble in found if trouble][:1] == ([at] if at else [])
 
