@@ -24,7 +24,8 @@ DOCTOR = ("same_replies", "contradicted", "kl_share", "stop_trained")
 
 
 def test_every_metric_is_explained_in_one_sentence():
-    assert set(METRICS) == {*ASKED, *ALSO, *EPISODES, *STEPS, *CORRECTED, *TAUGHT, *RLHF, *REFLECTION, *DOCTOR}
+    assert set(METRICS) == {*ASKED, *ALSO, *EPISODES, *STEPS, *CORRECTED, *TAUGHT, *RLHF, *REFLECTION,
+                            *DOCTOR}
     for name, metric in METRICS.items():
         assert metric.name == name
         assert metric.meaning.endswith(".") and ". " not in metric.meaning, f"{name}: one sentence"
