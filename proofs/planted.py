@@ -420,6 +420,13 @@ RUNAWAYS = {
 LABELS = tomllib.loads((Path(__file__).parent / "recorded" / "runaways.toml").read_text())
 
 
+EARLIER_GUARD = [{
+    "seed": 51, "guard of": "c7b8cb71", "named within 10 steps": "8 of 8",
+    "halve_rate above the start": "5 of 8", "healthy runs touched": "2 (sft arithmetic of seeds 34 and 37)",
+    "changed since": "back to a checkpoint not evaluated below the start; GUARD_LOSS 1.5 -> 2; held-out "
+                     "figures whose intervals are apart; a KL that the reward pays for is no trouble"}]
+
+
 def troubles(run: Run) -> list[Trouble]:
     """What the guard names in the rows of a run, each thing once."""
     guard, found = Guard(str(run.info["row"]["kind"])), {}
@@ -460,10 +467,11 @@ def guard(folder: Path, healthy: str = "") -> tuple[Bars, Tables]:
     touched = [run.folder.name for run in well if troubles(run)]
     named, saved = (sum(row[name] for row in rows) for name in ("within 10 steps", "above its start"))
     return [bar("guard: planted runaways named within 10 steps of their labelled beginning",
-                f"{len(rows)} of {len(rows)}", f"{named} of {len(rows)}", named == len(rows), seeds=[51]),
+                f"{len(rows)} of {len(rows)}", f"{named} of {len(rows)}", named == len(rows), seeds=[52]),
             bar("guard: on_trouble=halve_rate ends above its start", f">= 6 of {len(rows)}",
-                f"{saved} of {len(rows)}", saved >= 6, seeds=[51]),
+                f"{saved} of {len(rows)}", saved >= 6, seeds=[52]),
             bar("guard: healthy runs that it would touch", f"0 of {len(well)}, 20 or more",
                 f"{len(touched)} of {len(well)} {' '.join(touched)}".strip(),
                 not touched and len(well) >= 20, seeds=[34, 37])], {
-        "Guard: runaways": rows, "Guard: curves of the runaways, without the guard": curves}
+        "Guard: runaways": rows, "Guard: earlier attempts": EARLIER_GUARD,
+        "Guard: curves of the runaways, without the guard": curves}

@@ -17,7 +17,7 @@ from planted import doctor, guard
 PAGE = Page("truth", "Right on real models, and honest about it",
             {"doctor": doctor, "guard": guard, "look": look, "probes": probes, "defaults": defaults,
              "arms": arms},
-            [34, 35, 36, 37, 51, 41, 42, 43, 45, 52, 53, 60, 61, 62], apart=("defaults", "arms"))
+            [34, 35, 36, 37, 52, 41, 42, 43, 45, 52, 53, 60, 61, 62], apart=("defaults", "arms"))
 
 if __name__ == "__main__":
     PAGE.main()
