@@ -7,7 +7,8 @@
 
 docs/architecture.md from the rooms and their docstrings, docs/coming-from-trl.md from
 recipes/foreign_settings.py, docs/methods.md from the table of rows,
-docs/settings.md and commands.md from the configs and the parser, docs/results/*.md from their JSON; for
+docs/settings.md and commands.md from the configs and the parser, docs/results/*.md and docs/board.md from
+their JSON; for
 `postgrad explain` cli/settings.json, and in studio/ book/bias.json, book/values.json, static/book-index.js.
 The page of a row is built by the studio and its exported site.
 """
@@ -147,12 +148,14 @@ def pages(measure: bool = False) -> Files:
     """What people read on GitHub, and the biases."""
     import harness
     import bias
+    import board
 
     from postgrad.cli import reference
     from postgrad.cli.settings import INDEX
     from postgrad.methods import METHODS
     measured = bias.kept(METHODS, anew=measure)
     return {bias.BIAS: bias.as_json(measured), DOCS / "methods.md": methods_page(measured),
+            DOCS / "board.md": board.rendered(),
             DOCS / "architecture.md": architecture_page(),
             DOCS / "coming-from-trl.md": trl_page(), INDEX: reference.index_text(),
             **{DOCS / name: text for name, text in reference.pages().items()},
