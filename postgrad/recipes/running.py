@@ -76,8 +76,7 @@ def start_run(config: TrainConfig, folder: Path | str, *, command: str = "",
     config, _ = fill_defaults(config, source.origin if source else None)
     with place_beside(Path(folder), "template") as place:
         if source and isinstance(config, RunConfig) and config.template:
-            origin = save_with_template(source.origin, config.template, place,
-                                        lora=bool(config.optim.adapter.lora))
+            origin = save_with_template(source.origin, config.template, place, config.optim.adapter)
             source = replace(source, origin=origin, name=str(Path(folder) / "start"))
         return begin_run(config, source, folder, command=command, trackers=trackers, origin=origin, ask=ask,
                          notes=notes)

@@ -379,11 +379,14 @@ def open_named_model(name: str | Path, device: str = "cpu", template: str | None
     return Model(net=net, chat=chat, name=str(name))
 
 
-def save_with_template(origin: Path, template: str, folder: Path, *, lora: bool) -> Path:
-    """Writes a model with another chat template, grown by the tokens that it adds, into a folder."""
+def save_with_template(origin: Path, template: str, folder: Path, adapter: Adapters) -> Path:
+    """Writes a model with another chat template, grown by the tokens that it adds, into a folder. adapter:
+    it has to train their embeddings, where there is one."""
     net, chat = with_chat(origin, partial(load_model, dtype=None), template)
-    if lora and chat.added:
+    embeddings = {name.split(".")[-2]: None for name, p in net.named_parameters()
+                  if len(p) == net.config.vocab_size}
+    if adapter.lora and chat.added and not embeddings.keys() <= {*adapter.modules}:
         raise ValueError(f"template={template} adds the tokens {', '.join(chat.added)}, whose embeddings an "
-                         "adapter does not train: train all weights with lora=0, or take template=plain, "
-                         "which adds none.")
+                         f"adapter does not train: add modules_to_save={','.join(embeddings)}, train all "
+                         "weights with lora=0, or take template=plain, which adds none.")
     return Model(net=net, chat=chat, name=str(origin)).save(folder)

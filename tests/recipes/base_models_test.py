@@ -4,6 +4,7 @@ import json
 import shutil
 from types import SimpleNamespace
 
+import peft
 import pytest
 import torch
 from doors import LABELLED, PAIRS, QUESTIONS, TALKS, fit, letters
@@ -145,11 +146,20 @@ def test_the_other_recipes(method, given, base, tmp_path):
     assert run.state()["state"] == "done" and Chat.load(run.folder / "start").eos == "<|eot_id|>"
 
 
-def test_adapters_take_templates_that_add_no_token(base, tmp_path):
+def test_adapters_train_the_embeddings_of_new_tokens_or_are_refused(base, tmp_path):
     with pytest.raises(ValueError, match="template=chatml adds the tokens .* an adapter does not train: "
-                                         "train all weights with lora=0, or take template=plain"):
+                                         "add modules_to_save=embed_tokens, train all weights with lora=0, "
+                                         "or take template=plain"):
         fit(tmp_path, "sft", model=str(base), data=TALKS, template="chatml", lora=4)
     assert not [*tmp_path.iterdir()]
+    trained = fit(tmp_path, "sft", "chatml", model=str(base), data=TALKS, template="chatml", lora=4,
+                  modules_to_save="embed_tokens")
+    before, after = (trained.model(step).net.model.embed_tokens.weight for step in (0, None))
+    assert (before != after)[-2:].any(1).all()
+    (adapter,) = (trained.folder / "checkpoints").glob("*/adapter")
+    tokens = torch.tensor([trained.model().chat.conversation(TALK)[0]])
+    theirs = peft.AutoPeftModelForCausalLM.from_pretrained(adapter, dtype=torch.float32)
+    torch.testing.assert_close(theirs(tokens).logits, trained.model().net.logits(tokens), rtol=0, atol=1e-4)
     run = fit(tmp_path, "sft", model=str(base), data=TALKS, template="plain", lora=4)
     (adapter,) = (run.folder / "checkpoints").glob("*/adapter")
     assert json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"] == str(
