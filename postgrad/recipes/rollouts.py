@@ -321,17 +321,15 @@ def training_prompts(config: RolloutConfig, policy: DecodableModel, teacher: Dec
     return prompts, tuple(notes)
 
 
-def filter_notes(config: RolloutConfig) -> tuple[str, ...]:
+def filter_note(config: RolloutConfig) -> str:
     """What is trained where rollouts are sampled from a part of the distribution."""
     how, method = config.rollouts, config.row
-    if how.sampling.unfiltered:
-        return ()
     filters = ", ".join(f"{name}={value:g}" for name, value, off in (
         ("top_k", how.top_k, 0), ("top_p", how.top_p, 1), ("min_p", how.min_p, 0)) if value != off)
     counts = ("; method.correction weighs each token by its probability there over that in the samples"
               if isinstance(method, Policy) else ", on the samples as they are")
     unchecked = ", and a remote sampler's log-probs are not checked" if config.remote.sampler else ""
-    return (f"rollouts are sampled with {filters}; trained is the full distribution{counts}{unchecked}",)
+    return f"rollouts are sampled with {filters}; trained is the full distribution{counts}{unchecked}"
 
 
 def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
@@ -373,6 +371,8 @@ def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
         models=models, method=method, settings=settings, steps=config.last_step, seed=config.seed,
         tokens_per_pass=config.optim.at_once, device=config.device,
         virtual_ranks=current_virtual_ranks(config.optim.virtual_ranks, config.optim.divides), **own)
+    if not settings.sampling.unfiltered:
+        notes = (*notes, filter_note(config))
     tokens = settings.max_collection_tokens // (row.minibatches if row else 1)
     optim = Optim(models, config.optim, config.last_step, tokens)
     if again and not source.checkpoint:
@@ -386,7 +386,7 @@ def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
     evaluated = config.evaluation.asked(examined, config.seed) if config.evaluation.every else []
     asked = sampler_for(task, LocalSampler(policy, chat), config.rollouts.turns)
     return TrainingSetup(
-        models=models, chat=chat, batches=batches, optim=optim, notes=(*notes, *filter_notes(config)),
+        models=models, chat=chat, batches=batches, optim=optim, notes=notes,
         data=data_counts((p.messages for p in prompts), (p.messages for p in evaluated)),
         objective=objectives.build_objective(method, temperature=config.rollouts.temperature),
         evaluate=rollout_evaluator(config, models, chat, examined, reward),

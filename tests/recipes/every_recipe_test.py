@@ -177,8 +177,8 @@ def test_a_filtered_rollout_counts_by_the_probability_that_the_filter_keeps(task
     assert torch.allclose(batch.correction[:, 1:][batch.mask[:, 1:]], mass[batch.mask[:, 1:]], atol=1e-4)
     assert 0.3 < float(batch.correction[batch.mask].min()) < 0.95
     best = small(rollouts.RolloutConfig(task=task, method="best_of_n"), **{"rollouts.top_p": 0.8})
-    assert rollouts.filter_notes(best) == (
-        "rollouts are sampled with top_p=0.8; trained is the full distribution, on the samples as they are",)
+    assert rollouts.filter_note(best) == (
+        "rollouts are sampled with top_p=0.8; trained is the full distribution, on the samples as they are")
 
 
 def test_a_rollout_knows_the_step_it_was_made_for(task):
