@@ -54,12 +54,14 @@ def judge_values(tables: JsonDict) -> JsonDict:
 
 
 def teacher_values(runs: list[JsonDict]) -> JsonDict:
-    """Weak teacher, its student, and what the truth would have taught, of the first seed."""
+    """Weak teacher, its student, and what the truth would have taught, of the first seed; the gap recovered
+    over all seeds beside it."""
     first = runs[0]
     weak, student, strong = (percent_parts(first[name])[0] for name in ("weak", "student", "strong"))
     _, low, high = percent_parts(first["recovered"])
     return {
         "weak": weak, "student": student, "strong": strong, "recovered": (student - weak) / (strong - weak),
+        "recovered_mean": fmean(percent_parts(row["recovered"])[0] for row in runs),
         "recovered_low": low, "recovered_high": high, "mended": percent_parts(first["mended"])[0],
         "copied": percent_parts(first["copied"])[0], "learned": student - weak, "possible": strong - weak,
         "of_ceiling": student / strong, "weak_of_ceiling": weak / strong, "above": (student - weak) / weak,
