@@ -33,10 +33,25 @@ def row_sum(x: Tensor) -> Tensor:  # [B, T] -> [B]
     return x.squeeze(1)
 
 
+class _WideProduct(torch.autograd.Function):
+    """A float32 product of bfloat16 matrices on a GPU, for which torch has no derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return torch.mm(a, b, out_dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        (a, b), gradient = ctx.saved_tensors, gradient.to(ctx.saved_tensors[0].dtype)
+        return gradient @ b.T, a.T @ gradient
+
+
 def product(a: Tensor, b: Tensor) -> Tensor:  # [N, K], [K, M] -> [N, M]
     """a @ b, accumulated and returned in float32 at least."""
     if a.is_cuda and a.dtype == torch.bfloat16:
-        return torch.mm(a, b.to(a.dtype), out_dtype=torch.float32)
+        apply: Callable[[Tensor, Tensor], Tensor] = _WideProduct.apply
+        return apply(a, b.to(a.dtype))
     wide = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
     return a.to(wide) @ b.to(wide)
 
