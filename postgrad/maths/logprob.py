@@ -43,7 +43,8 @@ class _WideProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        (a, b), gradient = ctx.saved_tensors, gradient.to(ctx.saved_tensors[0].dtype)
+        a, b = ctx.saved_tensors
+        gradient = gradient.to(a.dtype)
         return gradient @ b.T, a.T @ gradient
 
 
