@@ -5,20 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from postgrad.cli.options import STORE, Command, CommandOptions
 from postgrad.cli.output import print_json
 from postgrad.system.options import DEVICE, MODEL, TEMPLATE
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, Range, setting
 
-if TYPE_CHECKING:
-    from socket import socket
-
-    from starlette.types import ASGIApp
-
 STUDIO_PORT, API_PORT = 8765, 8000
-HEADER_BYTES = 2**16  # of a request to the endpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +48,6 @@ def export_studio(options: StudioOptions, folder: Path) -> None:
     return None
 
 
-def run_server(app: ASGIApp, sock: socket, header_bytes: int | None = None) -> None:
-    import uvicorn
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False,
-                            timeout_graceful_shutdown=1, h11_max_incomplete_event_size=header_bytes)
-    uvicorn.Server(config).run(sockets=[sock])
-
-
 def serve_studio(options: StudioOptions, runs: Path) -> None:
     import threading
     import webbrowser
@@ -69,7 +55,15 @@ def serve_studio(options: StudioOptions, runs: Path) -> None:
 
     from postgrad.studio.app import create_studio
     from postgrad.studio.security import start_url
-    from postgrad.system.sockets import LOOPBACK, bind, is_loopback, keep_token, origin, token_file
+    from postgrad.system.sockets import (
+        LOOPBACK,
+        bind,
+        http_server,
+        is_loopback,
+        keep_token,
+        origin,
+        token_file,
+    )
     sock = bind(options.host, options.port, STUDIO_PORT)
     host, port = options.host, sock.getsockname()[1]
     loopback = is_loopback(host)
@@ -90,7 +84,7 @@ def serve_studio(options: StudioOptions, runs: Path) -> None:
     timer = threading.Timer(1.0, warm_studio)
     timer.daemon = True
     timer.start()
-    run_server(app, sock)
+    http_server(app).run(sockets=[sock])
 
 
 def warm_studio() -> None:
@@ -135,8 +129,7 @@ class ServeOptions(CommandOptions):
 
 
 def run_serve(options: ServeOptions) -> None:
-    from postgrad.recipes.serve import default_fronts, open_served
-    from postgrad.serving.app import create_app
+    from postgrad.recipes.serve import default_fronts, open_served, serve_opened
     from postgrad.system.sockets import bind, is_loopback, keep_token, origin, token_file
     if options.record and options.fronts:
         raise ValueError(f"--record keeps all chats in one process: leave --fronts {options.fronts} out.")
@@ -144,25 +137,20 @@ def run_serve(options: ServeOptions) -> None:
     fronts = 0 if options.record else fronts
     sock = bind(options.host, options.port, API_PORT, shared=fronts > 0)
     token = None if is_loopback(options.host) else keep_token(token_file("serve"))
-    served, source, every = open_served(
+    opened = open_served(
         options.model, name=options.name, rows=options.rows, context=options.context, queue=options.queue,
         record=options.record, every=options.every, device=options.device, template=options.template)
     url = f"{origin(options.host, sock.getsockname()[1])}/v1"
 
     def ready() -> None:
         if options.json:
-            print_json({"url": url, "model": served.name, "token": token, "follows": source is not None,
-                        "context": served.context, "rows": options.rows})
+            print_json({"url": url, "model": opened.served.name, "token": token,
+                        "follows": opened.source is not None, "context": opened.served.context,
+                        "rows": options.rows})
         else:
-            print_address(url, served.name, token, source is not None, options.host)
+            print_address(url, opened.served.name, token, opened.source is not None, options.host)
 
-    if fronts:
-        from postgrad.serving.front import serve_by_fronts
-        return serve_by_fronts(served, fronts, sock, token=token, source=source, every=every,
-                               header_bytes=HEADER_BYTES, ready=ready)
-    ready()
-    return run_server(create_app(served, token=token, source=source, every=every), sock,
-                      header_bytes=HEADER_BYTES)
+    serve_opened(opened, sock, token, fronts, ready)
 
 
 def print_address(url: str, name: str, token: str | None, follows: bool, host: str) -> None:

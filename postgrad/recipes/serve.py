@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from postgrad.resolve.handles import start_folder
 from postgrad.resolve.models import open_folder, open_writer, run_named
 from postgrad.resolve.weights import current_weights, is_weights_folder
+from postgrad.serving.app import create_app
 from postgrad.serving.decode_worker import ServedModel
+from postgrad.serving.front import HEADER_BYTES, serve_by_fronts
 from postgrad.serving.session_recorder import Recorder
 from postgrad.serving.weight_updates import CheckpointWatcher, PushedWeights, WeightFeed
+from postgrad.system.sockets import http_server
 
 PUSH_INTERVAL = 0.05  # seconds between two polls of a folder of weights, for which a training waits
 
@@ -27,6 +32,17 @@ class OpenedModel(NamedTuple):
 def default_fronts(device: str) -> int:
     """Processes that serve HTTP: none but this one for a model on a CPU, which needs the cores itself."""
     return 0 if device == "cpu" else max(1, min(4, (os.cpu_count() or 1) // 3))
+
+
+def serve_opened(opened: OpenedModel, sock: socket.socket, token: str | None, fronts: int,
+                 ready: Callable[[], None]) -> None:
+    """Serves until Ctrl-C. ready: called when it listens, or is about to."""
+    served, source, every = opened
+    if fronts:
+        return serve_by_fronts(served, fronts, sock, token=token, source=source, every=every, ready=ready)
+    ready()
+    app = create_app(served, token=token, source=source, every=every)
+    return http_server(app, HEADER_BYTES).run(sockets=[sock])
 
 
 def open_served(model: str, *, name: str | None, rows: int, context: int, queue: int, record: str | None,

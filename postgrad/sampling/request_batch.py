@@ -101,7 +101,8 @@ class Request:
 
     sampling: max_new_tokens counts sampled tokens. raw_logprobs: log-probs of the model itself, not of the
     distribution that temperature, top-k, top-p and min-p make of it. top_logprobs: how many of the likeliest
-    tokens are reported with each. stream: its text is wanted as it comes.
+    tokens are reported with each. stream: its text is wanted as it comes. keep: when it has ended it stays in
+    its slot, to be extended or aborted.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -110,6 +111,7 @@ class Request:
     raw_logprobs: bool = False
     top_logprobs: int = 0
     stream: bool = False
+    keep: bool = False
 
     @cached_property
     def needs_logits(self) -> bool:
@@ -145,8 +147,8 @@ class SampledToken(NamedTuple):
 class RequestSequence(SlotSequence):
     """seeds[number] is its seed; number: in its collection. tokens: all after the prompt. finish_reason: stop
     (a token or a text), length, abort; None while it is decoded. weight_versions: which weights sampled from
-    which token on, as (sampled so far, version). under_way: tokens that the device samples or has sampled,
-    and the host has not seen.
+    which token on, as (sampled so far, version). turn: tokens sampled before this turn. under_way: tokens
+    that the device samples or has sampled, and the host has not seen.
 
     Of a collection: shown: tokens of earlier turns. since: steps before its first. `tokens` are filled in
     when it has ended and is cached.
@@ -160,21 +162,22 @@ class RequestSequence(SlotSequence):
     weight_versions: list[tuple[int, int]] = field(default_factory=list)
     finish_reason: str | None = None
     detokenizer: IncrementalDetokenizer | None = None
+    turn: int = 0
     under_way: int = 0
     shown: int = 0
     since: int = 0
 
     @property
-    def left(self) -> int:
-        """The most tokens that it may still sample, besides those under way."""
-        return self.request.sampling.max_new_tokens - len(self.sampled) - self.under_way
+    def room(self) -> int:
+        """The most tokens that it may still sample in this turn."""
+        return self.request.sampling.max_new_tokens + self.turn - len(self.sampled)
 
     def take(self, sampled: list[SampledToken], version: int) -> list[SampledToken]:
         """Appends sampled tokens up to its end -> the same; the text that may be shown stands at the last."""
         request, detokenizer, text = self.request, self.detokenizer, ""
         if not self.weight_versions or self.weight_versions[-1][1] != version:
             self.weight_versions.append((len(self.sampled), version))
-        room = request.sampling.max_new_tokens - len(self.sampled)
+        room = self.room
         for i, token in enumerate(sampled[:room], 1):
             if detokenizer and detokenizer.stop:
                 text += detokenizer.add(token.token)
@@ -417,13 +420,29 @@ class RequestBatch:
         """Sequences that wait for a slot each; their prompt is prefilled once."""
         cached, sequences = CachedPrompt(list(prompt), len(requests)), list[RequestSequence]()
         for request in requests:
-            stop = request.sampling.stop
             self.check(len(prompt), request.sampling.max_new_tokens)
-            text = IncrementalDetokenizer(self.chat.decode, stop) if request.stream or stop else None
             sequences.append(RequestSequence(cached, request=request, seeds=(request.seed,),
-                                             detokenizer=text))
+                                             detokenizer=self.detokenizer(request)))
         self.scheduler.waiting += sequences
         return sequences
+
+    def detokenizer(self, request: Request) -> IncrementalDetokenizer | None:
+        wanted = request.stream or request.sampling.stop
+        return IncrementalDetokenizer(self.chat.decode, request.sampling.stop) if wanted else None
+
+    @torch.no_grad()
+    def extend(self, sequence: RequestSequence, tokens: Iterable[int],
+               request: Request | None = None) -> None:
+        """Appends tokens to a kept sequence and samples on, by its request or a new one."""
+        assert sequence.finish_reason and sequence.slot is not None, "a sequence that has ended and was kept"
+        tokens, request, before = list(tokens), request or sequence.request, len(sequence.tokens)
+        self.check(len(sequence.prompt.tokens), before + len(tokens) + request.sampling.max_new_tokens)
+        sequence.request, sequence.finish_reason, sequence.turn = request, None, len(sequence.sampled)
+        sequence.seeds, sequence.detokenizer = (request.seed,), self.detokenizer(request)
+        sequence.tokens += tokens
+        sequence.shown = len(sequence.tokens)
+        self.decoded_tokens += len(tokens) + 1  # the last sampled one has not gone through the layers
+        self.activate([sequence], self.append([sequence], [before - 1]))
 
     def abort(self, sequence: RequestSequence) -> None:
         """Removes a sequence from the queue or its slot."""
@@ -484,7 +503,7 @@ class RequestBatch:
         alike = first is not None and not any(
             r.needs_logits or (r.distribution is not first and r.distribution != first) for r in requests)
         self.settings = with_max_new_tokens(first, self.out.shape[1] - 1) if first and alike else None
-        self.left = max((s.left for s in self.active), default=0)
+        self.left = max((s.room - s.under_way for s in self.active), default=0)
         self.longest = max((len(s.prompt.tokens) + len(s.tokens) + s.under_way for s in self.active),
                            default=0)
         self.changed = False
@@ -523,7 +542,7 @@ class RequestBatch:
                 self.decoded_tokens += len(seen[-1][1])
         if ended := [s for s, _ in seen if s.finish_reason]:
             self.retire(ended)
-            self.scheduler.release(ended)
+            self.scheduler.release(s for s in ended if not s.request.keep)
             self.decoded_tokens -= len(ended)  # a last token does not go through the layers
         return seen
 
@@ -686,16 +705,17 @@ class RequestBatch:
         """Computes the tokens of each sequence behind those that are computed already -> the state after its
         last token.
 
-        All added tokens are rows of a step, as many as a step has: each attends to those before it in its
-        slot, as every layer stores the keys of all of them before any attends.
+        Where the engine takes that, all added tokens are rows of a step, as many as a step has: each attends
+        to those before it in its slot, as every layer stores the keys of all of them before any attends.
         """
         dummy = (0, 0, self.size, self.engine.prompts, 1)
         tokens = [(token, at, s.slot, s.prompt.place, len(s.prompt.tokens))
                   for s, start in zip(sequences, computed, strict=True)
                   for at, token in enumerate(s.tokens[start:], start)]
         states = []
-        for start in range(0, len(tokens), self.size):
-            part = tokens[start: start + self.size]
+        most = self.size if self.engine.appends else 1
+        for start in range(0, len(tokens), most):
+            part = tokens[start: start + most]
             columns = self.ints([*part, *[dummy] * (self.min_rows - len(part))]).T
             states.append(self.engine.step(*(column.contiguous() for column in columns))[: len(part)])
         added = [len(s.tokens) - start for s, start in zip(sequences, computed, strict=True)]

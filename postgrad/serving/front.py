@@ -23,8 +23,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import uvicorn
-
 from postgrad.models.chat import Chat
 from postgrad.sampling import Request, RequestSequence, SampledToken
 from postgrad.sampling.detokenizer import IncrementalDetokenizer
@@ -39,6 +37,9 @@ from postgrad.serving.decode_worker import (
     Worker,
 )
 from postgrad.serving.weight_updates import WeightFeed, follow_weights
+from postgrad.system.sockets import http_server
+
+HEADER_BYTES = 2**16  # of a request
 
 
 class FrontSettings(NamedTuple):
@@ -51,7 +52,6 @@ class FrontSettings(NamedTuple):
     most: int
     token: str | None
     address: tuple[str, int]
-    header_bytes: int
 
 
 class Update(NamedTuple):
@@ -143,8 +143,7 @@ class FrontChannel:
 
 
 def serve_by_fronts(served: ServedModel, fronts: int, sock: socket.socket, *, token: str | None,
-                    source: WeightFeed | None, every: float, header_bytes: int,
-                    ready: Callable[[], None]) -> None:
+                    source: WeightFeed | None, every: float, ready: Callable[[], None]) -> None:
     """Serves a model through so many processes until one of them ends. sock: bound to the port, not
     listening. ready: called once all listen."""
     context, processes, worker = get_context("spawn"), list[BaseProcess](), served.worker
@@ -152,7 +151,7 @@ def serve_by_fronts(served: ServedModel, fronts: int, sock: socket.socket, *, to
     with tempfile.TemporaryDirectory(prefix="postgrad-front-") as folder:
         served.chat.save(Path(folder))
         settings = FrontSettings(served.name, folder, served.context, worker.vocab_size,
-                                 -(-worker.most // fronts), token, sock.getsockname()[:2], header_bytes)
+                                 -(-worker.most // fronts), token, sock.getsockname()[:2])
         worker.start()
         try:
             links = []
@@ -300,9 +299,6 @@ def run_front(settings: FrontSettings, connection: Connection) -> None:
     served = worker.served = ServedModel(name=settings.name, chat=Chat.load(Path(settings.chat)),
                                          worker=worker, context=settings.context)
     connection.send("listening")
-    config = uvicorn.Config(create_app(served, token=settings.token), log_level="warning", access_log=False,
-                            server_header=False, timeout_graceful_shutdown=1,
-                            h11_max_incomplete_event_size=settings.header_bytes)
-    server = uvicorn.Server(config)
+    server = http_server(create_app(served, token=settings.token), HEADER_BYTES)
     worker.left = lambda: setattr(server, "should_exit", True)
     server.run(sockets=[sock])

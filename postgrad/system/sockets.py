@@ -7,6 +7,11 @@ import os
 import secrets
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.types import ASGIApp
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -85,3 +90,11 @@ def bind(host: str, port: int | None, usual: int = 0, *, shared: bool = False) -
                          "127.0.0.1.")
     raise ValueError(f"cannot listen on {host}:{port} ({fault.strerror}): choose another --port, or 0 "
                      "for any free one.")
+
+
+def http_server(app: ASGIApp, header_bytes: int | None = None) -> uvicorn.Server:
+    """A server that says nothing of itself and ends within a second."""
+    from uvicorn import Config, Server
+    return Server(Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1,
+        h11_max_incomplete_event_size=header_bytes))

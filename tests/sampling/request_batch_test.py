@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from foreign_small import small_folders
 
 from postgrad.data.tasks import load_task
 from postgrad.models import find_model, load_model
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt
+from postgrad.resolve.models import open_model
 from postgrad.sampling import LocalSampler, Request, RequestBatch, Sampling
 from postgrad.sampling.detokenizer import IncrementalDetokenizer
 
@@ -118,6 +120,34 @@ def test_it_writes_what_the_batch_sampler_writes(model, chat):
         for rollout, row in zip(group, mine, strict=True):
             assert tuple(row.tokens) == rollout.tokens and (row.finish_reason == "stop") == rollout.finished
             assert [c.logp for c in row.sampled] == pytest.approx(rollout.logp, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["own", "foreign"])
+def test_what_a_row_is_shown_is_added_to_its_slot(kind, model, chat, tmp_path_factory):
+    """In the second turn as many tokens are computed as were added and written,
+    and the log-probs are those of the whole row."""
+    if kind == "foreign":
+        model, chat = open_model(small_folders(tmp_path_factory)("gpt2"))
+        model.requires_grad_(False)
+    batch, prompt = batch_of(model, chat, rows=3, max_prompt_tokens=40, max_new_tokens=40), [5, 9, 7]
+    (row,), (other,) = (batch.add(p, [Request(sampling=Sampling(max_new_tokens=n), seed=n, keep=k)])
+                        for p, n, k in ((prompt, 6, True), ([8, 8], 30, False)))
+    while row.finish_reason is None:
+        batch.step()
+    assert len(row.tokens) == 6 and len(batch.active) == 1
+    batch.abort(other)
+    before, shown = batch.computed_tokens, [11, 12, 13, 14, 15]
+    batch.extend(row, shown, Request(sampling=Sampling(max_new_tokens=4), seed=6))
+    assert batch.computed_tokens - before == len(shown) + 1  # with the last one of the first turn
+    run(batch)
+    assert batch.computed_tokens - before == len(shown) + 4  # the last one written is not needed any more
+    assert row.tokens[6:11] == shown and len(row.sampled) == 10
+    assert sorted(batch.scheduler.free_slots) == [0, 1, 2]
+    whole = torch.tensor([[*prompt, *row.tokens]])
+    mask = torch.ones_like(whole, dtype=torch.bool)
+    mask[0, : len(prompt)] = mask[0, len(prompt) + 6: len(prompt) + 11] = False
+    torch.testing.assert_close(torch.tensor([c.logp for c in row.sampled]), model.logp(whole, mask)[0][mask],
+                               rtol=0, atol=2e-5)
 
 
 def test_who_is_dropped_frees_a_slot_at_once(model, chat):

@@ -29,7 +29,7 @@ def fronts(what, count=1, most=64):
             ours, theirs = Pipe()
             FrontChannel(what, what.worker, ours)
             settings = FrontSettings("small", "", what.context, what.worker.vocab_size, most, None,
-                                     ("127.0.0.1", 0), 2**16)
+                                     ("127.0.0.1", 0))
             worker = FrontWorker(theirs, settings)
             worker.served = ServedModel(name="small", chat=what.chat, worker=worker, context=what.context)
             clients.append(client(worker.served))
