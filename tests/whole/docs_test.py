@@ -139,6 +139,8 @@ def test_every_block_says_what_it_is(page):
             check(line.replace("<this repository>", "postgrad"))
             if line.startswith("postgrad train"):
                 args, extra = parsed(line)
+                if args.config:
+                    continue  # which is the user's own
                 config_from_text(args.recipe, [*args.changes, *extra], args.task)
 
 
@@ -154,7 +156,7 @@ def smaller(config, given):
 def run_command(line):
     args, extra = parsed(line)
     words = shlex.split(line)[1:]
-    if args.command == "train" and not args.show:
+    if args.command == "train" and not args.show and not args.config:
         given = [*args.changes, *extra]
         recipe, config = config_from_text(args.recipe, given, args.task)
         never = is_pipeline(recipe) or any("every=" in word for word in given)
