@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
 from numbers import Real
@@ -339,16 +339,21 @@ def check_schedule(row: Policy) -> None:
                          "must both be 1; grpo and ppo can make several.")
 
 
+def check_shown(row: Policy) -> None:
+    if not row.teacher:
+        raise ValueError(f"row {row.name}: what is shown is shown to a teacher, and it has none: leave "
+                         "shown out, or give it a credit that takes teacher_logp.")
+    if "teacher_kl" in row.wanted:
+        raise ValueError(f"row {row.name}: teacher_kl is against a teacher that reads what the policy reads: "
+                         "for a row whose teacher is shown nothing.")
+
+
 def check_columns(row: Policy) -> None:
     """Refuses columns that the rest of the row does not provide."""
     if row.wanted & {"value", "returns"} and not row.critic:
         raise ValueError(f"row {row.name} takes the critic's values and has no critic: set critic=True.")
-    if row.shown and not row.teacher:
-        raise ValueError(f"row {row.name}: what is shown is shown to a teacher, and it has none: leave "
-                         "shown out, or give it a credit that takes teacher_logp.")
-    if row.shown and "teacher_kl" in row.wanted:
-        raise ValueError(f"row {row.name}: teacher_kl is against a teacher that reads what the policy reads: "
-                         "for a row whose teacher is shown nothing.")
+    if row.shown:
+        check_shown(row)
     if ("marked" in row.columns_of("surrogate")) != (row.mark is not None):
         raise ValueError(f"row {row.name}: a mark is made for a surrogate that takes it: give both mark=... "
                          "and a surrogate with the keyword-only parameter `marked`, or neither.")
@@ -517,6 +522,15 @@ def _replaced(row: MethodT, name: str, value: Any) -> MethodT:
     return replace(row, **{name: value})
 
 
+def not_one_home(row: Method, name: str, homes: Sequence[tuple[str, str | None]]) -> ValueError:
+    """The error for a constant that a row does not have, or has in several places."""
+    if not homes:
+        hint = renamed_field(name) or suggest(name, constants_of(row))
+        return ValueError(f"{row.name} has no constant {name!r}.{hint}")
+    options = " or ".join(f"{where}.{inner}" if inner else where for where, inner in homes)
+    return ValueError(f"{row.name} has {name!r} in two places, {options}: write the one that is meant.")
+
+
 def set_constant(row: MethodT, name: str, value: object) -> MethodT:
     """The row with one constant changed."""
     if name in named_parts(row):
@@ -526,12 +540,8 @@ def set_constant(row: MethodT, name: str, value: object) -> MethodT:
         return _replaced(row, name, PARTS[name][str(value)])
     place, _, key = name.rpartition(".")
     homes = [home for home in _homes(row).get(key, ()) if not place or home[0] == place]
-    if not homes:
-        hint = renamed_field(name) or suggest(name, constants_of(row))
-        raise ValueError(f"{row.name} has no constant {name!r}.{hint}")
-    if len(homes) > 1:
-        options = " or ".join(f"{where}.{key}" if inner else where for where, inner in homes)
-        raise ValueError(f"{row.name} has {name!r} in two places, {options}: write the one that is meant.")
+    if len(homes) != 1:
+        raise not_one_home(row, name, homes)
     (where, inner), = homes
     held = getattr(row, where)
     value = _checked(row, name, value, held if inner is None else bound_constants(held)[inner])

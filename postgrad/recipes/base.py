@@ -240,12 +240,16 @@ class RunConfig(TrainConfig, ModelDefaults):
         super().__post_init__()
         if self.keep not in ("all", "best") and (isinstance(self.keep, str) or self.keep < 1):
             raise ValueError(f"keep={self.keep}: expected a number of checkpoints of 1 or more, all or best.")
-        if self.on_trouble == "halve_rate" and not self.save_optimizer:
-            raise ValueError("on_trouble=halve_rate goes back to a checkpoint, and save_optimizer=false "
-                             "saves none to go back to: leave one of them out.")
+        if self.on_trouble == "halve_rate":
+            self.check_going_back()
         if recipe_for(self.method) != self.recipe:
             raise ValueError(f"method {self.method.name!r} is not trained by this recipe: it learns from "
                              f"{self.method.source}, write `postgrad train {self.method.name}`.")
+
+    def check_going_back(self) -> None:
+        if not self.save_optimizer:
+            raise ValueError("on_trouble=halve_rate goes back to a checkpoint, and save_optimizer=false "
+                             "saves none to go back to: leave one of them out.")
 
 
 @dataclass(frozen=True, kw_only=True)

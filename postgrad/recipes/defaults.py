@@ -83,13 +83,16 @@ def model_size(model: str | Path) -> ModelSize:
     try:
         shape = read_config(model)
     except ValueError:
-        folder = open_folder(model)
-        listed = list_weights(folder)
-        raw = read_config_json(folder / "config.json")
-        ends = (raw.get(name) for name in POSITIONS)
-        return ModelSize(sum(math.prod(stored.shape) for stored in listed.values()),
-                    next((n for n in ends if isinstance(n, int) and n > 0), math.inf))
+        return size_of_weights(open_folder(model))
     return ModelSize(parameters(shape), shape.max_position_embeddings, shape)
+
+
+def size_of_weights(folder: Path) -> ModelSize:
+    listed = list_weights(folder)
+    raw = read_config_json(folder / "config.json")
+    ends = (raw.get(name) for name in POSITIONS)
+    return ModelSize(sum(math.prod(stored.shape) for stored in listed.values()),
+                     next((n for n in ends if isinstance(n, int) and n > 0), math.inf))
 
 
 # the rules

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -21,7 +22,6 @@ from postgrad.recipes.registry import (
     override_config,
     read_config,
     recipe_for,
-    refuse_objects,
     split_spec,
 )
 from postgrad.recipes.running import check_place, finished, place_beside, resume_saved, start_run
@@ -113,20 +113,11 @@ def fit(model: Source | PreTrained | None = None, method: str | Path | Method | 
     with the hooks of `Tracker`, files or names. callback(step, metrics) is called after each step; where it
     returns "stop", the run is saved and ends, and can be resumed.
     """
-    base, setting = cast("dict[str, Any]", {}), ""
-    if config is not None:
-        spec, read = read_config(config.folder if isinstance(config, Folder) else config)
-        base |= read
-        name, setting = split_spec(spec)
-        method = method or methods.method_from_config(base.get("method", name))
-        model = model or base.get("model")
-    method = method or "grpo"
+    base, setting, method = ({}, "", method or "grpo") if config is None else read_base(config, method)
+    model = model or base.get("model")
     row = methods.get_method(str(method)) if isinstance(method, str | Path) else method
-    if not isinstance(model, Source) and hasattr(model, "save_pretrained"):
-        model = from_transformers(model, cast("str | None", settings.get("template")))
     if not isinstance(model, Source):
-        raise ValueError(f"model is {model!r:.80}: expected a name, a folder, a Run, what "
-                         "load_model gives, or a model of transformers.")
+        model = other_model(model, cast("str | None", settings.get("template")))
     if not isinstance(row, Method):
         raise ValueError(f"method is {row!r:.80}: expected a row of the table, its name, or FILE.py with a "
                          "row of your own.")
@@ -137,16 +128,15 @@ def fit(model: Source | PreTrained | None = None, method: str | Path | Method | 
     check_place(folder)
     recipe = recipe_for(row)
     inputs = {"task": task, "data": data, "eval_task": eval_task, "eval_data": eval_data, "reward": reward,
-             "teacher": teacher}
-    known = {f.name for f in fields(config_class(recipe))}
-    objects = {name: config_value(name, value) for name, value in spread_splits(inputs, known).items()
-               if value is not None}
-    refuse_objects(row.name, known, objects)
+              "teacher": teacher}
+    if isinstance(data, Mapping):
+        inputs = spread_splits(inputs, {f.name for f in fields(config_class(recipe))})
+    objects = {name: config_value(name, value) for name, value in inputs.items() if value is not None}
     name = str(folder / "start") if isinstance(model, Model) else str(config_value("model", model))
     given = override_config(base, {**settings, **objects, "model": name, "method": row})
     made = make_config(row.name, recipe, setting, given)
-    with place_beside(folder, "start") as place:
-        origin = model.save(place) if isinstance(model, Model) else None
+    with place_beside(folder, "start") if isinstance(model, Model) else nullcontext() as place:
+        origin = model.save(place) if isinstance(model, Model) and place else None
         made, chosen = fill_defaults(made, origin)
         assert isinstance(made, TrainConfig)
         shown = [Display(row.name, made.steps or 0, intro=chosen.sentence)] if display else []
@@ -216,6 +206,22 @@ def has_splits(table: object) -> bool:
     return isinstance(table, Mapping) and "train" in table and set(table) <= set(SPLITS)
 
 
+def read_base(config: str | Path | Folder | Mapping[str, object], method: str | Path | Method | None
+              ) -> tuple[dict[str, Any], str, str | Path | Method]:
+    """(settings, named setting, method) of another run or of a file. method: in place of its own."""
+    spec, read = read_config(config.folder if isinstance(config, Folder) else config)
+    name, setting = split_spec(spec)
+    base: dict[str, Any] = {**read}
+    return base, setting, method or methods.method_from_config(base.get("method", name))
+
+
+def other_model(model: object, template: str | None) -> Model:
+    if hasattr(model, "save_pretrained"):
+        return from_transformers(model, template)
+    raise ValueError(f"model is {model!r:.80}: expected a name, a folder, a Run, what load_model gives, or a "
+                     "model of transformers.")
+
+
 def spread_splits(given: Mapping[str, object], settings: Container[str]) -> dict[str, object]:
     """The arguments, with the splits of `data` where it has some: train as data, validation (without, test)
     as eval_data."""
@@ -230,18 +236,22 @@ def spread_splits(given: Mapping[str, object], settings: Container[str]) -> dict
 
 
 def config_value(name: str, value: object) -> object:
-    """An argument as a config holds it: a run or a path as its name, an iterator or a stream as a list (on
-    disk, where it is long), a pandas table as rows, the splits of a table as those of a task."""
+    """An argument as a config holds it: a run or a path as its name, rows as `config_rows` has them."""
     if isinstance(value, Folder | Path):
         return str(value.folder) if isinstance(value, Folder) else str(value)
-    if name == "reward":
-        if isinstance(value, Mapping):
-            return {config_value(name, key): weight for key, weight in value.items()}
-        return [config_value(name, x) for x in value] if isinstance(value, list | tuple) else value
+    if name == "reward" and isinstance(value, Mapping):
+        return {config_value(name, key): weight for key, weight in value.items()}
+    if name == "reward" and isinstance(value, list | tuple):
+        return [config_value(name, x) for x in value]
+    rows = name in ("task", "data", "eval_task", "eval_data") and not isinstance(value, str | Task)
+    return config_rows(name, value) if rows else value
+
+
+def config_rows(name: str, value: object) -> object:
+    """Rows as a config holds them: an iterator or a stream as a list (on disk, where it is long), a pandas
+    table as rows, the splits of a table as those of a task."""
     kind = name.removeprefix("eval_")
-    if kind not in ("task", "data"):
-        return value
-    if not isinstance(value, str | Task | Iterable):
+    if not isinstance(value, Iterable):
         or_name = "" if kind == "data" else " or a name"
         raise ValueError(f"{name} is {value!r:.80}: expected rows, a table, a file{or_name}.")
     if name == "data" and isinstance(value, Mapping) and value and all(
@@ -259,5 +269,4 @@ def config_value(name: str, value: object) -> object:
                           for split in SPLITS if split in value})
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
         return value.to_dict("records")
-    stream = isinstance(value, Iterator) or not isinstance(value, Task) and not hasattr(value, "__len__")
-    return DiskList(value).plain() if stream and isinstance(value, Iterable) else value
+    return value if hasattr(value, "__len__") and not isinstance(value, Iterator) else DiskList(value).plain()

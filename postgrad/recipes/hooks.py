@@ -96,28 +96,24 @@ def step_hooks(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, stop
         asked = run.stop and f"stopped by {run.stop} after step {now.step}" or acts and not halves and acts[1]
         why = stop() or (not last and asked) or worn_out
         votes = processes.gather((why, worn_out, better, halves), "agreed to go on")
-        by = next((by for by, *_ in votes if by), None)
-        final, better = any(worn_out for _, worn_out, *_ in votes), any(better for _, _, better, _ in votes)
-        if (halved := next((halves for *_, halves in votes if halves), None)) and not isinstance(by, int):
-            if writes:
-                log.wait()
-            saves.wait()
-            saves.check()
-            raise HalveRate(*halved)
+        by, final, best, halved = (next(filter(None, column), None) for column in zip(*votes, strict=True))
+        back = HalveRate(*halved) if halved and not isinstance(by, int) else None
+        end = back or (Stopped(by, bool(final)) if by else None)
         assert config.save_every is not None
-        if by or better or now.step % config.save_every == 0 or last:
-            if writes:
-                log.wait()
-                save_checkpoint(setup, config, saves, now.step)
-            elif sharded:
-                send_shards(saved_state(setup, config), setup.models.policy)
-        if by:
+        due = not back and (by or best or now.step % config.save_every == 0 or last)
+        if writes and (due or end):
+            log.wait()
+        if due and writes:
+            save_checkpoint(setup, config, saves, now.step)
+        elif due and sharded:
+            send_shards(saved_state(setup, config), setup.models.policy)
+        if end:
             saves.wait()
         saves.check()
-        if by:
-            if isinstance(by, int):
-                processes.tell_left()
-            raise Stopped(by, final)
+        if isinstance(by, int):
+            processes.tell_left()
+        if end:
+            raise end
 
     return [samples, *setup.hooks, evaluation, save]
 

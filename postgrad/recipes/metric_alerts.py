@@ -41,10 +41,13 @@ class MetricAlerts(Tracker):
         for name, limit in self.limits.items():
             value = figures.get(name)
             if name not in self.reported and isinstance(value, int | float) and value > limit.above:
-                self.reported.add(name)
-                text = (f"step {step}: {name} is {value:.3g} {limit.unit}, over {limit.above:g}: "
-                        f"{limit.advice} (postgrad explain {name})")
-                self.run.event(KIND, text, step=step, metric=name)
+                self.tell(step, name, value, limit)
+
+    def tell(self, step: int, name: str, value: float, limit: Limit) -> None:
+        self.reported.add(name)
+        text = (f"step {step}: {name} is {value:.3g} {limit.unit}, over {limit.above:g}: "
+                f"{limit.advice} (postgrad explain {name})")
+        self.run.event(KIND, text, step=step, metric=name)
 
 
 HALVED = "halved"  # the event: data.factor is the rate's from the step after data.after on
@@ -83,20 +86,19 @@ class TroubleAlerts(Tracker):
         self.run, self.guard = run, Guard(kind, run.run.rows("metrics")[0], run.run.rows("evals")[0])
         events = run.run.rows("events")[0]
         self.reported = {row["data"].get("trouble") for row in events if row["kind"] == KIND}
-        self.on_trouble = config.on_trouble
-        if sum(row["kind"] == HALVED for row in events) >= MOST_HALVINGS and self.on_trouble == "halve_rate":
-            self.on_trouble = "warn"
+        spent = sum(row["kind"] == HALVED for row in events) >= MOST_HALVINGS
+        self.on_trouble = "warn" if spent and config.on_trouble == "halve_rate" else config.on_trouble
         self.acts: tuple[int, str] | None = None
 
     def on_step(self, step: int, metrics: Metrics) -> None:
-        self.tell(self.guard.on_step(step, metrics))
+        if trouble := self.guard.on_step(step, metrics):
+            self.tell(trouble)
 
     def on_eval(self, step: int, figures: Row) -> None:
-        self.tell(self.guard.on_eval(step, figures))
+        if trouble := self.guard.on_eval(step, figures):
+            self.tell(trouble)
 
-    def tell(self, trouble: Trouble | None) -> None:
-        if trouble is None:
-            return
+    def tell(self, trouble: Trouble) -> None:
         if self.on_trouble != "warn" and self.acts is None:
             self.acts = trouble.since, trouble.sentence
         if trouble.name not in self.reported:
@@ -120,8 +122,10 @@ class VerifierFailures(Tracker):
         self.failed, self.steps = sum(failed), len(failed)
 
     def on_step(self, step: int, metrics: Metrics) -> None:
-        if not (failed := failed_samples(metrics)):
-            return
+        if failed := failed_samples(metrics):
+            self.tell(step, failed)
+
+    def tell(self, step: int, failed: int) -> None:
         self.failed, self.steps = self.failed + failed, self.steps + 1
         if self.steps == 1:
             place = self.run.run.folder / "samples.jsonl"

@@ -208,37 +208,53 @@ def make_config(name: str, recipe: str, setting: str, settings: Mapping[str, obj
     known, hint = {f.name for f in fields(kind)}, partial(setting_hint, kind=kind)
     refuse_objects(name, known, settings)
     if setting:
-        if setting not in named:
-            raise ValueError(f"recipe {name} has no setting {setting!r}."
-                             f"{place_hint(setting, known) or suggest(setting, named)}")
-        if "epochs" in settings and {"epochs", "data"} <= known:  # instead of the named setting's steps
-            settings = {"steps": None, **settings}
-        return replace_settings(named[setting](), settings, hint)
+        return replace_settings(*named_config(name, setting, named, known, settings), hint)
     if not DATA_HINTS.keys() & settings.keys():
-        if foreign := next((key for key in settings if key in OTHER_NAMES and not has_setting(
-                setting_names(kind), key)), ""):
-            raise ValueError(f"there is no setting {foreign!r}.{hint(foreign)}")
-        options = ", ".join(f"{name}:{s}" for s in named)
-        own = [f"{what} of your own with {how}" for what, how in DATA_HINTS.items() if what in known]
-        raise ValueError(f"{name} of what? Name {', or '.join([*own, f'a setting ({options})'])}.")
+        raise missing_data(name, named, kind, settings)
     first = {key: value for key, value in settings.items() if key in OBJECTS or isinstance(value, Settings)}
     rest = {key: value for key, value in settings.items() if key not in first}
     return replace_settings(kind(**first), rest, hint)
 
 
+def named_config(name: str, setting: str, named: Mapping[str, Callable[[], Settings]], known: Set[str],
+                 settings: Mapping[str, object]) -> tuple[Settings, Mapping[str, object]]:
+    """(a named setting's config, what is to be changed in it)."""
+    if setting not in named:
+        raise ValueError(f"recipe {name} has no setting {setting!r}."
+                         f"{place_hint(setting, known) or suggest(setting, named)}")
+    if "epochs" in settings and {"epochs", "data"} <= known:  # instead of the named setting's steps
+        settings = {"steps": None, **settings}
+    return named[setting](), settings
+
+
+def missing_data(name: str, named: Iterable[str], kind: type[Settings],
+                 settings: Iterable[str]) -> ValueError:
+    """The error for settings with neither a task nor data."""
+    if foreign := next((key for key in settings if key in OTHER_NAMES and not has_setting(
+            setting_names(kind), key)), ""):
+        return ValueError(f"there is no setting {foreign!r}.{setting_hint(foreign, kind=kind)}")
+    options, known = ", ".join(f"{name}:{s}" for s in named), {f.name for f in fields(kind)}
+    own = [f"{what} of your own with {how}" for what, how in DATA_HINTS.items() if what in known]
+    return ValueError(f"{name} of what? Name {', or '.join([*own, f'a setting ({options})'])}.")
+
+
 def refuse_objects(name: str, known: Set[str], given: Mapping[str, object]) -> None:
     """Raises ValueError for a task, data, reward, teacher or method that a recipe does not take. known: its
     settings."""
+    for other in (other for other in OBJECTS if other in given and other not in known):
+        raise ValueError(f"{name} takes no {other}: {instead_of(other, name, known, given[other])}.")
+
+
+def instead_of(other: str, name: str, known: Set[str], value: object) -> str:
+    """What to give a recipe that does not take an object."""
     row = methods.METHODS.get(name)
     learns = f"it learns from {row.source}; " if row else ""
-    for other in (other for other in OBJECTS if other in given and other not in known):
-        value = given[other]
-        file = value if isinstance(value, str) else "FILE"
-        instead = (f"its prompts are a task, --task {file} (in Python task=); leave data out"
-                   if other == "data" and "task" in known else
-                   f"its rows are data={file}; leave task out" if other == "task" and "data" in known
-                   else f"leave {other} out")
-        raise ValueError(f"{name} takes no {other}: {learns}{instead}.")
+    file = value if isinstance(value, str) else "FILE"
+    if other == "data" and "task" in known:
+        return f"{learns}its prompts are a task, --task {file} (in Python task=); leave data out"
+    if other == "task" and "data" in known:
+        return f"{learns}its rows are data={file}; leave task out"
+    return f"{learns}leave {other} out"
 
 
 def place_hint(setting: str, known: Set[str]) -> str:

@@ -165,27 +165,37 @@ class RolloutConfig(RunConfig):
         super().__post_init__()
         if self.task is None:
             raise ValueError(f"{self.method.name} needs prompts: name a task with task=NAME or task=FILE.")
-        if (self.ptx.coef or self.kl.target) and self.method.kind != "policy":
+        if self.ptx.coef or self.kl.target:
+            self.check_policy_settings()
+        self.remote.check_device(self.device)
+        if self.rollouts.async_depth:
+            self.check_async()
+        if self.rollouts.release and (self.rollouts.async_depth or self.remote.sampler):
+            raise ValueError("rollouts.release is for a sampler that takes turns with training in this "
+                             "process: leave it out with rollouts.async_depth or sampler=.")
+
+    def check_policy_settings(self) -> None:
+        if self.method.kind != "policy":
             raise ValueError("ptx.coef and kl.target are for policy methods such as ppo; "
                              f"{self.method.name} has neither.")
         if self.ptx.coef and self.rollouts.temperature != 1:
             raise ValueError("texts are imitated at temperature 1, and rollouts.temperature is "
                              f"{self.rollouts.temperature}: set it to 1 or ptx.coef to 0.")
-        if self.rollouts.async_depth and self.agent.command:
+
+    def check_async(self) -> None:
+        if self.agent.command:
             raise ValueError("an agent plays by the weights of the moment: leave out "
                              "rollouts.async_depth or the agent.")
-        self.remote.check_device(self.device)
-        if self.rollouts.release and (self.rollouts.async_depth or self.remote.sampler):
-            raise ValueError("rollouts.release is for a sampler that takes turns with training in this "
-                             "process: leave it out with rollouts.async_depth or sampler=.")
-        if self.on_trouble == "halve_rate" and (self.rollouts.async_depth or self.remote.sampler
-                                                or self.agent.command):
+        if not self.remote.sampler and self.device != "cpu":
+            raise ValueError("rollouts.async_depth on a GPU needs a sampler of its own: start `postgrad "
+                             "serve` and name it with sampler=http://HOST:PORT.")
+
+    def check_going_back(self) -> None:
+        super().check_going_back()
+        if self.rollouts.async_depth or self.remote.sampler or self.agent.command:
             raise ValueError("on_trouble=halve_rate goes back in this process, and a sampler elsewhere or an "
                              "agent goes on: leave it out with rollouts.async_depth, sampler= or an agent, "
                              "or set on_trouble=stop.")
-        if self.rollouts.async_depth and not self.remote.sampler and self.device != "cpu":
-            raise ValueError("rollouts.async_depth on a GPU needs a sampler of its own: start `postgrad "
-                             "serve` and name it with sampler=http://HOST:PORT.")
 
 
 def rollouts_on_words() -> RolloutConfig:
@@ -332,6 +342,17 @@ def filter_note(config: RolloutConfig) -> str:
     return f"rollouts are sampled with {filters}; trained is the full distribution{counts}{unchecked}"
 
 
+def help_note(config: RolloutConfig, models: Models, chat: Chat, task: Task, reward: Reward,
+              again: Again) -> str:
+    """Whether the demonstrations help the policy, measured before the first step."""
+    look = config.evaluation
+    alone = Sampling(max_new_tokens=look.max_new_tokens or config.rollouts.budget)
+    with unshard(models):
+        return prove_help(config.row, task, LocalSampler(models.policy, chat), again,
+                          look.asked(task, config.seed), None if config.reward is None else reward,
+                          samples=look.samples, settings=alone, seed=config.seed)
+
+
 def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
     assert config.task is not None
     method, spec = config.row, parse_reward(config.reward)
@@ -376,13 +397,7 @@ def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
     tokens = settings.max_collection_tokens // (row.minibatches if row else 1)
     optim = Optim(models, config.optim, config.last_step, tokens)
     if again and not source.checkpoint:
-        look = config.evaluation
-        alone = Sampling(max_new_tokens=look.max_new_tokens or config.rollouts.budget)
-        with unshard(models):
-            notes = (*notes, prove_help(method, task, LocalSampler(policy, chat), again,
-                                        look.asked(task, config.seed),
-                                        None if config.reward is None else reward, samples=look.samples,
-                                        settings=alone, seed=config.seed))
+        notes = (*notes, help_note(config, models, chat, task, reward, again))
     evaluated = config.evaluation.asked(examined, config.seed) if config.evaluation.every else []
     asked = sampler_for(task, LocalSampler(policy, chat), config.rollouts.turns)
     return TrainingSetup(

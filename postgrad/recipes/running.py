@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -74,12 +75,13 @@ def start_run(config: TrainConfig, folder: Path | str, *, command: str = "",
     check_place(Path(folder))
     source = model_source(config, origin=origin)
     config, _ = fill_defaults(config, source.origin if source else None)
-    with place_beside(Path(folder), "template") as place:
-        if source and isinstance(config, RunConfig) and config.template:
+    begin = partial(begin_run, config, folder=folder, command=command, trackers=trackers, ask=ask,
+                    notes=notes)
+    if source and isinstance(config, RunConfig) and config.template:
+        with place_beside(Path(folder), "template") as place:
             origin = save_with_template(source.origin, config.template, place, config.optim.adapter)
-            source = replace(source, origin=origin, name=str(Path(folder) / "start"))
-        return begin_run(config, source, folder, command=command, trackers=trackers, origin=origin, ask=ask,
-                         notes=notes)
+            return begin(replace(source, origin=origin, name=str(Path(folder) / "start")), origin=origin)
+    return begin(source, origin=origin)
 
 
 @contextmanager
@@ -108,14 +110,7 @@ def begin_run(config: TrainConfig, source: ModelSource | None, folder: Path | st
         if look.offer and accepted(look, config.on_look, ask):
             sft = form_sft(config, setup.probes.task) if SFT in look.offer else None
             del setup  # its memory is free before the next one's is taken
-            changed = replace_settings(config, {"on_look": "warn", **settings_in(look.offer)})
-            taken = [("look", text) for text in (*look.notes(), f"taken: {offer_text(look.offer)}")]
-            if sft is None:
-                return begin_run(changed, source, folder, command=command, trackers=trackers, origin=origin,
-                                 notes=taken)
-            model = train_form(sft, Path(folder), origin)
-            return start_run(replace(changed, model=model), folder, command=command, trackers=trackers,
-                             notes=taken)
+            return take_offer(look, sft, config, source, folder, command, trackers, origin)
     config = replace_settings(config, setup.settings)  # saved: resuming chooses nothing
     if not processes.leads():
         return train_to_end(Follower(folder), setup, config)
@@ -132,6 +127,19 @@ def begin_run(config: TrainConfig, source: ModelSource | None, folder: Path | st
     seen = [("look", text) for text in look.notes()] if look else []
     return train_to_end(run, setup, config, trackers,
                         [*(("data", note) for note in setup.notes), *length, *notes, *seen])
+
+
+def take_offer(look: Look, sft: TrainConfig | None, config: RolloutConfig, source: ModelSource | None,
+               folder: Path | str, command: str, trackers: Sequence[Tracker],
+               origin: Path | None) -> Run | Follower:
+    """The run with what a look offers. sft: what it trains first."""
+    changed = replace_settings(config, {"on_look": "warn", **settings_in(look.offer)})
+    taken = [("look", text) for text in (*look.notes(), f"taken: {offer_text(look.offer)}")]
+    if sft is None:
+        return begin_run(changed, source, folder, command=command, trackers=trackers, origin=origin,
+                         notes=taken)
+    model = train_form(sft, Path(folder), origin)
+    return start_run(replace(changed, model=model), folder, command=command, trackers=trackers, notes=taken)
 
 
 def accepted(look: Look, on_look: str, ask: Callable[[str], bool] | None) -> bool:
@@ -186,8 +194,7 @@ def check_room(folder: Path, setup: TrainingSetup, config: TrainConfig) -> None:
     """Whether the disk holds a run's checkpoints: weights and the optimizer's moments, of the newest two and
     of the one that is being written."""
     assert config.save_every is not None and config.steps is not None
-    moments = 8 if config.save_optimizer else 0
-    one = sum(p.numel() * (p.itemsize + (moments if p.requires_grad else 0))
+    one = sum(p.numel() * (p.itemsize + (8 if p.requires_grad and config.save_optimizer else 0))
               for p in setup.models.policy.parameters())
     count = min(3, -(-config.steps // config.save_every))
     place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
@@ -368,40 +375,38 @@ def train_to_end(run: Run | Follower, setup: TrainingSetup, config: TrainConfig,
             if (setup.evaluate and setup.evaluate_every and run.next_step == 1
                     and (isinstance(run, Run) or config.optim.divides)):
                 evaluate_policy(tracked, setup, config, 0)
-            ended: Stopped | None = None
-            halved: HalveRate | None = None
+            early: HalveRate | Stopped | None = None
             try:
                 train(setup.models, setup.batches, setup.objective, setup.optim, tracked, hooks,
                       meanwhile=log.ask)
-            except HalveRate as end:
-                halved = end.with_traceback(None)
-            except Stopped as end:
-                ended = end
-                if not end.exit_code:
+            except (HalveRate, Stopped) as end:
+                early = end.with_traceback(None)  # which holds the models
+                if isinstance(end, Stopped) and not end.exit_code:
                     tracked.event("ended", str(end), run.next_step - 1)
             if isinstance(run, Run) and (text := failures.summary()):
                 tracked.event(KIND, text)
-    except RunGone as error:
-        with suppress(RunGone):  # its folder is gone too
-            tracked.end("failed", str(error))
-        raise
-    except KeyboardInterrupt:
-        tracked.end("stopped", "stopped at once, without a checkpoint")
-        raise
     except BaseException as error:
-        processes.tell_end(str(error))
-        tracked.end("failed", f"{type(error).__name__}: {error}")
+        report_failure(tracked, error)
         raise
-    if halved:
-        return train_slower(run, setup, config, trackers, halved)
-    if ended and not ended.final:
-        tracked.end("stopped", str(ended))
-    else:
-        tracked.end("done")
-    if ended and ended.exit_code:
-        raise ended
+    if isinstance(early, HalveRate):
+        return train_slower(run, setup, config, trackers, early)
+    tracked.end(*(("stopped", str(early)) if early and not early.final else ("done",)))
+    if early and early.exit_code:
+        raise early
     processes.gather(None, "came to the end")
     return run
+
+
+def report_failure(tracked: RunTrackers, error: BaseException) -> None:
+    """Tells the trackers that a run did not come to its end."""
+    if isinstance(error, RunGone):
+        with suppress(RunGone):  # its folder is gone too
+            tracked.end("failed", str(error))
+    elif isinstance(error, KeyboardInterrupt):
+        tracked.end("stopped", "stopped at once, without a checkpoint")
+    else:
+        processes.tell_end(str(error))
+        tracked.end("failed", f"{type(error).__name__}: {error}")
 
 
 def train_slower(run: Run | Follower, setup: TrainingSetup, config: TrainConfig,

@@ -211,18 +211,20 @@ def with_chat(folder: Path, load: Callable[[Path], M], template: str | None = No
     """A folder's model and chat, whose vocabularies have to match. template: of a language model, another
     chat template (`Chat.with_template`); the model grows by the tokens that it adds."""
     chat, model = open_chat(folder, template), load(folder)
-    if chat.added:
-        say_once(f"{folder.name}: template={template} adds the tokens {', '.join(chat.added)}, whose "
-                 "embeddings begin as the mean of all others and have to be trained.")
-    own = chat.vocab_size - len(chat.added)
-    if own <= model.config.vocab_size < chat.vocab_size:
-        assert isinstance(model, Network)
-        return cast(M, grow_vocabulary(model, chat.vocab_size)), chat
-    if own > model.config.vocab_size:
-        raise ValueError(f"{folder}: the tokenizer has {own} tokens, the model "
-                         f"{model.config.vocab_size}: they are not of one model, get both from "
-                         "the same place.")
-    return model, chat
+    if (own := chat.vocab_size - len(chat.added)) > model.config.vocab_size:
+        raise ValueError(f"{folder}: the tokenizer has {own} tokens, the model {model.config.vocab_size}: "
+                         "they are not of one model, get both from the same place.")
+    return (grown(model, chat, f"{folder.name}: template={template}") if chat.added else model), chat
+
+
+def grown(model: M, chat: Chat, name: str) -> M:
+    """The model, with embeddings for the tokens that a template adds."""
+    say_once(f"{name} adds the tokens {', '.join(chat.added)}, whose embeddings begin as the mean of all "
+             "others and have to be trained.")
+    if chat.vocab_size <= model.config.vocab_size:
+        return model
+    assert isinstance(model, Network)
+    return cast(M, grow_vocabulary(model, chat.vocab_size))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -332,11 +332,13 @@ def describe_verifiers() -> list[dict[str, str]]:
 
 def parse_reward(reward: object) -> RewardSpec:
     """Parses whatever stands for a reward; nothing below asks which kind it is."""
-    if reward is None:
-        return RewardSpec()
+    return RewardSpec(() if reward is None else parse_terms(reward))
+
+
+def parse_terms(reward: object) -> tuple[SpecTerm, ...]:
     if isinstance(reward, str):
         pieces = [reward] if Path(reward).exists() else BETWEEN.split(reward)
-        return RewardSpec(tuple(_task_term(text) for text in pieces if text.strip()))
+        return tuple(_task_term(text) for text in pieces if text.strip())
     if isinstance(reward, Mapping):
         terms = tuple(_weighted_term(key, weight) for key, weight in reward.items())
     else:
@@ -344,7 +346,7 @@ def parse_reward(reward: object) -> RewardSpec:
     if not terms:
         raise ValueError(f"reward is {reward!r}: expected at least one reward, or none at all for the task's "
                          "own verifier.")
-    return RewardSpec(terms)
+    return terms
 
 
 def _task_term(text: str) -> SpecTerm:

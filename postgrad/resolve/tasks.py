@@ -42,6 +42,10 @@ def open_task(task: Task | str | Path | SplitRows | Iterable[object], reward: ob
         if not alone:
             return load_task(task, bad)
         return prompts_alone(alone, reward, Path(task).stem, bad, counted=True)
+    return open_rows(task, reward, judged, bad)
+
+
+def open_rows(task: SplitRows | Iterable[object], reward: object, judged: bool, bad: BadRows) -> Task:
     if isinstance(task, SplitRows):
         return task_with_splits({split: open_task(rows, reward, judged=judged, bad=bad)
                                  for split, rows in task.parts.items()})

@@ -29,8 +29,10 @@ def open_teacher(row: Method, named: Model | str | None, config: ModelSettings, 
                          "out, or train opd.")
     if not taught:
         return None
-    if shown:
-        return open_reference(config, source, policy)
+    return open_reference(config, source, policy) if shown else named_teacher(row, named, config, chat)
+
+
+def named_teacher(row: Method, named: Model | str | None, config: ModelSettings, chat: Chat) -> Trained:
     if named is None:
         raise ValueError(f"{row.name} learns from a teacher, and none is named: say teacher=MODEL, a name, a "
                          "folder, a run or RUN@STEP.")

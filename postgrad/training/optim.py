@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -78,13 +78,17 @@ class OptimSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.shard and self.adapter.dora:
+        if self.shard:
+            self.check_shard()
+
+    def check_shard(self) -> None:
+        if self.adapter.dora:
             raise ValueError("optim.shard and optim.adapter.dora are true: the norms of DoRA are those of "
                              "whole rows; leave one of them out.")
-        if self.shard and self.moments == 8:
+        if self.moments == 8:
             raise ValueError("optim.shard is true and optim.moments is 8: blocks of moments are those of "
                              "whole weights; leave one of them out.")
-        if self.shard and self.adapter.modules_to_save:
+        if self.adapter.modules_to_save:
             raise ValueError("optim.shard is true, and optim.adapter.modules_to_save names layers that every "
                              "rank would hold whole; leave one of them out.")
 
@@ -112,6 +116,18 @@ class OptimSettings(Settings):
     def per_pass(self, on_gpu: bool) -> int:
         """Tokens of a micro-batch."""
         return self.at_once if on_gpu or self.tokens_per_pass is not None else 2048
+
+
+def add_to_masters(taken: Sequence[tuple[Any, Any]]) -> None:
+    """Adds the gradients of parameters to those of their masters. taken: (parameter, master) of each."""
+    fresh = [master for _, master in taken if master.grad is None]
+    for master in fresh:
+        master.grad = torch.empty_like(master)
+    if fresh:
+        torch._foreach_zero_([master.grad for master in fresh])
+    add_gradients([master.grad for _, master in taken], [p.grad for p, _ in taken])
+    for p, _ in taken:
+        p.grad = None
 
 
 class Optim:
@@ -150,24 +166,15 @@ class Optim:
 
     def lr(self, step: int) -> float:
         assert self.settings.lr is not None, "a run's rate is chosen before its optimizer is made"
-        return self.settings.lr * self.factor * schedule.SCHEDULES[self.settings.schedule](step, self.steps,
-                                                                             self.settings.warmup)
+        share = schedule.SCHEDULES[self.settings.schedule](step, self.steps, self.settings.warmup)
+        return self.settings.lr * self.factor * share
 
     @torch.no_grad()
     def gather(self) -> None:
         """Adds the micro-batch's bfloat16 gradients to the masters' float32 gradients."""
-        taken: list[tuple[Any, Any]] = [(p, master)
-                                        for p, master in zip(self.rounded, self.masters, strict=True)
-                                        if p.grad is not None]
-        if taken:
-            fresh = [master for _, master in taken if master.grad is None]
-            for master in fresh:
-                master.grad = torch.empty_like(master)
-            if fresh:
-                torch._foreach_zero_([master.grad for master in fresh])
-            add_gradients([master.grad for _, master in taken], [p.grad for p, _ in taken])
-            for p, _ in taken:
-                p.grad = None
+        if taken := [pair for pair in zip(self.rounded, self.masters, strict=True)
+                     if pair[0].grad is not None]:
+            add_to_masters(taken)
 
     @torch.no_grad()
     def end_lane(self) -> None:

@@ -223,15 +223,20 @@ def is_flat(group: Sequence[Scored]) -> bool:
     return len({s.verdict.score for s in group if s.verdict.given}) <= 1
 
 
+def rows_of_episodes(ids: Sequence[str], episodes: Sequence[Scored]) -> tuple[list[str], list[Scored]]:
+    """(ids, rows) of episodes, some of which have several rows."""
+    names = [name + (f".{k}" if s.rollout.earlier else "") for name, s in zip(ids, episodes, strict=True)
+             for k in range(len(s.rollout.rows))]
+    return names, [replace(s, rollout=replace(row, earlier=())) if s.rollout.earlier else s
+                   for s in episodes for row in s.rollout.rows]
+
+
 def scored_batch(rows: Sequence[Scored], group_size: int) -> Batch:
     """Scored rollouts as a batch, before credit. A row whose verdict failed has an empty mask."""
     batch, each = rollout_batch([s.rollout for s in rows]), rows
     ids = [f"{name}/{i % group_size}" for i, name in enumerate(s.rollout.prompt.id for s in rows)]
-    if any(s.rollout.earlier for s in rows):  # an episode of several rows
-        ids = [name + (f".{k}" if s.rollout.earlier else "") for name, s in zip(ids, rows, strict=True)
-               for k in range(len(s.rollout.rows))]
-        each = [replace(s, rollout=replace(row, earlier=())) if s.rollout.earlier else s
-                for s in rows for row in s.rollout.rows]
+    if any(s.rollout.earlier for s in rows):
+        ids, each = rows_of_episodes(ids, rows)
     sound = torch.tensor([s.verdict.given for s in each])
     return replace(batch, ids=tuple(ids), mask=batch.mask & sound[:, None], scored=tuple(each))
 
@@ -250,17 +255,9 @@ class RolloutSource(Generic[MethodT]):
         if method.needs_reference and models.reference is None:
             raise ValueError(f"{method.name} needs a reference model and there is none: give "
                              "Models(reference=...).")
-        self.sample = sample
-        self.reward = reward
-        self.models = models
-        self.method = method
-        self.settings = settings
-        self.steps = steps
-        self.step = 0
-        self.seed = seed
-        self.tokens_per_pass = tokens_per_pass
-        self.device = device
-        self.virtual_ranks = virtual_ranks
+        self.sample, self.reward, self.models, self.method = sample, reward, models, method
+        self.settings, self.steps, self.step, self.seed = settings, steps, 0, seed
+        self.tokens_per_pass, self.device, self.virtual_ranks = tokens_per_pass, device, virtual_ranks
         self.prompts = Shuffled(prompts, seed)
         self.source = source or LiveWeights()
         depth = settings.async_depth
@@ -364,10 +361,7 @@ class RolloutBatches(RolloutSource[Policy]):
             raise ValueError("an adaptive KL coefficient needs a method with the KL in its reward and a "
                              f"coefficient to start from; {method.name} has {method.kl_in_reward}: use ppo, "
                              "reinforce or rloo.")
-        self.kl = method.kl_in_reward
-        self.target = target
-        self.gain = gain
-        self.mix = mix
+        self.kl, self.target, self.gain, self.mix = method.kl_in_reward, target, gain, mix
         self.show = show if method.shown else None
 
     def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Deferred]) -> list[Batch]:

@@ -43,8 +43,12 @@ class VirtualRanks:
             results = [work(item) for item in items]
             after()
             return results
+        return self.map_own(work, list(items), what, after, blank)
+
+    def map_own(self, work: Callable[[T], R], every: Sequence[T], what: str, after: Callable[[], None],
+                blank: Callable[[T], T]) -> list[R]:
+        """`map` of several lanes or ranks: this rank's items, gathered with those of the others."""
         own: dict[int, R] = {}
-        every = list(items)
         if self.even:
             for i in range(self.rank, -(-len(every) // self.world) * self.world, self.world):
                 result = work(every[i] if i < len(every) else blank(every[0]))
