@@ -66,7 +66,7 @@ def test_the_first_page_names_all_of_them_and_links_lead_there(client):
 
 def test_a_class_has_the_methods_of_its_bases(client):
     text = plain(client.get("/reference/Run").text)
-    assert "model(step: int | None = None, device: str = 'cpu') -> Model" in text and "rows(" in text
+    assert "model(step: int | str | None = None, device: str = 'cpu') -> Model" in text and "rows(" in text
 
 
 def test_what_is_no_public_name_is_a_sentence(client):

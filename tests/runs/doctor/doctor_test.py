@@ -242,8 +242,10 @@ def test_figures_by_hand():
 
 def test_the_page_has_every_symptom_in_order():
     page = (ROOT / "docs" / "doctor.md").read_text()
-    rows = [line.split(" | ")[:2] for line in page.splitlines() if line.startswith("| ")][1:]
-    assert rows == [[f"| {s.name}", s.about] for s in SYMPTOMS]
+    rows = [line.split(" | ")[:2] for line in page.splitlines() if line.startswith("| ")]
+    listed = [[f"| {s.name}", s.about] for s in SYMPTOMS]
+    first = rows.index(listed[0])
+    assert rows[first: first + len(listed)] == listed
 
 
 # the command
