@@ -35,7 +35,8 @@ def test_it_opens(old):
 
 
 def test_it_is_resumed_to_the_metrics_of_a_new_run(old, tmp_path):
-    """Against a new run by today's names on the same processor: the last bits differ between processors."""
+    """Against a new run by today's names on the same processor: the last bits differ between processors. Every
+    metric that 0.1 saved is there; some came since."""
     saved = [json.loads(line) for line in (old / "metrics.jsonl").read_text().splitlines()]
     run = pg.resume(old, display=False)
     new = pg.fit("tiny-chat", "grpo", task="arithmetic", run=tmp_path / "new", display=False, steps=2,
@@ -44,4 +45,4 @@ def test_it_is_resumed_to_the_metrics_of_a_new_run(old, tmp_path):
                            "max_concurrent": 8}, evaluation={"every": 0})
     assert run.state()["state"] == "done" and len(run.metrics()) == 2
     assert [repeatable(row) for row in run.metrics()] == [repeatable(row) for row in new.metrics()]
-    assert [repeatable(row).keys() for row in run.metrics()] == [repeatable(row).keys() for row in saved]
+    assert all(repeatable(was).keys() <= now.keys() for was, now in zip(saved, run.metrics(), strict=True))
