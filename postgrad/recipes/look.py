@@ -300,6 +300,7 @@ def draw_probes(config: RolloutConfig, setup: TrainingSetup,
     groups = probes.sampler.sample(asked, GROUP, config.rollouts.sampling, seed)
     seconds = time.perf_counter() - began
     greedy = probes.sampler.sample(asked, 1, likeliest, seed)
+    probes.sampler.release()  # its cache and its copy of the weights: the run has a sampler of its own
     verdicts = iter(probes.reward.score([r for group in (*groups, *greedy) for r in group]))
     scored = [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in (*groups, *greedy)]
     batch = rollout_batch([r for group in groups for r in group]).to(config.device)

@@ -95,7 +95,7 @@ def test_the_innermost_phase_is_named():
 
 
 def test_what_the_sampler_holds_is_given_back(tmp_path, monkeypatch):
-    """After each collection; the samples are the same."""
+    """After each collection; the samples are the same. The look before the first step holds nothing after."""
     held, samplers, made = [], [], LocalSampler.__init__
 
     def make(sampler, *args, **options):
@@ -104,11 +104,12 @@ def test_what_the_sampler_holds_is_given_back(tmp_path, monkeypatch):
 
     monkeypatch.setattr(LocalSampler, "__init__", make)
     monkeypatch.setattr("postgrad.training.optim.Optim.gather",
-                        lambda optim: held.append(samplers[-1]._batch))
+                        lambda optim: held.append(sum(s._batch is not None for s in samplers)))
     for release in ("false", "true"):
-        recipe, config = config_from_text("grpo", (*QUICK, f"rollouts.release={release}"))
-        start_training(recipe, config, tmp_path / release)
-    assert held[0] is not None and held[-1] is None
+        samplers.clear()
+        recipe, config = config_from_text("grpo", (*QUICK, "on_look=warn", f"rollouts.release={release}"))
+        assert start_training(recipe, config, tmp_path / release).info["look"]
+    assert held == [1, 0]
     rows = [(tmp_path / release / "samples.jsonl").read_text() for release in ("false", "true")]
     assert rows[0] == rows[1]
     with pytest.raises(ValueError, match="leave it out with rollouts.async_depth"):
