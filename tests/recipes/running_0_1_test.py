@@ -35,8 +35,8 @@ def test_it_opens(old):
 
 
 def test_it_is_resumed_to_the_metrics_of_a_new_run(old, tmp_path):
-    """Against a new run by today's names on the same processor: the last bits differ between processors. Every
-    metric that 0.1 saved is there; some came since."""
+    """Against a new run by today's names on the same processor: the last bits differ between processors.
+    Every metric that 0.1 saved is there; some came since."""
     saved = [json.loads(line) for line in (old / "metrics.jsonl").read_text().splitlines()]
     run = pg.resume(old, display=False)
     new = pg.fit("tiny-chat", "grpo", task="arithmetic", run=tmp_path / "new", display=False, steps=2,
