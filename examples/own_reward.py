@@ -13,7 +13,7 @@ def brief(prompt, text):
     return min(1.0, 12 / len(text)) if text else 0.0
 
 
-run = pg.fit("tiny-chat", "grpo", task=prompts, reward=brief, steps=15, lr=1e-3, prompts_per_step=6,
+run = pg.fit("tiny-chat", "grpo", task=prompts, reward=brief, steps=30, lr=1e-3, prompts_per_step=6,
              group_size=8, rollouts={"max_new_tokens": 32}, evaluation={"every": 0}, run="runs/brief")
 before, after = pg.compare("tiny-chat", run, task=prompts, reward=brief, problems=10, samples=2,
                            max_new_tokens=32)
