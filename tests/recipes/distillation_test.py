@@ -270,12 +270,13 @@ def test_that_it_helps_is_looked_at_once_and_kept(tmp_path):
     (tmp_path / "helped.py").write_text(HELPED)
     config = config_of(str(tmp_path / "helped.py"), method=SDFT, steps=2, **{"evaluation.problems": 8})
     run = start(config, tmp_path / "run")
-    held_out, event = [e for e in run.rows("events")[0] if e["kind"] == "data"]
+    rows, held_out, event = [e for e in run.rows("events")[0] if e["kind"] == "data"]
     assert "a pass@1 of 100.0% in place of 0.0%" in event["text"]
     longer = replace(build(config, begins("tiny")).models, reward=None)
     assert longer.teacher is not None and longer.reference is None
     on_going = replace(begins("tiny"), checkpoint=run.latest())
-    assert "held out" in held_out["text"] and build(config, on_going).notes == (held_out["text"],)
+    assert "100 rows of question" in rows["text"] and "held out" in held_out["text"]
+    assert build(config, on_going).notes == (rows["text"], held_out["text"])
 
 
 def test_a_model_that_is_shown_a_demonstration_teaches_itself(tmp_path):

@@ -235,8 +235,10 @@ def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
     assert run.state()["state"] == "failed" and list(run.checkpoints()) == [1]
     run = resume_run(run, settings_from_json(type(config), run.config))
     check_rows(run)
-    said = "data" if recipe == "rollouts" else "length"  # once, when it began
-    assert [e["kind"] for e in run.rows("events")[0]] == [said, "resumed"]
+    events = run.rows("events")[0]
+    said = ["data", "data"] if recipe == "rollouts" else ["length"]  # once each, when it began: rows, held out
+    assert [e["kind"] for e in events] == [*said, "resumed"]
+    assert len({e["text"] for e in events}) == len(events)
     ours, theirs = ([repeatable(row) for row in r.rows("metrics")[0]]
                     for r in (run, whole))
     assert ours == theirs and run.rows("samples") == whole.rows("samples")
