@@ -34,7 +34,9 @@ def test_a_kill_inside_a_save_and_one_in_training(alone, tmp_path, forked):
     recipe, calls, expected = alone
     if recipe != "sft":
         forked()
-    inside = [n for n in calls["inside_save"] if n > calls["calls"] // 2][1]
+    saves = calls["inside_save"]  # of a thread: its calls come some earlier or later, so one amid a save
+    inside = max((n for n in saves if n > calls["calls"] // 2),
+                 key=lambda n: sum(abs(n - other) <= 8 for other in saves))
     row = kills.try_kill(recipe, tmp_path / "saving", expected, at=inside)
     assert (row["exit"], row["inside_save"], row["differences"]) == (-signal.SIGKILL, True, [])
     forked()
