@@ -101,7 +101,7 @@ def add_line(line: dict, board: Path = BOARD) -> Path:
     return page
 
 
-def shown(line: dict) -> dict:
+def as_row(line: dict) -> dict:
     """A line of the board as a row of its table: the best seed does not stand for the three."""
     after, minutes = list(line["after"].values()), line["minutes"]
     seeds = f"{len(after)} seeds, {'side by side' if line['at_once'] > 1 else 'one after another'}"
@@ -129,7 +129,7 @@ def rendered(board: Path = BOARD) -> str:
         "says whether it is one run or a pipeline of several. Add yours: `python proofs/board.py "
         "model=FOLDER task=gsm8k:DATA recipe=grpo device=cuda` (`--help` has the rules). Made from "
         "`board.json` by `make docs`.",
-        "", *(harness.grid([shown(line) for line in lines]) if lines else ["No line is measured yet."]), "",
+        "", *(harness.grid([as_row(line) for line in lines]) if lines else ["No line is measured yet."]), "",
         "Before the board: SmolLM2-135M on GSM8K by `postgrad train expert-iteration`, a pipeline, three "
         "seeds side by side on one H200, 12.6 % pass@1 in 18.8 minutes; from a tree with uncommitted changes "
         "([results](results/reasoning.md)), so no line.", "",

@@ -387,7 +387,7 @@ def gather_rows(source: Source, read: Callable[[str, str, DataRow], list[RecordT
     bad.settle(source_name(source))
     if not records:
         raise ValueError(f"{source_name(source)} has no rows.")
-    return records.plain()
+    return records.as_list()
 
 
 def read_conversations(source: Source, bad: BadRows | None = None) -> Sequence[Conversation]:

@@ -269,4 +269,5 @@ def config_rows(name: str, value: object) -> object:
                           for split in SPLITS if split in value})
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
         return value.to_dict("records")
-    return value if hasattr(value, "__len__") and not isinstance(value, Iterator) else DiskList(value).plain()
+    sized = hasattr(value, "__len__") and not isinstance(value, Iterator)
+    return value if sized else DiskList(value).as_list()

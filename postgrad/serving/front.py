@@ -20,6 +20,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,7 +122,7 @@ class FrontChannel:
         try:
             self.outbox.put(("result", number, function()))
         except Exception as error:  # raised to whoever asked
-            self.outbox.put(("failure", number, error))
+            self.outbox.put(("failure", number, sendable(error)))
 
     def deliver(self, reports: list[Report]) -> None:
         updates: list[Update] = []
@@ -139,7 +140,16 @@ class FrontChannel:
     def fail(self, asked: AskedRequest, error: Exception) -> None:
         assert isinstance(asked, FrontRequest)
         self.asked.pop(asked.number, None)
-        self.outbox.put(("failure", asked.number, error))
+        self.outbox.put(("failure", asked.number, sendable(error)))
+
+
+def sendable(error: Exception) -> Exception:
+    """The error, or one that says its kind where it can't be pickled."""
+    try:
+        ForkingPickler.loads(ForkingPickler.dumps(error))  # as the pipe will
+    except Exception:  # an error's class may do anything
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 def serve_by_fronts(served: ServedModel, fronts: int, sock: socket.socket, *, token: str | None,

@@ -62,7 +62,7 @@ class DiskList(Indexed[ItemT]):
         found: ItemT = pickle.loads(os.pread(self.file.fileno(), end - start, start))
         return found
 
-    def plain(self) -> Sequence[ItemT]:
+    def as_list(self) -> Sequence[ItemT]:
         """A list where nothing is on disk."""
         return self if self.file else self.first
 

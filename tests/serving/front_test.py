@@ -90,6 +90,21 @@ def test_a_step_that_fails_is_said_to_all_who_wait(monkeypatch):
     assert idle(what)
 
 
+def test_an_error_that_cannot_be_sent_is_said_by_its_kind(monkeypatch):
+    class Odd(Exception):
+        """Local: it cannot be pickled."""
+
+    def fail():
+        raise Odd("in the step")
+
+    what = served()
+    with fronts(what) as (web,):
+        with monkeypatch.context() as patch:
+            patch.setattr(what.worker.batch, "step", fail)
+            assert post(web, "/v1/chat/completions", 500, **BODY)["error"]["type"] == "server_error"
+        assert post(web, "/v1/chat/completions", **BODY)["choices"]
+
+
 @pytest.mark.skipif(not hasattr(os, "setsid"), reason="fronts need a POSIX system")
 def test_the_command_with_two_fronts_until_ctrl_c():
     command = [sys.executable, "-m", "postgrad", "serve", "tiny-chat", "--port", "0", "--json", "--rows", "2",

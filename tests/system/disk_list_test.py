@@ -14,10 +14,10 @@ def test_a_list_on_disk_is_the_list(monkeypatch):
     monkeypatch.setattr(disk_list, "IN_MEMORY", 3)
     items = [{"n": n, "text": "x" * random.Random(n).randrange(200)} for n in range(50)]
     kept = DiskList(items[:2])
-    assert kept.plain() == items[:2] and kept.file is None
+    assert kept.as_list() == items[:2] and kept.file is None
     for item in items[2:]:
         kept.append(item)
-    assert kept.plain() is kept and len(kept) == 50 and list(kept) == items
+    assert kept.as_list() is kept and len(kept) == 50 and list(kept) == items
     assert kept[-1] == items[-1] and kept[40:3:-7] == items[40:3:-7]
     kept.append({"n": 50})
     assert kept[50] == {"n": 50} and kept[49] == items[49]

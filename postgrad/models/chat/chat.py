@@ -314,7 +314,7 @@ class Chat:
         """What an assistant's message adds to the text: its parts without the header, up to the stop token
         and the white space after it, which TRL trains too."""
         text = whole.text
-        spans = whole.written(turn) or self._changed(text, messages, turn, tools)
+        spans = whole.spans_of(turn) or self._changed(text, messages, turn, tools)
         first, end = spans[0]
         spans[0] = (first + self._header(text[first:end], messages[:turn], tools), end)
         if turn == len(messages) - 1 and not self._plain(text[spans[-1][1]:]):
@@ -328,7 +328,7 @@ class Chat:
         for after in range(turn + 1, len(messages)):
             if messages[after]["role"] != "tool":
                 break
-            if not whole.written(after):
+            if not whole.spans_of(after):
                 spans = cut_out(spans, self._removed(text, messages, after, tools))
         return spans
 

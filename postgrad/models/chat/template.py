@@ -141,7 +141,7 @@ class Rendering(NamedTuple):
     marks: list[tuple[int, int]]
     writers: list[tuple[int, int | None]]
 
-    def written(self, message: int) -> list[tuple[int, int]]:
+    def spans_of(self, message: int) -> list[tuple[int, int]]:
         """Start and end of the texts that the template writes for a message, adjacent ones joined."""
         spans: list[tuple[int, int]] = []
         ends = [at for at, _ in self.writers[1:]] + [len(self.text)]

@@ -100,7 +100,7 @@ class Guard:
     def began(self, name: str) -> float:
         return fmean(self.series[name].start)
 
-    def now(self, name: str) -> float:
+    def latest(self, name: str) -> float:
         return fmean(values(self.series[name].end))
 
     def paid(self) -> float:
@@ -109,7 +109,7 @@ class Guard:
         if "reward" not in self.series or not self.series["reward"].end:
             return 0.0
         spread = self.began("reward_std") if "reward_std" in self.series else 0.0
-        return (self.now("reward") - self.began("reward")) / (spread or 1.0)
+        return (self.latest("reward") - self.began("reward")) / (spread or 1.0)
 
 
 def fall_by_chance(name: str, *rows: JsonMapping) -> float:
@@ -121,14 +121,14 @@ def fall_by_chance(name: str, *rows: JsonMapping) -> float:
 
 
 def loss_explodes(guard: Guard) -> tuple[str, str] | None:
-    began, now = fmean(guard.series["loss"].start[:2]), guard.now("loss")  # it may explode at once
+    began, now = fmean(guard.series["loss"].start[:2]), guard.latest("loss")  # it may explode at once
     if guard.kind == "policy" or began <= 0 or now <= limits.GUARD_LOSS * began:
         return None
     return f"the loss is {now:.3g}, and was {began:.3g} at the start", LOWER_RATE
 
 
 def kl_explodes(guard: Guard) -> tuple[str, str] | None:
-    now = guard.now("kl_k1")
+    now = guard.latest("kl_k1")
     if now <= limits.KL or guard.paid() > limits.LEARNED and now <= limits.GUARD_KL:
         return None
     return (f"the KL to the start is {now:.3g} nats a token, over {limits.KL:g}",
@@ -136,14 +136,14 @@ def kl_explodes(guard: Guard) -> tuple[str, str] | None:
 
 
 def gradient_explodes(guard: Guard) -> tuple[str, str] | None:
-    usual, now = median(guard.series["grad_norm"].start), guard.now("grad_norm")
+    usual, now = median(guard.series["grad_norm"].start), guard.latest("grad_norm")
     if usual <= 0 or now <= limits.GUARD_GRADIENT * usual:
         return None
     return f"the gradient norm is {now:.3g}, and was {usual:.3g} at the start", LOWER_RATE
 
 
 def length_explodes(guard: Guard) -> tuple[str, str] | None:
-    began, now = guard.began("length"), guard.now("length")
+    began, now = guard.began("length"), guard.latest("length")
     if now <= limits.TWICE * began or guard.paid() > limits.STILL:
         return None
     return (f"replies have {now:.3g} tokens, {began:.3g} at the start, and the reward has not risen",
@@ -151,7 +151,7 @@ def length_explodes(guard: Guard) -> tuple[str, str] | None:
 
 
 def entropy_leaves(guard: Guard) -> tuple[str, str] | None:
-    began, now = guard.began("entropy"), guard.now("entropy")
+    began, now = guard.began("entropy"), guard.latest("entropy")
     rises = now > limits.GUARD_ENTROPY * began + limits.GUARD_NATS
     falls = now < limits.COLLAPSED * began and now < limits.UNDECIDED
     enough = limits.STILL if rises else -limits.STILL  # a policy that is decided and right is well
@@ -162,7 +162,7 @@ def entropy_leaves(guard: Guard) -> tuple[str, str] | None:
 
 
 def reward_falls(guard: Guard) -> tuple[str, str] | None:
-    began, now = guard.began("reward"), guard.now("reward")
+    began, now = guard.began("reward"), guard.latest("reward")
     gone = 0 <= now < limits.GUARD_LEFT * began and guard.paid() < -limits.GUARD_LOST
     if not gone and guard.paid() >= -limits.GUARD_SPREAD:
         return None

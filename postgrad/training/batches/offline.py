@@ -107,7 +107,7 @@ class ConversationBatches(ShuffledBatches[EncodedRow]):
                  turns: str = "all", shares: Sequence[float] = ()):
         self.limit = TokenLimit(max_tokens, truncate)
         self.rows = self.row_tokens = self.trained_tokens = 0
-        sources = [DiskList(self.encode(rows, chat, turns)).plain()
+        sources = [DiskList(self.encode(rows, chat, turns)).as_list()
                    for rows in (conversations if shares else [conversations])]
         self.limit.settle()
         super().__init__(StreamMixture(sources, shares, seed) if shares else Shuffled(sources[0], seed),
@@ -175,7 +175,7 @@ class PairBatches(ShuffledBatches[tuple[Pair, list[EncodedRow]]]):
         encoded = DiskList((pair, self.counted(encode_pair(
             pair, chat, self.limit, scored=method.score is None))) for pair in pairs)
         self.limit.settle()
-        super().__init__(Shuffled(encoded.plain(), seed), per_step=per_step, steps=steps, device=device)
+        super().__init__(Shuffled(encoded.as_list(), seed), per_step=per_step, steps=steps, device=device)
         self.method = method
         self.models = models
         self.tokens_per_pass, self.virtual_ranks = tokens_per_pass, virtual_ranks
@@ -248,7 +248,7 @@ class SingleBatches(ShuffledBatches[EncodedRow]):
         assert method.score is not None and models.reference is not None
         self.limit = TokenLimit(max_tokens, truncate)
         rows = DiskList(EncodedRow(single.id, *self.limit.fit(single.place, [encode_single(single, chat)])[0],
-                                   label=bool(single.label)) for single in singles).plain()
+                                   label=bool(single.label)) for single in singles).as_list()
         self.limit.settle()
         super().__init__(Shuffled(rows, seed), per_step=per_step, steps=steps, device=device)
         self.trained_tokens = sum(sum(row.mask) for row in rows)
