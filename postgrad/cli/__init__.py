@@ -15,6 +15,7 @@ from postgrad import __version__
 from postgrad.cli import (
     chat,
     data,
+    env,
     evaluate,
     exercise,
     generate,
@@ -28,6 +29,7 @@ from postgrad.cli import (
 )
 from postgrad.cli.completion import completion_command
 from postgrad.cli.options import Command, add_options, options_from
+from postgrad.cli.output import print_json
 from postgrad.cli.settings import setting_for_flag
 from postgrad.system import processes
 
@@ -45,7 +47,15 @@ first steps:
   postgrad train examples/labs/oversight.py      who can watch over a model that knows more?
   postgrad studio                                see it all in the browser
 """
-GROUPS = (train, data, evaluate, generate, chat, models, plan, runs, methods, exercise, serve, label)
+GROUPS = (train, data, evaluate, generate, chat, models, plan, runs, methods, exercise, serve, label, env)
+
+
+class UsageError(SystemExit):
+    """A command line that the parser does not take."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(2)
+        self.sentence = sentence
 
 
 class SentenceParser(argparse.ArgumentParser):
@@ -55,7 +65,9 @@ class SentenceParser(argparse.ArgumentParser):
         choice = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
         near = get_close_matches(choice[1], re.findall(r"'([^']+)'", choice[2]), 1) if choice else []
         hint = f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
-        self.exit(2, f"{self.prog}: {message}; {hint}\n")
+        sentence = f"{self.prog}: {message}; {hint}"
+        self._print_message(f"{sentence}\n", sys.stderr)
+        raise UsageError(sentence)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -88,7 +100,39 @@ def add_command(subparsers: Any, command: Command) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    top, argv = parser(), sys.argv[1:] if argv is None else argv
+    """Runs a command and returns its exit code: 0, 1 (the reader of the output is gone) or 2 (a mistake, or a
+    file that cannot be used: one sentence on stderr).
+
+    With --json stdout has the mistake too: {"error": {"code": "usage" | "input" | "file", "message": ...}}.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    code = ""
+    try:
+        return run_command(argv)
+    except UsageError as error:
+        code, sentence = "usage", error.sentence
+        raise
+    except ValueError as error:
+        sentence = str(error)
+        processes.tell_end(sentence)
+        if processes.says_first(sentence):
+            code = "input"
+            print(f"postgrad: {sentence}", file=sys.stderr)
+    except BrokenPipeError:  # the reader of our output has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:  # a full disk, a file that is not ours to read
+        code, sentence = "file", f"{error.filename or 'a file'}: {error.strerror or error}."
+        print(f"postgrad: {sentence}", file=sys.stderr)
+    finally:
+        if code and "--json" in argv:
+            print_json({"error": {"code": code, "message": sentence}})
+    return 2
+
+
+def run_command(argv: Sequence[str]) -> int:
+    """Parses a command line and runs its command."""
+    top = parser()
     args, extra = top.parse_known_args(argv)
     if args.command is None and not extra:
         top.print_help()
@@ -96,22 +140,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     training = args.command == "train"
     stray = [word for word in extra if not training or "=" not in word or word.startswith("-")]
     if training and (hint := setting_for_flag(stray, argv)):
-        print(f"postgrad: {hint}", file=sys.stderr)
-        return 2
+        raise ValueError(hint)
     if stray:
         top.error(f"unrecognized arguments: {' '.join(stray)}")
     if training:
         args.changes = [*args.changes, *extra]
-    try:
-        return args.chosen.run(options_from(args.chosen.options, args)) or 0
-    except ValueError as error:
-        processes.tell_end(str(error))
-        if processes.says_first(str(error)):
-            print(f"postgrad: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # the reader of our output has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:  # a full disk, a file that is not ours to read
-        print(f"postgrad: {error.filename or 'a file'}: {error.strerror or error}.", file=sys.stderr)
-        return 2
+    return args.chosen.run(options_from(args.chosen.options, args)) or 0

@@ -68,7 +68,9 @@ def commands_page() -> str:
     """docs/commands.md: every command of the parser, with its arguments."""
     from postgrad.cli import parser
     lines = ["# Commands", "", MADE.replace("dataclasses", "dataclasses of options"), "",
-             "Every command takes `--json`, prints one JSON object then and nothing else, and `--help`."]
+             "Every command takes `--json`, prints one JSON object then and nothing else, and `--help`.",
+             "Exit code 0 is success, 2 a mistake or a file that cannot be used: one sentence on stderr, and",
+             'with `--json` on stdout `{"error": {"code": "usage|input|file", "message": ...}}`.']
     for name, about, command in commands_in(parser(), "postgrad"):
         arguments = [a for a in command._actions if a.dest not in ("help", "json")]
         lines += ["", f"## {name}", "", f"{about[0].upper()}{about[1:]}.", ""]

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 import pytest
 from hostile import mistakes
 
+from postgrad import cli
 from postgrad.cli import main
 from postgrad.cli.train import DemoOptions
 from postgrad.methods import METHODS
@@ -38,6 +39,29 @@ def test_unknown_options_are_refused(capsys):
     with pytest.raises(SystemExit) as end:
         main(["train", "grpo:words", "--stepz", "3"])
     assert end.value.code == 2 and "--stepz" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line, code", [
+    ("eval --json", "usage"), ("train nothing --json", "input"),
+    ("train grpo:words --stepz 3 --json", "usage"), ("train grpo:words --learning-rate 3 --json", "input"), ("runs nowhere --json", "input")])
+def test_with_json_a_mistake_is_an_object_with_its_code(here, line, code, capsys):
+    try:
+        status = main(line.split())
+    except SystemExit as end:
+        status = end.code
+    captured = capsys.readouterr()
+    error = json.loads(captured.out)["error"]
+    assert status == 2 and error["code"] == code and error["message"] in captured.err
+
+
+def test_with_json_a_file_that_cannot_be_read_is_an_object_too(here, monkeypatch, capsys):
+    def refuse(options):
+        raise PermissionError(13, "Permission denied", "runs/a")
+    command = next(c for c in cli.COMMANDS if c.name == "runs")
+    monkeypatch.setattr(cli, "COMMANDS", (command._replace(run=refuse),))
+    assert main(["runs", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out) == {
+        "error": {"code": "file", "message": "runs/a: Permission denied."}}
 
 
 def test_light_commands_import_no_torch():

@@ -1,4 +1,4 @@
-"""README, CONTRIBUTING and the pages of docs/ taken apart: blocks of code with what is said of them,
+"""README, CONTRIBUTING, AGENTS, the skills and the pages of docs/ taken apart: blocks of code with what is said of them,
 links, headings.
 
 A fenced block has a language. What a comment on the line before it says:
@@ -15,6 +15,7 @@ from pathlib import Path
 from paths import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md",
+         ROOT / "AGENTS.md", *sorted((ROOT / "skills").glob("*/SKILL.md")),
          *sorted((ROOT / "docs").glob("*.md"))]
 LANGUAGES = ("sh", "python", "json", "toml", "text")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)

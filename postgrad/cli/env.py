@@ -1,0 +1,31 @@
+"""`postgrad env`: what this machine and this installation have, for a report or a program."""
+
+from __future__ import annotations
+
+from postgrad.cli.options import Command, CommandOptions
+from postgrad.cli.output import print_json, print_table
+
+
+def run_env(options: CommandOptions) -> None:
+    from postgrad.resolve.installation import describe_installation
+    facts = describe_installation()
+    if options.json:
+        return print_json(facts)
+    cpu = facts["cpu"]
+    print_table([{"": name, "value": value} for name, value in {
+        "postgrad": facts["postgrad"], "python": facts["python"], "platform": facts["platform"],
+        "cpu": f"{cpu['name']}, {cpu['cores']} cores, {cpu['memory_gb']} GB, {cpu['threads']} threads, "
+               f"kernels: {cpu['kernels']}",
+        "gpus": ", ".join(f"{gpu['device']} {gpu['name']} ({gpu['memory_gb']} GB)"
+                          for gpu in facts["gpus"]) or "none",
+        "jail": facts["jail"], **facts["packages"]}.items()])
+    print_table([{"extra": name, "adds": extra["adds"],
+                  "installed": "yes" if extra["installed"] else f"no: {extra['install']}"}
+                 for name, extra in facts["extras"].items()], title="extras", whole=["installed"])
+    return None
+
+
+COMMANDS = (
+    Command("env", "show the machine, the versions and the extras of this installation", CommandOptions,
+            run_env, "Put its output into a report of a fault."),
+)

@@ -1,0 +1,101 @@
+"""What this machine and this installation have: versions, devices, kernels, the jail, extras."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from postgrad import __version__
+
+EXTRAS = {
+    "gguf": "models from GGUF files",
+    "data": "tables in parquet",
+    "hf": "architectures through transformers",
+    "qlora": "models in 4 bits",
+    "math": "verifiers of maths",
+    "json": "verifiers of JSON schemas",
+    "gym": "the tasks of reasoning-gym",
+    "vllm": "sampling with vLLM",
+    "bench": "the benchmarks of lm-eval",
+    "test": "make test",
+}
+"""What each extra adds."""
+
+REQUIREMENT = re.compile(r"""(?P<package>[\w.-]+).*?(?:extra == ["'](?P<extra>[\w-]+)["'])?$""")
+
+
+def describe_installation() -> dict[str, Any]:
+    """Versions, machine, devices, kernels, jail and extras, as `postgrad env --json` prints them."""
+    import torch
+
+    from postgrad.models.kernels.cpu import c_library
+    from postgrad.rewards.sandbox import tier
+    try:
+        jail = tier()
+    except ValueError as error:
+        jail = f"none: {error}"
+    return {
+        "postgrad": __version__, "python": platform.python_version(), "platform": platform.platform(),
+        "cpu": {"name": processor_name(), "cores": os.cpu_count(), "memory_gb": memory_gb(),
+                "threads": torch.get_num_threads(),
+                "kernels": "plain torch" if c_library() is None else "compiled"},
+        "gpus": [{"device": f"cuda:{number}", "name": properties.name,
+                  "memory_gb": round(properties.total_memory / 1e9, 1)}
+                 for number in range(torch.cuda.device_count())
+                 for properties in [torch.cuda.get_device_properties(number)]],
+        "jail": jail, "packages": core_packages(), "extras": extras(),
+    }
+
+
+def processor_name() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
+                platform.processor() or platform.machine())
+
+
+def memory_gb() -> float | None:
+    """None where the system does not say."""
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def requirements() -> list[tuple[str, str | None]]:
+    """(package, extra or None) for every requirement of the installed postgrad."""
+    try:
+        lines = importlib.metadata.requires("postgrad") or []
+    except importlib.metadata.PackageNotFoundError:
+        raise ValueError("postgrad is not installed in this environment, so its extras are unknown: "
+                         f"{sys.executable} -m pip install -e . in the checkout.") from None
+    matches = [REQUIREMENT.match(line) for line in lines]
+    return [(match["package"], match["extra"]) for match in matches if match]
+
+
+def installed_version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def core_packages() -> dict[str, str | None]:
+    return {package: installed_version(package) for package, extra in requirements() if extra is None}
+
+
+def extras() -> dict[str, dict[str, Any]]:
+    """For each extra what it adds, whether it is installed, and the packages that are missing."""
+    packages: dict[str, list[str]] = {}
+    for package, extra in requirements():
+        if extra is not None:
+            packages.setdefault(extra, []).append(package)
+    missing = {extra: [package for package in names if installed_version(package) is None]
+               for extra, names in packages.items()}
+    return {extra: {"adds": EXTRAS.get(extra, ""), "installed": not absent, "missing": absent,
+                    "install": f"pip install 'postgrad[{extra}]'"} for extra, absent in missing.items()}

@@ -1,0 +1,45 @@
+"""What `postgrad env` says is what is installed."""
+
+import importlib.metadata
+import json
+import tomllib
+
+import pytest
+import torch
+from paths import ROOT
+
+from postgrad.cli import main
+from postgrad.resolve import installation
+
+
+def test_the_versions_are_those_of_the_packages(capsys):
+    assert main(["env", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["packages"]["torch"] == importlib.metadata.version("torch")
+    assert facts["cpu"]["threads"] == torch.get_num_threads()
+    assert main(["env"]) == 0
+    assert facts["packages"]["numpy"] in capsys.readouterr().out
+
+
+def test_every_extra_is_described_here_and_in_the_docs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert list(installation.EXTRAS) and set(installation.EXTRAS) == set(project["optional-dependencies"])
+    page = (ROOT / "docs" / "install.md").read_text()
+    assert [name for name in installation.EXTRAS if f"`{name}`" not in page] == []
+
+
+def test_an_extra_names_the_packages_that_are_missing(monkeypatch):
+    lines = ["torch>=2", 'gguf>=0.17; extra == "gguf"', 'nowhere-to-be-had[x]>=1,<2; extra == "bench"']
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: lines)
+    extras = installation.extras()
+    assert extras["bench"] == {"adds": installation.EXTRAS["bench"], "installed": False,
+                               "missing": ["nowhere-to-be-had"], "install": "pip install 'postgrad[bench]'"}
+    assert extras["gguf"]["installed"] and list(installation.core_packages()) == ["torch"]
+
+
+def test_a_checkout_that_is_not_installed_says_so(monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+    monkeypatch.setattr(importlib.metadata, "requires", missing)
+    with pytest.raises(ValueError, match="not installed"):
+        installation.extras()
