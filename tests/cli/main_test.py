@@ -43,7 +43,8 @@ def test_unknown_options_are_refused(capsys):
 
 @pytest.mark.parametrize("line, code", [
     ("eval --json", "usage"), ("train nothing --json", "input"),
-    ("train grpo:words --stepz 3 --json", "usage"), ("train grpo:words --learning-rate 3 --json", "input"), ("runs nowhere --json", "input")])
+    ("train grpo:words --stepz 3 --json", "usage"),
+    ("train grpo:words --learning-rate 3 --json", "input"), ("runs nowhere --json", "input")])
 def test_with_json_a_mistake_is_an_object_with_its_code(here, line, code, capsys):
     try:
         status = main(line.split())

@@ -1,5 +1,5 @@
-"""README, CONTRIBUTING, AGENTS, the skills and the pages of docs/ taken apart: blocks of code with what is said of them,
-links, headings.
+"""README, CONTRIBUTING, AGENTS, the skills and the pages of docs/ taken apart: blocks of code with what is
+said of them, links, headings.
 
 A fenced block has a language. What a comment on the line before it says:
 
