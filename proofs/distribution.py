@@ -94,8 +94,9 @@ def skills(folder: Path) -> Bars:
     low, high = second["pass@1_gain_interval"]
     return [bar("commands of the skills that ran and printed JSON alone", "all", f"{count} of {fenced}",
                 count == fenced),
-            bar("the skill's task, trained and compared by its own commands: gain in pass@1, held-out prompts",
-                "95 % lower bound above 0", f"{second['pass@1_gain']:.1%} ({low:.1%} to {high:.1%})", low > 0)]
+            bar("the skill's task, trained and compared by its own commands: gain in pass@1 on held-out "
+                "prompts", "95 % lower bound above 0",
+                f"{second['pass@1_gain']:.1%} ({low:.1%} to {high:.1%})", low > 0)]
 
 
 PARTS = {"wheel": wheel, "sdist": sdist, "workflows": workflows, "skills": skills}
