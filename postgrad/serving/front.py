@@ -275,7 +275,12 @@ class FrontWorker(Worker):
             if pending := self.asked.get(number):
                 sequence = pending.sequences[i]
                 sampled = [*map(SampledToken, tokens, logps, tops or [()] * len(tokens))]
-                sampled = sequence.take(sampled, step)
+                try:
+                    sampled = sequence.take(sampled, step)
+                except Exception as error:  # of the detokenizer: raised to whoever asked
+                    self.cancel(pending)
+                    self.hear_failure(pending, error)
+                    continue
                 sequence.weight_versions = versions
                 self.put(pending, i, sampled, sequence.finish_reason)
                 if not pending.open:
