@@ -128,6 +128,9 @@ def without_training(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple({**m, "weight": 0} if m["role"] == "assistant" else m for m in messages)
 
 
+COLDEST = 1e-4  # temperature but 0: logits divided by less are no numbers of float32
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
     """How tokens are sampled. temperature 0 is greedy.
@@ -146,9 +149,9 @@ class Sampling:
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens is {self.max_new_tokens}: a reply needs at least 1 token.")
-        if not 0 <= self.temperature < math.inf:
+        if not (self.temperature == 0 or COLDEST <= self.temperature < math.inf):
             raise ValueError(f"temperature is {self.temperature}: use 0 for greedy, 1 for the model's "
-                             "own distribution.")
+                             f"own distribution, and nothing between 0 and {COLDEST:g}.")
         if not (self.top_k >= 0 and 0 < self.top_p <= 1 and 0 <= self.min_p < 1):
             raise ValueError(f"top_k {self.top_k}, top_p {self.top_p}, min_p {self.min_p}: "
                              "expected top_k >= 0, 0 < top_p <= 1, 0 <= min_p < 1.")

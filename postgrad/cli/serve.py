@@ -55,15 +55,8 @@ def serve_studio(options: StudioOptions, runs: Path) -> None:
 
     from postgrad.studio.app import create_studio
     from postgrad.studio.security import start_url
-    from postgrad.system.sockets import (
-        LOOPBACK,
-        bind,
-        http_server,
-        is_loopback,
-        keep_token,
-        origin,
-        token_file,
-    )
+    from postgrad.system.sockets import LOOPBACK, bind, is_loopback, keep_token, origin, token_file
+    from postgrad.system.web_server import http_server
     sock = bind(options.host, options.port, STUDIO_PORT)
     host, port = options.host, sock.getsockname()[1]
     loopback = is_loopback(host)

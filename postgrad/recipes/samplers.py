@@ -121,6 +121,9 @@ class SamplingConfig(Protocol):
     @property
     def device(self) -> str: ...
 
+    @property
+    def seed(self) -> int: ...
+
 
 def open_sampler(config: SamplingConfig, policy: Trained,
                  chat: Chat) -> tuple[TokenSampler, WeightSource]:
@@ -183,7 +186,8 @@ class OwnSampler(LiveWeights):
         self.own = make_sampler(config.remote.sampler, policy, chat)
         self.sampler = CheckedSampler(self.own, chat, positions=policy.config.max_position_embeddings,
                                       vocabulary=policy.config.vocab_size,
-                                      policy_logp=lambda rows: row_logp(config, policy, rows))
+                                      policy_logp=lambda rows: row_logp(config, policy, rows),
+                                      secret=config.seed)
         self.gap = config.remote.max_logp_gap or ROUNDED
 
     def keep(self, step: int) -> Callable[[], None]:
@@ -212,7 +216,8 @@ class Served:
         shares = how.weight_sync == "ipc"
         self.folder = SharedWeights(place, chat, copies=depth + 1) if shares else \
             WeightsFolder(place, chat, keep=depth + 2)
-        shape = {"positions": policy.config.max_position_embeddings, "vocabulary": policy.config.vocab_size}
+        shape = {"positions": policy.config.max_position_embeddings, "vocabulary": policy.config.vocab_size,
+                 "secret": config.seed}
         self.sampler = VllmSampler(chat, rows=config.rollouts.max_concurrent, on_gpu=config.device != "cpu",
                                    **shape) if how.here else RemoteSampler(
                 how.addresses, chat, names=not how.foreign,

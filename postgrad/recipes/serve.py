@@ -13,10 +13,10 @@ from postgrad.resolve.models import open_folder, open_writer, run_named
 from postgrad.resolve.weights import current_weights, is_weights_folder
 from postgrad.serving.app import create_app
 from postgrad.serving.decode_worker import ServedModel
-from postgrad.serving.front import HEADER_BYTES, serve_by_fronts
+from postgrad.serving.front import serve_by_fronts
 from postgrad.serving.session_recorder import Recorder
 from postgrad.serving.weight_updates import CheckpointWatcher, PushedWeights, WeightFeed
-from postgrad.system.sockets import http_server
+from postgrad.system.web_server import http_server
 
 PUSH_INTERVAL = 0.05  # seconds between two polls of a folder of weights, for which a training waits
 
@@ -42,7 +42,7 @@ def serve_opened(opened: OpenedModel, sock: socket.socket, token: str | None, fr
         return serve_by_fronts(served, fronts, sock, token=token, source=source, every=every, ready=ready)
     ready()
     app = create_app(served, token=token, source=source, every=every)
-    return http_server(app, HEADER_BYTES).run(sockets=[sock])
+    return http_server(app).run(sockets=[sock])
 
 
 def open_served(model: str, *, name: str | None, rows: int, context: int, queue: int, record: str | None,

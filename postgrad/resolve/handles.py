@@ -26,7 +26,7 @@ from postgrad.models.chat import Chat
 from postgrad.models.load import model_weights
 from postgrad.models.weights import STORED_AS, tensor_templates
 from postgrad.resolve.models import Network, Trained
-from postgrad.resolve.weights import WeightsFolder
+from postgrad.resolve.weights import WeightsFolder, weights_folder
 from postgrad.sampling import WeightVersion
 from postgrad.system.files import error_text, load_json, write_text
 
@@ -112,7 +112,7 @@ def start_folder(path: Path) -> Path:
     told = load_json(path)
     if not (isinstance(told, dict) and isinstance(told.get("begins"), str)):
         raise ValueError(f"{path} does not say where shared weights are: let a training write it.")
-    return path.parent / str(told["begins"])
+    return weights_folder(path.parent, told["begins"])
 
 
 def take_weights(path: Path, device: str) -> dict[str, Tensor]:
@@ -127,7 +127,7 @@ def take_weights(path: Path, device: str) -> dict[str, Tensor]:
         memory = open_memory(told["place"], device)
         out = {name: x.clone() for name, x in tensor_views(memory, told["tensors"]).items()}
         await_copies(memory.device)
-    except (LookupError, TypeError, ValueError, RuntimeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
         raise ValueError(f"the weights of {path} cannot be taken over ({error_text(error)}): the training "
                          "that holds them has ended or is in another container; go on with it by `postgrad "
                          "resume`.") from error

@@ -12,6 +12,7 @@ samplers share a GPU the weights stand in its memory, and a file of that name sa
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,6 +26,7 @@ from postgrad.sampling import WeightVersion
 from postgrad.system.files import atomic_folder, load_json, write_text
 
 MARKER = "newest.json"
+NAME = re.compile(r"\d{1,15}-[0-9a-f]{12}")
 PIECE = 1 << 24  # numbers that are summed at once
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -67,9 +69,21 @@ class WeightsFolder:
 
 
 def is_ours(path: Path) -> bool:
-    step, _, rest = path.stem.partition("-")
+    """Whether a training wrote this: by its name, and no link to anywhere else."""
     there = path.is_dir() if path.suffix == "" else path.suffix == ".json" and path.is_file()
-    return there and step.isdecimal() and len(rest) == 12
+    return there and not path.is_symlink() and bool(NAME.fullmatch(path.stem))
+
+
+def weights_folder(folder: Path, name: object) -> Path:
+    """The folder of these weights, none of whose files is a link out of it."""
+    path = folder / str(name)
+    if path.name != name or path.suffix or not is_ours(path):
+        raise ValueError(f"{folder} names {name!r:.80}, which is no folder of weights in it: let a training "
+                         "write it.")
+    if link := next((inside for inside in path.rglob("*") if inside.is_symlink()), None):
+        raise ValueError(f"{link} is a link, and weights that a training writes have none: let a training "
+                         "write them.")
+    return path
 
 
 def is_weights_folder(folder: str | Path) -> bool:
@@ -81,10 +95,9 @@ def current_weights(folder: str | Path) -> tuple[Path, WeightVersion]:
     said = load_json(Path(folder) / MARKER)
     if not (isinstance(said, dict) and type(said.get("step")) is int and isinstance(said.get("name"), str)):
         raise ValueError(f"{Path(folder) / MARKER} names no weights: let a training write it.")
-    path = Path(folder) / said["name"]
-    path = path if path.is_dir() else path.with_name(f"{path.name}.json")
+    path = Path(folder) / f"{said['name']}.json"
     if path.parent != Path(folder) or not is_ours(path):
-        raise ValueError(f"{Path(folder) / MARKER} names {said['name']!r:.80}, which is not there.")
+        path = weights_folder(Path(folder), said["name"])
     return path, WeightVersion(said["step"], said["name"])
 
 

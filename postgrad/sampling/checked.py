@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt, Rollout, Sampling
-from postgrad.sampling.remote import SPOT_CHECKS, SamplerFault, SpotCheck, check_reply
+from postgrad.sampling.remote import SamplerFault, SpotCheck, check_reply, choose_spot_checks
 from postgrad.sampling.request_batch import FinishedSequence
 from postgrad.sampling.sampler import Sampler
 from postgrad.sampling.token_sampler import TokenSampler
@@ -16,15 +16,17 @@ from postgrad.sampling.token_sampler import TokenSampler
 
 class CheckedSampler(TokenSampler):
     """policy_logp: the trainer's log-probs of rows, used where the sampler gives none (logp=()). spot_checks:
-    rows to be compared with the trainer's log-probs, by the optimizer step of the weights."""
+    rows to be compared with the trainer's log-probs, by the optimizer step of the weights. secret: the run's
+    seed."""
 
     def __init__(self, sampler: Sampler, chat: Chat, *, positions: int, vocabulary: int,
-                 policy_logp: Callable[[Sequence[SpotCheck]], list[list[float]]] | None = None):
+                 policy_logp: Callable[[Sequence[SpotCheck]], list[list[float]]] | None = None,
+                 secret: int = 0):
         super().__init__(chat)
         self.sampler, self.name = sampler, type(sampler).__name__
         self.model_positions, self.vocabulary, self.policy_logp = positions, vocabulary, policy_logp
         self.spot_checks: dict[int, list[SpotCheck]] = {}
-        self.reported, self.weights_step = False, 0
+        self.reported, self.weights_step, self.secret = False, 0, secret
 
     @property
     def positions(self) -> int:
@@ -41,9 +43,10 @@ class CheckedSampler(TokenSampler):
                     self.check_rollout(rollout, prompt, sampling)
         except (AttributeError, TypeError, ValueError) as error:
             raise SamplerFault(f"sampler {self.name}: {error}. Nothing of it is trained on.") from error
-        with_logp = [rollout for group in groups for rollout in group if rollout.logp][:SPOT_CHECKS]
+        with_logp = [rollout for group in groups for rollout in group if rollout.logp]
         if sampling.unfiltered and sampling.temperature:
-            self.spot_checks.setdefault(self.weights_step, []).extend(map(self.as_check, with_logp))
+            chosen = choose_spot_checks(with_logp, f"{self.secret} {self.weights_step}")
+            self.spot_checks.setdefault(self.weights_step, []).extend(map(self.as_check, chosen))
         groups = [self.with_logp(group) for group in groups]
         if self.ended:
             for rollout in (rollout for group in groups for rollout in group):

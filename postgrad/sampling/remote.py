@@ -9,25 +9,31 @@ sampler's address. Left out on purpose: failover to another sampler.
 
 from __future__ import annotations
 
+import hashlib
 import http.client
+import io
 import json
 import math
 import os
 import queue
+import random
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from postgrad.models.chat import Chat
 from postgrad.records import Sampling
 from postgrad.sampling.request_batch import FinishedSequence
 from postgrad.sampling.token_sampler import TokenSampler
+from postgrad.system.files import error_text
+from postgrad.system.json_text import parse_json
 
 API_KEY = "POSTGRAD_SAMPLER_KEY"  # in the environment: the samplers' API key
 LARGEST = 2**28                   # bytes of an answer
@@ -59,6 +65,7 @@ def request_json(address: str, path: str, body: Mapping[str, object] | None, unt
     tried again; what the server refuses is a SamplerFault."""
     parts = urlsplit(address)
     link = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=seconds_left(until))
+    link.response_class = partial(TimedResponse, until=until)  # type: ignore[assignment]
     headers = {"Content-Type": "application/json"}
     if key := os.environ.get(API_KEY):
         headers["Authorization"] = f"Bearer {key}"
@@ -66,7 +73,7 @@ def request_json(address: str, path: str, body: Mapping[str, object] | None, unt
         link.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body),
                      headers)
         answer = link.getresponse()
-        text = read_answer(answer, link.sock, until)
+        text = read_answer(answer)
     except TimeoutError:
         raise Unreachable("it took the question and did not answer") from None
     except (OSError, http.client.HTTPException) as error:
@@ -79,22 +86,47 @@ def request_json(address: str, path: str, body: Mapping[str, object] | None, unt
         raise SamplerFault(f"sampler {address} refused {path} with status {answer.status}: "
                            f"{response_error(text)}")
     try:
-        return json.loads(text) if text else None
-    except ValueError:
-        raise SamplerFault(f"sampler {address} answered {path} with what is no JSON: "
+        return parse_json(text) if text else None
+    except ValueError as error:
+        raise SamplerFault(f"sampler {address} answered {path} with what is no JSON ({error_text(error)}): "
                            f"{response_error(text)}") from None
 
 
-def read_answer(answer: http.client.HTTPResponse, sock: socket.socket | None, until: float) -> bytes:
-    """The body of an answer; a server that goes on sending, however slowly, is left at the deadline."""
+class TimedReader(io.RawIOBase):
+    """Reads from a socket until a deadline, by time.monotonic(), however slowly its bytes come."""
+
+    def __init__(self, sock: socket.socket, until: float):
+        self.sock, self.until, self.raw = sock, until, sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self.sock.settimeout(seconds_left(self.until))
+        return self.raw.readinto(buffer)
+
+    def close(self) -> None:
+        self.raw.close()
+        super().close()
+
+
+class TimedResponse(http.client.HTTPResponse):
+    """An answer whose headers and body come before a deadline."""
+
+    def __init__(self, sock: socket.socket, *given: Any, until: float, **settings: Any):
+        super().__init__(sock, *given, **settings)
+        self.fp.close()
+        self.fp = io.BufferedReader(TimedReader(sock, until))
+
+
+def read_answer(answer: http.client.HTTPResponse) -> bytes:
+    """The body of an answer, of at most LARGEST bytes."""
     pieces, size = [], 0
     while piece := answer.read1(PIECE):
         pieces.append(piece)
         size += len(piece)
         if size > LARGEST:
             raise http.client.HTTPException(f"over {LARGEST:,} bytes came")
-        if sock is not None:
-            sock.settimeout(seconds_left(until))
     if answer.length:
         raise http.client.IncompleteRead(b"", answer.length)
     return b"".join(pieces)
@@ -110,15 +142,16 @@ def seconds_left(until: float) -> float:
 def response_error(text: bytes) -> str:
     """The message of an error in OpenAI's format, else the beginning of the answer."""
     try:
-        message = json.loads(text)["error"]["message"]
+        message = parse_json(text)["error"]["message"]
     except (ValueError, LookupError, TypeError):
         message = text[:200].decode(errors="replace")
     return " ".join(str(message).split())[:300]
 
 
+MOST_ROOM = 2**16     # rows that a sampler may say it has room for
 DEFAULT_ROOM = 64     # rows that a sampler is asked for at once, where it does not say its room
 PARTS = 4             # into so many requests they are divided at least: while one row is long, others go on
-SPOT_CHECKS = 2       # rows of each sampler and call whose log-probs are compared with the trainer's
+SPOT_CHECKS = 2       # rows of each sampler and call, at random, compared with the trainer's log-probs
 PAUSES = (0.02, 0.2)  # seconds between two tries: at first, at most
 LATE = 30.0           # seconds after which a silent sampler is reported
 TIMEOUT = 1800.0      # seconds
@@ -153,15 +186,16 @@ class RemoteSampler(TokenSampler):
     weights and requests take a list of seeds, as of `postgrad serve`. gpu: where all samplers have to be;
     None: anywhere. timeout: seconds. ranks: trainers that share the samplers. spot_checks: rows to be
     compared with the trainer's log-probs, by the optimizer step of their weights. room: rows that a sampler
-    is asked for at once.
+    is asked for at once. secret: the run's seed, which no sampler is sent.
     """
 
     def __init__(self, addresses: Sequence[str], chat: Chat, *, positions: int, vocabulary: int,
-                 names: bool = True, gpu: str | None = None, timeout: float = TIMEOUT, ranks: int = 1):
+                 names: bool = True, gpu: str | None = None, timeout: float = TIMEOUT, ranks: int = 1,
+                 secret: int = 0):
         super().__init__(chat)
         self.addresses = [check_address(address) for address in addresses]
         self.model_positions, self.vocabulary, self.names, self.gpu = positions, vocabulary, names, gpu
-        self.timeout, self.ranks = timeout, ranks
+        self.timeout, self.ranks, self.secret = timeout, ranks, secret
         self.spot_checks: dict[int, list[SpotCheck]] = {}
         self.weights: WeightVersion | None = None
         self.room: dict[str, int] = {}
@@ -177,16 +211,17 @@ class RemoteSampler(TokenSampler):
         stop = threading.Event()
         for k, address in enumerate(self.addresses):
             self.start_threads(address, rows[k::samplers], sampling, answers, stop)
+        all_ended: list[FinishedSequence] = []
         try:
-            missing = len(rows)
-            while missing:
+            while len(all_ended) < len(rows):
                 ended = answers.get()  # each request has its own limit
                 if isinstance(ended, Exception):
                     raise ended
-                missing -= len(ended)
-                for row in ended:
-                    if row.number // samplers < SPOT_CHECKS:
-                        self.keep_spot_check(row, rows[row.number].context, sampling)
+                all_ended += ended
+                if len(all_ended) == len(rows):  # what is compared is chosen when all have answered
+                    all_ended.sort(key=lambda row: row.number)
+                    for k in range(samplers):
+                        self.keep_spot_checks(all_ended[k::samplers], contexts, n, sampling)
                 yield ended
         finally:
             stop.set()
@@ -240,8 +275,9 @@ class RemoteSampler(TokenSampler):
                                  "for")
             return [self.check_row(answer, choice, row, sampling)
                     for choice, row in zip(answer["choices"], rows, strict=True)]
-        except (LookupError, TypeError, ValueError) as error:
-            why = str(error) if type(error) is ValueError else f"its answer lacks {error}"
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            why = (str(error) if type(error) is ValueError else f"its answer lacks {error}" if isinstance(
+                error, LookupError | TypeError) else f"its answer is out of form ({error_text(error)})")
             raise SamplerFault(f"sampler {address}, asked at {clock(asked)}: {why}. Nothing of it is trained "
                                "on: look at that sampler, then `postgrad resume`.") from error
 
@@ -262,12 +298,15 @@ class RemoteSampler(TokenSampler):
         check_reply(tokens, logp, self.chat.stop, self.vocabulary, sampling, end)
         return FinishedSequence(row.number, tokens, [float(x) for x in logp], end == "stop")
 
-    def keep_spot_check(self, row: FinishedSequence, context: list[int], sampling: Sampling) -> None:
-        """The trainer's log-probs are those of an unfiltered distribution."""
-        if sampling.unfiltered and sampling.temperature:
-            address = self.addresses[row.number % len(self.addresses)]
-            step, name = (self.weights.step, self.weights.name) if self.weights else (0, "")
-            check = SpotCheck(address, name, context, list(row.tokens), list(row.logp))
+    def keep_spot_checks(self, rows: Sequence[FinishedSequence], contexts: Sequence[list[int]], n: int,
+                         sampling: Sampling) -> None:
+        """Chooses rows of one sampler. The trainer's log-probs are those of an unfiltered distribution."""
+        if not (sampling.unfiltered and sampling.temperature):
+            return
+        step, name = (self.weights.step, self.weights.name) if self.weights else (0, "")
+        for row in choose_spot_checks(rows, f"{self.secret} {step}"):
+            check = SpotCheck(self.addresses[row.number % len(self.addresses)], name,
+                              contexts[row.number // n], list(row.tokens), list(row.logp))
             self.spot_checks.setdefault(step, []).append(check)
 
     def await_weights(self, weights: WeightVersion) -> None:
@@ -339,6 +378,26 @@ def check_reply(tokens: Any, logp: Any, stop: Sequence[int], vocabulary: int, sa
                          f"token nor {sampling.max_new_tokens} tokens are its end: it is no whole reply")
 
 
+class HasReply(Protocol):
+    @property
+    def tokens(self) -> Sequence[int]: ...
+
+    @property
+    def logp(self) -> Sequence[float]: ...
+
+
+RowT = TypeVar("RowT", bound=HasReply)
+
+
+def choose_spot_checks(rows: Sequence[RowT], secret: str) -> list[RowT]:
+    """SPOT_CHECKS of these rows: the same for the same secret and replies, and nobody knows which before all
+    have been given."""
+    digest = hashlib.sha256(secret.encode())
+    for row in rows:
+        digest.update(f"\n{list(row.tokens)} {list(row.logp)}".encode())
+    return random.Random(digest.digest()).sample(rows, min(SPOT_CHECKS, len(rows)))
+
+
 def check_logprobs(rows: Sequence[SpotCheck], again: Sequence[Sequence[float]], step: int,
                    max_gap: float) -> None:
     """Raises SamplerFault where the mean |difference| of a sampler's log-probs and the trainer's, `again`, is
@@ -358,8 +417,9 @@ def check_logprobs(rows: Sequence[SpotCheck], again: Sequence[Sequence[float]], 
 
 def room_in(health: Mapping[str, Any]) -> int:
     """Rows that a sampler is asked for at once: as many as it decodes, and as many that wait for a slot."""
-    slots = int(health.get("slots", DEFAULT_ROOM))
-    return slots + min(slots, int(health.get("queue", 0)))
+    slots, queue = (min(x, MOST_ROOM) if type(x := health.get(name, plain)) is int and x >= 0 else plain
+                    for name, plain in (("slots", DEFAULT_ROOM), ("queue", 0)))
+    return slots + min(slots, queue)
 
 
 def token_id(entry: Mapping[str, Any]) -> int:

@@ -34,6 +34,7 @@ from postgrad.models.chat import Chat
 from postgrad.models.engine import Engine
 from postgrad.models.graph_capture import capturing
 from postgrad.models.kernels import Kernels
+from postgrad.models.kernels.cpu import NoDistribution
 from postgrad.records import Sampling
 from postgrad.sampling.detokenizer import IncrementalDetokenizer
 from postgrad.sampling.sampler import DecodableModel
@@ -161,6 +162,7 @@ class RequestSequence(SlotSequence):
     sampled: list[SampledToken] = field(default_factory=list)
     weight_versions: list[tuple[int, int]] = field(default_factory=list)
     finish_reason: str | None = None
+    fault: Exception | None = None
     detokenizer: IncrementalDetokenizer | None = None
     turn: int = 0
     under_way: int = 0
@@ -538,7 +540,11 @@ class RequestBatch:
         for s, mine in zip(burst.sequences, listed, strict=True):
             s.under_way -= burst.times
             if not s.finish_reason:
-                seen.append((s, s.take(mine, burst.version)))
+                try:
+                    seen.append((s, s.take(mine, burst.version)))
+                except Exception as error:  # of a detokenizer, say: the other sequences go on
+                    s.finish_reason, s.fault = "error", error
+                    seen.append((s, []))
                 self.decoded_tokens += len(seen[-1][1])
         if ended := [s for s, _ in seen if s.finish_reason]:
             self.retire(ended)
@@ -560,7 +566,10 @@ class RequestBatch:
             groups.setdefault(s.request.distribution, []).append(i)
         for sampling, mine in groups.items():
             index = self.ints(mine)
-            token[index], logp[index] = draw_tokens(logits[index], u[index], sampling, self.engine.ops)
+            try:
+                token[index], logp[index] = draw_tokens(logits[index], u[index], sampling, self.engine.ops)
+            except NoDistribution as error:
+                raise NoDistribution(mine[error.row] if error.row < len(mine) else error.row) from None
         self.logits = logits
         return token, logp
 

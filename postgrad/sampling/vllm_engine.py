@@ -14,7 +14,7 @@ from typing import Any
 
 from postgrad.models.chat import Chat
 from postgrad.records import Sampling
-from postgrad.sampling.remote import SPOT_CHECKS, RemoteRow, RemoteSampler, SamplerFault
+from postgrad.sampling.remote import RemoteRow, RemoteSampler, SamplerFault
 from postgrad.sampling.request_batch import FinishedSequence
 
 GPU_SHARE = 0.4  # of a GPU's memory, for vLLM's weights and KV cache: the rest is for training
@@ -23,8 +23,9 @@ GPU_SHARE = 0.4  # of a GPU's memory, for vLLM's weights and KV cache: the rest 
 class VllmSampler(RemoteSampler):
     """on_gpu: in bfloat16, as a run computes there; else in float32."""
 
-    def __init__(self, chat: Chat, *, positions: int, vocabulary: int, rows: int, on_gpu: bool):
-        super().__init__([], chat, positions=positions, vocabulary=vocabulary, names=False)
+    def __init__(self, chat: Chat, *, positions: int, vocabulary: int, rows: int, on_gpu: bool,
+                 secret: int = 0):
+        super().__init__([], chat, positions=positions, vocabulary=vocabulary, names=False, secret=secret)
         self.addresses, self.rows, self.on_gpu = ["vllm"], rows, on_gpu
         self.vllm, self.engine = import_vllm(), None
 
@@ -50,10 +51,9 @@ class VllmSampler(RemoteSampler):
         try:
             ended = [self.check_row({}, as_choice(output.outputs[0]), row, sampling) for output, row in
                      zip(self.engine.generate(prompts, params, use_tqdm=False), rows, strict=True)]
-        except (LookupError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise SamplerFault(f"vLLM in this process: {error}. Nothing of it is trained on.") from error
-        for row in ended[:SPOT_CHECKS]:
-            self.keep_spot_check(row, rows[row.number].context, sampling)
+        self.keep_spot_checks(ended, contexts, n, sampling)
         yield ended
 
 

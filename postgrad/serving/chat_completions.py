@@ -14,10 +14,12 @@ from starlette.responses import JSONResponse, Response
 
 from postgrad.sampling import RequestSequence, SampledToken
 from postgrad.serving.completions import (
+    MOST_COUNT,
     MOST_TOP,
     NEUTRAL,
     SamplingFields,
     chat_logprobs,
+    encode_text,
     reply_text,
     token_usage,
 )
@@ -54,12 +56,14 @@ class ChatCompletion:
         """Reads all fields before any sequence is requested."""
         served.check_name(body.take("model", str, None))
         talk = ChatMessages.read(body, served.chat)
+        served.check_length(talk.text(served.chat), "messages")
         fields = SamplingFields.read(body, served)
         logprobs = body.take("logprobs", bool, False)
         top = body.take("top_logprobs", int, 0, low=0, high=MOST_TOP)
         if top and not logprobs:
             body.refuse("top_logprobs", "needs logprobs: true beside it")
-        older, newer = (body.take(name, int, None, low=1) for name in ("max_tokens", "max_completion_tokens"))
+        older, newer = (body.take(name, int, None, low=1, high=MOST_COUNT)
+                        for name in ("max_tokens", "max_completion_tokens"))
         if None not in (older, newer) and older != newer:
             body.refuse("max_tokens", "and max_completion_tokens ask for two lengths: leave one out")
         stream, include_usage = body.stream_options()
@@ -74,14 +78,14 @@ class ChatCompletion:
         """The tools that may be called."""
         return {t["function"]["name"]: parameter_schemas(t["function"]) for t in self.talk.tools or ()}
 
-    def ask(self, session: RecordedSession | None = None) -> None:
+    async def ask(self, session: RecordedSession | None = None) -> None:
         """Requests the sequences. With a session the prompt has the sampled tokens of earlier replies, and
         log-probs are those of the sampling distribution."""
         if session:
-            request = session.ask(self.talk)
+            request = await session.ask(self.talk)
             self.prompt, self.record = request.context, partial(session.record_reply, request)
         else:
-            self.prompt = self.talk.tokens(self.served.chat)
+            self.prompt = await encode_text(self.served, self.talk.text(self.served.chat))
         new = self.served.reply_room(self.prompt, self.max_tokens, "messages")
         requests = self.fields.requests(new, raw_logprobs=session is None, top_logprobs=self.top,
                                         stream=self.stream)
@@ -176,7 +180,7 @@ def chat_finish_reason(sequence: RequestSequence, calls: bool) -> str | None:
 async def chat_completions(request: Request) -> Response:
     served = request.app.state.served
     call = ChatCompletion.read(await read_body(request), served)
-    call.ask(served.recorder.session(request.headers) if served.recorder else None)
+    await call.ask(served.recorder.session(request.headers) if served.recorder else None)
     return await respond(request, call)
 
 

@@ -21,11 +21,19 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from postgrad.models.chat import Chat
+from postgrad.records import COLDEST
 from postgrad.sampling import Request, RequestSequence, SampledToken, Sampling
 from postgrad.sampling.detokenizer import IncrementalDetokenizer
 from postgrad.serving.decode_worker import PendingRequest, ServedModel
 from postgrad.serving.messages import ChatMessages
-from postgrad.serving.request_body import Refusal, RequestBody, read_body, shorten_value
+from postgrad.serving.request_body import (
+    LONG,
+    Refusal,
+    RequestBody,
+    check_text,
+    read_body,
+    shorten_value,
+)
 from postgrad.serving.streaming import EventStream, await_unless_closed
 
 LOWEST = -9999.0  # in place of minus infinity, which JSON has no number for
@@ -104,7 +112,7 @@ def logprobs_by_text(chat: Chat, chosen: SampledToken) -> dict[str, float]:
     return by_text
 
 
-MOST_TOP, MOST_STOP = 20, 16
+MOST_TOP, MOST_STOP, MOST_COUNT = 20, 16, 2**53
 # values of fields that change nothing, which clients send
 NEUTRAL: dict[str, tuple[object, ...]] = {
     "frequency_penalty": (0,), "presence_penalty": (0,), "repetition_penalty": (1,), "logit_bias": ({},),
@@ -128,12 +136,15 @@ class SamplingFields:
 
     @classmethod
     def read(cls, body: RequestBody, served: ServedModel) -> SamplingFields:
-        top_k = body.take("top_k", int, 0, low=-1)
+        top_k = body.take("top_k", int, 0, low=-1, high=MOST_COUNT)
+        temperature = body.take("temperature", float, 1.0, low=0, high=100)
+        if 0 < temperature < COLDEST:
+            body.refuse("temperature", f"is {temperature:g}, and has to be 0 or from {COLDEST:g} to 100")
         seed = body.take("seed", int, None, low=-2**63, high=2**63 - 1)
         ends = served.check_tokens(body.take("stop_token_ids", list, []), "stop_token_ids")
         natural = () if body.take("ignore_eos", bool, False) else served.chat.stop
         return cls(n=body.take("n", int, 1, low=1, high=served.worker.most),
-                   temperature=body.take("temperature", float, 1.0, low=0, high=100),
+                   temperature=temperature,
                    top_p=body.take("top_p", float, 1.0, low=1e-6, high=1), top_k=max(top_k, 0),
                    min_p=body.take("min_p", float, 0.0, low=0, high=0.999999),
                    seed=secrets.randbits(62) if seed is None else seed,
@@ -148,9 +159,6 @@ class SamplingFields:
         first = Request(sampling=sampling, seed=self.seed, stop_token_ids=self.stop_token_ids,
                         raw_logprobs=raw_logprobs, top_logprobs=top_logprobs, stream=stream)
         return [first.nth(i) for i in range(prompt * self.n, (prompt + 1) * self.n)]
-
-
-LONG = 20_000  # characters from which a text is tokenized beside the event loop
 
 
 @dataclass(kw_only=True)
@@ -176,7 +184,7 @@ class Completion:
         prompts = await read_prompt_field(body, served, special)
         fields = SamplingFields.read(body, served)
         echo, top = body.take("echo", bool, False), body.take("logprobs", int, None, low=0, high=MOST_TOP)
-        new = body.take("max_tokens", int, 16, low=0 if echo else 1)
+        new = body.take("max_tokens", int, 16, low=0 if echo else 1, high=MOST_COUNT)
         stream, include_usage = body.stream_options()
         if stream and echo:
             body.refuse("echo", "with stream is not honoured by this server: leave one of them out")
@@ -271,6 +279,7 @@ async def read_prompt_field(body: RequestBody, served: ServedModel, special: boo
     prompts = []
     for one in listed:
         if isinstance(one, str):
+            served.check_length(one, "prompt")
             prompts.append(await encode_text(served, one, special))
         elif isinstance(one, list):
             prompts.append(served.check_tokens(one, "prompt"))
@@ -280,11 +289,9 @@ async def read_prompt_field(body: RequestBody, served: ServedModel, special: boo
 
 
 async def encode_text(served: ServedModel, text: str, special: bool = False) -> list[int]:
-    def encode() -> list[int]:
-        return list(served.chat.tokenizer.encode(text, add_special_tokens=special).ids)
-
-    RequestBody({"prompt": text}).take("prompt", str)
-    return encode() if len(text) < LONG else await run_in_threadpool(encode)
+    encode = served.chat.encode
+    check_text(text, "prompt")
+    return encode(text, special) if len(text) < LONG else await run_in_threadpool(encode, text, special)
 
 
 async def completions(request: HttpRequest) -> Response:
@@ -313,7 +320,7 @@ async def generate(request: HttpRequest) -> Response:
     seeds = read_seeds(inside, served.worker.most)
     fields = SamplingFields.read(inside, served)
     top = inside.take("logprobs", int, None, low=0, high=MOST_TOP)
-    new = served.reply_room(prompt, inside.take("max_tokens", int, 16, low=1), "token_ids")
+    new = served.reply_room(prompt, inside.take("max_tokens", int, 16, low=1, high=MOST_COUNT), "token_ids")
     inside.done(NEUTRAL | GENERATE_NEUTRAL)
     # the sampled token is reported in any case: 1 asks for no more
     requests = fields.requests(new, top_logprobs=top if top and top > 1 else 0)
@@ -348,7 +355,7 @@ async def tokenize(request: HttpRequest) -> Response:
         talk = ChatMessages.read(body, served.chat)
         reply = body.take("add_generation_prompt", bool, True)
         body.done()
-        tokens = talk.tokens(served.chat, reply=reply)
+        tokens = await encode_text(served, talk.text(served.chat, reply=reply))
     else:
         text, special = body.take("prompt", str), body.take("add_special_tokens", bool, True)
         body.done()

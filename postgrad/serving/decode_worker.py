@@ -17,11 +17,12 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar
 
 from postgrad import __version__
 from postgrad.models.chat import Chat
+from postgrad.models.kernels.cpu import NoDistribution
 from postgrad.resolve.handles import gpu_of
 from postgrad.sampling import Request, RequestBatch, RequestSequence, SampledToken
 from postgrad.sampling.sampler import DecodableModel
@@ -255,7 +256,8 @@ class DecodeWorker(Worker):
                 try:
                     self.report(self.batch.step())
                 except Exception as error:  # a model that has diverged, say
-                    self.fail(error)
+                    row = error.row if isinstance(error, NoDistribution) else len(self.batch.active)
+                    self.fail(error, self.batch.active[row: row + 1])
 
     def orders(self) -> Iterator[Callable[[], object]]:
         """Orders of the event loop; blocks for the next one while there is nothing to decode."""
@@ -267,7 +269,12 @@ class DecodeWorker(Worker):
     def report(self, sampled: list[tuple[RequestSequence, list[SampledToken]]]) -> None:
         reports: dict[Channel, list[Report]] = {}
         for sequence, tokens in sampled:
+            if sequence not in self.pending:  # another one of its request has failed
+                continue
             end, (asked, i) = sequence.finish_reason, self.pending[sequence]
+            if sequence.fault:
+                self.fail(sequence.fault, [sequence])
+                continue
             if end:
                 del self.pending[sequence]
             if asked.channel and (end or asked.stream):
@@ -286,12 +293,13 @@ class DecodeWorker(Worker):
             self.batch.abort(sequence)
             self.pending.pop(sequence, None)
 
-    def fail(self, error: Exception) -> None:
-        """Aborts every sequence; the error is raised to all that wait."""
+    def fail(self, error: Exception, rows: Sequence[RequestSequence] = ()) -> None:
+        """Aborts the requests of these rows, without any all requests; the error is raised to who waits."""
         traceback.print_exception(error, file=sys.stderr)
-        lost = {id(asked): asked for asked, _ in self.pending.values()}
-        self.abort([*self.pending])
+        lost = {id(asked): asked for asked, _ in (map(self.pending.__getitem__, rows) if rows
+                                                  else self.pending.values())}
         for asked in lost.values():
+            self.abort(asked.sequences)
             self.send_failure(asked, error)
 
     @staticmethod
@@ -349,6 +357,18 @@ class ServedModel:
                           "tokens: shorten it, or ask for a shorter reply.", param=param,
                           code="context_length_exceeded")
         return left if asked is None else asked
+
+    @cached_property
+    def longest_token(self) -> int:
+        """Characters of the longest token, as the tokenizer writes it."""
+        return max(map(len, self.chat.tokenizer.get_vocab()), default=1)
+
+    def check_length(self, text: str, param: str) -> None:
+        """Refuses, before it is tokenized, a text that is longer than a context of the longest tokens."""
+        most = self.context * self.longest_token
+        if len(text) > most:
+            raise Refusal(f"{param} has {len(text):,} characters, and the context of {self.context:,} tokens "
+                          f"holds at most {most:,}: shorten it.", param=param, code="context_length_exceeded")
 
     def check_tokens(self, tokens: list[int], name: str) -> list[int]:
         most = self.worker.vocab_size

@@ -38,9 +38,7 @@ from postgrad.serving.decode_worker import (
     Worker,
 )
 from postgrad.serving.weight_updates import WeightFeed, follow_weights
-from postgrad.system.sockets import http_server
-
-HEADER_BYTES = 2**16  # of a request
+from postgrad.system.web_server import BACKLOG, http_server
 
 
 class FrontSettings(NamedTuple):
@@ -277,7 +275,12 @@ class FrontWorker(Worker):
             if pending := self.asked.get(number):
                 sequence = pending.sequences[i]
                 sampled = [*map(SampledToken, tokens, logps, tops or [()] * len(tokens))]
-                sampled = sequence.take(sampled, step)
+                try:
+                    sampled = sequence.take(sampled, step)
+                except Exception as error:  # of the detokenizer: raised to whoever asked
+                    self.cancel(pending)
+                    self.hear_failure(pending, error)
+                    continue
                 sequence.weight_versions = versions
                 self.put(pending, i, sampled, sequence.finish_reason)
                 if not pending.open:
@@ -304,11 +307,11 @@ def run_front(settings: FrontSettings, connection: Connection) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     sock.bind((host, port))
-    sock.listen(2048)
+    sock.listen(BACKLOG)
     worker = FrontWorker(connection, settings)
     served = worker.served = ServedModel(name=settings.name, chat=Chat.load(Path(settings.chat)),
                                          worker=worker, context=settings.context)
     connection.send("listening")
-    server = http_server(create_app(served, token=settings.token), HEADER_BYTES)
+    server = http_server(create_app(served, token=settings.token))
     worker.left = lambda: setattr(server, "should_exit", True)
     server.run(sockets=[sock])

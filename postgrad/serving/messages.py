@@ -58,8 +58,6 @@ class ChatMessages:
         except ValueError as error:
             raise Refusal(f"the messages can't be shown to the model: {error}", param="messages") from None
 
-    def tokens(self, chat: Chat, reply: bool = True) -> list[int]:
-        return chat.encode(self.text(chat, reply))
 
 
 def read_message(value: object, place: str) -> dict[str, Any]:

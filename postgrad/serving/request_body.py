@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn, TypeVar, overload
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
+
+from postgrad.system.json_text import FieldTwice, parse_json
 
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
          429: "rate_limit_error", 500: "server_error", 503: "overloaded_error"}
@@ -35,6 +38,7 @@ class Refusal(Exception):
 
 LARGEST = 4 * 2**20  # bytes of a body
 PATIENCE = 30.0      # seconds in which it has to come
+LONG = 20_000        # bytes or characters from which it is read, or tokenized, beside the event loop
 MISSING = object()
 T = TypeVar("T")
 D = TypeVar("D")
@@ -139,22 +143,11 @@ def range_text(low: float, high: float) -> str:
 
 def check_text(text: str, name: str) -> None:
     """Half of a surrogate pair is JSON, and no text."""
-    if any("\ud800" <= c <= "\udfff" for c in text):
+    try:
+        text.encode()
+    except UnicodeEncodeError:
         raise Refusal(f"{name} holds half a character (a lone surrogate), which is no text.",
-                      param=name[:100])
-
-
-def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise Refusal(f"the field {shorten_value(twice)} is given twice.", param=twice[:100])
-    return fields
-
-
-def refuse_constant(word: str) -> NoReturn:
-    raise Refusal(f"the body holds {word}, which is no number in JSON.")
+                      param=name[:100]) from None
 
 
 async def read_body(request: Request) -> RequestBody:
@@ -162,23 +155,21 @@ async def read_body(request: Request) -> RequestBody:
     kind = request.headers.get("content-type", "application/json").split(";")[0].strip().lower()
     if kind != "application/json":
         raise Refusal(f"the body is {shorten_value(kind)}, and has to be application/json.", 415)
-    parts, size = [], 0
+    body = bytearray()
     try:
         async with asyncio.timeout(PATIENCE):
             async for part in request.stream():
-                size += len(part)
-                if size > LARGEST:
+                body += part
+                if len(body) > LARGEST:
                     raise Refusal(f"the body has over {LARGEST:,} bytes, the most that is read.", 413)
-                parts.append(part)
     except TimeoutError:
         raise Refusal(f"the body did not come within {PATIENCE:g} seconds.", 408) from None
     except ClientDisconnect:
         raise Refusal("the connection was closed before the body had come.", 400) from None
     try:
-        fields = json.loads(b"".join(parts), object_pairs_hook=refuse_duplicates,
-                            parse_constant=refuse_constant)
-    except RecursionError:
-        raise Refusal("the body is nested too deeply.") from None
+        fields = parse_json(body) if len(body) < LONG else await run_in_threadpool(parse_json, body)
+    except FieldTwice as error:
+        raise Refusal(f"{error}.", param=error.name[:100]) from None
     except ValueError as error:
         raise Refusal(f"the body is no JSON: {' '.join(str(error).split())[:200]}.") from None
     if not isinstance(fields, dict):

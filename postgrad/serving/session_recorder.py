@@ -9,13 +9,17 @@ as the client received it continues its row; any other begins a new one.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import os
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from starlette.concurrency import run_in_threadpool
 
 from postgrad.data.environments import EpisodeRows, ReplyRequest, TokenRow, rollout_of
 from postgrad.data.rows import read_data_rows
@@ -24,8 +28,11 @@ from postgrad.records import Prompt, Rollout
 from postgrad.sampling import RequestSequence
 from postgrad.serving.messages import ChatMessages, read_message
 from postgrad.serving.request_body import Refusal
+from postgrad.system.files import disk_full_error, is_full
 
 MOST_SESSIONS = 1000  # whose tokens are held in memory; one that was left longer ago begins new rows
+MOST_FILES = 100_000  # sessions of a folder
+MOST_BYTES = 2**28    # of a session's file
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
@@ -35,10 +42,16 @@ class RecordedSession:
     def __init__(self, path: Path, chat: Chat):
         self.path, self.rows = path, EpisodeRows(chat, chat.inert)
         self.numbers: dict[TokenRow, int] = {}
+        self.lock = asyncio.Lock()
 
-    def ask(self, talk: ChatMessages) -> ReplyRequest:
+    async def ask(self, talk: ChatMessages) -> ReplyRequest:
+        """One call after the other: a long conversation is tokenized beside the event loop."""
+        if self.path.exists() and self.path.stat().st_size > MOST_BYTES:
+            raise Refusal(f"this session has {MOST_BYTES:,} bytes of conversations, the most that are "
+                          "recorded: begin another one, with another X-Session-ID.", 429)
         try:
-            return self.rows.ask(talk.messages, talk.tools or ())
+            async with self.lock:
+                return await run_in_threadpool(self.rows.ask, talk.messages, talk.tools or ())
         except ValueError as error:
             raise Refusal(f"the messages can't be shown to the model: {error}", param="messages") from None
 
@@ -56,30 +69,47 @@ class RecordedSession:
                 "role": request.added if goes_on else "prompt", "tokens": sequence.tokens, "logp": logp,
                 "end": sequence.finish_reason, "policy_step": step, "asked": asked, "told": message,
                 "temperature": sequence.request.sampling.temperature}
-        with self.path.open("a") as file:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        before = self.path.stat().st_size if self.path.exists() else 0
+        try:
+            with self.path.open("a") as file:
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        except OSError as error:  # no half a line stays
+            os.truncate(self.path, before)
+            raise disk_full_error(self.path, error) if is_full(error) else error from error
 
 
 class Recorder:
-    """Sessions by name: the header X-Session-ID, else a hash of the client's key, which is a secret."""
+    """Sessions by name: the header X-Session-ID, else a hash of the client's key, which is a secret. Each is
+    for the key that began it."""
 
     def __init__(self, folder: Path | str, chat: Chat):
         self.folder, self.chat = Path(folder), chat
         self.sessions: OrderedDict[str, RecordedSession] = OrderedDict()
+        self.owners: dict[str, str] = {}  # of every session's name
         if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             raise ValueError(f"--record {folder} is there already and not an empty folder: name another.")
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def session(self, headers: Mapping[str, str]) -> RecordedSession:
-        name = headers.get("x-session-id") or ""
+        name, key = headers.get("x-session-id") or "", headers.get("authorization", "").partition(" ")[2]
+        owner = short_hash(key.strip()) if key.strip() else "nobody"
         if not NAME.fullmatch(name):
-            secret = name or headers.get("authorization", "").partition(" ")[2].strip()
-            name = hashlib.sha256(secret.encode()).hexdigest()[:16] if secret else "nobody"
+            name = short_hash(name) if name else owner
+        if self.owners.setdefault(name, owner) != owner:
+            raise Refusal(f"the session {name} is another client's: choose another X-Session-ID.", 403)
+        if len(self.owners) > MOST_FILES:
+            del self.owners[name]
+            raise Refusal(f"{MOST_FILES:,} sessions are recorded already, the most there are: go on with "
+                          "one of yours.", 429)
         session = self.sessions.pop(name, None) or RecordedSession(self.folder / f"{name}.jsonl", self.chat)
         self.sessions[name] = session
         if len(self.sessions) > MOST_SESSIONS:
             self.sessions.popitem(last=False)
         return session
+
+
+def short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_sessions(folder: Path | str) -> dict[str, Rollout]:

@@ -29,7 +29,7 @@ from postgrad.studio.app import create_studio
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import STATIC, jinja_environment
 from postgrad.studio.script import export_scripts
-from postgrad.studio.security import COOKIE
+from postgrad.studio.security import COOKIE, EXPORT_POLICY
 
 # autoescape leaves no quote in text, so these are attributes
 LINK = re.compile(r'(\s)(href|src|action)="([^"]*)"')
@@ -123,7 +123,7 @@ def needs_server_page(address: str) -> str:
     title, sentence, link, words = NEEDS[address]
     return jinja_environment().get_template("needs.html").render(
         title=title, sentence=sentence, link=link, words=words, path=address, exported=True, nonce="",
-        theme="")
+        policy=EXPORT_POLICY, theme="")
 
 
 async def crawl_pages(app: ASGIApp) -> tuple[dict[str, str], list[str]]:

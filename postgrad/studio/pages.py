@@ -5,6 +5,7 @@ Autoescape is always on, and a missing name in a template is an error.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import time
@@ -20,18 +21,20 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import ImmutableMultiDict
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
 from postgrad.data.store import Store
 from postgrad.studio import svg
 from postgrad.studio.json_types import JsonDict
+from postgrad.studio.security import EXPORT_POLICY
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 NAV = (("Book", "/book"), ("Exercises", "/exercises"), ("Instruments", "/instruments"), ("Runs", "/runs"),
        ("Label", "/label"), ("Lab", "/lab"), ("Reference", "/reference"), ("About", "/about"))
 MINUS = "\u2212"
+PATIENCE = 30.0  # seconds in which a form has to come
 _MAKING = Lock()
 T = TypeVar("T")
 
@@ -131,7 +134,7 @@ def render_template(request: Request, template: str, context: JsonDict) -> str:
     theme = request.cookies.get("theme", "")
     here = {"request": request, "path": request.url.path, "nonce": getattr(request.state, "nonce", ""),
             "theme": theme if theme in ("light", "dark") else "",
-            "exported": request.headers.get("x-postgrad-export") == "1"}
+            "exported": request.headers.get("x-postgrad-export") == "1", "policy": EXPORT_POLICY}
     return jinja_environment().get_template(template).render(here | context)
 
 
@@ -160,11 +163,18 @@ async def form_items(request: Request, limit: int = 1_000_000) -> list[tuple[str
     if kind != "application/x-www-form-urlencoded":
         raise HTTPException(415, "A form is sent as application/x-www-form-urlencoded, not as "
                             f"{kind or 'nothing'}.")
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > limit:
-            raise HTTPException(413, f"This is longer than {limit:,} bytes, the most that is taken here.")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for part in request.stream():
+                body += part
+                if len(body) > limit:
+                    raise HTTPException(413, f"This is longer than {limit:,} bytes, the most that is taken "
+                                             "here.")
+    except TimeoutError:
+        raise HTTPException(408, f"The form did not come within {PATIENCE:g} seconds.") from None
+    except ClientDisconnect:
+        raise HTTPException(400, "The connection was closed before the form had come.") from None
     try:
         return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000, errors="strict")
     except ValueError as error:

@@ -35,6 +35,10 @@ def start_url(origin: str, token: str) -> str:
     return f"{origin}{START}?token={quote(token)}"
 
 
+EXPORT_POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+                 "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'")
+
+
 def answer_headers(nonce: str) -> dict[str, str]:
     """What every answer carries.
 

@@ -7,11 +7,8 @@ import os
 import secrets
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import uvicorn
-    from starlette.types import ASGIApp
+from postgrad.system.files import read_text
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -51,7 +48,7 @@ def keep_token(path: Path) -> str:
         if path.stat().st_mode & 0o077:
             raise ValueError(f"{path} can be read by others: `chmod 600` it, or remove it to "
                              "get a new token.")
-        token = path.read_text().strip()
+        token = read_text(path, 4096).strip()
         if len(token) >= 32 and token.isascii() and token.replace("-", "").replace("_", "").isalnum():
             return token
         raise ValueError(f"{path} does not hold a token of ours: remove it to get a new one.")
@@ -90,11 +87,3 @@ def bind(host: str, port: int | None, usual: int = 0, *, shared: bool = False) -
                          "127.0.0.1.")
     raise ValueError(f"cannot listen on {host}:{port} ({fault.strerror}): choose another --port, or 0 "
                      "for any free one.")
-
-
-def http_server(app: ASGIApp, header_bytes: int | None = None) -> uvicorn.Server:
-    """A server that says nothing of itself and ends within a second."""
-    from uvicorn import Config, Server
-    return Server(Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1,
-        h11_max_incomplete_event_size=header_bytes))

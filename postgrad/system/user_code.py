@@ -10,7 +10,9 @@ import inspect
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from functools import partial
 from importlib.machinery import SourceFileLoader
@@ -33,6 +35,23 @@ class HasStateDict(Protocol):
     def state_dict(self) -> Mapping[str, Any]: ...
 
 
+class CodeNotRead(ValueError):
+    """A file of the user's is named where no code is run."""
+
+
+_readable: ContextVar[frozenset[Path] | None] = ContextVar("readable", default=None)  # None: every file
+
+
+@contextmanager
+def without_user_code(known: Iterable[Path] = ()) -> Iterator[None]:
+    """A block in which no file of the user's is loaded but the known ones: CodeNotRead names it."""
+    token = _readable.set(frozenset(path.resolve() for path in known))
+    try:
+        yield
+    finally:
+        _readable.reset(token)
+
+
 class _Fresh(SourceFileLoader):
     """Compiles the file each time: the bytecode cache, keyed by the second, misses an edit right after a
     load."""
@@ -46,6 +65,9 @@ def load_file(path: Path, kind: str) -> ModuleType:
     if not path.is_file():
         raise ValueError(f"there is no file {str(path)!r}: give the path of a Python file that "
                          f"defines a {kind}.")
+    if (readable := _readable.get()) is not None and path.resolve() not in readable:
+        raise CodeNotRead(f"{path} is code, which is read when the run is started and not before: what it "
+                          "needs is checked then.")
     name = f"postgrad_{kind}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path, loader=_Fresh(name, str(path)))
     assert spec is not None and spec.loader is not None

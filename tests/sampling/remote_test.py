@@ -1,8 +1,12 @@
 """Remote samplers: the same bits as in one process, and no word of a sampler that is wrong is used."""
 
+import json
 import re
+import shutil
 import threading
+from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,10 +18,12 @@ from small import CHAT, PROMPTS
 import postgrad as pg
 from postgrad.recipes.rollouts import rollouts_on_words as config
 from postgrad.recipes.samplers import open_sampler
+from postgrad.resolve.handles import start_folder
 from postgrad.resolve.models import open_writer
 from postgrad.resolve.weights import WeightsFolder, current_weights, name_weights
-from postgrad.sampling import LocalSampler, RemoteSampler, SamplerFault, Sampling, WeightVersion
-from postgrad.sampling.remote import RemoteRow, SpotCheck, check_logprobs
+from postgrad.sampling import LocalSampler, RemoteSampler, SamplerFault, Sampling, WeightVersion, remote
+from postgrad.sampling.remote import RemoteRow, SpotCheck, check_logprobs, choose_spot_checks
+from postgrad.sampling.request_batch import FinishedSequence
 from postgrad.sampling.scheduler import MIN_ROWS
 
 HOW = Sampling(max_new_tokens=12)
@@ -87,7 +93,7 @@ def asked(answer, names=True):
         try:
             return sampler.sample(PROMPTS[:1], 1, HOW, 0)[0][0]
         except SamplerFault as fault:
-            assert address in str(fault) and "asked at " in str(fault)
+            assert address in str(fault) and ("asked at " in str(fault) or "no JSON" in str(fault))
             return str(fault)
 
 
@@ -130,7 +136,7 @@ def test_what_vllm_answers_is_a_rollout():
     (reply(step=3), "of steps \\[3\\], and '4-0123456789ab' of step 4"),
     (reply(name="4-ffffffffffff"), "weights '4-ffffffffffff' of steps"),
     (reply(weight_versions=[[0, 4], [2, 5]]), "of steps \\[4, 5\\]"),
-    (reply(logp=float("nan")), "log-probs hold what is none: nan"),
+    (reply(logp=float("nan")), "NaN is no JSON number"),
     (reply(logp=0.5), "log-probs hold what is none"),
     (reply(logp=None), "log-probs hold what is none"),
     (reply([7, 8], "length"), "2 tokens ends by 'length'"),
@@ -144,6 +150,13 @@ def test_what_vllm_answers_is_a_rollout():
     (listed(-0.5, None, -0.5), "log-probs hold what is none"),
     ({"choices": []}, "has 0 rows, and 1 were asked for"),
     ([1], "lacks"),
+    (b"[" * 100_000, "nested over"), (b'{"choices": 1, "choices": 2}', "stands twice"),
+    (reply(logp=10**400), "log-probs hold|out of form"), (reply([10**400]), "no list of tokens"),
+    (reply(logp="0.5"), "log-probs hold"), (reply(logp=True), "log-probs hold|ends by"),
+    (reply(weight_versions=[[0, 10**400]]), "were asked for|out of form"),
+    (reply(weight_versions=7), "lacks|out of form"), (reply(logprobs=[1]), "lacks"),
+    (reply(logprobs={"content": [{"token": 5, "logprob": -1}] * 3}), "out of form"),
+    ({"choices": {"0": 1}}, "lacks"), ({"choices": [None]}, "lacks"), (b"9" * 5000, "no JSON"),
 ])
 def test_a_sampler_that_says_something_wrong_is_named(answer, words):
     said = asked(answer)
@@ -166,6 +179,72 @@ def test_a_sampler_that_hangs_or_breaks_off_is_named_when_the_limit_is_over():
     with pytest.raises(SamplerFault, match="refused"):
         sampler = RemoteSampler(["http://127.0.0.1:9"], CHAT, positions=256, vocabulary=512, timeout=0.2)
         sampler.await_weights(WANTED)
+
+
+def test_headers_that_never_end_are_left_at_the_limit():
+    """A byte a second, each within the time that one read may take."""
+    clock = SimpleNamespace(now=0.0)
+
+    class Dribbling:
+        def settimeout(self, seconds):
+            assert 0 < seconds == 10 - clock.now
+            clock.now += 1
+
+        def makefile(self, mode, buffering=-1):
+            return SimpleNamespace(readinto=self.one, close=lambda: None)
+
+        def one(self, buffer):
+            buffer[:1] = b"H"
+            return 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remote.time, "monotonic", lambda: clock.now)
+        answer = remote.TimedResponse(Dribbling(), until=10.0)
+        with pytest.raises(TimeoutError):
+            answer.begin()
+    assert clock.now == 10
+
+
+def test_which_rows_are_compared_is_not_known_before_they_are_given():
+    """By the run's seed and the replies: the same again, others of other seeds and replies, each as often."""
+    rows = [FinishedSequence(i, [i, 5], [-0.5, -0.25], True) for i in range(16)]
+    first = [row.number for row in choose_spot_checks(rows, "7 3")]
+    assert first == [row.number for row in choose_spot_checks(rows, "7 3")] and len(set(first)) == 2
+    drawn = Counter(row.number for seed in range(400) for row in choose_spot_checks(rows, f"{seed} 3"))
+    assert len(drawn) == 16 and max(drawn.values()) < 3 * min(drawn.values())
+    assert any(first != [row.number for row in choose_spot_checks(
+        [*rows[:15], FinishedSequence(15, [k], [-1.0], True)], "7 3")] for k in range(5))
+    assert len(choose_spot_checks(rows[:1], "7 3")) == 1
+
+
+def test_links_out_of_a_folder_of_weights_are_not_followed(tmp_path):
+    chat, net = CHAT, open_writer("tiny-chat")[0]
+    place = WeightsFolder(tmp_path / "w", chat)
+    weights = place.write(net, 1)
+    outside = tmp_path / "outside"
+    shutil.move(tmp_path / "w" / weights.name, outside)
+    (tmp_path / "w" / weights.name).symlink_to(outside)
+    (tmp_path / "w" / "newest.json").write_text(json.dumps(weights.__dict__))
+    with pytest.raises(ValueError, match="names '1-.*no folder of weights in it"):
+        current_weights(tmp_path / "w")
+    (tmp_path / "w" / "0-0123456789ab").symlink_to(outside)
+    place.show(weights)  # what is a link is not removed, nor what it leads to
+    assert (outside / "model.safetensors").exists() and (tmp_path / "w" / "0-0123456789ab").is_symlink()
+    (tmp_path / "w" / weights.name).unlink()
+    shutil.move(outside, tmp_path / "w" / weights.name)
+    assert current_weights(tmp_path / "w")[1] == weights
+    (tmp_path / "w" / weights.name / "extra").symlink_to("/etc/passwd")
+    with pytest.raises(ValueError, match="extra is a link"):
+        current_weights(tmp_path / "w")
+
+
+@pytest.mark.parametrize("name", ["..", "../w", "", "/etc", "0-0123456789ab/..", "1", 5, None,
+                                  "0-0123456789aZ", "0-0123456789ab\n"])
+def test_weights_begin_nowhere_else(tmp_path, name):
+    (tmp_path / "0-0123456789ab").mkdir()
+    (tmp_path / "2-0123456789ab.json").write_text(json.dumps({"begins": name}))
+    with pytest.raises(ValueError):
+        start_folder(tmp_path / "2-0123456789ab.json")
 
 
 def test_a_sampler_that_comes_back_is_asked_again():

@@ -72,7 +72,7 @@ def test_a_training_whose_samples_it_writes(tmp_path, vllm):
 def test_weights_that_it_did_not_take_are_noticed(tmp_path, vllm, monkeypatch):
     def spoiled(engine, net):
         with torch.no_grad():
-            net.head.mul_(1.3)
+            net.head.mul_(2.0)
 
     made = Engine.__init__
 

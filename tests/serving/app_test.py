@@ -176,7 +176,7 @@ def test_what_is_not_honoured_is_refused_by_name(web, path, body, status, param,
 
 @pytest.mark.parametrize(("body", "status", "words"), [
     (b"{", 400, "no JSON"), (b"[]", 400, "an object"), (b'{"n": NaN}', 400, "NaN"), (b"\xff", 400, "no JSON"),
-    (b"[" * 100_000, 400, "nested too deeply"), (b'{"n": 1, "n": 2}', 400, "given twice"),
+    (b"[" * 100_000, 400, "nested over"), (b'{"n": 1, "n": 2}', 400, "stands twice"),
     (b" " * (4 * 2**20 + 1), 413, "4,194,304 bytes"), (b'{"n": ' + b"9" * 5000 + b"}", 400, "no JSON"),
 ], ids=range(8))
 def test_a_body_that_cannot_be_read_is_a_sentence(web, body, status, words):
@@ -184,6 +184,39 @@ def test_a_body_that_cannot_be_read_is_a_sentence(web, body, status, words):
     assert answer.status_code == status and words in answer.json()["error"]["message"]
     other = web.post("/v1/chat/completions", content=b"a=1", headers={"content-type": "text/plain"})
     assert other.status_code == 415
+
+
+@pytest.mark.parametrize("field", [
+    *({"temperature": t} for t in (1e-40, 5e-324, 9e-5, 101, 1e308, -1e-40)), {"top_p": 1e-40}, {"top_p": 0},
+    {"min_p": 1}, {"min_p": -1e-40}, {"top_k": -2}, {"top_k": 10**30}, {"seed": 10**30},
+    {"max_tokens": 10**300}, {"top_logprobs": 10**30}, {"n": 10**30}], ids=str)
+def test_a_value_that_no_sampler_can_use_is_refused_at_the_door(web, field):
+    answer = web.post("/v1/chat/completions", json={"messages": ASK, "logprobs": True, **field})
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == next(iter(field))
+
+
+@pytest.mark.parametrize("field", [
+    *({"temperature": t} for t in (0, 1e-4, 100)), {"top_p": 1e-6}, {"min_p": 0.999999}, {"top_k": 2**40},
+    {"temperature": 1e-4, "top_p": 1e-6, "min_p": 0.999999, "top_k": 1}], ids=str)
+def test_the_last_value_that_is_taken_can_be_sampled_with(web, field):
+    (choice,) = post(web, "/v1/chat/completions", messages=ASK, max_tokens=3, **field)["choices"]
+    assert choice["message"]["content"] is not None
+
+
+@pytest.mark.parametrize(("path", "body"), [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 200_000}]}),
+    ("/v1/completions", {"prompt": "a " * 200_000}), ("/v1/completions", {"prompt": ["b", "a " * 200_000]})])
+def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(web, monkeypatch, path, body):
+    monkeypatch.setattr(Chat, "encode", lambda chat, text, *_: [5] if text == "b" else pytest.fail(text[:9]))
+    error = post(web, path, 400, **body)["error"]
+    assert error["code"] == "context_length_exceeded" and "characters" in error["message"]
+
+
+def test_a_long_text_is_tokenized_as_a_short_one_is(web, chat):
+    text = "one two three " * 2000
+    said = post(web, "/tokenize", prompt=text, add_special_tokens=False)
+    assert said["tokens"] == chat.tokenizer.encode(text, add_special_tokens=False).ids
+    assert said["count"] > 5000
 
 
 def test_who_may_ask():

@@ -10,9 +10,12 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import httpx
 import pytest
+import torch
 from paths import ROOT
 from serve_fuzz import malformed
 from serve_small import ASK, client, idle, on_a_socket, post, served
@@ -123,6 +126,41 @@ def test_a_model_that_fails_is_told_to_those_who_wait_and_to_no_one_else(monkeyp
         assert '"message": "the server failed: RuntimeError' in text and "secret" not in text
         assert len(post(web, "/v1/chat/completions", messages=ASK, n=3)["choices"]) == 3 and idle(what)
     assert "secret" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["logits", "text"])
+def test_a_rows_fault_stays_in_its_row(monkeypatch, capsys, where):
+    """Of four rows that are sampled together one has no distribution, or its text cannot be decoded."""
+    what = served(rows=4)
+    batch = what.worker.batch
+    with client(what) as web:
+        alone = post(web, "/v1/chat/completions", messages=ASK, n=3, seed=1, max_tokens=8)["choices"]
+        hidden, add = batch.run_layers, batch.add
+
+        def spoil(n, token, at, longest=None):
+            hidden(n, token, at, longest)
+            for i, sequence in enumerate(batch.active):
+                if sequence.request.seed == 77:
+                    batch.hidden[i] = torch.nan
+
+        def spoil_text(prompt, requests):
+            added = add(prompt, requests)
+            for sequence in added:
+                if sequence.request.seed == 77:
+                    sequence.detokenizer = SimpleNamespace(stop=(), stopped=False, end=str,
+                                                           add=lambda *tokens: 1 / 0)
+            return added
+
+        monkeypatch.setattr(batch, *(("run_layers", spoil) if where == "logits" else ("add", spoil_text)))
+        bodies = [{"messages": ASK, "n": 3, "seed": 1, "max_tokens": 8},
+                  {"messages": ASK, "seed": 77, "max_tokens": 9, "stream": where == "text"}]
+        with ThreadPoolExecutor(2) as pool:
+            good, bad = pool.map(lambda body: web.post("/v1/chat/completions", json=body), bodies)
+        assert good.status_code == 200 and good.json()["choices"] == alone
+        assert "the server failed" in bad.text and ("no distribution" if where == "logits"
+                                                    else "ZeroDivisionError") in bad.text
+        assert idle(what)
+    capsys.readouterr()
 
 
 def raise_one(faults):

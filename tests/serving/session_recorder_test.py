@@ -4,6 +4,7 @@ import pytest
 import torch
 from serve_small import ASK, client, events, post, served
 
+from postgrad.serving import session_recorder
 from postgrad.serving.session_recorder import Recorder, read_sessions
 
 SURE = {"role": "user", "content": "Are you <|end|>sure?"}
@@ -51,6 +52,25 @@ def test_a_key_is_a_session_and_no_file_has_its_name(tmp_path):
                         for key in ("ann", "bob", ""))
     assert nobody == "nobody" and len({ann, bob, nobody}) == 3 and "ann" not in ann
     assert recorder.session({"authorization": "Bearer ann"}).path.stem == ann
+
+
+def test_a_session_is_for_the_key_that_began_it_and_has_an_end(tmp_path, monkeypatch):
+    what = served()
+    what.recorder = Recorder(tmp_path / "kept", what.chat)
+    with client(what) as web:
+        def chat(key, name):
+            return web.post("/v1/chat/completions", json={"messages": ASK, "max_tokens": 2},
+                            headers={"Authorization": f"Bearer {key}", "X-Session-ID": name})
+
+        assert chat("ann", "one").status_code == 200
+        assert chat("bob", "one").status_code == 403 and "another client's" in chat("bob", "one").text
+        before = (tmp_path / "kept" / "one.jsonl").read_text()
+        monkeypatch.setattr(session_recorder, "MOST_BYTES", len(before) - 1)
+        assert chat("ann", "one").status_code == 429
+        monkeypatch.setattr(session_recorder, "MOST_FILES", 1)
+        assert chat("ann", "two").status_code == 429 and chat("ann", "two").status_code == 429
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["one.jsonl"]
+    assert (tmp_path / "kept" / "one.jsonl").read_text() == before
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path):

@@ -6,14 +6,13 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import uvicorn
+from web_small import on_a_port
 
 from postgrad.resolve.models import open_writer
 from postgrad.resolve.weights import WeightsFolder, current_weights
 from postgrad.serving.app import create_app
 from postgrad.serving.decode_worker import ServedModel
 from postgrad.serving.weight_updates import PushedWeights
-from postgrad.system.sockets import bind
 
 
 def begin(folder, model="tiny-chat"):
@@ -34,17 +33,8 @@ def sampler_of(folder, rows=16, spoil=lambda net: None, follows=True):
                        version=weights.step)
     served.weights = weights.name
     source = PushedWeights(folder, "cpu", weights.name) if follows else None
-    app = create_app(served, source=source, every=0.01)
-    sock = bind("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False,
-                                           timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
+    with on_a_port(create_app(served, source=source, every=0.01)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager

@@ -1,16 +1,14 @@
 """An endpoint over the embedded chat model: in this process, or on a socket."""
 
 import json
-import threading
 from contextlib import contextmanager
 
-import uvicorn
 from starlette.testclient import TestClient
+from web_small import on_a_port
 
 from postgrad.resolve.models import open_writer
 from postgrad.serving.app import create_app
 from postgrad.serving.decode_worker import ServedModel
-from postgrad.system.sockets import bind
 
 ASK = [{"role": "user", "content": "Tom has 3 pears and buys 4 more. How many pears does he have?"}]
 
@@ -28,20 +26,9 @@ def client(what=None, token=None, host="http://localhost", **more):
         yield inside
 
 
-@contextmanager
 def on_a_socket(what):
-    """Its port. The server has a thread of its own."""
-    sock = bind("127.0.0.1", 0)
-    config = uvicorn.Config(create_app(what), log_level="warning", access_log=False,
-                            timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
-    thread.start()
-    try:
-        yield sock.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join()
+    """Its port."""
+    return on_a_port(create_app(what))
 
 
 def idle(what):

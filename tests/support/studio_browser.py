@@ -12,17 +12,16 @@ eval, which the pages' security policy forbids).
 
 import os
 import shutil
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import uvicorn
 from paths import ASSETS
+from web_small import on_a_port
 
 from postgrad.studio.app import create_studio
 from postgrad.studio.security import COOKIE
-from postgrad.system.sockets import LOOPBACK, bind
+from postgrad.system.sockets import LOOPBACK
 
 TOKEN = "a-token-for-the-tests-of-the-studio"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -48,18 +47,9 @@ def axe(page, levels=("serious", "critical")) -> list[str]:
 @contextmanager
 def serving(runs: Path, store: Path | None = None, token: str = TOKEN):
     """The studio on a free port of this machine, in a thread; -> its origin."""
-    sock = bind("127.0.0.1", 0)
     app = create_studio(runs=runs, token=token, hosts=LOOPBACK, store=store)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False,
-                                           timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(timeout=20)
-        sock.close()
+    with on_a_port(app) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 # not the session: while it is open, no other test of this thread can use asyncio.run

@@ -118,11 +118,22 @@ def call_c(name: str, *args) -> int | None:
     return getattr(c_library(), name)(torch.get_num_threads(), *pointers)
 
 
+class NoDistribution(ValueError):
+    """Logits from which no token can be sampled. row: which."""
+
+    def __init__(self, row: int):
+        super().__init__(f"row {row} of the logits has no distribution (nan, +inf, or -inf everywhere): the "
+                         "model has diverged, or every token is forbidden.")
+        self.row = row
+
+    def __reduce__(self) -> tuple[type[NoDistribution], tuple[int]]:
+        return NoDistribution, (self.row,)
+
+
 def check_sampled(bad: int | None) -> None:
     """Of the C functions that choose tokens: a row from which none can be chosen, or -1."""
     if bad is not None and bad >= 0:
-        raise ValueError(f"row {bad} of the logits has no distribution (nan, +inf, or -inf everywhere): the "
-                         "model has diverged, or every token is forbidden.")
+        raise NoDistribution(bad)
 
 
 def c_pointer(x: Tensor) -> int:

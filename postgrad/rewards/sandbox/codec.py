@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 LONGEST, DEPTH, NODES = 1 << 21, 40, 200_000  # bytes of a message, nesting, values in all
+COLLISIONS = 100  # of hashes in a set or dict
 _TAGS = {"t": tuple, "s": set, "z": frozenset}
 
 
@@ -66,6 +67,12 @@ def decode(data: bytes) -> object:
         raise NotPlain(f"bytes that are no value: {type(fault).__name__}") from None
 
 
+def refuse_collisions(items: list[object]) -> None:
+    """Before a set or a dict is built: many different values of one hash would be compared each with each."""
+    if len(items) - len({hash(item) for item in items}) > COLLISIONS:
+        raise TooBig(f"a set or dict of more than {COLLISIONS} parts with one hash")
+
+
 def _plain(node: object, depth: int) -> object:
     if depth == 0:
         raise TooBig(f"a value nested over {DEPTH} deep")
@@ -82,7 +89,13 @@ def _plain(node: object, depth: int) -> object:
         real, imag = body
         return complex(real, imag)
     if tag == "d" and isinstance(body, list):
-        return {_plain(key, depth - 1): _plain(value, depth - 1) for key, value in body}
+        pairs = [(_plain(key, depth - 1), _plain(value, depth - 1)) for key, value in body]
+        refuse_collisions([key for key, _ in pairs])
+        return dict(pairs)
+    if tag == "t" and isinstance(body, list):
+        return tuple(_plain(item, depth - 1) for item in body)
     if tag in _TAGS and isinstance(body, list):
-        return _TAGS[tag](_plain(item, depth - 1) for item in body)
+        items = [_plain(item, depth - 1) for item in body]
+        refuse_collisions(items)
+        return _TAGS[tag](items)
     raise NotPlain(f"an unknown tag {tag!r:.20}")

@@ -26,12 +26,14 @@ from pathlib import Path
 from postgrad.studio.cells.catalogue import HOME, CodeCell
 from postgrad.studio.exercises.base import AnswerVerdict, Exercise, with_full_stop
 from postgrad.studio.json_types import JsonDict, JsonList
+from postgrad.system.json_text import parse_json
 
 # seconds for one run; for a zygote to import torch, on a machine that is busy training
 WALL, START = 8.0, 60.0
 OUTPUT = 64 << 10           # bytes that a cell may print
 ANSWER = 8 << 20            # bytes of an instrument's numbers
 SOURCE = 64 << 10           # bytes of a cell
+CHARTS, POINTS, MOST_CHECKS = 4, 2000, 100  # of one run, of a line, of an answer
 
 
 class CellsRefused(ValueError):
@@ -239,30 +241,40 @@ def parse_result(answers: bytes, output: str, why: str, status: int, seconds: fl
     result, done = CellResult(output=output, fault=why, seconds=seconds), False
     try:
         for line in answers.split(b"\n")[:-1]:
-            row = json.loads(line)
+            row = parse_json(line)
             done = done or "done" in row or "fault" in row
             if "check" in row:
                 result.checks[str(row["check"])] = bool(row["ok"]), str(row["message"])
-            if "plot" in row:
+            if "plot" in row and len(result.plots) < CHARTS:
                 result.plots.append(parse_chart(row["plot"]))
             if "numbers" in row:
                 from postgrad.rewards.sandbox import codec
                 numbers = codec.decode(row["numbers"].encode())
                 result.numbers = numbers if isinstance(numbers, dict) else None
             if "verdict" in row:
-                result.verdict = AnswerVerdict(**row["verdict"])
+                result.verdict = parse_verdict(row["verdict"])
             result.fault = result.fault or str(row.get("fault", ""))
-    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as fault:
         result.fault = f"the cell wrote among the answers of its own check ({type(fault).__name__})"
     if not done and not result.fault:
         result.fault = exit_text(status)
     return result
 
 
+def parse_verdict(row: JsonDict) -> AnswerVerdict:
+    """The verdict of an answer; raises where it is none."""
+    checks = tuple((str(text), bool(holds)) for text, holds in row["checks"][:MOST_CHECKS])
+    mistake = row["mistake"]
+    if not (isinstance(row["passed"], bool) and (mistake is None or type(mistake) is int)):
+        raise ValueError("no verdict")
+    return AnswerVerdict(passed=row["passed"], says=str(row["says"]), example=str(row["example"]),
+                         mistake=mistake, checks=checks, output=str(row["output"]))
+
+
 def parse_chart(lines: JsonList) -> list[list[float]]:
     """The lines of a chart, x first; raises where they are none."""
     chart = [[float(value) for value in line] for line in lines]
-    if len(chart) < 2 or not chart[0] or any(len(line) != len(chart[0]) for line in chart):
+    if len(chart) < 2 or not 0 < len(chart[0]) <= POINTS or any(len(line) != len(chart[0]) for line in chart):
         raise ValueError("no chart")
     return chart
 

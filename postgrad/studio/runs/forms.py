@@ -31,6 +31,7 @@ from postgrad.recipes.registry import (
 from postgrad.studio.json_types import JsonDict, Values
 from postgrad.system.parse import parse_settings
 from postgrad.system.settings import Configurable, Settings, configurables_of, flat_settings, setting_text
+from postgrad.system.user_code import CodeNotRead
 
 OWN = "mytask.py"  # stands where a task of one's own is to be named
 LABS = Path(postgrad.__file__).parent.parent / "examples" / "labs"  # of the source tree; not in a wheel
@@ -161,7 +162,7 @@ def plan_command(spec: str, given: Mapping[str, str], folder: str) -> JsonDict:
 
     error: the library's own sentence about what is wrong, or None. memory:
         bytes by part and at the peak, or None.
-    chosen: what stands for the values that are left open, and why.
+    chosen: what stands for the values that are left open, and why; or which file was not read.
     """
     name, setting = split_spec(spec)
     try:
@@ -185,6 +186,8 @@ def plan_command(spec: str, given: Mapping[str, str], folder: str) -> JsonDict:
         _, chosen, needs = fitted_memory(made)
         changes = {key: text for key, text in changes.items()
                    if config[key] != start[key] or bare and key == "task"}
+    except CodeNotRead as fault:
+        chosen = str(fault)
     except ValueError as fault:
         error = str(fault)
     words = ["train", spec, *(f"{key}={text}" for key, text in changes.items()), "--run", folder]

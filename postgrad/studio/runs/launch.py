@@ -20,6 +20,7 @@ from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import form_fields, fragment, full_page, require_own_machine, why_closed
 from postgrad.studio.runs import processes
 from postgrad.studio.runs.traces import existing_run_folder, find_runs, run_address, run_folder, run_id_parts
+from postgrad.system.user_code import without_user_code
 
 FIRST = "grpo:words"
 RUNS_CODE = "A run can be given a task of one's own, which is code"
@@ -69,13 +70,14 @@ def new_run_page(request: Request) -> Response:
     from postgrad.resolve.models import EMBEDDED
     from postgrad.studio.runs import forms
     root, given = request.app.state.runs, dict(request.query_params)
-    plan = plan_run(root, given)
     known = {row["name"] for row in forms.recipe_menu()}
-    spec = plan["spec"] if plan["spec"].partition(":")[0] in known else FIRST
-    try:
-        sections = forms.form_sections(spec, settings_in(given))
-    except ValueError:
-        sections = forms.form_sections(spec := FIRST, settings_in(given))
+    with without_user_code(forms.LABS.glob("*.py")):
+        plan = plan_run(root, given)
+        spec = plan["spec"] if plan["spec"].partition(":")[0] in known else FIRST
+        try:
+            sections = forms.form_sections(spec, settings_in(given))
+        except ValueError:
+            sections = forms.form_sections(spec := FIRST, settings_in(given))
     models = [*EMBEDDED, *(shell_path(root / name) for name in find_runs(root))]
     tasks = [*TASKS, *(f"{name}:" for name in SOURCED)]  # of the second kind the source is still to be said
     return full_page(request, "runs/new.html", menu=forms.recipe_menu(), labs=forms.lab_files(), spec=spec,
@@ -85,7 +87,9 @@ def new_run_page(request: Request) -> Response:
 
 def plan_fragment(request: Request) -> Response:
     """The command line of a form as it stands, or the sentence about what is wrong with it."""
-    made = plan_run(request.app.state.runs, request.query_params)
+    from postgrad.studio.runs import forms
+    with without_user_code(forms.LABS.glob("*.py")):
+        made = plan_run(request.app.state.runs, request.query_params)
     return fragment(request, "runs/plan.html", plan=made)
 
 

@@ -2,13 +2,14 @@
 
 import importlib
 import inspect
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from postgrad.studio.cells.catalogue import CELLS
-from postgrad.studio.cells.runner import OUTPUT, CellsRefused, Runner
+from postgrad.studio.cells.runner import OUTPUT, CellsRefused, Runner, parse_result
 
 CELL = CELLS["bradley-terry"]
 
@@ -151,3 +152,28 @@ def test_root_without_a_jail_is_refused(runner, monkeypatch):
 def test_a_book_is_no_cell(runner):
     with pytest.raises(ValueError, match="the cell is 70000 bytes long, of at most 65536"):
         runner.check(CELL, "#" * 70000)
+
+
+HASH = 2**61 - 1  # multiples of it have one hash
+NUMBERS = json.dumps({"s": [{"i": hex(HASH * n)} for n in range(4, 30_000)]})
+
+
+@pytest.mark.parametrize("line", [
+    "[" * 100_000, '{"a":' * 50_000, json.dumps({"numbers": NUMBERS}),
+    json.dumps({"numbers": '{"d":[[{"s":[1]},2]]}'}), json.dumps({"numbers": 5}), '{"done": 1, "done": 2}',
+    '{"plot": [[1], [NaN]]}', json.dumps({"plot": [[10**400], [1]]}),
+    json.dumps({"plot": [[0.5] * 2001] * 2}), '{"plot": 7}', "7", "[]", '{"check": 1}', '{"verdict": {"passed": true}}', '{"verdict": []}',
+    json.dumps({"verdict": {"passed": 1, "says": "", "example": "", "mistake": None, "checks": [],
+                            "output": ""}}),
+    json.dumps({"verdict": {"passed": True, "says": "", "example": "", "mistake": [], "checks": [],
+                            "output": ""}}), "9" * 5000, "\u00e9".encode("latin-1").decode("latin-1")],
+    ids=range(19))
+def test_hostile_answers_of_a_cell_are_its_fault_and_take_no_time(line):
+    result = parse_result(line.encode() + b"\n", "", "", 0, 0.1)
+    assert result.fault.startswith("the cell wrote among the answers") and result.verdict is None
+
+
+def test_no_more_is_drawn_than_a_cell_may_plot():
+    lines = b'{"plot": [[1, 2], [3, 4]]}\n' * 50 + b'{"done": true}\n'
+    result = parse_result(lines, "", "", 0, 0.1)
+    assert result.fault == "" and result.plots == [[[1, 2], [3, 4]]] * 4

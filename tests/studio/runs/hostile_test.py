@@ -97,3 +97,17 @@ def test_100_poisons_are_shown_as_text(tmp_path):
     for step, text in enumerate(bad, 1):
         assert samples.safe_text(text) in Texts(web.get(f"/runs/-/samples?run=bad&step={step}").text).text
     assert bad[0] in Texts(web.get("/runs/bad").text).data["charts"]
+
+
+@pytest.mark.parametrize("address", ["/runs/new", "/runs/-/plan"])
+@pytest.mark.parametrize("given", [
+    {"recipe": "{}"}, {"recipe": "{}:quick"}, {"recipe": "grpo", "set.task": "{}"},
+    {"recipe": "grpo", "set.task": "{}:NAME"}, {"recipe": "grpo:words", "set.reward": "{}"},
+    {"recipe": "grpo:words", "set.reward": "words,{}"}, {"recipe": "grpo:words", "set.method": "{}"},
+    {"recipe": "grpo:words", "set.remote.sampler": "{}"}, {"recipe": "grpo:words", "set.track": "{}"}],
+    ids=lambda given: " ".join(given) if isinstance(given, dict) else "")
+def test_a_page_runs_no_file_that_its_address_names(tmp_path, address, given):
+    ran, code = tmp_path / "ran", tmp_path / "mine.py"
+    code.write_text(f"open({str(ran)!r}, 'w')\n")
+    answer = client(tmp_path / "runs").get(address, params={k: v.format(code) for k, v in given.items()})
+    assert answer.status_code == 200 and not ran.exists()

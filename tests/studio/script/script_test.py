@@ -5,6 +5,7 @@ import re
 from urllib.parse import unquote
 
 import pytest
+from markupsafe import escape
 from studio_alive import Picture, apart, by_python, compared, random_states
 from studio_browser import TOKEN, browser  # noqa: F401
 from studio_small import make
@@ -14,6 +15,7 @@ from postgrad.studio import export
 from postgrad.studio.instruments import INSTRUMENTS, grpo
 from postgrad.studio.pages import num
 from postgrad.studio.script.python import Function, Script
+from postgrad.studio.security import EXPORT_POLICY
 from postgrad.system.user_code import parse_source
 
 expect = pytest.importorskip("playwright.sync_api").expect
@@ -66,6 +68,8 @@ def test_exported_pages_stand_alone(site):
             if not address.startswith(("#", "http", "?")):
                 there = file.parent / unquote(re.split("[?#]", address)[0])
                 assert there.is_file(), f"{file}: {address}"
+        assert f'<meta http-equiv="Content-Security-Policy" content="{escape(EXPORT_POLICY)}">' in text, file
+        assert str(site.parent) not in text, f"{file} says where it was made"
         assert "hx-post" not in text and TOKEN not in text and export.TOKEN not in text
         assert all(ANSWERED.search(form) for form in re.findall(r"<form\b[^>]*>", text)), file
         assert not re.search(r"<(input|button|select|textarea|fieldset)\b[^>]*\sdisabled", text), file

@@ -1,0 +1,55 @@
+"""JSON that may be anybody's: each field once, no NaN, nested within a limit; all else is a ValueError."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NoReturn
+
+DEPTH = 200
+TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+
+
+class FieldTwice(ValueError):
+    """name: of the field."""
+
+    def __init__(self, name: str):
+        super().__init__(f"the field {name!r:.80} stands twice")
+        self.name = name
+
+
+def parse_json(text: str | bytes | bytearray, depth: int = DEPTH) -> Any:
+    """parse_json('{"a": [1]}') -> {"a": [1]}; bytes are UTF-8."""
+    text = text if isinstance(text, str) else text.decode()
+    try:
+        if nesting(text) <= depth:
+            return json.loads(text, object_pairs_hook=refuse_twice, parse_constant=refuse_constant)
+    except RecursionError:
+        pass
+    raise ValueError(f"it is nested over {depth} deep")
+
+
+def nesting(text: str) -> int:
+    """How deep the brackets of a JSON text are nested; at most their number."""
+    if text.count("[") + text.count("{") <= DEPTH:
+        return 0
+    deepest = now = 0
+    for bracket in re.findall(r"[][{}]", TEXTS.sub("", text)):
+        now += 1 if bracket in "[{" else -1
+        deepest = max(deepest, now)
+    return deepest
+
+
+def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        seen = set[str]()
+        for name, _ in pairs:
+            if name in seen:
+                raise FieldTwice(name)
+            seen.add(name)
+    return fields
+
+
+def refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON number")
