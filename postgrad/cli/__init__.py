@@ -20,6 +20,7 @@ from postgrad.cli import (
     exercise,
     generate,
     label,
+    launch,
     methods,
     models,
     plan,
@@ -47,7 +48,8 @@ first steps:
   postgrad train examples/labs/oversight.py      who can watch over a model that knows more?
   postgrad studio                                see it all in the browser
 """
-GROUPS = (train, data, evaluate, generate, chat, models, plan, runs, methods, exercise, serve, label, env)
+GROUPS = (train, launch, data, evaluate, generate, chat, models, plan, runs, methods, exercise, serve, label,
+          env)
 
 
 class UsageError(SystemExit):
