@@ -148,9 +148,9 @@ def slurm(folder: Path) -> Bars:
     for daemon in ("slurmctld", "slurmd"):
         output(f"/usr/sbin/{daemon}", cwd=folder)
     try:
-        output("postgrad", "launch", "grpo:words", "steps=6", "rollouts.prompts_per_step=4", "evaluation.every=0",
-               "save_every=1", "--on", "slurm", "--processes", "2", "--run", run, "--hours", "0.5",
-               cwd=folder)
+        output("postgrad", "launch", "grpo:words", "steps=6", "rollouts.prompts_per_step=4",
+               "evaluation.every=0", "save_every=1", "--on", "slurm", "--processes", "2", "--run", run,
+               "--hours", "0.5", cwd=folder)
         output("sbatch", "postgrad.sbatch", cwd=folder)
         wait_until(lambda: len(read_lines(run / "metrics.jsonl")) >= 2)
         output("pkill", "-9", "-f", f"postgrad.*{run}", cwd=folder, check=False)
@@ -159,8 +159,8 @@ def slurm(folder: Path) -> Bars:
         for name in ("slurmd", "slurmctld"):
             os.kill(int((folder / f"{name}.pid").read_text()), signal.SIGTERM)
     steps = [row["step"] for row in read_lines(run / "metrics.jsonl")]
-    return [bar("a Slurm of one node: two ranks killed with SIGKILL, queued again and resumed by the same file",
-                "steps 1 to 6, each once", f"steps {steps}", steps == [*range(1, 7)])]
+    return [bar("a Slurm of one node: two ranks killed with SIGKILL, queued again, resumed by the same "
+                "file", "steps 1 to 6, each once", f"steps {steps}", steps == [*range(1, 7)])]
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 600) -> None:
