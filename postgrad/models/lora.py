@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
+from postgrad.maths.noise import seed_of
 from postgrad.maths.packing import Packed
 from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Engine, Merged
@@ -325,3 +326,15 @@ def _added(body: Network, name: str) -> Callable[..., Tensor]:
 def is_adapted(model: object) -> bool:
     """Whether a model, or the body of a scalar model, is an adapter."""
     return isinstance(model, Adapted) or isinstance(getattr(model, "body", None), Adapted)
+
+
+def with_adapter(body: Network, settings: Adapters, generator: torch.Generator) -> Adapted:
+    """A body with a new adapter."""
+    return Adapted(body, Adapter(body, rank=settings.lora or 0, alpha=settings.alpha, targets=settings.names,
+                                 rslora=settings.rslora, dora=settings.dora, dropout=settings.dropout,
+                                 modules_to_save=settings.modules, generator=generator))
+
+
+def adapter_generator(seed: int, role: str) -> torch.Generator:
+    """What draws the weights of a new adapter: of the policy, the critic or a reward model."""
+    return torch.Generator().manual_seed(seed_of(seed, "lora", role))

@@ -36,11 +36,11 @@ from postgrad.recipes.base import (
 )
 from postgrad.recipes.difficulty import Difficulty
 from postgrad.recipes.samplers import RemoteSettings, open_sampler
+from postgrad.recipes.teachers import Again, ask_with_demonstration, open_teacher, prove_help
 from postgrad.records import Prompt, Reward, Rollout
 from postgrad.resolve.models import Model, ModelSource, open_policy, open_reference
 from postgrad.resolve.rewards import parse_reward
 from postgrad.resolve.tasks import open_task
-from postgrad.resolve.teachers import Again, ask_with_demonstration, open_teacher, prove_help
 from postgrad.rewards.base import score_groups
 from postgrad.sampling import LocalSampler, Sampling, TokenSampler
 from postgrad.sampling.sampler import DecodableModel

@@ -12,10 +12,8 @@ from typing import Any, Protocol, TypeVar, cast
 
 import torch
 
-from postgrad.maths.noise import seed_of
 from postgrad.models import (
     Adapted,
-    Adapter,
     Adapters,
     Config,
     ScalarModel,
@@ -36,6 +34,7 @@ from postgrad.models.families import HFSizes
 from postgrad.models.load import EMBEDDED as EMBEDDED
 from postgrad.models.load import FILES, ShardDecoder, grow_vocabulary
 from postgrad.models.lora import Network as Network
+from postgrad.models.lora import adapter_generator, with_adapter
 from postgrad.records import Prompt, Rollout
 from postgrad.runs import Run, number
 from postgrad.sampling import LocalSampler, Sampling
@@ -289,14 +288,7 @@ def open_reference(config: ModelSettings, source: ModelSource, policy: Trained) 
 
 
 def new_adapter(body: Network, config: ModelSettings, role: str) -> Adapted:
-    return with_adapter(body, config.optim.adapter,
-                        torch.Generator().manual_seed(seed_of(config.seed, "lora", role)))
-
-
-def with_adapter(body: Network, a: Adapters, draw: torch.Generator) -> Adapted:
-    return Adapted(body, Adapter(body, rank=a.lora or 0, alpha=a.alpha, targets=a.names, rslora=a.rslora,
-                                 dora=a.dora, dropout=a.dropout, modules_to_save=a.modules,
-                                 generator=draw))
+    return with_adapter(body, config.optim.adapter, adapter_generator(config.seed, role))
 
 
 def base_name(source: ModelSource) -> str:

@@ -20,9 +20,9 @@ from postgrad.maths.kl import exact_kl
 from postgrad.methods import METHODS, change
 from postgrad.recipes import rollouts
 from postgrad.recipes.running import resume_run, start_run
+from postgrad.recipes.teachers import ask_with_demonstration, asked_again
 from postgrad.records import Conversation, Verdict
 from postgrad.resolve.models import Model
-from postgrad.resolve.teachers import ask_with_demonstration, asked_again
 from postgrad.runs import Run
 from postgrad.runs.tracker import Tracker
 from postgrad.system.throughput import repeatable

@@ -12,10 +12,11 @@ from small import CHAT
 
 from postgrad.cli import main
 from postgrad.models import Adapters
+from postgrad.models.lora import with_adapter
 from postgrad.recipes.samplers import RemoteSettings
 from postgrad.resolve import handles
 from postgrad.resolve.handles import SharedWeights, start_folder, take_weights
-from postgrad.resolve.models import open_writer, with_adapter
+from postgrad.resolve.models import open_writer
 from postgrad.resolve.weights import current_weights, name_weights
 from postgrad.sampling import RemoteSampler, WeightVersion
 from postgrad.sampling.remote import SamplerFault

@@ -6,8 +6,8 @@ from small import CHAT, PROMPTS, by_text, reward_of, scheduled, small_models
 from torch import Tensor
 
 from postgrad.methods import METHODS
+from postgrad.recipes.teachers import asked_again
 from postgrad.records import Rollout, Verdict
-from postgrad.resolve.teachers import asked_again
 from postgrad.sampling import LocalSampler, Sampling, ScriptedSampler
 from postgrad.system.throughput import repeatable
 from postgrad.training.batches import RolloutBatches, Rollouts

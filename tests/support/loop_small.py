@@ -5,7 +5,7 @@ import torch
 from small import CHAT, PROMPTS, TALKS, by_text, reward_of, scheduled
 
 from postgrad.methods import METHODS
-from postgrad.resolve.teachers import asked_again
+from postgrad.recipes.teachers import asked_again
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.training import objectives

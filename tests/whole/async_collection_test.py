@@ -9,9 +9,10 @@ from remote_small import begin, sampler_of, saying
 
 import postgrad as pg
 from postgrad.models import Adapters
+from postgrad.models.lora import with_adapter
 from postgrad.recipes.samplers import OLDER, open_sampler, row_logp
 from postgrad.resolve.handles import start_folder, take_weights
-from postgrad.resolve.models import open_writer, with_adapter
+from postgrad.resolve.models import open_writer
 from postgrad.resolve.weights import current_weights
 from postgrad.sampling import SamplerFault
 from postgrad.sampling.remote import SpotCheck
