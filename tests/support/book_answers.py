@@ -98,4 +98,9 @@ ANSWERS = {
     ("frontiers", "gap-recovered"): recovered(),
     ("frontiers", "hole-odds"): trick(),
     ("frontiers", "bearable-lies"): bearable(),
+    ("measuring", "narrower"): "k^2 n",
+    ("measuring", "none-right"): f"{100 * 2.0930**2 / (20 + 2.0930**2):.0f} %",  # t of 19 degrees, by table
+    ("measuring", "many-comparisons"): f"{100 * (1 - 0.95**20):.0f} %",
+    ("measuring", "both-orders"): f"{100 * (1 - 0.7):.0f} % and {100 * (0.7 + 0.3) / 2:.0f} %",
+    ("measuring", "sign-test"): f"{2 * sum(math.comb(48, k) for k in range(19)) / 2**48:.2f}",
 }

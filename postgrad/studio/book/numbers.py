@@ -24,7 +24,7 @@ NAMES = ("R1-Zero", "R1", "GSM8K", "AIME 2024", "MATH-500", "SmolLM2", "pass@1",
 COUNTS = ("three layers", "three stages", "three steps", "four answers", "three algorithms",
           "three questions", "four models", "four stages", "four items", "half of", "the other half",
           "ten to the power", "four experiments", "three small things", "four cuts", "three answers")
-CHAPTER = r"chapters? [1-6](?: and [1-6])?\b"
+CHAPTER = r"chapters? (?:10|[1-9])(?: and (?:10|[1-9]))?\b"
 
 LONGEST_FIRST = map(re.escape, sorted((*NAMES, *COUNTS), key=len, reverse=True))
 STRUCTURAL = re.compile(rf"(?<!\w)(?:{CHAPTER}|{'|'.join(LONGEST_FIRST)})", re.I)

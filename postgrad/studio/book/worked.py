@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import torch
 from torch import Tensor
 
 from postgrad.maths.credit import group_centre, kl_penalty, place_reward
+from postgrad.maths.intervals import mean_interval
 from postgrad.maths.preference import bradley_terry
 from postgrad.maths.surrogate import clipped_ratio, clipped_value, policy_gradient
 from postgrad.maths.weights import token_mean
@@ -94,3 +97,17 @@ def simplified(start: list[float], rewards: list[float], group: int, steps: int,
         (slope,) = torch.autograd.grad((loss * token_mean(mask, 1)).sum(), logits)
         logits = logits - rate * slope
     return path
+
+
+def interval_coverage(chances: list[float], problems: int, samples: int, by_problem: bool, draws: int = 100,
+                      seed: int = 0) -> float:
+    """How often the 95 % interval of pass@1 holds the true mean. An evaluation draws problems of these
+    chances, then samples of each. by_problem: whether a problem or a sample is one value."""
+    draw, truth, held = random.Random(seed), sum(chances) / len(chances), 0
+    for _ in range(draws):
+        asked = draw.choices(chances, k=problems)
+        right = [[float(draw.random() < chance) for _ in range(samples)] for chance in asked]
+        values = [sum(row) / samples for row in right] if by_problem else [x for row in right for x in row]
+        _, low, high = mean_interval(values, (0.0, 1.0))
+        held += low <= truth <= high
+    return held / draws

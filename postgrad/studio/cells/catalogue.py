@@ -81,6 +81,11 @@ for group in (2, 8, 32):
     path = simplified(start, rewards, group, 100, 0.5)
     print(group, [round(p, 2) for p in path[::20]])
     plot(range(len(path)), path)"""
+COVERED = """chances, sizes = [0.05, 0.2, 0.9], [1, 2, 4, 8]
+held = [[interval_coverage(chances, 40, n, by_problem) for n in sizes] for by_problem in (True, False)]
+for by, row in zip(("by problem", "by sample"), held):
+    print(by, row)
+plot(sizes, *held)"""
 
 CELLS = {cell.name: cell for cell in (
     CodeCell(name="bradley-terry", title="Bradley–Terry", module="postgrad.maths.preference",
@@ -139,6 +144,10 @@ CELLS = {cell.name: cell for cell in (
     CodeCell(name="simplified", title="GRPO with nearly all taken away", module="postgrad.studio.book.worked",
              names=("simplified",), claim="Sample, reward, centre, one step. Take the centring out, or try a "
                                           "rate of 50.", demo=SIMPLIFIED),
+    CodeCell(name="coverage", title="An interval that keeps its word", module="postgrad.studio.book.worked",
+             names=("interval_coverage",),
+             claim="A 95 % interval should hold the truth in 95 of 100 evaluations. Count each sample as a "
+                   "problem of its own, and it does not.", demo=COVERED),
 )}
 
 

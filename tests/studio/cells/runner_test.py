@@ -73,6 +73,8 @@ def test_the_library_keeps_its_invariants(runner, name):
     ("sharpen", "reward - beta * (p / ref).log()", "reward", {"with_a_kl_it_ends_at_the_closed_form"}),
     ("simplified", "group_centre(reward[taken], mask, group)", "reward[taken]",
      {"a_group_of_one_teaches_nothing", "a_bonus_for_everybody_changes_nothing"}),
+    ("coverage", "if by_problem else [x for row in right for x in row]", "",
+     {"counted_by_sample_it_does_not"}),
 ])
 def test_broken_on_purpose_the_right_ones_turn_red(runner, name, old, new, red):
     cell = CELLS[name]

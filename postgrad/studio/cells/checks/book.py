@@ -125,3 +125,30 @@ def a_bonus_for_everybody_changes_nothing(f: Function) -> None:
     """Add 3 to every reward: the policy takes the same way, 3 higher."""
     plain, raised = (f([0.2, 0.8], [1.0 + more, more], 8, 40, 0.5) for more in (0.0, 3.0))
     assert_close([x - 3 for x in raised], plain, 1e-9)
+
+
+@invariant_of("coverage")
+def counted_by_problem_it_holds(f: Function) -> None:
+    """With 8 samples of each of 40 problems, at least 90 of 100 intervals over problems hold the truth."""
+    held = f([0.05, 0.2, 0.9], 40, 8, True)
+    assert held >= 0.9, f"{100 * held:.0f} of 100"
+
+
+@invariant_of("coverage")
+def counted_by_sample_it_does_not(f: Function) -> None:
+    """Over samples, fewer than 80 of 100 do: samples of one problem are no news of each other."""
+    held = f([0.05, 0.2, 0.9], 40, 8, False)
+    assert held < 0.8, f"{100 * held:.0f} of 100"
+
+
+@invariant_of("coverage")
+def one_sample_is_one_problem(f: Function) -> None:
+    """With a single sample of each problem the two ways to count are the same."""
+    assert_close(f([0.05, 0.2, 0.9], 40, 1, True), f([0.05, 0.2, 0.9], 40, 1, False))
+
+
+@invariant_of("coverage")
+def equal_problems_make_no_difference(f: Function) -> None:
+    """Where every problem is equally hard, 8 samples of 20 problems tell as much as 160 problems."""
+    held = f([0.3], 20, 8, False)
+    assert held >= 0.9, f"{100 * held:.0f} of 100"
