@@ -98,6 +98,12 @@ ANSWERS = {
     ("frontiers", "gap-recovered"): recovered(),
     ("frontiers", "hole-odds"): trick(),
     ("frontiers", "bearable-lies"): bearable(),
+    ("teacher", "factor"): f"{1792 / 256:.0f}",
+    ("teacher", "which-push"): f"{0.3 - 0.001:.3f} and {0.001 * (0.5 - math.log(0.001 / 0.3)):.3f}",
+    ("teacher", "kept-share"): f"{100 * 0.9 / (0.9 + 0.1):.0f} %",
+    ("teacher", "own-vote"): "Those whose most frequent answer is right",
+    ("teacher", "two-numbers"): f"{0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1):.3f} and "
+                                f"{0.9 * math.log(0.9 / 0.5) + 0.1 * math.log(0.1 / 0.5):.3f}",
     ("measuring", "narrower"): "k^2 n",
     ("measuring", "none-right"): f"{100 * 2.0930**2 / (20 + 2.0930**2):.0f} %",  # t of 19 degrees, by table
     ("measuring", "many-comparisons"): f"{100 * (1 - 0.95**20):.0f} %",

@@ -111,3 +111,13 @@ def interval_coverage(chances: list[float], problems: int, samples: int, by_prob
         _, low, high = mean_interval(values, (0.0, 1.0))
         held += low <= truth <= high
     return held / draws
+
+
+def on_path(slip: float, recovers: float, length: int) -> list[float]:
+    """The chance that a student is on its teacher's path after each token. On the path it leaves it with the
+    chance `slip`; off the path it finds back with the chance `recovers`."""
+    chances, here = [], 1.0
+    for _ in range(length):
+        here = here * (1 - slip) + (1 - here) * recovers
+        chances.append(here)
+    return chances

@@ -86,6 +86,10 @@ held = [[interval_coverage(chances, 40, n, by_problem) for n in sizes] for by_pr
 for by, row in zip(("by problem", "by sample"), held):
     print(by, row)
 plot(sizes, *held)"""
+PATHS = """paths = [on_path(0.02, recovers, 100) for recovers in (0.0, 0.1, 0.5)]
+for path in paths:
+    print([round(x, 2) for x in path[9::30]])
+plot(range(1, 101), *paths)"""
 
 CELLS = {cell.name: cell for cell in (
     CodeCell(name="bradley-terry", title="Bradley–Terry", module="postgrad.maths.preference",
@@ -148,6 +152,9 @@ CELLS = {cell.name: cell for cell in (
              names=("interval_coverage",),
              claim="A 95 % interval should hold the truth in 95 of 100 evaluations. Count each sample as a "
                    "problem of its own, and it does not.", demo=COVERED),
+    CodeCell(name="on-path", title="Off the teacher’s path", module="postgrad.studio.book.worked",
+             names=("on_path",), claim="Small slips add up unless the student has learned to find back. Change "
+                                       "the slip, and the chance to recover.", demo=PATHS),
 )}
 
 

@@ -13,7 +13,8 @@ expect = pytest.importorskip("playwright.sync_api").expect
 MOVES = {"test-time": ("spent", "ArrowRight", 9), "pass-at-k": ("k", "ArrowRight", 2),
          "kl-estimators": ("rarest", "ArrowRight", 1.6), "gae": ("lam", "ArrowLeft", 0.9),
          "language-mixing": ("progress", "ArrowLeft", 90), "ledger": ("problems", "ArrowLeft", 39),
-         "mismatch": ("cap", "ArrowLeft", 1.9), "telling-apart": ("problems", "ArrowRight", 80)}
+         "mismatch": ("cap", "ArrowLeft", 1.9), "telling-apart": ("problems", "ArrowRight", 80),
+         "divergences": ("step", "ArrowLeft", 55)}
 
 
 def test_a_control_of_each_moved_by_keyboard(studio, tab):  # noqa: F811

@@ -1,6 +1,7 @@
 """The instruments of chapters 7 to 10: what they compute by hand, every sentence at every place of the
 controls, and their pages."""
 
+import math
 import re
 
 import pytest
@@ -8,9 +9,9 @@ from studio_positions import numbers_in, places, positions
 from studio_small import client
 
 from postgrad.studio.book import blocks, chapters
-from postgrad.studio.instruments import INSTRUMENTS, telling_apart
+from postgrad.studio.instruments import INSTRUMENTS, divergences, telling_apart
 
-STANDS = {"telling-apart": ("measuring", "intuition")}
+STANDS = {"divergences": ("teacher", "intuition"), "telling-apart": ("measuring", "intuition")}
 
 
 def said_everywhere(name, mixed=12):
@@ -18,6 +19,49 @@ def said_everywhere(name, mixed=12):
     for state in positions(instrument, mixed):
         numbers = instrument.compute(state)
         yield state, numbers, instrument.insight(numbers)
+
+
+# 16: two divergences
+
+def kl(p, q):
+    return sum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a > 0)
+
+
+def test_sentences_of_divergences_hold_everywhere():
+    for state, numbers, said in said_everywhere("divergences"):
+        p, q = numbers["teacher"], numbers["student"]
+        assert sum(p) == pytest.approx(1, abs=1e-4) and sum(q) == pytest.approx(1, abs=1e-4)
+        outside = sum(b for a, b in zip(p, q, strict=True) if a < 0.01)
+        assert numbers["outside"] == pytest.approx(outside, abs=1e-4)
+        covered = sum(a for a, b in zip(p, q, strict=True) if b >= 0.01)
+        assert numbers["covered"] == pytest.approx(covered, abs=1e-4)
+        if min(p) > 1e-5 and min(q) > 1e-4:  # the numbers are rounded
+            assert numbers_in(said)[-2:] == pytest.approx([kl(p, q), kl(q, p)], abs=0.01)
+        assert (f"{state.step} steps on the {state.direction} KL" in said) == bool(state.step)
+
+
+def test_the_push_is_the_gradient_by_hand():
+    """Forward p - q, reverse q (KL - log q/p); both sum to 0 over the vocabulary."""
+    for direction in divergences.DIRECTIONS:
+        found = divergences.compute(divergences.State(direction=direction, step=10))
+        p, q = found["teacher"], found["student"]
+        whole = kl(q, p)
+        for a, b, push in zip(p, q, found["push"], strict=True):
+            wanted = a - b if direction == "forward" else b * (whole - math.log(b / a)) if b > 1e-5 else 0.0
+            assert push == pytest.approx(wanted, abs=2e-4)
+        assert sum(found["push"]) == pytest.approx(0, abs=1e-4)
+
+
+def test_training_lowers_what_it_trains_and_the_two_end_apart():
+    ends = {}
+    for direction in divergences.DIRECTIONS:
+        for centre in (2, 6, 14, 18):
+            losses = [loss for _, loss in divergences.compute(
+                divergences.State(direction=direction, centre=centre))["losses"]]
+            assert losses[-1] < losses[0] and losses[-1] < 2
+        ends[direction] = divergences.compute(divergences.State(direction=direction))
+    assert ends["forward"]["covered"] > 0.95 and ends["forward"]["outside"] > 0.2
+    assert ends["reverse"]["covered"] < 0.65 and ends["reverse"]["outside"] < 0.05
 
 
 # 19: telling two models apart

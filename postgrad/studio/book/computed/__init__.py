@@ -15,6 +15,7 @@ from postgrad.studio.book.computed import (
     measuring,
     reasoning,
     rewards,
+    teacher,
     threads,
     why,
     workshop,
@@ -28,6 +29,7 @@ CHAPTERS: dict[str, Callable[[Path], JsonDict]] = {
     "reasoning": reasoning.values,
     "workshop": workshop.values,
     "frontiers": frontiers.values,
+    "teacher": teacher.values,
     "measuring": measuring.values,
 }
 

@@ -152,3 +152,21 @@ def equal_problems_make_no_difference(f: Function) -> None:
     """Where every problem is equally hard, 8 samples of 20 problems tell as much as 160 problems."""
     held = f([0.3], 20, 8, False)
     assert held >= 0.9, f"{100 * held:.0f} of 100"
+
+
+@invariant_of("on-path")
+def without_a_way_back_slips_multiply(f: Function) -> None:
+    """A slip of 0.02 and no way back: after n tokens the chance is 0.98 to the power of n."""
+    assert_close(f(0.02, 0.0, 50)[-1], 0.98**50)
+
+
+@invariant_of("on-path")
+def with_a_way_back_it_settles(f: Function) -> None:
+    """With a way back it settles at recovers / (recovers + slip)."""
+    assert_close(f(0.02, 0.5, 400)[-1], 0.5 / 0.52)
+
+
+@invariant_of("on-path")
+def the_first_token_is_the_slip_alone(f: Function) -> None:
+    """The first token starts on the path: it is left with the chance of one slip, whatever comes back."""
+    assert_close([f(0.1, x, 1)[0] for x in (0.0, 0.5, 1.0)], [0.9, 0.9, 0.9])
