@@ -104,6 +104,11 @@ ANSWERS = {
     ("teacher", "own-vote"): "Those whose most frequent answer is right",
     ("teacher", "two-numbers"): f"{0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1):.3f} and "
                                 f"{0.9 * math.log(0.9 / 0.5) + 0.1 * math.log(0.1 / 0.5):.3f}",
+    ("agents", "masked-tokens"): f"{3 * 2}",
+    ("agents", "turn-by-turn"): f"{(1 - 0.5) / 0.5:.0f} and {0 - 0}",
+    ("agents", "crashed"): "Nothing is decided: it is counted and left out of the loss",
+    ("agents", "stalling"): f"{4 * 0.4:.1f}, which is more",
+    ("agents", "one-turn"): f"{0.3 - 0.4 + 0.5 * 0.2:.1f}".replace("-0.0", "0.0"),
     ("measuring", "narrower"): "k^2 n",
     ("measuring", "none-right"): f"{100 * 2.0930**2 / (20 + 2.0930**2):.0f} %",  # t of 19 degrees, by table
     ("measuring", "many-comparisons"): f"{100 * (1 - 0.95**20):.0f} %",

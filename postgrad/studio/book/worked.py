@@ -121,3 +121,16 @@ def on_path(slip: float, recovers: float, length: int) -> list[float]:
         here = here * (1 - slip) + (1 - here) * recovers
         chances.append(here)
     return chances
+
+
+def plan_returns(bonus: float, turns: int, finds: float, taken_back: bool = False) -> tuple[float, float]:
+    """The mean returns of two players in a game that pays 1 for the answer, and `bonus` for each good turn
+    before it. One finds the answer with the chance `finds` a turn and ends the game; the other makes good
+    turns and never answers. taken_back: the end of the game takes back the bonuses that were paid."""
+    solve, alive = 0.0, 1.0
+    for turn in range(turns):
+        paid = 0.0 if taken_back else turn * bonus
+        solve += alive * finds * (1.0 + paid)
+        alive *= 1.0 - finds
+    left = 0.0 if taken_back else turns * bonus
+    return solve + alive * left, left

@@ -90,6 +90,11 @@ PATHS = """paths = [on_path(0.02, recovers, 100) for recovers in (0.0, 0.1, 0.5)
 for path in paths:
     print([round(x, 2) for x in path[9::30]])
 plot(range(1, 101), *paths)"""
+STALLED = """bonuses = [i / 20 for i in range(13)]
+solve, stall = zip(*(plan_returns(bonus, turns=4, finds=0.4) for bonus in bonuses))
+for bonus, a, b in list(zip(bonuses, solve, stall))[::3]:
+    print(bonus, "solve", round(a, 2), "stall", round(b, 2))
+plot(bonuses, solve, stall)"""
 
 CELLS = {cell.name: cell for cell in (
     CodeCell(name="bradley-terry", title="Bradley–Terry", module="postgrad.maths.preference",
@@ -153,8 +158,11 @@ CELLS = {cell.name: cell for cell in (
              claim="A 95 % interval should hold the truth in 95 of 100 evaluations. Count each sample as a "
                    "problem of its own, and it does not.", demo=COVERED),
     CodeCell(name="on-path", title="Off the teacher’s path", module="postgrad.studio.book.worked",
-             names=("on_path",), claim="Small slips add up unless the student has learned to find back. Change "
-                                       "the slip, and the chance to recover.", demo=PATHS),
+             names=("on_path",), claim="Small slips add up unless the student has learned to find back. "
+                                       "Change the slip, and the chance to recover.", demo=PATHS),
+    CodeCell(name="turn-bonus", title="A bonus for every turn", module="postgrad.studio.book.worked",
+             names=("plan_returns",), claim="Pay a little for each good turn, and from some point on it pays not "
+                                            "to finish. Take the bonus back at the end.", demo=STALLED),
 )}
 
 

@@ -1,5 +1,5 @@
-"""Instrument 16, two divergences: a small student learns from a teacher by the forward or the reverse KL, over
-a vocabulary of a few tokens. Every mean is a sum over the vocabulary; nothing is sampled."""
+"""Instrument 16, two divergences: a small student learns from a teacher by the forward or the reverse KL,
+over a vocabulary of a few tokens. Every mean is a sum over the vocabulary; nothing is sampled."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ def insight(numbers: JsonDict) -> str:
 
 
 INSTRUMENT = Instrument(
-    name="divergences", number=16, title="The forward KL pays for what is missing, the reverse KL for what is wrong",
+    name="divergences", number=16,
+    title="The forward KL pays for what is missing, the reverse KL for what is wrong",
     functions=("postgrad.maths.kl.exact_kl",),
     state=State, controls=CONTROLS, compute=compute, insight=insight,
     about="A student with one mode learns from a teacher with two, by either KL, step by step.",

@@ -1,4 +1,4 @@
-"""Instrument 19, telling two models apart: many evaluations of the same two recorded models, each with its
+"""Instrument 20, telling two models apart: many evaluations of the same two recorded models, each with its
 interval, and how many of them see a difference.
 
 The recorded counts are taken as the truth: a problem of theirs is drawn, then samples at its share of right
@@ -14,7 +14,7 @@ from functools import cache
 
 from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider, Toggle
 from postgrad.studio.instruments.pass_at_k import right_counts
-from postgrad.studio.json_types import JsonDict, Values
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import MINUS
 from postgrad.studio.recordings import recording
 
@@ -44,7 +44,8 @@ CONTROLS = (
 @cache
 def recorded_pairs() -> dict[str, JsonDict]:
     """Two recorded models each: their names, the task, and their shares of right samples by problem."""
-    tries, stages = right_counts(), {s["name"]: s["measured"]["words"] for s in recording("pipeline")["stages"]}
+    tries = right_counts()
+    stages = {s["name"]: s["measured"]["words"] for s in recording("pipeline")["stages"]}
 
     def shares(counts: list[int], samples: int) -> list[float]:
         return [count / samples for count in counts]
@@ -141,8 +142,8 @@ def points(share: float) -> str:
 
 
 INSTRUMENT = Instrument(
-    name="telling-apart", number=19, title="One evaluation is one draw of many",
+    name="telling-apart", number=20, title="One evaluation is one draw of many",
     functions=("postgrad.maths.intervals.gain_interval", "postgrad.maths.paired.problems_needed"),
     state=State, controls=CONTROLS, compute=compute, insight=insight,
-    about="Forty evaluations of the same two models: what each would report, and how many see the difference.",
+    about="Forty evaluations of the same two models: what each reports, and how many see the difference.",
 )

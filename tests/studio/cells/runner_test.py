@@ -75,6 +75,8 @@ def test_the_library_keeps_its_invariants(runner, name):
      {"a_group_of_one_teaches_nothing", "a_bonus_for_everybody_changes_nothing"}),
     ("coverage", "if by_problem else [x for row in right for x in row]", "",
      {"counted_by_sample_it_does_not"}),
+    ("turn-bonus", "left = 0.0 if taken_back else turns * bonus", "left = turns * bonus",
+     {"taken_back_it_changes_nothing"}),
     ("on-path", " + (1 - here) * recovers", "", {"with_a_way_back_it_settles"}),
 ])
 def test_broken_on_purpose_the_right_ones_turn_red(runner, name, old, new, red):

@@ -2,6 +2,7 @@
 controls, and their pages."""
 
 import math
+import random
 import re
 
 import pytest
@@ -9,9 +10,11 @@ from studio_positions import numbers_in, places, positions
 from studio_small import client
 
 from postgrad.studio.book import blocks, chapters
-from postgrad.studio.instruments import INSTRUMENTS, divergences, telling_apart
+from postgrad.studio.instruments import INSTRUMENTS, divergences, telling_apart, turn_credit
+from postgrad.studio.recordings import recording
 
-STANDS = {"divergences": ("teacher", "intuition"), "telling-apart": ("measuring", "intuition")}
+STANDS = {"divergences": ("teacher", "intuition"), "turn-credit": ("agents", "intuition"),
+          "telling-apart": ("measuring", "intuition")}
 
 
 def said_everywhere(name, mixed=12):
@@ -64,7 +67,76 @@ def test_training_lowers_what_it_trains_and_the_two_end_apart():
     assert ends["reverse"]["covered"] < 0.65 and ends["reverse"]["outside"] < 0.05
 
 
-# 19: telling two models apart
+# 19: credit over turns
+
+def test_sentences_of_turn_credit_hold_everywhere():
+    rows = recording("episodes")["rows"]
+    for state, numbers, said in said_everywhere("turn-credit"):
+        row = rows[state.episode - 1]
+        credits = [turn["credit"] for turn in numbers["turns"]]
+        assert len(credits) == len(row["turns"]) and f"scores {row['score']:.1f}" in said
+        if state.method == "episode":
+            assert len(set(credits)) == 1 and "whatever was said" in said
+        if "the most" in said:
+            place, words, most, at, _, least = re.search(
+                r"Turn (\d), “(.+?)”, is given the most, (.+?), and turn (\d), “(.+?)”, the least, (.+)\.",
+                said).groups()
+            assert credits[int(place) - 1] == max(credits) and credits[int(at) - 1] == min(credits)
+            assert row["turns"][int(place) - 1]["said"] == words
+            assert numbers_in(f"{most} {least}") == pytest.approx([max(credits), min(credits)], abs=0.006)
+
+
+def test_credit_by_hand():
+    """Scores against their mean and spread; the changes of the value, which sum to score less value."""
+    rows = recording("episodes")["rows"]
+    scores = [row["score"] for row in rows]
+    mean = sum(scores) / len(scores)
+    spread = math.sqrt(sum((x - mean) ** 2 for x in scores) / len(scores))
+    for k, row in enumerate(rows, start=1):
+        whole = turn_credit.compute(turn_credit.State(method="episode", episode=k))["turns"]
+        assert whole[0]["credit"] == pytest.approx((row["score"] - mean) / spread, abs=1e-5)
+        found = turn_credit.compute(turn_credit.State(episode=k, lam=0.0))["turns"]
+        values = [*row["values"], 0.0]
+        by_hand = [row["rewards"][i] + values[i + 1] - values[i] for i in range(len(found))]
+        assert [turn["credit"] for turn in found] == pytest.approx(by_hand, abs=1e-5)
+        assert sum(by_hand) == pytest.approx(row["score"] - row["values"][0])
+        all_the_way = turn_credit.compute(turn_credit.State(episode=k, lam=1.0))["turns"]
+        assert all_the_way[0]["credit"] == pytest.approx(row["score"] - row["values"][0], abs=1e-5)
+
+
+def test_a_good_turn_is_blamed_with_its_episode():
+    """What the title says, in the recorded group."""
+    blamed = 0
+    for k in range(1, turn_credit.EPISODES + 1):
+        whole = turn_credit.compute(turn_credit.State(method="episode", episode=k))["turns"]
+        blamed += any(turn["credit"] < 0 < turn["change"] for turn in whole)
+    assert blamed
+
+
+def test_the_recorded_episodes_are_games():
+    """Each is replayed by the game itself: the same answers, the same score."""
+    from postgrad.data.tasks import load_task
+    from postgrad.models.chat.tools import ModelReply
+    from postgrad.records import Prompt
+
+    class Secret(random.Random):
+        def randint(self, a, b):
+            return 1
+
+    kept = recording("episodes")
+    assert len(kept["rows"]) == turn_credit.EPISODES and kept["command"].startswith("postgrad train")
+    for row in kept["rows"]:
+        game = load_task("guess").play(Prompt.ask(kept["question"]), Secret(0))
+        next(game)
+        for turn in row["turns"][:-1]:
+            assert game.send(ModelReply(text=turn["said"]))[0]["content"] == turn["answered"]
+        with pytest.raises(StopIteration) as end:
+            game.send(ModelReply(text=row["turns"][-1]["said"]))
+        assert end.value.value.score == pytest.approx(row["score"])
+        assert sum(row["rewards"]) == pytest.approx(row["score"])
+
+
+# 20: telling two models apart
 
 def test_sentences_of_telling_apart_hold_everywhere():
     kinds = set()

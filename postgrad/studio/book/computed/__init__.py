@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from postgrad.studio.book.computed import (
+    agents,
     algorithms,
     frontiers,
     measuring,
@@ -30,6 +31,7 @@ CHAPTERS: dict[str, Callable[[Path], JsonDict]] = {
     "workshop": workshop.values,
     "frontiers": frontiers.values,
     "teacher": teacher.values,
+    "agents": agents.values,
     "measuring": measuring.values,
 }
 

@@ -1,4 +1,4 @@
-"""The numbers of chapter 10: intervals of recorded evaluations, comparisons by chance, seeds, leaks, judges."""
+"""The numbers of chapter 10: intervals of recorded evaluations, chance, seeds, leaks, judges."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def seed_values(tables: JsonDict) -> JsonDict:
         "bake_off": {
             "caption": f"pass@1 on word problems after equal samples, and the rank among {len(rows)} rows",
             "columns": ["row", *seeds, "mean"],
-            "rows": [[row, *(f"{format_value(by[n][row], '%1')} (rank {ranks[n].index(row) + 1})" for n in seeds),
+            "rows": [[row, *(f"{format_value(by[n][row], '%1')} (rank {ranks[n].index(row) + 1})"
+                             for n in seeds),
                       format_value(fmean(by[n][row] for n in seeds), "%1")] for row in shown],
         },
     }
@@ -148,7 +149,8 @@ def judge_values(tables: JsonDict) -> JsonDict:
         "audit_table": {
             "caption": "Neutral words added to answers: the change of the score, in standard deviations",
             "columns": ["seed", "trained on labels that like length", "interval", "control", "interval"],
-            "rows": [[str(row["seed"]), format_value(row["planted effect"], "+2"), span_text(row["planted interval"]),
+            "rows": [[str(row["seed"]),
+                      format_value(row["planted effect"], "+2"), span_text(row["planted interval"]),
                       format_value(row["control effect"], "+2"), span_text(row["control interval"])]
                      for row in audit[:SHOWN]],
         },

@@ -35,14 +35,13 @@ def race_values(runs: list[JsonDict]) -> JsonDict:
         return format_value(curve[place], "%1") if not rest and place < len(curve) else "–"
 
     return {
-        "race_seeds": len(runs), "start_low": min(r["start"] for r in runs), "start_high": max(r["start"] for r in runs),
-        "grpo_least": min(r["grpo rollouts"] for r in runs), "grpo_most": max(r["grpo rollouts"] for r in runs),
-        "opd_least": min(r["opd rollouts"] for r in runs), "opd_most": max(r["opd rollouts"] for r in runs),
+        "race_seeds": len(runs),
+        **{f"{row}_{name}": of(run[f"{row} rollouts"] for run in runs)
+           for row in ("grpo", "opd") for name, of in (("least", min), ("most", max))},
         "first_grpo": runs[0]["grpo rollouts"], "first_opd": runs[0]["opd rollouts"],
         "first_factor": runs[0]["grpo rollouts"] / runs[0]["opd rollouts"],
         "first_share": runs[0]["opd rollouts"] / runs[0]["grpo rollouts"],
         "first_less": runs[0]["grpo rollouts"] - runs[0]["opd rollouts"],
-        "kl_first": fmean(r["teacher_kl"][0] for r in runs), "kl_last": fmean(r["teacher_kl"][-1] for r in runs),
         "race": {
             "caption": f"pass@1 on held-out word problems after so many rollouts, mean of {len(runs)} seeds",
             "columns": ["rollouts", *(f"{n:,}".replace(",", "\u202f") for n in seen)],
@@ -55,15 +54,14 @@ def race_values(runs: list[JsonDict]) -> JsonDict:
 def demonstration_values(bars: list[JsonDict]) -> JsonDict:
     """What a demonstration in the prompt does for two models, and what sdft makes of it."""
     words = {bar["name"]: bar["measured"] for bar in bars}
-    refused = re.search(r"each of (\d+) .* pass@1 of ([\d.]+)% in place of ([\d.]+)% \(a gain of (\S+)% to (\S+)%\)",
+    refused = re.search(r"each of (\d+) .* pass@1 of ([\d.]+)% in place of ([\d.]+)% ",
                         words["sdft where a demonstration does not help"])
     taught = re.search(r"pass@1 of ([\d.]+)% in place of ([\d.]+)% .* trained: ([\d.]+)% to ([\d.]+)%",
                        words["sdft where a demonstration helps"])
     assert refused and taught
     return {
         "refused_problems": int(refused[1]), "refused_shown": float(refused[2]) / 100,
-        "refused_alone": float(refused[3]) / 100, "refused_low": abs(float(refused[4])),
-        "refused_high": abs(float(refused[5])), "taught_shown": float(taught[1]) / 100,
+        "refused_alone": float(refused[3]) / 100, "taught_shown": float(taught[1]) / 100,
         "taught_alone": float(taught[2]) / 100, "taught_before": float(taught[3]) / 100,
         "taught_after": float(taught[4]) / 100,
     }
@@ -79,7 +77,7 @@ def divergence_values() -> JsonDict:
     covers, chooses = (compute(State(direction=name)) for name in ("forward", "reverse"))
     p, q = (torch.tensor(x, dtype=torch.float64).log() for x in (TWO_P, TWO_Q))
     return {
-        "vocabulary": len(covers["teacher"]), "covers": covers["covered"], "covers_outside": covers["outside"],
+        "covers": covers["covered"], "covers_outside": covers["outside"],
         "chooses": chooses["covered"], "chooses_outside": chooses["outside"],
         "push_p": PUSH_P, "push_q": PUSH_Q, "push_kl": PUSH_KL, "push_forward": PUSH_P - PUSH_Q,
         "push_reverse": PUSH_Q * (PUSH_KL - math.log(PUSH_Q / PUSH_P)),
@@ -96,18 +94,18 @@ def filtered_values() -> JsonDict:
 
     tries = recording("tries")
     counts, size = tries["tasks"][TASK]["base"], tries["samples"]
-    groups = {"never right": lambda c: c == 0, "right in under a tenth": lambda c: 0 < c < size / 10,
-              "a tenth to a third": lambda c: size / 10 <= c < size / 3, "a third and more": lambda c: c >= size / 3}
-    kept = sum(counts)
-    single = [min(count, 1) for count in counts]
-    rows = [[name, str(sum(map(of, counts))), format_value(sum(map(of, counts)) / len(counts), "%"),
-             format_value(sum(c for c in counts if of(c)) / kept, "%"),
-             format_value(sum(s for s, c in zip(single, counts, strict=True) if of(c)) / sum(single), "%")]
-            for name, of in groups.items()]
+    groups = {"never right": (0, 1), "right in under a tenth": (1, size / 10),
+              "a tenth to a third": (size / 10, size / 3), "a third and more": (size / 3, math.inf)}
+    kept, reached, rows = sum(counts), sum(count > 0 for count in counts), []
+    for name, (least, below) in groups.items():
+        inside = [count for count in counts if least <= count < below]
+        rows.append([name, str(len(inside)), format_value(len(inside) / len(counts), "%"),
+                     format_value(sum(inside) / kept, "%"),
+                     format_value(sum(count > 0 for count in inside) / reached, "%")])
     easy = [c for c in counts if c >= size / 3]
     often, seldom = PROBLEMS_RATE
     return {
-        "kept_problems": len(counts), "kept_size": size, "kept": kept, "kept_share": kept / (size * len(counts)),
+        "kept_size": size, "kept_share": kept / (size * len(counts)),
         "easy_problems": len(easy) / len(counts), "easy_kept": sum(easy) / kept,
         "few": 4, "few_reached": fmean(pass_at_k(size, c, 4) for c in counts),
         "many_reached": fmean(pass_at_k(size, c, size) for c in counts),
@@ -127,4 +125,5 @@ def path_values() -> JsonDict:
     from postgrad.studio.book.worked import on_path
 
     lost, back = on_path(ERROR, 0.0, LENGTH), on_path(ERROR, RECOVERS, LENGTH)
-    return {"slip": ERROR, "path_length": LENGTH, "recovers": RECOVERS, "lost_end": lost[-1], "back_end": back[-1]}
+    return {"slip": ERROR, "path_length": LENGTH, "recovers": RECOVERS, "lost_end": lost[-1],
+            "back_end": back[-1]}

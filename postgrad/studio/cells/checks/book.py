@@ -170,3 +170,22 @@ def with_a_way_back_it_settles(f: Function) -> None:
 def the_first_token_is_the_slip_alone(f: Function) -> None:
     """The first token starts on the path: it is left with the chance of one slip, whatever comes back."""
     assert_close([f(0.1, x, 1)[0] for x in (0.0, 0.5, 1.0)], [0.9, 0.9, 0.9])
+
+
+@invariant_of("turn-bonus")
+def without_a_bonus_only_the_answer_pays(f: Function) -> None:
+    """No bonus: the solver is paid as often as it finds the answer, the other player nothing."""
+    assert_close(list(f(0.0, 4, 0.4)), [1 - 0.6**4, 0.0])
+
+
+@invariant_of("turn-bonus")
+def a_large_bonus_makes_stalling_pay(f: Function) -> None:
+    """With a bonus of 0.6 a turn, four turns without an answer are worth more than looking for it."""
+    solve, stall = f(0.6, 4, 0.4)
+    assert stall > solve, f"solving is worth {solve:.3g}, stalling {stall:.3g}"
+
+
+@invariant_of("turn-bonus")
+def taken_back_it_changes_nothing(f: Function) -> None:
+    """Taken back at the end, a bonus of any size leaves both returns as they were."""
+    assert_close(list(f(0.6, 4, 0.4, True)), [1 - 0.6**4, 0.0])
