@@ -104,6 +104,11 @@ ANSWERS = {
     ("teacher", "own-vote"): "Those whose most frequent answer is right",
     ("teacher", "two-numbers"): f"{0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1):.3f} and "
                                 f"{0.9 * math.log(0.9 / 0.5) + 0.1 * math.log(0.1 / 0.5):.3f}",
+    ("systems", "straggler"): f"{sum(1 / k for k in range(1, 513)):.1f}",
+    ("systems", "whole-reply"): f"{100 * 0.99**256:.0f} %",
+    ("systems", "oldest"): f"{2 * 4 + 3}",
+    ("systems", "one-missing"): "They wait for it, without an error, until a time limit ends the run",
+    ("systems", "cut-mean"): f"{0.7 * 0.5 + 0.2 * 1.5 + 0.1 * 2:.2f}",
     ("agents", "masked-tokens"): f"{3 * 2}",
     ("agents", "turn-by-turn"): f"{(1 - 0.5) / 0.5:.0f} and {0 - 0}",
     ("agents", "crashed"): "Nothing is decided: it is counted and left out of the loss",

@@ -160,6 +160,9 @@ CELLS = {cell.name: cell for cell in (
     CodeCell(name="on-path", title="Off the teacher’s path", module="postgrad.studio.book.worked",
              names=("on_path",), claim="Small slips add up unless the student has learned to find back. "
                                        "Change the slip, and the chance to recover.", demo=PATHS),
+    CodeCell(name="truncated", title="Truncated importance weights", module="postgrad.maths.correction",
+             names=("truncated",), claim="One ratio, cut at a limit. Leave the limit out, or turn the ratio "
+                                         "round."),
     CodeCell(name="turn-bonus", title="A bonus for every turn", module="postgrad.studio.book.worked",
              names=("plan_returns",), claim="Pay a little for each good turn, and from some point on it pays not "
                                             "to finish. Take the bonus back at the end.", demo=STALLED),

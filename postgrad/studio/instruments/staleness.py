@@ -88,13 +88,14 @@ def insight(numbers: JsonDict) -> str:
              f", and a whole reply of {numbers['tokens']} tokens {as_percent(numbers['reply'])}")
     cut = (f"The limit of {numbers['cap']:.1f} cuts {as_percent(1 - numbers['kept'])} of the weight"
            if numbers["cut"] else f"The limit of {numbers['cap']:.1f} cuts nothing")
-    return f"After {when} a sampled token is worth {as_percent(numbers['share'])} of a fresh one{reply}. {cut}."
+    return (f"After {when} a sampled token is worth {as_percent(numbers['share'])} of a fresh one{reply}. "
+            f"{cut}.")
 
 
 INSTRUMENT = Instrument(
     name="staleness", number=17, title="Old samples lose their worth token by token, and replies all at once",
     functions=("postgrad.maths.correction.truncated",),
     state=State, controls=CONTROLS, compute=compute, insight=insight,
-    about="How the importance weights of an older policy’s samples spread with each update, and what a limit "
-          "on them does.",
+    about="How the importance weights of an older policy’s samples spread with each update, and what a "
+          "limit does.",
 )

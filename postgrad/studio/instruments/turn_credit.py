@@ -1,5 +1,5 @@
-"""Instrument 19, credit over turns: a recorded group of episodes, and what each turn is given by the episode's
-score, by its turn in the group, or by values that were measured in each state."""
+"""Instrument 19, credit over turns: a recorded group of episodes, and what each turn is given by the score
+of its episode, by its turn in the group, or by values that were measured in each state."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def compute(state: State) -> JsonDict:
            else gae(reward, mask, group, value=value, lam=state.lam))
     given = [[round(x, 6) + 0.0 for x in line[::2]] for line in adv.tolist()]
     scores = [one["score"] for one in kept["rows"]]
-    turns = [{"said": turn["said"], "answered": turn["answered"] or row["reason"], "reward": row["rewards"][k],
-              "value": row["values"][k], "credit": given[state.episode - 1][k],
+    turns = [{"said": turn["said"], "answered": turn["answered"] or row["reason"],
+              "reward": row["rewards"][k], "value": row["values"][k], "credit": given[state.episode - 1][k],
               "change": ([*row["values"], 0.0][k + 1] + row["rewards"][k] - row["values"][k])}
              for k, turn in enumerate(row["turns"])]
     return {

@@ -77,6 +77,11 @@ def test_the_library_keeps_its_invariants(runner, name):
      {"counted_by_sample_it_does_not"}),
     ("turn-bonus", "left = 0.0 if taken_back else turns * bonus", "left = turns * bonus",
      {"taken_back_it_changes_nothing"}),
+    ("truncated", ".clamp(max=cap)", "",
+     {"a_weight_above_the_limit_is_the_limit", "the_mean_never_rises_above_one"}),
+    ("truncated", "old_logp - sampler_logp", "sampler_logp - old_logp",
+     {"a_weight_below_the_limit_is_the_ratio", "a_weight_above_the_limit_is_the_limit",
+      "the_mean_never_rises_above_one"}),
     ("on-path", " + (1 - here) * recovers", "", {"with_a_way_back_it_settles"}),
 ])
 def test_broken_on_purpose_the_right_ones_turn_red(runner, name, old, new, red):

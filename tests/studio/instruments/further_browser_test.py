@@ -14,7 +14,8 @@ MOVES = {"test-time": ("spent", "ArrowRight", 9), "pass-at-k": ("k", "ArrowRight
          "kl-estimators": ("rarest", "ArrowRight", 1.6), "gae": ("lam", "ArrowLeft", 0.9),
          "language-mixing": ("progress", "ArrowLeft", 90), "ledger": ("problems", "ArrowLeft", 39),
          "mismatch": ("cap", "ArrowLeft", 1.9), "telling-apart": ("problems", "ArrowRight", 80),
-         "divergences": ("step", "ArrowLeft", 55), "turn-credit": ("episode", "ArrowRight", 2)}
+         "divergences": ("step", "ArrowLeft", 55), "turn-credit": ("episode", "ArrowRight", 2),
+         "staleness": ("updates", "ArrowRight", 5)}
 
 
 def test_a_control_of_each_moved_by_keyboard(studio, tab):  # noqa: F811

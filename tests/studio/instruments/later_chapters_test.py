@@ -10,10 +10,18 @@ from studio_positions import numbers_in, places, positions
 from studio_small import client
 
 from postgrad.studio.book import blocks, chapters
-from postgrad.studio.instruments import INSTRUMENTS, divergences, telling_apart, turn_credit
+from postgrad.studio.instruments import (
+    INSTRUMENTS,
+    divergences,
+    layouts,
+    staleness,
+    telling_apart,
+    turn_credit,
+)
 from postgrad.studio.recordings import recording
 
-STANDS = {"divergences": ("teacher", "intuition"), "turn-credit": ("agents", "intuition"),
+STANDS = {"divergences": ("teacher", "intuition"), "staleness": ("systems", "intuition"),
+          "layouts": ("systems", "intuition"), "turn-credit": ("agents", "intuition"),
           "telling-apart": ("measuring", "intuition")}
 
 
@@ -65,6 +73,62 @@ def test_training_lowers_what_it_trains_and_the_two_end_apart():
         ends[direction] = divergences.compute(divergences.State(direction=direction))
     assert ends["forward"]["covered"] > 0.95 and ends["forward"]["outside"] > 0.2
     assert ends["reverse"]["covered"] < 0.65 and ends["reverse"]["outside"] < 0.05
+
+
+# 17: staleness
+
+def test_sentences_of_staleness_hold_everywhere():
+    for state, numbers, said in said_everywhere("staleness"):
+        mu, w = numbers["chances"], numbers["weights"]
+        assert sum(p * x for p, x in zip(mu, w, strict=True)) == pytest.approx(1, abs=1e-4)
+        second = sum(p * x * x for p, x in zip(mu, w, strict=True))
+        assert numbers["share"] == pytest.approx(1 / second, rel=1e-4)
+        assert numbers["reply"] == pytest.approx(second ** -state.tokens, rel=0.05)
+        if not state.updates:
+            assert "On policy" in said and set(w) == {1.0}
+            continue
+        assert numbers_in(said)[1] == pytest.approx(100 * numbers["share"], abs=0.06)
+        kept = sum(p * min(x, state.cap) for p, x in zip(mu, w, strict=True))
+        assert numbers["kept"] == pytest.approx(kept, abs=1e-4)
+        assert ("cuts nothing" in said) == all(x <= state.cap for x in w)
+        assert ("whole reply" in said) == (state.tokens > 1)
+
+
+def test_old_samples_only_lose_and_a_limit_helps():
+    paths = staleness.compute(staleness.State(cap=1.5))
+    for name in ("token_path", "reply_path"):
+        worth = [y for _, y in paths[name]]
+        assert worth[0] == 1 and worth == sorted(worth, reverse=True)
+    assert all(held[1] >= free[1] - 1e-9
+               for held, free in zip(paths["held_path"], paths["token_path"], strict=True))
+
+
+# 18: layouts
+
+def test_sentences_of_layouts_hold_everywhere():
+    for _, numbers, said in said_everywhere("layouts"):
+        rows, turn, apart = numbers["rows"], numbers["turn"], numbers["apart"]
+        assert numbers["best"]["step"] == min(row["step"] for row in rows)
+        assert all(0 <= row["waiting"] <= row["step"] for row in rows)
+        assert all(row["together"] or row["ahead"] == numbers["depth"] for row in rows)
+        if turn and apart:
+            assert apart["step"] == min(row["step"] for row in rows if not row["together"])
+            than = "faster than" if apart["step"] < turn["step"] else "slower than"
+            assert than in said and apart["words"] in said
+            wanted = [apart["step"], apart["waiting"], turn["step"], turn["waiting"]]
+            assert [float(x) for x in re.findall(r"(\d+\.\d) s", said)] == pytest.approx(wanted, abs=0.051)
+
+
+def test_layouts_are_those_of_the_command():
+    """`postgrad plan` with the same settings has the same steps."""
+    from postgrad.recipes.plan import ReplyLengths, Work, plan_training
+
+    work = Work(prompts=64, group=8, prompt=256, reply=256)
+    _, _, options = plan_training("1B", "grpo", "8xH100", work,
+                                  ReplyLengths(mean=256, longest=1024, kind="equal"))
+    found = layouts.compute(layouts.State(reply=256, lengths="equal", depth=2))["rows"]
+    wanted = {o.layout.words: round(o.times.step, 3) for o in options if o.layout.together or o.ahead == 2}
+    assert {row["words"]: row["step"] for row in found} == wanted
 
 
 # 19: credit over turns

@@ -16,6 +16,7 @@ from postgrad.studio.book.computed import (
     measuring,
     reasoning,
     rewards,
+    systems,
     teacher,
     threads,
     why,
@@ -31,6 +32,7 @@ CHAPTERS: dict[str, Callable[[Path], JsonDict]] = {
     "workshop": workshop.values,
     "frontiers": frontiers.values,
     "teacher": teacher.values,
+    "systems": systems.values,
     "agents": agents.values,
     "measuring": measuring.values,
 }

@@ -21,7 +21,7 @@ def values(repository: Path) -> JsonDict:
         return found
 
     kept = results("environments")
-    return {**jail_values(results("real-models")["bars"]), **game_values(kept["tables"]["Games"]), **render_values(kept["tables"]["extend against render"]),
+    return {**door_values(kept["tables"]), **jail_values(results("real-models")["bars"]), **game_values(kept["tables"]["Games"]), **render_values(kept["tables"]["extend against render"]),
             **episode_values(), **bonus_values(), **turn_values()}
 
 
@@ -104,6 +104,16 @@ def jail_values(bars: list[JsonDict]) -> JsonDict:
                      "rows": [[words, by[name]] for name, words in wanted.items()]}}
 
 
+def door_values(tables: JsonDict) -> JsonDict:
+    """Environments of other libraries, as they were trained."""
+    rows = tables["Measured from trees with uncommitted changes: figures, not bars"]
+    doors = [row for row in rows if row["what"].endswith("trains unchanged")]
+    return {"doors": {"caption": "Environments that were written for other libraries (from a tree with uncommitted "
+                                 "changes)",
+                      "columns": ["what was trained", "what happened"],
+                      "rows": [[row["what"].removesuffix(" trains unchanged"), row["measured"]] for row in doors]}}
+
+
 def group_tables(rows: list[JsonDict], at: int, question: str) -> JsonDict:
     """The recorded group, an episode a row; and one episode as a row of texts with who wrote them."""
     texts = [(question, "environment", "–")]
@@ -151,5 +161,5 @@ def turn_values() -> JsonDict:
     both = torch.ones(1, 2, dtype=torch.bool)
     credit = gae(paid + torch.tensor([[0.0, AFTER]], dtype=torch.float64), both, 1, value=value, lam=LAM)[0, 0]
     return {"turn_first": first, "turn_second": second, "v_before": BEFORE, "v_after": AFTER, "lam": LAM,
-            "next_credit": NEXT, "turn_delta": AFTER - BEFORE, "turn_credit": credit.item() + 0.0,
+            "next_credit": NEXT, "turn_delta": AFTER - BEFORE, "turn_credit": round(credit.item(), 12) + 0.0,
             "turn_whole": AFTER - BEFORE + NEXT}
