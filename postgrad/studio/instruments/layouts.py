@@ -74,7 +74,8 @@ def insight(numbers: JsonDict) -> str:
     gap = apart["step"] - turn["step"]
     than = "faster than" if gap < 0 else "slower than" if gap > 0 else "as fast as"
     return (f"{head}: divided, with {ahead(numbers['depth'])}, the fastest is {told(apart)}. That is {than} "
-            f"all GPUs in turn, {turn['step']:.1f} s a step, of which the trainers wait {turn['waiting']:.1f} s.")
+            f"all GPUs in turn, {turn['step']:.1f} s a step, of which the trainers wait "
+            f"{turn['waiting']:.1f} s.")
 
 
 def ahead(depth: int) -> str:

@@ -21,7 +21,9 @@ def values(repository: Path) -> JsonDict:
         return found
 
     kept = results("environments")
-    return {**door_values(kept["tables"]), **jail_values(results("real-models")["bars"]), **game_values(kept["tables"]["Games"]), **render_values(kept["tables"]["extend against render"]),
+    return {**door_values(kept["tables"]), **jail_values(results("real-models")["bars"]),
+            **game_values(kept["tables"]["Games"]),
+            **render_values(kept["tables"]["extend against render"]),
             **episode_values(), **bonus_values(), **turn_values()}
 
 
@@ -77,7 +79,8 @@ def episode_values() -> JsonDict:
     least = min(range(len(turns)), key=lambda k: turns[k]["change"])
     best = max(range(len(turns)), key=lambda k: turns[k]["change"])
     return {
-        **group_tables(rows, at, kept["question"]), "group_size": len(rows), "group_right": sum(row["score"] >= 1 for row in rows),
+        **group_tables(rows, at, kept["question"]), "group_size": len(rows),
+        "group_right": sum(row["score"] >= 1 for row in rows),
         "group_mean": whole["mean"],
         "shown_episode": at + 1, "shown_turns": len(turns), "shown_score": rows[at]["score"],
         "shown_credit": whole["turns"][0]["credit"], "least_turn": least + 1,
@@ -94,7 +97,7 @@ def episode_values() -> JsonDict:
 def jail_values(bars: list[JsonDict]) -> JsonDict:
     """What was thrown at the jail that runs a model's code."""
     wanted = {"sandbox: hostile programs and judge cheats": "hostile programs, and cheats against the judge",
-              "sandbox: reference solutions of HumanEval are paid": "right solutions of HumanEval that are paid",
+              "sandbox: reference solutions of HumanEval are paid": "right solutions of HumanEval, paid",
               "sandbox: the same with their answers changed are not": "the same with changed answers, paid",
               "sandbox: their slowest verdict": "slowest verdict on a hostile program",
               "sandbox: cost of an honest verdict": "cost of an honest verdict"}
@@ -108,10 +111,10 @@ def door_values(tables: JsonDict) -> JsonDict:
     """Environments of other libraries, as they were trained."""
     rows = tables["Measured from trees with uncommitted changes: figures, not bars"]
     doors = [row for row in rows if row["what"].endswith("trains unchanged")]
-    return {"doors": {"caption": "Environments that were written for other libraries (from a tree with uncommitted "
-                                 "changes)",
-                      "columns": ["what was trained", "what happened"],
-                      "rows": [[row["what"].removesuffix(" trains unchanged"), row["measured"]] for row in doors]}}
+    return {"doors": {
+        "caption": "Environments that were written for other libraries (from a tree with uncommitted changes)",
+        "columns": ["what was trained", "what happened"],
+        "rows": [[row["what"].removesuffix(" trains unchanged"), row["measured"]] for row in doors]}}
 
 
 def group_tables(rows: list[JsonDict], at: int, question: str) -> JsonDict:
@@ -159,7 +162,8 @@ def turn_values() -> JsonDict:
     paid = torch.tensor([[0.0, NEXT]], dtype=torch.float64)
     value = torch.tensor([[BEFORE, AFTER]], dtype=torch.float64)
     both = torch.ones(1, 2, dtype=torch.bool)
-    credit = gae(paid + torch.tensor([[0.0, AFTER]], dtype=torch.float64), both, 1, value=value, lam=LAM)[0, 0]
+    paid += torch.tensor([[0.0, AFTER]], dtype=torch.float64)
+    credit = gae(paid, both, 1, value=value, lam=LAM)[0, 0]
     return {"turn_first": first, "turn_second": second, "v_before": BEFORE, "v_after": AFTER, "lam": LAM,
             "next_credit": NEXT, "turn_delta": AFTER - BEFORE, "turn_credit": round(credit.item(), 12) + 0.0,
             "turn_whole": AFTER - BEFORE + NEXT}

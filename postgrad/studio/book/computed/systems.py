@@ -33,7 +33,8 @@ def layout_values() -> JsonDict:
     turn = start["turn"]
     return {
         "plan_model": start["model"], "plan_gpus": start["gpus"], "plan_reply": start["reply"],
-        "turn_step": turn["step"], "turn_waiting": turn["waiting"], "turn_share": turn["waiting"] / turn["step"],
+        "turn_step": turn["step"], "turn_waiting": turn["waiting"],
+        "turn_share": turn["waiting"] / turn["step"],
         "equal_sampling": equal["turn"]["sampling"], "ragged_sampling": turn["sampling"],
         "ragged_factor": turn["sampling"] / equal["turn"]["sampling"],
     }
@@ -82,7 +83,8 @@ def stale_values() -> JsonDict:
         "stale_tokens": early["tokens"], "early_token": early["share"], "early_reply": early["reply"],
         "late_updates": late["updates"], "late_token": late["share"], "late_reply": late["reply"],
         "worth": WORTH, "long": LONG, "worth_reply": WORTH**LONG, "worth_lost": LONG * (1 - WORTH),
-        "depth": DEPTH, "updates": UPDATES, "oldest": DEPTH * UPDATES + UPDATES - 1, "steady": DEPTH * UPDATES,
+        "depth": DEPTH, "updates": UPDATES, "oldest": DEPTH * UPDATES + UPDATES - 1,
+        "steady": DEPTH * UPDATES,
         "w_low": WEIGHTS[0], "w_middle": WEIGHTS[1], "w_high": WEIGHTS[2], "p_low": CHANCES[0],
         "p_middle": CHANCES[1], "p_high": CHANCES[2], "cap": CAP, "held_mean": held, "whole_mean": 1.0,
         "dropped_mean": fsum(p * w for p, w in zip(CHANCES, WEIGHTS, strict=True) if w <= CAP),
@@ -140,7 +142,8 @@ def hang_values(bars: list[JsonDict]) -> JsonDict:
         "hangs": {
             "caption": "Processes stopped on purpose",
             "columns": ["what was done", "what happened"],
-            "rows": [["a rank hangs, limit of 20 s", hung.partition("; last seen")[0].removeprefix("postgrad: ")],
+            "rows": [["a rank hangs, limit of 20 s",
+                      hung.partition("; last seen")[0].removeprefix("postgrad: ")],
                      ["random ranks killed at random moments", killed],
                      ["each of these runs resumed", resumed],
                      ["trainer or sampler killed, the dead one started again", struck]],

@@ -117,7 +117,8 @@ def a_weight_above_the_limit_is_the_limit(f: Function) -> None:
 def the_mean_never_rises_above_one(f: Function) -> None:
     """Under the sampler the weights have the mean 1, and less where the limit cuts."""
     sampler, old = (0.7, 0.2, 0.1), (0.35, 0.3, 0.35)
-    means = [sum(p * weight_of(f, p, q, cap) for p, q in zip(sampler, old, strict=True)) for cap in (9.0, 2.0)]
+    means = [sum(p * weight_of(f, p, q, cap) for p, q in zip(sampler, old, strict=True))
+             for cap in (9.0, 2.0)]
     assert_close(means, [1.0, 0.85])
 
 
