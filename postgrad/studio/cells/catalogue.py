@@ -164,8 +164,8 @@ CELLS = {cell.name: cell for cell in (
              names=("truncated",), claim="One ratio, cut at a limit. Leave the limit out, or turn the ratio "
                                          "round."),
     CodeCell(name="turn-bonus", title="A bonus for every turn", module="postgrad.studio.book.worked",
-             names=("plan_returns",), claim="Pay a little for each good turn, and at some size of the bonus it "
-                                            "pays not to finish. Take it back at the end.", demo=STALLED),
+             names=("plan_returns",), claim="Pay a little for each good turn, and at some size of the bonus "
+                                            "it pays not to finish. Take it back at the end.", demo=STALLED),
 )}
 
 

@@ -462,7 +462,7 @@ window.bookIndex = [
 ["/lab/coverage", "An interval that keeps its word", "Cell", "A 95 % interval should hold the truth in 95 of 100 evaluations. Count each sample as a problem of its own, and it does not."],
 ["/lab/on-path", "Off the teacher’s path", "Cell", "Small slips add up unless the student has learned to find back. Change the slip, and the chance to recover."],
 ["/lab/truncated", "Truncated importance weights", "Cell", "One ratio, cut at a limit. Leave the limit out, or turn the ratio round."],
-["/lab/turn-bonus", "A bonus for every turn", "Cell", "Pay a little for each good turn, and from some point on it pays not to finish. Take the bonus back at the end."],
+["/lab/turn-bonus", "A bonus for every turn", "Cell", "Pay a little for each good turn, and at some size of the bonus it pays not to finish. Take it back at the end."],
 ["/book/sources#bradley1952", "Rank analysis of incomplete block designs: the method of paired comparisons", "Source", "Bradley and Terry 1952"],
 ["/book/sources#williams1992", "Simple statistical gradient-following algorithms for connectionist reinforcement learning", "Source", "Williams 1992"],
 ["/book/sources#manheim2018", "Categorizing variants of Goodhart's law", "Source", "Manheim and Garrabrant 2018"],

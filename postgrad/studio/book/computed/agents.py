@@ -112,7 +112,7 @@ def door_values(tables: JsonDict) -> JsonDict:
     rows = tables["Measured from trees with uncommitted changes: figures, not bars"]
     doors = [row for row in rows if row["what"].endswith("trains unchanged")]
     return {"doors": {
-        "caption": "Environments that were written for other libraries (from a tree with uncommitted changes)",
+        "caption": "Environments written for other libraries (from a tree with uncommitted changes)",
         "columns": ["what was trained", "what happened"],
         "rows": [[row["what"].removesuffix(" trains unchanged"), row["measured"]] for row in doors]}}
 
