@@ -12,6 +12,8 @@
                 entropy of a run; five minutes. DATA holds gsm8k/*.jsonl and humaneval/HumanEval.jsonl.gz;
                 models/smollm2 comes from `postgrad fetch smollm2`. Every reply is greedy
     workshop    the runs of the book's workshop: what its pages show until a reader has started a run
+    episodes    a group of games over several turns, and the value of each of their states, by playing on
+                from there; a minute
 
 Every text was written by a model of this package and judged by its task's own verifier. FOLDER/zero is the RL
 stage of `postgrad train r1-zero` with fewer collections and more evaluations; another such run in FOLDER is
@@ -27,20 +29,23 @@ import sys
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
 from postgrad.data.environments import sampler_for
 from postgrad.data.tasks import load_task
+from postgrad.data.tasks.guess import LARGEST
 from postgrad.evaluation import passed, score_samples
 from postgrad.evaluation.compute import answers_in, ranker_scores
 from postgrad.evaluation.evaluate import draw_samples
 from postgrad.models import find_model, load_model
 from postgrad.models.chat import Chat
+from postgrad.models.chat.tools import ModelReply
 from postgrad.recipes.defaults import reply_sampling
 from postgrad.recipes.panel import measure_ledger
-from postgrad.records import Prompt, Scored
+from postgrad.records import Message, Prompt, Rollout, Scored
 from postgrad.resolve.models import checkpoint_folder, open_model, open_reward, run_named
 from postgrad.rewards.model import ModelReward
 from postgrad.runs import Run
@@ -230,6 +235,118 @@ def tries(folder: Path) -> dict:
             "tasks": {part: {"base": right(BASE, part), "rl": right(run, part)} for part in PARTS}}
 
 
+# a group of episodes, turn by turn
+
+GAME, PLAYED, FORM = "guess", 8, "postgrad train sft:guess"
+LEARNS = "postgrad train grpo:guess model=FOLDER/form steps=24 evaluation.every=0"
+CONTINUED = 400  # episodes that are played on from each state, for its value
+
+
+def episodes(folder: Path) -> dict:
+    """A group of one game, and of each of its states the mean return of episodes that go on from there."""
+    trained(folder, "form", FORM)
+    run = trained(folder, "learns", LEARNS.replace("FOLDER", str(folder)))
+    sampler, task = sampler_of(run), load_task(GAME)
+    prompt = task.prompts("test", 1, 0)[0]
+    settings = Sampling(max_new_tokens=task.tokens)
+    player = sampler_for(task, sampler)
+    (group,) = player.sample([prompt], PLAYED, settings, 0)
+    chat = sampler.chat
+    rows = [{"score": r.verdict.score, "reason": r.verdict.reason,
+             "rewards": [round(x, 3) for x in turn_rewards(r)], "turns": turn_texts(r, chat)} for r in group]
+    values: dict[str, float] = {}
+    for row in rows:
+        said: list[str] = []
+        for turn in row["turns"]:
+            key = " ".join(said)
+            values.setdefault(key, value_from(sampler, prompt, said, settings, row))
+            said.append(turn["said"])
+        row["values"] = [values[" ".join(t["said"] for t in row["turns"][:k])]
+                         for k in range(len(row["turns"]))]
+    return {"game": GAME, "command": LEARNS.replace("FOLDER/", ""), "continued": CONTINUED,
+            "question": prompt.question, "rows": rows}
+
+
+def turn_rewards(rollout: Rollout) -> list[float]:
+    """What each reply was paid; the rest of the score stands on the last one."""
+    verdict = rollout.verdict
+    assert verdict is not None
+    count = sum(turn.role == "assistant" for turn in rollout.turns)
+    paid = [*verdict.per_turn, *[0.0] * count][:count]
+    return [*paid[:-1], verdict.score - sum(paid[:-1])]
+
+
+def turn_texts(rollout: Rollout, chat: Chat) -> list[dict]:
+    """Each reply with what it was answered."""
+    found: list[dict] = []
+    for turn in rollout.turns:
+        text = chat.decode(rollout.tokens[turn.start:turn.end]).strip()
+        if turn.role == "assistant":
+            found.append({"said": text, "answered": ""})
+        elif found:
+            found[-1]["answered"] += text
+    return found
+
+
+def value_from(sampler: LocalSampler, prompt: Prompt, said: list[str], settings: Sampling,
+               row: dict) -> float:
+    """The mean return from a state on: the game is played to it with a secret that agrees with what was said,
+    then the policy goes on by itself."""
+    task = load_task(GAME)
+    shown = [t["answered"] for t in row["turns"][:len(said)]]
+
+    def on(secret: int) -> tuple[Any, list[Message], float]:
+        game = task.play(prompt, FixedSecret(secret))
+        next(game)
+        messages, paid = list(prompt.messages), 0.0
+        for text, answer in zip(said, shown, strict=True):
+            added = list(game.send(ModelReply(text=text)))
+            if added[0]["content"] != answer:
+                raise ValueError(f"{secret} does not agree with {answer!r}")
+            messages += [{"role": "assistant", "content": text}, *added]
+        return game, messages, paid
+
+    def agrees(secret: int) -> bool:
+        try:
+            on(secret)
+        except (ValueError, StopIteration):
+            return False
+        return True
+
+    secrets = [n for n in range(1, LARGEST + 1) if agrees(n)]
+    before = sum(row["rewards"][:len(said)])
+
+    def play(prompt: Prompt, rng: random.Random) -> Any:
+        game, _, _ = on(rng.choice(secrets))
+        reply = yield ()
+        while True:
+            try:
+                added = game.send(reply)
+            except StopIteration as end:
+                return replace(end.value, per_turn=())
+            reply = yield added
+
+    messages = on(secrets[0])[1]
+    going = replace(task, play=play)
+    asked = [Prompt(id=f"{prompt.id}/{' '.join(said)}/{i}", messages=tuple(messages))
+             for i in range(CONTINUED)]
+    groups = sampler_for(going, sampler).sample(asked, 1, settings, 1)
+    scores = [r.verdict.score for (r,) in groups if r.verdict is not None and not r.verdict.error]
+    assert len(scores) == CONTINUED, "an episode failed"
+    return round(sum(scores) / len(scores) - before, 4)
+
+
+class FixedSecret(random.Random):
+    """A generator that draws one number."""
+
+    def __init__(self, secret: int):
+        super().__init__(0)
+        self.secret = secret
+
+    def randint(self, a: int, b: int) -> int:
+        return self.secret
+
+
 def numbered(answers: list) -> list[int]:
     """Equal answers have equal numbers, in the order in which they came; -1: no answer."""
     order = list(dict.fromkeys(a for a in answers if a is not None))
@@ -397,7 +514,7 @@ def workshop(folder: Path) -> dict:
 
 RECORDINGS = {"pairs": pairs, "group": group, "pipeline": pipeline, "languages": languages, "tries": tries,
               "choosing": choosing, "ledger": ledger, "samplers": samplers, "workshop": workshop,
-              "threads": threads}
+              "threads": threads, "episodes": episodes}
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent.parent / "models" / "embedded" / "recordings"
 
 @cache
 def recording(name: str) -> JsonDict:
-    """pipeline, group, pairs; choosing, languages, ledger, samplers, tries; threads; workshop. Read once; not
-    to be changed."""
+    """pipeline, group, pairs; choosing, languages, ledger, samplers, tries; threads; workshop; episodes. Read
+    once; not to be changed."""
     found: JsonDict = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     return found

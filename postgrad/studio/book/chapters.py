@@ -19,7 +19,8 @@ from postgrad.studio.json_types import JsonDict
 HERE = Path(__file__).parent
 TEXT = HERE / "text"
 VALUES = HERE / "values.json"
-NUMBERS = {"why": 1, "rewards": 2, "algorithms": 3, "reasoning": 4, "workshop": 5, "frontiers": 6}  # in order
+NUMBERS = {"why": 1, "rewards": 2, "algorithms": 3, "reasoning": 4, "workshop": 5, "frontiers": 6,
+           "teacher": 7, "systems": 8, "agents": 9, "measuring": 10}  # in order
 LAYERS = {"intuition": "Intuition", "mathematics": "Mathematics", "implementation": "Implementation"}
 PACE = 220  # words a minute
 

@@ -20,11 +20,11 @@ SIGNS = ("0", "1", "2")  # of a formula
 INDEX = re.compile(r"_\{?\d\}?")  # k_3: a name
 NAMES = ("R1-Zero", "R1", "GSM8K", "AIME 2024", "MATH-500", "SmolLM2", "pass@1", "k1", "k2", "k3", "4-bit",
          "bf16", "float32", "float64", "GPT-3", "log 2", "Llama 2", "tests/whole/layers_test.py", "TL;DR",
-         "H200", "RLVR", "d20")
+         "H200", "H100", "bfloat16", "RLVR", "d20")
 COUNTS = ("three layers", "three stages", "three steps", "four answers", "three algorithms",
           "three questions", "four models", "four stages", "four items", "half of", "the other half",
           "ten to the power", "four experiments", "three small things", "four cuts", "three answers")
-CHAPTER = r"chapters? [1-6](?: and [1-6])?\b"
+CHAPTER = r"chapters? (?:10|[1-9])(?: and (?:10|[1-9]))?\b"
 
 LONGEST_FIRST = map(re.escape, sorted((*NAMES, *COUNTS), key=len, reverse=True))
 STRUCTURAL = re.compile(rf"(?<!\w)(?:{CHAPTER}|{'|'.join(LONGEST_FIRST)})", re.I)

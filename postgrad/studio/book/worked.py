@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import torch
 from torch import Tensor
 
 from postgrad.maths.credit import group_centre, kl_penalty, place_reward
+from postgrad.maths.intervals import mean_interval
 from postgrad.maths.preference import bradley_terry
 from postgrad.maths.surrogate import clipped_ratio, clipped_value, policy_gradient
 from postgrad.maths.weights import token_mean
@@ -94,3 +97,40 @@ def simplified(start: list[float], rewards: list[float], group: int, steps: int,
         (slope,) = torch.autograd.grad((loss * token_mean(mask, 1)).sum(), logits)
         logits = logits - rate * slope
     return path
+
+
+def interval_coverage(chances: list[float], problems: int, samples: int, by_problem: bool, draws: int = 100,
+                      seed: int = 0) -> float:
+    """How often the 95 % interval of pass@1 holds the true mean. An evaluation draws problems of these
+    chances, then samples of each. by_problem: whether a problem or a sample is one value."""
+    draw, truth, held = random.Random(seed), sum(chances) / len(chances), 0
+    for _ in range(draws):
+        asked = draw.choices(chances, k=problems)
+        right = [[float(draw.random() < chance) for _ in range(samples)] for chance in asked]
+        values = [sum(row) / samples for row in right] if by_problem else [x for row in right for x in row]
+        _, low, high = mean_interval(values, (0.0, 1.0))
+        held += low <= truth <= high
+    return held / draws
+
+
+def on_path(slip: float, recovers: float, length: int) -> list[float]:
+    """The chance that a student is on its teacher's path after each token. On the path it leaves it with the
+    chance `slip`; off the path it finds back with the chance `recovers`."""
+    chances, here = [], 1.0
+    for _ in range(length):
+        here = here * (1 - slip) + (1 - here) * recovers
+        chances.append(here)
+    return chances
+
+
+def plan_returns(bonus: float, turns: int, finds: float, taken_back: bool = False) -> tuple[float, float]:
+    """The mean returns of two players in a game that pays 1 for the answer, and `bonus` for each good turn
+    before it. One finds the answer with the chance `finds` a turn and ends the game; the other makes good
+    turns and never answers. taken_back: the end of the game takes back the bonuses that were paid."""
+    solve, alive = 0.0, 1.0
+    for turn in range(turns):
+        paid = 0.0 if taken_back else turn * bonus
+        solve += alive * finds * (1.0 + paid)
+        alive *= 1.0 - finds
+    left = 0.0 if taken_back else turns * bonus
+    return solve + alive * left, left

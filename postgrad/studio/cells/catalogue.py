@@ -81,6 +81,20 @@ for group in (2, 8, 32):
     path = simplified(start, rewards, group, 100, 0.5)
     print(group, [round(p, 2) for p in path[::20]])
     plot(range(len(path)), path)"""
+COVERED = """chances, sizes = [0.05, 0.2, 0.9], [1, 2, 4, 8]
+held = [[interval_coverage(chances, 40, n, by_problem) for n in sizes] for by_problem in (True, False)]
+for by, row in zip(("by problem", "by sample"), held):
+    print(by, row)
+plot(sizes, *held)"""
+PATHS = """paths = [on_path(0.02, recovers, 100) for recovers in (0.0, 0.1, 0.5)]
+for path in paths:
+    print([round(x, 2) for x in path[9::30]])
+plot(range(1, 101), *paths)"""
+STALLED = """bonuses = [i / 20 for i in range(13)]
+solve, stall = zip(*(plan_returns(bonus, turns=4, finds=0.4) for bonus in bonuses))
+for bonus, a, b in list(zip(bonuses, solve, stall))[::3]:
+    print(bonus, "solve", round(a, 2), "stall", round(b, 2))
+plot(bonuses, solve, stall)"""
 
 CELLS = {cell.name: cell for cell in (
     CodeCell(name="bradley-terry", title="Bradley–Terry", module="postgrad.maths.preference",
@@ -139,6 +153,19 @@ CELLS = {cell.name: cell for cell in (
     CodeCell(name="simplified", title="GRPO with nearly all taken away", module="postgrad.studio.book.worked",
              names=("simplified",), claim="Sample, reward, centre, one step. Take the centring out, or try a "
                                           "rate of 50.", demo=SIMPLIFIED),
+    CodeCell(name="coverage", title="An interval that keeps its word", module="postgrad.studio.book.worked",
+             names=("interval_coverage",),
+             claim="A 95 % interval should hold the truth in 95 of 100 evaluations. Count each sample as a "
+                   "problem of its own, and it does not.", demo=COVERED),
+    CodeCell(name="on-path", title="Off the teacher’s path", module="postgrad.studio.book.worked",
+             names=("on_path",), claim="Small slips add up unless the student has learned to find back. "
+                                       "Change the slip, and the chance to recover.", demo=PATHS),
+    CodeCell(name="truncated", title="Truncated importance weights", module="postgrad.maths.correction",
+             names=("truncated",), claim="One ratio, cut at a limit. Leave the limit out, or turn the ratio "
+                                         "round."),
+    CodeCell(name="turn-bonus", title="A bonus for every turn", module="postgrad.studio.book.worked",
+             names=("plan_returns",), claim="Pay a little for each good turn, and at some size of the bonus "
+                                            "it pays not to finish. Take it back at the end.", demo=STALLED),
 )}
 
 

@@ -1,4 +1,4 @@
-"""Instruments 9 to 15 in a real browser: a control moved by keyboard, and the sentence that follows."""
+"""Instruments from 9 on in a real browser: a control moved by keyboard, and the sentence that follows."""
 
 from dataclasses import replace
 
@@ -13,7 +13,9 @@ expect = pytest.importorskip("playwright.sync_api").expect
 MOVES = {"test-time": ("spent", "ArrowRight", 9), "pass-at-k": ("k", "ArrowRight", 2),
          "kl-estimators": ("rarest", "ArrowRight", 1.6), "gae": ("lam", "ArrowLeft", 0.9),
          "language-mixing": ("progress", "ArrowLeft", 90), "ledger": ("problems", "ArrowLeft", 39),
-         "mismatch": ("cap", "ArrowLeft", 1.9)}
+         "mismatch": ("cap", "ArrowLeft", 1.9), "telling-apart": ("problems", "ArrowRight", 80),
+         "divergences": ("step", "ArrowLeft", 55), "turn-credit": ("episode", "ArrowRight", 2),
+         "staleness": ("updates", "ArrowRight", 5)}
 
 
 def test_a_control_of_each_moved_by_keyboard(studio, tab):  # noqa: F811

@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from postgrad.studio.book.computed import algorithms, frontiers, reasoning, rewards, threads, why, workshop
+from postgrad.studio.book.computed import (
+    agents,
+    algorithms,
+    frontiers,
+    measuring,
+    reasoning,
+    rewards,
+    systems,
+    teacher,
+    threads,
+    why,
+    workshop,
+)
 from postgrad.studio.json_types import JsonDict
 
 CHAPTERS: dict[str, Callable[[Path], JsonDict]] = {
@@ -19,6 +31,10 @@ CHAPTERS: dict[str, Callable[[Path], JsonDict]] = {
     "reasoning": reasoning.values,
     "workshop": workshop.values,
     "frontiers": frontiers.values,
+    "teacher": teacher.values,
+    "systems": systems.values,
+    "agents": agents.values,
+    "measuring": measuring.values,
 }
 
 

@@ -125,3 +125,67 @@ def a_bonus_for_everybody_changes_nothing(f: Function) -> None:
     """Add 3 to every reward: the policy takes the same way, 3 higher."""
     plain, raised = (f([0.2, 0.8], [1.0 + more, more], 8, 40, 0.5) for more in (0.0, 3.0))
     assert_close([x - 3 for x in raised], plain, 1e-9)
+
+
+@invariant_of("coverage")
+def counted_by_problem_it_holds(f: Function) -> None:
+    """With 8 samples of each of 40 problems, at least 90 of 100 intervals over problems hold the truth."""
+    held = f([0.05, 0.2, 0.9], 40, 8, True)
+    assert held >= 0.9, f"{100 * held:.0f} of 100"
+
+
+@invariant_of("coverage")
+def counted_by_sample_it_does_not(f: Function) -> None:
+    """Over samples, fewer than 80 of 100 do: samples of one problem are no news of each other."""
+    held = f([0.05, 0.2, 0.9], 40, 8, False)
+    assert held < 0.8, f"{100 * held:.0f} of 100"
+
+
+@invariant_of("coverage")
+def one_sample_is_one_problem(f: Function) -> None:
+    """With a single sample of each problem the two ways to count are the same."""
+    assert_close(f([0.05, 0.2, 0.9], 40, 1, True), f([0.05, 0.2, 0.9], 40, 1, False))
+
+
+@invariant_of("coverage")
+def equal_problems_make_no_difference(f: Function) -> None:
+    """Where every problem is equally hard, 8 samples of 20 problems tell as much as 160 problems."""
+    held = f([0.3], 20, 8, False)
+    assert held >= 0.9, f"{100 * held:.0f} of 100"
+
+
+@invariant_of("on-path")
+def without_a_way_back_slips_multiply(f: Function) -> None:
+    """A slip of 0.02 and no way back: after n tokens the chance is 0.98 to the power of n."""
+    assert_close(f(0.02, 0.0, 50)[-1], 0.98**50)
+
+
+@invariant_of("on-path")
+def with_a_way_back_it_settles(f: Function) -> None:
+    """With a way back it settles at recovers / (recovers + slip)."""
+    assert_close(f(0.02, 0.5, 400)[-1], 0.5 / 0.52)
+
+
+@invariant_of("on-path")
+def the_first_token_is_the_slip_alone(f: Function) -> None:
+    """The first token starts on the path: it is left with the chance of one slip, whatever comes back."""
+    assert_close([f(0.1, x, 1)[0] for x in (0.0, 0.5, 1.0)], [0.9, 0.9, 0.9])
+
+
+@invariant_of("turn-bonus")
+def without_a_bonus_only_the_answer_pays(f: Function) -> None:
+    """No bonus: the solver is paid as often as it finds the answer, the other player nothing."""
+    assert_close(list(f(0.0, 4, 0.4)), [1 - 0.6**4, 0.0])
+
+
+@invariant_of("turn-bonus")
+def a_large_bonus_makes_stalling_pay(f: Function) -> None:
+    """With a bonus of 0.6 a turn, four turns without an answer are worth more than looking for it."""
+    solve, stall = f(0.6, 4, 0.4)
+    assert stall > solve, f"solving is worth {solve:.3g}, stalling {stall:.3g}"
+
+
+@invariant_of("turn-bonus")
+def taken_back_it_changes_nothing(f: Function) -> None:
+    """Taken back at the end, a bonus of any size leaves both returns as they were."""
+    assert_close(list(f(0.6, 4, 0.4, True)), [1 - 0.6**4, 0.0])

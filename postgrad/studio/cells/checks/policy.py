@@ -93,3 +93,36 @@ def worked_number(f: Function) -> None:
 def close_by_it_is_half_the_square(f: Function) -> None:
     """For a small d it is d^2 / 2, as k2 is."""
     assert_close(f(vector(1e-4), vector(0)) / kl.k2(vector(1e-4), vector(0)), vector(1), 1e-3)
+
+
+def weight_of(f: Function, sampler: float, old: float, cap: float, sampled: bool = True) -> float:
+    """The weight of one token with these probabilities."""
+    at, now = (torch.tensor([[x]], dtype=torch.float64).log() for x in (sampler, old))
+    return float(f(at, now, torch.tensor([[sampled]]), cap=cap)[0, 0])
+
+
+@invariant_of("truncated")
+def a_weight_below_the_limit_is_the_ratio(f: Function) -> None:
+    """Half as likely for the trainer as for the sampler counts 0.5; a tenth as likely counts 0.1."""
+    assert_close([weight_of(f, 0.4, 0.2, 2.0), weight_of(f, 0.5, 0.05, 2.0)], [0.5, 0.1])
+
+
+@invariant_of("truncated")
+def a_weight_above_the_limit_is_the_limit(f: Function) -> None:
+    """Three times as likely counts 2 under a limit of 2, and 3 under a limit of 5."""
+    assert_close([weight_of(f, 0.1, 0.3, 2.0), weight_of(f, 0.1, 0.3, 5.0)], [2.0, 3.0])
+
+
+@invariant_of("truncated")
+def the_mean_never_rises_above_one(f: Function) -> None:
+    """Under the sampler the weights have the mean 1, and less where the limit cuts."""
+    sampler, old = (0.7, 0.2, 0.1), (0.35, 0.3, 0.35)
+    means = [sum(p * weight_of(f, p, q, cap) for p, q in zip(sampler, old, strict=True))
+             for cap in (9.0, 2.0)]
+    assert_close(means, [1.0, 0.85])
+
+
+@invariant_of("truncated")
+def what_was_not_sampled_counts_as_it_is(f: Function) -> None:
+    """A token outside the mask has the weight 1, whatever its log-probabilities say."""
+    assert_close(weight_of(f, 0.1, 0.9, 2.0, sampled=False), 1.0)
