@@ -95,16 +95,16 @@ def made(s, name):
 
 
 PARTS = {"weights": "weights", "AdamW’s state": "optimizer", "gradients": "gradients",
-         "activations": "activations", "the cache of keys and values": "cache"}
+         "activations": "activations", "the KV cache": "cache", "the sampler’s own copy": "sampler"}
 
 
 def needs(s, *said):
     """(GB, %, part) of PPO and of GRPO"""
     for name, (size, share_of, part) in zip(("ppo", "grpo"), (said[:3], said[3:]), strict=True):
         m = made(s, name)
-        sizes = {p: getattr(m, p) for p in PARTS.values() if p != "cache"}
+        sizes = {p: getattr(m, p) for p in PARTS.values() if p not in ("cache", "sampler")}
         if m.sampling > m.updating:
-            sizes |= {"cache": m.cache, **m.stays}
+            sizes |= {"cache": m.cache, "sampler": m.sampler, **m.stays}
         found = PARTS[part]
         if not (shows(size, m.peak / GB) and shows(share_of, 100 * sizes[found] / m.peak)
                 and sizes[found] == max(sizes.values())):
