@@ -106,7 +106,7 @@ def test_a_run_that_is_started_is_no_recorded_one_over_again(tmp_path, monkeypat
         client(tmp_path).post("/book/-/workshop/first", data={"variant": "nano", "predicted": "70"})
     assert seeds == ["seed=1", "seed=2", "seed=3"]
     assert all("seed" not in variant.settings for variant in VARIANTS.values())
-    assert config_from_text(FIRST.recipe, [])[0].seed == 0
+    assert config_from_text(FIRST.recipe, [])[1].seed == 0
 
 
 @pytest.mark.parametrize(("said", "words"), [
