@@ -99,7 +99,7 @@ def insight(numbers: JsonDict) -> str:
 
 
 INSTRUMENT = Instrument(
-    name="ledger", number=14, title="A training gains here and loses there",
+    name="ledger", number=14, title="What did a training gain, and what did it lose?",
     functions=("postgrad.runs.ledger.compare_measure", "postgrad.runs.ledger.verdict_on",
                "postgrad.maths.intervals.gain_interval"),
     state=State, controls=controls, compute=compute, insight=insight, settle=settle,
