@@ -76,6 +76,7 @@ def split_at_terms(text: str, seen: set[str]) -> list[TextPiece]:
         if name in seen:
             continue
         seen.add(name)
-        out += [TextPiece("text", text[at: match.start()]), TextPiece("term", match[0], terms()[name].anchor)]
+        out += [TextPiece("text", text[at: match.start()]), TextPiece("term", match[0], terms()[name].anchor,
+                          raw=inline.plain_text(terms()[name].means))]
         at = match.end()
     return [piece for piece in (*out, TextPiece("text", text[at:])) if piece.text]

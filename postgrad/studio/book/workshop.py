@@ -1,9 +1,9 @@
 """The workshop of the book: a reader predicts, starts a run in the page, and sees it beside recorded ones.
 
-What was started is a run like any other (`launch`), called workshop-VARIANT-N: the runs folder keeps it, and
-the page shows the newest of each variant. Its seed is N, so that it is never the recorded run (seed 0) over
-again. Where there is none, the page shows what tools/recordings.py recorded; a run that has not been evaluated
-yet has no curve.
+What was started is a run like any other (`launch`), called workshop-VARIANT-N: the runs folder keeps it,
+and the page shows the newest of each variant. Its seed is N, so that it is never the recorded run (seed 0)
+over again. Where there is none, the page shows what tools/recordings.py recorded; a run that has not been
+evaluated yet has no curve.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ def experiment_panel(request: Request, experiment: Experiment, error: str = "") 
             "error": error,
             "labels": spread_labels([line["evals"][-1][1] if line["evals"] else 0.0 for line, _ in drawn]),
             "signature": live.runs_signature(request.app.state.runs) if busy else "",
-            "closed": why_closed(request, launch.RUNS_CODE)}
+            "closed": why_closed(request, launch.RUNS_CODE),
+            "figure": request.query_params.get("figure", "")[:8]}
 
 
 def spread_labels(ends: list[float], least: float = 0.075) -> list[float]:

@@ -78,8 +78,8 @@ def cache(c: Config, setup: Setup) -> float:
 
 
 def sampler_bytes(c: Config, setup: Setup) -> float:
-    """Bytes that sampling takes besides the KV cache: the logits of a step, in float32; the sampler's own copy
-    of the fused matrices, with adapters of all merged ones, in panels on a CPU of all and the head; what
+    """Bytes that sampling takes besides the KV cache: the logits of a step, in float32; the sampler's own
+    copy of the fused matrices, with adapters of all merged ones, in panels on a CPU of all and the head; what
     prefill keeps. A body in 4 bits has no copy: the fused matrices of one half of a layer are dequantised
     and merged in float32 at each step, so they are held twice at most."""
     halves = [sum(matrix.size for matrix in half.inputs) for half in layer_spec(c, 0).halves]

@@ -1,5 +1,5 @@
-"""What stands around the figures is true of the numbers in them: titles, sentences of the list, labels and notes
-of the templates, marks by their place, and worked equations by a calculator."""
+"""What stands around the figures is true of the numbers in them: titles, sentences of the list, labels and
+notes of the templates, marks by their place, and worked equations by a calculator."""
 
 import math
 import random
@@ -58,7 +58,8 @@ def turned_over():
 
 
 TITLES = {  # what a title claims, of the numbers of its figure
-    "pipeline": lambda: (stage("base", "right") > 0 and stage("sft", "formed") > 0.95 > stage("base", "formed")
+    "pipeline": lambda: (stage("base", "right") > 0 and stage("sft", "formed") > 0.95
+                         and stage("base", "formed") < 0.95
                          and stage("rl", "right") > 2 * stage("sft", "right")),
     "preference-labeller": lambda: stored_values()["rewards"]["many_right"] > 0.6,
     "algorithms": lambda: len(start("algorithms")["methods"]) == 3,
@@ -70,8 +71,8 @@ TITLES = {  # what a title claims, of the numbers of its figure
     "test-time": lambda: (at("test-time", spent=32)["here"]["verifier"]
                           > at("test-time", spent=1)["here"]["verifier"]),
     "pass-at-k": lambda: start("pass-at-k")["rl"][0] > start("pass-at-k")["base"][0],
-    "kl-estimators": lambda: (max(map(abs, at("kl-estimators", estimator="k1")["estimators"]["k1"]["gradient"]))
-                              < 1e-9 and start("kl-estimators")["kl"] > 0),
+    "kl-estimators": lambda: (start("kl-estimators")["kl"] > 0 and all(
+        abs(slope) < 1e-9 for slope in start("kl-estimators")["estimators"]["k1"]["gradient"])),
     "gae": lambda: (at("gae", lam=1.0)["bias"] < at("gae", lam=0.0)["bias"]
                     and at("gae", lam=1.0)["noise"] > at("gae", lam=0.0)["noise"]),
     "language-mixing": None,
@@ -187,8 +188,8 @@ def test_each_reward_is_drawn_at_its_place(studio, size):
                                                                  for _ in range(size)]):
         query = "&".join([f"size={size}", *(f"rewards={r:g}" for r in rewards)])
         page = studio.get(f"/instruments/grpo?{query}").text
-        drawings = re.findall(r'<g data-from="([\d.]+)" data-to="([\d.]+)" data-low="0" data-high="1">(.*?)</g>',
-                              page, re.S)
+        scale = r'<g data-from="([\d.]+)" data-to="([\d.]+)" data-low="0" data-high="1">(.*?)</g>'
+        drawings = re.findall(scale, page, re.S)
         assert len(drawings) == 2
         for low, high, marks in drawings:
             found = {int(i): float(x) for x, i in re.findall(
@@ -237,7 +238,7 @@ def test_a_penalty_can_be_moved_where_runs_were_logged_for_it():
     for ensemble in (False, True):
         state = instrument.state(ensemble=ensemble)
         slides = any(c.name == "beta" for c in instrument.shown(state))
-        lines = {str(instrument.compute(instrument.state(ensemble=ensemble, beta=b))["true"]) for b in (0, 0.2)}
+        lines = {str(at("reward-hacking", ensemble=ensemble, beta=beta)["true"]) for beta in (0.0, 0.2)}
         assert slides == (len(lines) > 1)
 
 
@@ -248,7 +249,7 @@ def test_no_ratio_is_cut_to_a_limit_that_reads_like_it():
     instrument = INSTRUMENTS["mismatch"]
     for state in positions(instrument, mixed=60):
         said = instrument.insight(instrument.compute(state))
-        assert not re.search(r"go from 1\.00 to 1\.00|outside 1\.00 to 1\.00|None are|exceed 1\.0 ", said), said
+        assert not re.search(r"go from 1\.00 to 1\.00|outside 1\.00 to 1\.00|None are|exceed 1\.0 ", said)
         assert not re.search(r"None[^;.]*(cut to it|count nothing)|\b0 of", said), said
 
 

@@ -54,8 +54,8 @@ def judge_values(tables: JsonDict) -> JsonDict:
 
 
 def teacher_values(runs: list[JsonDict]) -> JsonDict:
-    """Weak teacher, its student, and what the truth would have taught: the means over seeds, and the first seed
-    for the worked example."""
+    """Weak teacher, its student, and what the truth would have taught: the means over seeds, and the first
+    seed for the worked example."""
     first = runs[0]
     weak, student, strong = (percent_parts(first[name])[0] for name in ("weak", "student", "strong"))
     shares = [percent_parts(row["recovered"]) for row in runs]
