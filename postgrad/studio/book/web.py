@@ -144,6 +144,7 @@ def chapter_page(request: Request) -> Response:
 
 def glossary_page(request: Request) -> Response:
     return full_page(request, "book/glossary.html", terms=glossary.terms().values(),
+                     symbols=glossary.book_symbols(),
                      index=places.term_index(),
                      sources=book_sources())
 

@@ -326,3 +326,44 @@ def test_terms_and_citations_say_what_they_are_where_they_stand(studio):
             links = re.findall(r'<a class="(?:term|cite|quoted)"[^>]*>', studio.get(
                 f"/book/{chapter.number}/{layer}").text)
             assert [link for link in links if not re.search(r' data-tip="[^"]{8,}"', link)] == []
+
+
+# symbols
+
+GREEK = re.compile(r"\\(alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|"
+                   r"pi|varpi|rho|varrho|sigma|varsigma|tau|upsilon|phi|varphi|chi|psi|omega)(?![a-z])")
+SETTINGS = re.compile(r"\$\$.*?\$\$|\$[^$\n]+\$|<tex-math.*?</tex-math>", re.S)
+
+
+def formulas():
+    """Every formula of the texts and of the figures, with where it stands."""
+    files = [*(chapters.TEXT).glob("*/*.md"), *(chapters.TEXT).glob("*/*.toml"),
+             *(STATIC.parent / "templates").rglob("*.html")]
+    for path in files:
+        for tex in SETTINGS.findall(path.read_text(encoding="utf-8")):
+            yield f"{path.parent.name}/{path.name}", tex
+
+
+def test_every_symbol_has_one_meaning():
+    """All Greek letters are in the table, each once, and none stands there for nothing; the letters that once
+    had two meanings keep to one."""
+    table = [symbol.tex for symbol in glossary.book_symbols()]
+    meanings = [symbol.means for symbol in glossary.book_symbols()]
+    assert len(set(table)) == len(table) and len(set(meanings)) == len(meanings)
+    used = {f"\\{name}" for _, tex in formulas() for name in GREEK.findall(tex)}
+    assert used == {tex for tex in table if GREEK.fullmatch(tex)}
+    for where, tex in formulas():
+        words = r"\\(?:text|mathrm|operatorname)\{[^}]*\}|\\[a-zA-Z]+|\{\{.*?\}\}|\{%.*?%\}|<[^>]*>|\w{2,}"
+        bare = re.sub(words, " ", tex)
+        for state in re.findall(r"(?<![\w'])s(?:_\{?([^\s}]*))?", bare):
+            assert state and state.split(",")[-1].strip("}").startswith("t"), f"{where}: {tex}"
+    assert all("rewards" not in where and "frontiers" not in where
+               for where, tex in formulas() if "\\rho" in tex)  # a ratio, and no correlation
+    sigmoid = r"\\sigma(?:\(|\\bigl|\\Bigl|\$|'|\\?$| ?\(|\\,|\s*\\!)"
+    assert [tex for _, tex in formulas() if "\\sigma" in tex and not re.search(sigmoid, tex)] == []
+
+
+def test_the_symbols_stand_in_the_glossary(studio):
+    page = studio.get("/book/glossary").text
+    assert 'id="symbols"' in page
+    assert all(f"<tex-math>{symbol.tex}</tex-math>" in page for symbol in glossary.book_symbols())
