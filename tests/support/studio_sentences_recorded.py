@@ -73,7 +73,7 @@ HACKING = [(WHERE + pattern, lambda s, low, high, nearest, *said, true=true:
          and value_of(t1) > value_of(t0))),
     (rf"[Ss]ince step {N} true quality has gone from {N}, its highest, to {N}, while the proxy went from {N} "
      rf"to {N}(?:: the policy pleases (the .*) by its mistakes)?\.", since_peak),
-    (rf"[Tt]rue quality is {N}, below its highest of {N} at step {N}; but in the mean of neighbouring "
+    (rf"[Tt]rue quality is {N}, below its highest of {N} at step {N}; but on average over neighbouring "
      rf"evaluations {N} % of what was gained are lost by the end, less than the 15 % that count as turning "
      r"over\.",
      lambda s, now, top, step, fall: (

@@ -16,7 +16,7 @@ from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.recordings import recording
 
 LANGUAGES = {"words": "English", "words-es": "Spanish"}  # the parts of the task that are asked in words
-RECORDED = {  # the package's, and what is said of each
+RECORDED = {  # the package's, with their titles and notes
     "zero": ("R1-Zero", "the RL stage of R1-Zero with fewer collections and more evaluations"),
     "paid": ("language paid for", "the same, with a fifth of an answer's pay for the problem's language"),
     "r1": ("R1, stage 2", "the second stage, after a cold start on chains in the language of the problem"),

@@ -206,10 +206,10 @@ insight = first_true(
            lambda n: sourced(n, since_peak(n))),
     Remark(lambda n: n["here"]["true"] < n["peak"]["true"] and not n["turn"]["turned"],
            lambda n: sourced(n, f"True quality is {num(n['here']['true'], 2)}, below its highest of "
-                                f"{num(n['peak']['true'], 2)} at step {n['peak']['step']}; but in the mean "
-                                f"of neighbouring evaluations {100 * n['turn']['fall']:.1f} % of what was "
-                                f"gained are lost by the end, less than the {100 * WORTH_SAYING:.0f} % that "
-                                "count as turning over.")),
+                                f"{num(n['peak']['true'], 2)} at step {n['peak']['step']}; but on average "
+                                f"over neighbouring evaluations {100 * n['turn']['fall']:.1f} % of what "
+                                f"was gained are lost by the end, less than the {100 * WORTH_SAYING:.0f} % "
+                                "that count as turning over.")),
     Remark(lambda n: True,
            lambda n: sourced(n, f"At step {n['here']['step']} the proxy is {num(n['here']['proxy'], 2)} and "
                                 f"true quality {num(n['here']['true'], 2)}.")),
