@@ -173,8 +173,8 @@ def measure(case: Case) -> dict:
 def estimated(case: Case, graphs: int) -> Memory:
     setup, c = replace(case.setup, graphs=graphs), SHAPES[case.size]
     training, drawing = estimate(c, methods.get_method(case.method), setup), replace(setup, **case.written)
-    cache = memory.cache(c, drawing) + memory.beside(c, drawing) if case.written else 0.0
-    return replace(training, cache=cache)
+    sizes = (memory.cache(c, drawing), memory.sampler_bytes(c, drawing)) if case.written else (0.0, 0.0)
+    return replace(training, cache=sizes[0], sampler=sizes[1])
 
 
 def estimate_errors(parts: dict[str, dict]) -> dict[str, float]:

@@ -48,7 +48,7 @@ from postgrad.resolve.tasks import open_task
 from postgrad.sampling import Sampling
 from postgrad.system.hub import is_dataset
 from postgrad.system.settings import Settings, replace_settings
-from postgrad.training.memory import Memory, Setup, beside, cache, estimate, parameters
+from postgrad.training.memory import Memory, Setup, cache, estimate, parameters, sampler_bytes
 
 EMBEDDED, TALKATIVE, LARGE = 2e6, 5e7, 1e9  # parameters
 STEEP, GENTLE = 0.71, 0.5
@@ -154,7 +154,8 @@ def memory_needs(config: RunConfig, shape: Config) -> Memory:
     r = config.rollouts
     rows = min(r.max_concurrent, r.prompts_per_step * r.group_size)
     sampling = replace(setup, tokens=r.budget, samples=rows)
-    return replace(needs, cache=cache(shape, sampling) + beside(shape, sampling), release=r.release)
+    return replace(needs, cache=cache(shape, sampling), sampler=sampler_bytes(shape, sampling),
+                   release=r.release)
 
 
 def teacher_shape(config: RunConfig) -> Config | None:

@@ -50,10 +50,9 @@ ANSWERS = {
     ("why", "what-rl-pays"): f"{share('sft', 'questions')} to {share('rl', 'questions')}: no change beyond "
     "what so few questions can show",
     ("why", "which-reward"): "Whether a function returns what its tests ask for",
-    ("why", "explore"): f"Nothing: every sample has the same reward, {0 - 0} above what was expected",
+    ("why", "explore"): f"Nothing: every sample has the same reward, {0 - 0} above the expected one",
     ("why", "baseline-bias"): f"Nothing: the bias is {sum((1, -0.5, -0.5)):g}",
-    ("why", "sft-ceiling"): f"{share('sft', 'words')}: the loss is least where the model writes as the "
-    "demonstrations do",
+    ("why", "sft-ceiling"): f"{8 * 10} %: the loss is least where the model writes as the demonstrations do",
     ("why", "loop-difference"): "Only what is handed in: the batches and the objective",
     ("rewards", "gap-zero"): f"{1 / (1 + math.e**0):.1f} and log 2 = {math.log(2):.4f}",
     ("rewards", "accuracy-meaning"): "Little: the policy’s answers are no sample of the held-out pairs",

@@ -27,6 +27,7 @@ TOKEN = "a-token-for-the-tests-of-the-studio"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
+SLOWEST = 60_000  # ms that a state of a page may take to come: a busy machine is no fault of the page
 STRANGE = ("main :is(img, iframe, video, marquee, object, embed, style), [onload], [onerror], "
            "[onfocus], [ontoggle]")
 AXE = ASSETS / "axe" / "axe.min.js"
@@ -60,6 +61,7 @@ def browser():
                                                         "no chromium here")
         pytest.skip("there is no chromium on this machine")
     sync_api = pytest.importorskip("playwright.sync_api")
+    sync_api.expect.set_options(timeout=SLOWEST)
     with sync_api.sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM,
                                            args=["--no-sandbox", "--disable-dev-shm-usage"])
@@ -94,7 +96,7 @@ class Watched:
             base_url=origin, color_scheme="dark" if dark else "light", reduced_motion="reduce",
             viewport={"width": width, "height": height})
         self.page = self.context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(SLOWEST)
         self.errors, self.elsewhere = [], []
         self.page.on("console",
                      lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None)

@@ -184,7 +184,7 @@ DPO_PPO = [
      r"begun\.",
      lambda s, loss: s.moved == 0 and shows(loss, math.log(2)) and shows(loss, at(s, 0)[4])),
     (rf"Both machines stop here: PPO’s advantages are all 0, DPO predicts every label as often as it occurs, "
-     rf"and β log\(π/ref\) is the reward less β log Z = {N}\.",
+     rf"and β log\(π/ref\) is the reward minus β log Z = {N}\.",
      lambda s, z: s.moved == 1 and shows(z, worth(s)) and abs(at(s, 1)[3] - worth(s)) < 1e-9),
     (rf"Between the reference and the optimum: PPO can still gain {N}, and DPO’s loss is {N} above its "
      r"least\.",

@@ -73,7 +73,7 @@ HACKING = [(WHERE + pattern, lambda s, low, high, nearest, *said, true=true:
          and value_of(t1) > value_of(t0))),
     (rf"[Ss]ince step {N} true quality has gone from {N}, its highest, to {N}, while the proxy went from {N} "
      rf"to {N}(?:: the policy pleases (the .*) by its mistakes)?\.", since_peak),
-    (rf"[Tt]rue quality is {N}, below its highest of {N} at step {N}; but in the mean of neighbouring "
+    (rf"[Tt]rue quality is {N}, below its highest of {N} at step {N}; but on average over neighbouring "
      rf"evaluations {N} % of what was gained are lost by the end, less than the 15 % that count as turning "
      r"over\.",
      lambda s, now, top, step, fall: (
@@ -95,16 +95,16 @@ def made(s, name):
 
 
 PARTS = {"weights": "weights", "AdamW’s state": "optimizer", "gradients": "gradients",
-         "activations": "activations", "the cache of keys and values": "cache"}
+         "activations": "activations", "the KV cache": "cache", "the sampler’s own copy": "sampler"}
 
 
 def needs(s, *said):
     """(GB, %, part) of PPO and of GRPO"""
     for name, (size, share_of, part) in zip(("ppo", "grpo"), (said[:3], said[3:]), strict=True):
         m = made(s, name)
-        sizes = {p: getattr(m, p) for p in PARTS.values() if p != "cache"}
+        sizes = {p: getattr(m, p) for p in PARTS.values() if p not in ("cache", "sampler")}
         if m.sampling > m.updating:
-            sizes |= {"cache": m.cache, **m.stays}
+            sizes |= {"cache": m.cache, "sampler": m.sampler, **m.stays}
         found = PARTS[part]
         if not (shows(size, m.peak / GB) and shows(share_of, 100 * sizes[found] / m.peak)
                 and sizes[found] == max(sizes.values())):

@@ -13,6 +13,19 @@ from postgrad.studio.book.chapters import TEXT
 from postgrad.studio.book.inline import TextPiece
 
 
+class BookSymbol(NamedTuple):
+    """A symbol of the book's formulas, as TeX, and its one meaning."""
+
+    tex: str
+    means: str
+
+
+@cache
+def book_symbols() -> tuple[BookSymbol, ...]:
+    rows = tomllib.loads((TEXT / "symbols.toml").read_text(encoding="utf-8"))["symbol"]
+    return tuple(BookSymbol(row["tex"], row["means"]) for row in rows)
+
+
 class GlossaryTerm(NamedTuple):
     """forms: the words by which it is met in a text. means: one or two sentences."""
 
@@ -76,6 +89,7 @@ def split_at_terms(text: str, seen: set[str]) -> list[TextPiece]:
         if name in seen:
             continue
         seen.add(name)
-        out += [TextPiece("text", text[at: match.start()]), TextPiece("term", match[0], terms()[name].anchor)]
+        out += [TextPiece("text", text[at: match.start()]), TextPiece("term", match[0], terms()[name].anchor,
+                          raw=inline.plain_text(terms()[name].means))]
         at = match.end()
     return [piece for piece in (*out, TextPiece("text", text[at:])) if piece.text]

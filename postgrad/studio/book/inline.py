@@ -20,7 +20,7 @@ WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 class TextPiece(NamedTuple):
     """kind: text, value, tex, code, strong, em, link, cite, quoted (a number of a source) or term.
-    raw: what was written where values have been put in. inner: the pieces within."""
+    raw: what was written where values have been put in; of a term, what it means. inner: pieces within."""
 
     kind: str
     text: str

@@ -62,7 +62,9 @@ def search_entries() -> list[Section]:
     from postgrad.studio.cells.catalogue import CELLS
     from postgrad.studio.instruments import INSTRUMENTS
     out = [s for found in (chapter("landing"), *all_chapters()) for s in chapter_sections(found)]
-    out += [Section(f"/book/glossary#{t.anchor}", t.name, "Glossary", inline.plain_text(t.means))
+    out += [Section(f"/book/glossary#{t.anchor}", t.name, "Glossary",
+                    " ".join([inline.plain_text(t.means), *(["Also: " + ", ".join(t.forms[1:]) + "."]
+                                                           if t.forms[1:] else [])]))
             for t in terms().values()]
     out += [Section(f"/book/methods/{row.name}", row.name, "Method", f"{row.about}. {row.paper}")
             for row in METHODS.values()]

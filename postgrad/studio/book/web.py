@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from markupsafe import Markup
 from starlette.datastructures import QueryParams
@@ -13,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.studio import instruments
-from postgrad.studio.book import blocks, glossary, methods, places, workshop
+from postgrad.studio.book import blocks, glossary, inline, methods, places, workshop
 from postgrad.studio.book.blocks import TextBlock
 from postgrad.studio.book.chapters import (
     LAYERS,
@@ -34,22 +35,52 @@ from postgrad.studio.pages import full_page, render_template, why_closed
 EXERCISES = "/exercises"
 
 
-def page_figures(request: Request, found: tuple[TextBlock, ...]) -> JsonDict:
+def figure_numbers(chapter: Chapter) -> dict[str, str]:
+    """The number of each figure of a chapter, in the order of reading: argument -> 3.1, 3.2, ..."""
+    drawn = [b.argument for layer in chapter.layers.values() for b in blocks.walk_blocks(layer)
+             if b.kind in ("instrument", "workshop")]
+    stem = f"{chapter.number}." if chapter.number else ""
+    return {argument: f"{stem}{place}" for place, argument in enumerate(dict.fromkeys(drawn), start=1)}
+
+
+def page_figures(request: Request, found: tuple[TextBlock, ...], figures: Mapping[str, str]) -> JsonDict:
     """The instruments of a page by their argument. An export holds them; a page asks for each when it is
     there, so that its words need not wait for torch."""
     if request.headers.get("x-postgrad-export") != "1":
         return {}
     RUNS.set(request.app.state.runs)
-    return {b.argument: Markup(render_template(request, "instrument_frame.html",
-                                               instruments.instrument_context(*instrument_in_text(b.argument))))
+    return {b.argument: Markup(render_template(
+                request, "instrument_frame.html",
+                instruments.instrument_context(*instrument_in_text(b.argument))
+                | {"figure": figures[b.argument], "start": b.argument.partition("?")[2]}))
             for b in blocks.walk_blocks(found) if b.kind == "instrument"}
 
 
-def page_workshops(request: Request, found: tuple[TextBlock, ...]) -> JsonDict:
+def frame_addresses(request: Request, found: tuple[TextBlock, ...],
+                    figures: Mapping[str, str]) -> dict[str, str]:
+    """Where the instruments of a page are asked for, by their argument: each in the state that the page's own
+    address has for it (?gae=lam%3D0.5), else as the text begins with it."""
+    addresses = {}
+    for block in blocks.walk_blocks(found):
+        if block.kind == "instrument":
+            instrument, _ = instrument_in_text(block.argument)
+            start = block.argument.partition("?")[2]
+            query = request.query_params.get(instrument.name, start)
+            addresses[block.argument] = f"/instruments/{instrument.name}/frame?" + urlencode(
+                [("figure", figures[block.argument]), ("start", start), *parse_qsl(query)])
+    return addresses
+
+
+def page_workshops(request: Request, found: tuple[TextBlock, ...], figures: Mapping[str, str]) -> JsonDict:
     """The experiments of a page by their name, as they stand."""
     return {b.argument: Markup(render_template(request, "book/workshop.html", workshop.experiment_panel(
-                request, workshop.experiment_of(b.argument))))
+                request, workshop.experiment_of(b.argument)) | {"figure": figures[b.argument]}))
             for b in blocks.walk_blocks(found) if b.kind == "workshop"}
+
+
+def columns_of(table: TextBlock) -> str:
+    """The heads of a table's columns, as its name."""
+    return ", ".join(filter(None, map(inline.plain_text, table.rows[0])))
 
 
 def instrument_in_text(argument: str) -> Values:
@@ -63,18 +94,30 @@ def layer_page(request: Request, template: str, found: Chapter, layer: str, **mo
     kinds = {block.kind for block in blocks.walk_blocks(body)}
     opens = layer in ("intuition", "landing")
     hook, body = glossary.link_terms(found.hook if opens else (), body)
-    closed = why_closed(request, lab.RUNS_CODE)
+    closed, figures = why_closed(request, lab.RUNS_CODE), figure_numbers(found)
+    served = any(getattr(r, "path", "") == EXERCISES for r in request.app.routes)
+    exercises = exercises_of(found) if served else []
     if "cell" in kinds and not closed and request.headers.get("x-postgrad-export") != "1":
         lab.runner_of(request).warm()
     return full_page(request, template, chapter=found, layer=layer, layers=LAYERS, hook=hook, body=body,
-                     figures=page_figures(request, body), workshops=page_workshops(request, body),
+                     figures=page_figures(request, body, figures),
+                     workshops=page_workshops(request, body, figures),
+                     frames=frame_addresses(request, body, figures), columns_of=columns_of,
+                     plain=inline.plain_text, contents=[b for b in body if b.kind == "h2"],
                      sources=book_sources(),
                      cited=cited_keys(body), cells=CELLS,
                      closed=closed, wall=WALL, result=None, source=function_source,
                      row_source=methods.row_source,
                      instruments=instruments.INSTRUMENTS, values=stored_values().get(found.name, {}),
                      kinds=kinds,
-                     exercises=any(getattr(r, "path", "") == EXERCISES for r in request.app.routes), **more)
+                     exercises=exercises, listed=served, **more)
+
+
+def exercises_of(found: Chapter) -> list[JsonDict]:
+    """The exercises of a chapter, by their titles and addresses."""
+    from postgrad.studio.exercises import EXERCISES as all_exercises
+    return [{"title": e.title, "address": f"{EXERCISES}/{e.name}"} for e in all_exercises.values()
+            if e.chapter == found.number]
 
 
 def landing_page(request: Request) -> Response:
@@ -101,6 +144,7 @@ def chapter_page(request: Request) -> Response:
 
 def glossary_page(request: Request) -> Response:
     return full_page(request, "book/glossary.html", terms=glossary.terms().values(),
+                     symbols=glossary.book_symbols(),
                      index=places.term_index(),
                      sources=book_sources())
 

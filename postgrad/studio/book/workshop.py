@@ -1,7 +1,9 @@
 """The workshop of the book: a reader predicts, starts a run in the page, and sees it beside recorded ones.
 
-What was started is a run like any other (`launch`), called workshop-VARIANT-N: the runs folder keeps it, and
-the page shows the newest of each variant. Where there is none, it shows what tools/recordings.py recorded.
+What was started is a run like any other (`launch`), called workshop-VARIANT-N: the runs folder keeps it,
+and the page shows the newest of each variant. Its seed is N, so that it is never the recorded run (seed 0)
+over again. Where there is none, the page shows what tools/recordings.py recorded; a run that has not been
+evaluated yet has no curve.
 """
 
 from __future__ import annotations
@@ -69,16 +71,17 @@ def variant_line(request: Request, variant: Variant) -> JsonDict:
     """A run as it is drawn: the reader's own where there is one with an evaluation, else the recorded."""
     root, name = request.app.state.runs, own_run(request.app.state.runs, variant)
     shown: JsonDict = {"variant": variant, "name": name, "address": run_address(name) if name else "",
-             "state": "recorded",
+             "state": "recorded", "seed": 0,
              "progress": "", "error": "", "mine": False, "predicted": None}
     if name is None:
         return {**shown, **recording("workshop")["runs"][variant.name]}
-    shown |= {"predicted": number(processes.process_note(root, name).get("predicted")), "mine": True}
+    note = processes.process_note(root, name)
+    shown |= {"predicted": number(note.get("predicted")), "mine": True, "seed": note.get("seed"),
+              "evals": [], "rewards": [], "answers": []}
     try:
         trace = traces_of(request).get(name)
     except NoSuchRun:
-        state = "starting" if processes.process_alive(root, name) else "did not start"
-        return shown | {"state": state, "mine": False, **recording("workshop")["runs"][variant.name]}
+        return shown | {"state": "starting" if processes.process_alive(root, name) else "did not start"}
     status = pace.current_state(root, name, trace.run.state())
     return shown | {"state": safe_text(status.get("state")), "error": safe_text(status.get("error") or ""),
                     "progress": pace.progress_text(trace, status.get("state")), **followed_run(trace.run)}
@@ -124,7 +127,8 @@ def experiment_panel(request: Request, experiment: Experiment, error: str = "") 
             "error": error,
             "labels": spread_labels([line["evals"][-1][1] if line["evals"] else 0.0 for line, _ in drawn]),
             "signature": live.runs_signature(request.app.state.runs) if busy else "",
-            "closed": why_closed(request, launch.RUNS_CODE)}
+            "closed": why_closed(request, launch.RUNS_CODE),
+            "figure": request.query_params.get("figure", "")[:8]}
 
 
 def spread_labels(ends: list[float], least: float = 0.075) -> list[float]:
@@ -167,8 +171,10 @@ def begin_variant(root: Path, experiment: Experiment, given: Mapping[str, str]) 
     if not 0 <= predicted <= 100:
         return "Predict first: a share from 0 to 100 %."
     name = launch.free_name(root, f"{STEM}-{variant.name}")
-    asked = {"recipe": variant.recipe, "name": name, **{f"set.{k}": v for k, v in variant.settings.items()}}
-    return launch.start_planned(root, asked, predicted=predicted)["error"] or ""
+    seed = name.rpartition("-")[2]
+    settings = {**variant.settings, "seed": seed}
+    asked = {"recipe": variant.recipe, "name": name, **{f"set.{k}": v for k, v in settings.items()}}
+    return launch.start_planned(root, asked, predicted=predicted, seed=int(seed))["error"] or ""
 
 
 routes = [

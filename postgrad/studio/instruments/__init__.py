@@ -5,7 +5,7 @@ read the functions by name. So each module defines the same names:
 
     State                  a frozen dataclass: all that the figure depends on
     CONTROLS, controls     the controls, or a function of the state that gives them
-    settle(state)          mends a state whose fields do not fit each other (left out where they always do)
+    settle(state)          repairs a state whose fields do not fit each other (left out where they always do)
     compute(state)         the numbers of the figure
     insight(numbers)       one sentence that is true of them
     INSTRUMENT             all of these as an `Instrument`

@@ -66,16 +66,17 @@ def method_facts(name: str) -> JsonDict:
 
 
 def memory_parts(name: str, size: str, rank: int, bits: int, tokens: int, recompute: bool) -> JsonDict:
-    """The bytes of a method's parts and of each model's weights; of the cache, those of every reply that is
-    written at once, and those that are there anyway."""
+    """The bytes of a method's parts and of each model's weights; of the KV cache and of what else the sampler
+    holds, those of every reply that is written at once, and those that are there anyway."""
     from postgrad.methods import METHODS
     from postgrad.training.memory import SIZES, Setup, estimate
     one, two = (estimate(SIZES[size], METHODS[name],
                          Setup(lora=rank, bits=bits, tokens=tokens, samples=samples, recompute=recompute,
                                reward_model=getattr(METHODS[name], "critic", False))) for samples in (1, 2))
     return {"models": one.models, "gradients": one.gradients, "optimizer": one.optimizer,
-            "activations": one.activations, "stays": one.stays, "each": two.cache - one.cache,
-            "anyway": 2 * one.cache - two.cache}
+            "activations": one.activations, "stays": one.stays,
+            **{part: {"each": two_of - one_of, "anyway": 2 * one_of - two_of} for part, one_of, two_of in
+               (("cache", one.cache, two.cache), ("sampler", one.sampler, two.sampler))}}
 
 
 def parameter_counts(size: str, rank: int, bits: int) -> JsonDict:
@@ -100,13 +101,15 @@ def phase_parts(made: JsonDict, share: dict[str, float]) -> dict[str, list[tuple
 
     stands = [*weights, *of("optimizer", made["optimizer"])]
     update = [*stands, *trained(made)]
-    sample = [*stands, *trained(made["stays"]), ("cache", "work", made["cache"] / GB)]
+    sample = [*stands, *trained(made["stays"]), *[(part, "work", made[part] / GB)
+                                                   for part in ("cache", "sampler") if made[part]]]
     return {"sample": sample, "update": update} if made["cache"] else {"update": update}
 
 
 def method_numbers(name: str, state: State, rank: int, count: JsonDict) -> JsonDict:
     made = memory_parts(name, state.size, rank, state.bits, state.tokens, state.recompute)
-    made = made | {"cache": made["anyway"] + made["each"] * state.samples}
+    made = made | {part: made[part]["anyway"] + made[part]["each"] * state.samples
+                   for part in ("cache", "sampler")}
     trained = {role: count["trained"] + (role == "critic") * count["width"]
                for role in made["models"] if role in ("policy", "critic")}
     phases = phase_parts(made, {role: part / sum(trained.values()) for role, part in trained.items()})
@@ -128,7 +131,7 @@ def compute(state: State) -> JsonDict:
 
 
 WORDS = {"weights": "weights", "optimizer": "AdamW’s state", "gradients": "gradients",
-         "activations": "activations", "cache": "the cache of keys and values"}
+         "activations": "activations", "cache": "the KV cache", "sampler": "the sampler’s own copy"}
 
 
 def needs_text(n: JsonDict) -> str:

@@ -71,7 +71,7 @@ Control = Slider | ChoiceControl | Toggle
 class Remark:
     """A sentence about a figure: its words, and when they are true of the numbers.
 
-    `holds` looks at all that the words say, so that they are true whoever computed the numbers, an edited
+    `holds` looks at all that the words say, so that they are true of any numbers, those of an edited
     function included; what is not a number holds for nothing.
     """
 
@@ -90,7 +90,7 @@ class Instrument:
 
     functions: the dotted names of what computes it, shown in the caption with their source.
     controls: a tuple, or a function of the state where the state decides which there are.
-    settle: mends a state whose fields don't fit each other (a group of 8 with 4 rewards).
+    settle: repairs a state whose fields don't fit each other (a group of 8 with 4 rewards).
     insight: one sentence with the live numbers, true of them, or "" (`first_true`). about: one sentence for
     the list.
     Its figure is templates/instruments/NAME.html, seen beside the controls; what may stand below the sentence

@@ -31,7 +31,7 @@ CONTROLS = (
 def compute(state: State) -> JsonDict:
     """Probability, loss and gradients at the two rewards, and both curves over every gap that can be drawn.
 
-    P = exp(-loss), for the loss is -log P. The gradients are autograd's.
+    P = exp(-loss), because the loss is -log P. The gradients are autograd's.
     """
     import torch
 
@@ -55,7 +55,7 @@ def compute(state: State) -> JsonDict:
 
 
 def push_is_consistent(n: JsonDict) -> bool:
-    """Whether the loss is -log P, and the push what is left to certainty."""
+    """Whether the loss is -log P, and the push one minus the probability."""
     return close(n["loss"], -math.log(max(n["probability"], 1e-300))) and close(-n["slope"],
                                                                                 1 - n["probability"])
 

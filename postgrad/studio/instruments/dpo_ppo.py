@@ -178,7 +178,7 @@ insight = first_true(
                       and all(close(pair["label"], pair["says"]) for pair in n["pairs"])
                       and all(close(x, n["beta"] * n["log_z"]) for x in n["leashed"])),
            lambda n: "Both machines stop here: PPO’s advantages are all 0, DPO predicts every label as often "
-                     "as it occurs, and β log(π/ref) is the reward less β log Z = "
+                     "as it occurs, and β log(π/ref) is the reward minus β log Z = "
                      f"{num(n['beta'] * n['log_z'], 2)}."),
     Remark(lambda n: (has_moved(n) and n["moved"] < 1 and n["best_value"] > n["value"]
                       and n["loss"] > n["best_loss"]), on_the_way),

@@ -24,7 +24,7 @@ GRID = tuple(i / 20 for i in range(21))  # the lambdas of the curve
 PATHS = {"early": "good first, then bad", "late": "bad first, then good", "close": "decided by the last"}
 CHOICES = {"early": (1, 1, 1, 1, 1, 0, 0, 0), "late": (0, 0, 0, 1, 1, 1, 1, 1),
            "close": (1, 0, 1, 0, 1, 0, 1, 0)}
-SMALLEST = 5e-4  # what is shown as 0.000
+SMALLEST = 5e-4  # anything below is printed as 0.000
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ REFERENCE = (0.4, 0.25, 0.2, 0.1, 0.05)  # the reference's probabilities of the 
 NAMES = ("k1", "k2", "k3")
 WIDEST, GRID = 4.0, 81  # the differences of log-probabilities that are drawn
 CLOSE = 1e-9
-SMALLEST = 5e-4  # what is shown as 0.000
+SMALLEST = 5e-4  # anything below is printed as 0.000
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def of_k2(numbers: JsonDict, here: JsonDict, exact: str) -> str:
     away = (f"{num(abs(here['bias']))} {'above' if here['bias'] > 0 else 'below'} the KL of {exact}"
             if abs(here["bias"]) >= SMALLEST else f"within 0.001 of the KL of {exact}")
     return (f"k2 has the mean {num(here['mean'])}, {away}. Its gradient in a loss is exactly that of "
-            "KL(π‖ref) all the same.")
+            "KL(π‖ref) even so.")
 
 
 def of_k3(numbers: JsonDict, here: JsonDict, exact: str) -> str:

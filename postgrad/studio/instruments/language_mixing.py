@@ -1,6 +1,6 @@
 """Instrument 13, language mixing: the evaluations of an R1-Zero, from the package or of a run of one's own.
 
-Nobody pays for a language there, and the replies think in whichever they like. In a second recording the
+Nobody pays for a language there. In a second recording the
 rules pay for the language of the problem too; a third has R1's cold start before it.
 """
 
@@ -16,7 +16,7 @@ from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.recordings import recording
 
 LANGUAGES = {"words": "English", "words-es": "Spanish"}  # the parts of the task that are asked in words
-RECORDED = {  # the package's, and what is said of each
+RECORDED = {  # the package's, with their titles and notes
     "zero": ("R1-Zero", "the RL stage of R1-Zero with fewer collections and more evaluations"),
     "paid": ("language paid for", "the same, with a fifth of an answer's pay for the problem's language"),
     "r1": ("R1, stage 2", "the second stage, after a cold start on chains in the language of the problem"),
@@ -113,10 +113,10 @@ def whole_percent(share: float) -> str:
 
 
 INSTRUMENT = Instrument(
-    name="language-mixing", number=13, title="Where no language is paid for, languages get mixed",
+    name="language-mixing", number=13, title="Which language does a model think in, if none is paid for?",
     functions=("postgrad.data.tasks.reflection.mixed_languages",
                "postgrad.data.tasks.reflection.wrong_language", "postgrad.data.tasks.reflection.worded",
                "postgrad.recipes.pipelines.r1_zero.reasoning"),
     state=State, controls=controls, compute=compute, insight=insight, settle=settle,
-    about="A short R1-Zero of our own: its replies grow into words, in whichever language.",
+    about="A short R1-Zero of our own: how many replies think in words, and in which language.",
 )

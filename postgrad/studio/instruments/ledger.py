@@ -14,7 +14,7 @@ from postgrad.studio.recordings import recording
 MEASURES = {"pass@1": "one try", "pass@4": "several tries", "different_replies": "different replies"}
 MOST = 40  # problems of each task that were recorded
 WORDS = {"gain": "gained on", "loss": "lost on", "more varied": "more varied on", "less varied":
-         "less varied on", "collapse": "collapsed on", "not told": "not told from chance on"}
+         "less varied on", "collapse": "collapsed on", "not told": "not told apart from chance on"}
 READ = {"gain": "read better than before", "loss": "read worse than before",
         "not told": "read as well as before, as far as can be told"}
 
@@ -99,7 +99,7 @@ def insight(numbers: JsonDict) -> str:
 
 
 INSTRUMENT = Instrument(
-    name="ledger", number=14, title="A training gains here and loses there",
+    name="ledger", number=14, title="What did a training gain, and what did it lose?",
     functions=("postgrad.runs.ledger.compare_measure", "postgrad.runs.ledger.verdict_on",
                "postgrad.maths.intervals.gain_interval"),
     state=State, controls=controls, compute=compute, insight=insight, settle=settle,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 RULES = {"none": "none", "truncated": "truncated", "banded": "banded", "sequence": "whole reply"}
+CLOSE = 0.005  # ratios within this of 1 would all be shown as 1.00
 WIDEST, DRAWN = 6.0, 250  # ratios and tokens that are drawn
 SAMPLERS = {"own": "own", "bfloat16": "bfloat16", "nf4": "4 bits", "late": "late",
             "start": "very late"}
@@ -32,7 +33,7 @@ class State:
 CONTROLS = (
     ChoiceControl("sampler", "Sampler", tuple(SAMPLERS.items())),
     ChoiceControl("rule", "Correction", tuple(RULES.items())),
-    Slider("cap", "Limit C of a weight", 1, 5, 0.1),
+    Slider("cap", "Limit C of a weight", 1.1, 5, 0.1),
 )
 
 
@@ -119,8 +120,11 @@ def histogram(apart: list[float]) -> list[int]:
 
 def insight(numbers: JsonDict) -> str:
     cap = num(numbers["cap"], 1)
+    farthest = max(numbers["most"] - 1, 1 - numbers["least"])
+    spread = (f"no ratio is farther than {num(farthest)} from 1" if farthest < CLOSE else
+              f"their ratios go from {num(numbers['least'], 2)} to {num(numbers['most'], 2)}")
     apart = (f"On {numbers['tokens']} tokens sampler and trainer are {num(numbers['mean_apart'])} nats apart "
-             f"on average; their ratios go from {num(numbers['least'], 2)} to {num(numbers['most'], 2)}.")
+             f"on average; {spread}.")
     worth = f"the weights’ mean is {num(numbers['mean_weight'])}"
     if numbers["rule"] == "none":
         return f"{apart} Uncorrected, every token counts 1, as if the policy itself had sampled it."
@@ -129,11 +133,14 @@ def insight(numbers: JsonDict) -> str:
         return f"{apart} {many if numbers['above'] else f'None is above {cap}, so none is cut'}; {worth}."
     if numbers["rule"] == "banded":
         out = numbers["above"] + numbers["below"]
-        count = "1 is" if out == 1 else f"{out or 'None'} are"
-        return (f"{apart} {count} outside {num(1 / numbers['cap'], 2)} to {num(numbers['cap'], 2)}, and so "
-                f"counted as nothing; {worth}.")
-    return (f"{apart} Over whole replies the ratios are products: {numbers['whole_above']} of "
-            f"{numbers['replies']} replies exceed {cap} and count nothing; {worth}.")
+        band = f"outside {num(1 / numbers['cap'], 2)} to {num(numbers['cap'], 2)}"
+        count = f"{out} {'is' if out == 1 else 'are'} {band} and {'counts' if out == 1 else 'count'} nothing"
+        return f"{apart} {count if out else f'None is {band}, so none is dropped'}; {worth}."
+    out = numbers["whole_above"]
+    count = (f"{out} of {numbers['replies']} replies {'exceeds' if out == 1 else 'exceed'} {cap} and "
+             f"{'counts' if out == 1 else 'count'} nothing")
+    none = f"none of {numbers['replies']} replies exceeds {cap}"
+    return f"{apart} Over whole replies the ratios are products: {count if out else none}; {worth}."
 
 
 INSTRUMENT = Instrument(

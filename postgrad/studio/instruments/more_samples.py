@@ -99,7 +99,7 @@ def insight(numbers: JsonDict) -> str:
     first = (f"With {numbers['spent']} samples the {name} solves {percent_of(here[numbers['chooser']])}, one "
              f"sample {percent_of(numbers['one'])}")
     if numbers["chooser"] == "verifier":
-        return f"{first}: whoever knows a right answer when it is there sets the ceiling."
+        return f"{first}: a verifier that knows a right answer when it is there sets the ceiling."
     lost = here["verifier"] - here[numbers["chooser"]]
     missed = (f"a right one was there in {percent_of(lost)} more" if lost >= 5e-4
               else "it misses none that was there")
@@ -114,7 +114,7 @@ def percent_of(share: float) -> str:
 
 
 INSTRUMENT = Instrument(
-    name="test-time", number=9, title="More samples help whoever can choose",
+    name="test-time", number=9, title="More samples help a judge that can choose",
     functions=("postgrad.maths.passk.majority_at_k", "postgrad.maths.passk.best_of_n",
                "postgrad.maths.passk.pass_at_k"),
     state=State, controls=CONTROLS, compute=compute, insight=insight,

@@ -1,5 +1,5 @@
 """2. The preference labeller: pairs of real answers, one key a label, and a small reward model that is
-trained anew after each on the labels so far. 200 pairs of other questions, whose true quality is known in
+trained again after each on the labels so far. 200 pairs of other questions, whose true quality is known in
 code, say how well it ranks what nobody labelled. Beside it a trial of ranking against rating, on the reader
 (`trial`), and DPO on the labels (`studio.label_dpo`)."""
 
@@ -110,7 +110,7 @@ def labelled_by() -> dict[str, str]:
 
 
 def others_labels(labels: str) -> dict[str, str]:
-    """Somebody else labels what is left."""
+    """Somebody else labels the rest."""
     return {who: labels + given[len(labels):] for who, given in labelled_by().items()}
 
 

@@ -67,13 +67,19 @@ def available_labs() -> dict[str, JsonDict]:
     return found
 
 
+def logged_penalties(policies: list[JsonDict], ensemble: bool) -> list[float]:
+    """The KL penalties with which one reward model, or an ensemble, was trained against."""
+    return sorted({p["kl_weight"] for p in policies if p["ensemble"] == ensemble})
+
+
 def controls(state: State) -> Values:
-    """The penalties go as far as any lab's."""
+    """The penalties go as far as any lab's; where one alone was logged there is nothing to slide."""
     here = available_labs()
+    logged = logged_penalties(here[state.source]["policies"], state.ensemble) if state.source in here else ()
     most = max(p["kl_weight"] for lab in here.values() for p in lab["policies"])
     names = [(key, key.partition("/")[2] or key.replace("-", " ")) for key in here]
     return (
-        Slider("beta", "KL penalty in training, β", 0, most, 0.01),
+        *[Slider("beta", "KL penalty in training, β", 0, most, 0.01) for _ in logged[1:2]],
         Toggle("ensemble", "Judged by", ("the most sceptical of three", "one reward model")),
         Slider("progress", "Training done", 0, 100, 10, stops=tuple(f"{i} %" for i in range(0, 101, 10))),
         ChoiceControl("best_of", "Best of n", SIZES),
@@ -200,10 +206,10 @@ insight = first_true(
            lambda n: sourced(n, since_peak(n))),
     Remark(lambda n: n["here"]["true"] < n["peak"]["true"] and not n["turn"]["turned"],
            lambda n: sourced(n, f"True quality is {num(n['here']['true'], 2)}, below its highest of "
-                                f"{num(n['peak']['true'], 2)} at step {n['peak']['step']}; but in the mean "
-                                f"of neighbouring evaluations {100 * n['turn']['fall']:.1f} % of what was "
-                                f"gained are lost by the end, less than the {100 * WORTH_SAYING:.0f} % that "
-                                "count as turning over.")),
+                                f"{num(n['peak']['true'], 2)} at step {n['peak']['step']}; but on average "
+                                f"over neighbouring evaluations {100 * n['turn']['fall']:.1f} % of what "
+                                f"was gained are lost by the end, less than the {100 * WORTH_SAYING:.0f} % "
+                                "that count as turning over.")),
     Remark(lambda n: True,
            lambda n: sourced(n, f"At step {n['here']['step']} the proxy is {num(n['here']['proxy'], 2)} and "
                                 f"true quality {num(n['here']['true'], 2)}.")),

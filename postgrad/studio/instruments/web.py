@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qsl
+
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -35,15 +38,24 @@ def instrument_page(request: Request) -> Response:
     RUNS.set(request.app.state.runs)
     instrument = instrument_named(request.path_params["name"])
     rest = list(INSTRUMENTS.values())
-    return full_page(request, "instrument.html", others=rest,
+    return full_page(request, "instrument.html", others=rest, figure="", start="",
                      **instrument_context(instrument, request.query_params))
 
 
 def instrument_frame(request: Request) -> Response:
-    """The whole instrument as a figure, for the running text of a chapter."""
+    """The whole instrument as a figure, for the running text of a chapter: figure is its number there, start
+    the state that the text begins with."""
     RUNS.set(request.app.state.runs)
     instrument = instrument_named(request.path_params["name"])
-    return fragment(request, "instrument_frame.html", **instrument_context(instrument, request.query_params))
+    given = request.query_params
+    query = QueryParams([(key, x) for key, x in given.multi_items() if key not in ("figure", "start")])
+    start = given.get("start", "")
+    try:
+        context = instrument_context(instrument, query)
+    except ValueError:  # the address of the page was typed by hand: the figure is as its text begins with it
+        context = instrument_context(instrument, QueryParams(parse_qsl(start)))
+    return fragment(request, "instrument_frame.html", figure=given.get("figure", "")[:8], start=start[:300],
+                    **context)
 
 
 def instrument_figure(request: Request) -> Response:

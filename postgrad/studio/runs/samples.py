@@ -163,8 +163,10 @@ def token_class(name: str, x: float | None, largest: float) -> str:
 
 
 def visible_token(text: object) -> str:
-    """A token as it is printed in the strip: a line's end has a sign."""
-    return safe_text(text).replace("\n", "↵\n").replace("\t", "⇥")
+    """A token as it is printed in the strip: a line's end has a sign, and so has a token of spaces alone."""
+    shown = safe_text(text)
+    shown = shown if shown.strip(" ") else shown.replace(" ", "␣")
+    return shown.replace("\n", "↵\n").replace("\t", "⇥")
 
 
 def step_panel(rows: list[JsonDict], neighbours: tuple[int | None, int | None], ends: tuple[int, int],

@@ -1,4 +1,4 @@
-// Search over window.bookIndex: rows of address, title, kind, text. Every word must occur; a title counts more than the text.
+// Search over window.bookIndex: rows of address, title, kind, text. Every word must begin a word there; a title counts more than the text.
 "use strict";
 
 const root = new URL("..", document.currentScript.src);  // the folder that holds static/
@@ -11,13 +11,27 @@ const address = (path) => {
   return new URL(`${place.replace(/^\//, "")}/index.html${mark ? `#${mark}` : ""}`, root).href;
 };
 
+/** Where a word is begun in a text, from a place on: "lora" is in "LoRA, QLoRA" once, and not in "exploration". */
+function begins(text, word, from = 0) {
+  for (let at = text.indexOf(word, from); at >= 0; at = text.indexOf(word, at + 1)) {
+    if (at === 0 || !/[\p{L}\p{N}]/u.test(text[at - 1]) || !/[\p{L}\p{N}]/u.test(word[0])) return at;
+  }
+  return -1;
+}
+
+function count(text, word) {
+  let found = 0;
+  for (let at = begins(text, word); at >= 0; at = begins(text, word, at + 1)) found += 1;
+  return found;
+}
+
 function score([, title, , text], words) {
   const name = title.toLowerCase(), body = text.toLowerCase();
   let sum = 0;
   for (const word of words) {
     if (name === word) sum += 20;
-    else if (name.includes(word)) sum += 8;
-    else if (body.includes(word)) sum += Math.min(3, body.split(word).length - 1);
+    else if (begins(name, word) >= 0) sum += 8;
+    else if (begins(body, word) >= 0) sum += Math.min(3, count(body, word));
     else return 0;
   }
   return sum;
@@ -26,13 +40,13 @@ function score([, title, , text], words) {
 /** The text around the first word that is met, with every word marked. */
 function excerpt(text, words) {
   const span = document.createElement("span"), low = text.toLowerCase();
-  const places = words.map((word) => low.indexOf(word)).filter((at) => at >= 0);
+  const places = words.map((word) => begins(low, word)).filter((at) => at >= 0);
   const first = places.length ? Math.min(...places) : 0;
   const from = Math.max(0, first - AROUND), to = Math.min(text.length, first + 2 * AROUND);
   let at = from;
   if (from > 0) span.append("… ");
   while (at < to) {
-    const hits = words.map((word) => [low.indexOf(word, at), word.length]).filter(([place]) => place >= 0 && place < to);
+    const hits = words.map((word) => [begins(low, word, at), word.length]).filter(([place]) => place >= 0 && place < to);
     if (!hits.length) break;
     const [place, length] = hits.reduce((a, b) => (a[0] <= b[0] ? a : b));
     const mark = document.createElement("mark");

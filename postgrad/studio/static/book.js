@@ -7,7 +7,44 @@ const kept = {
   set: (key, value) => { try { localStorage.setItem(key, value); } catch { /* a browser that keeps nothing */ } },
 };
 
+// what a term means, or what a citation is of, beside it: on hover, and for the keyboard on focus
+const tip = document.createElement("div");
+tip.id = "tip";
+tip.setAttribute("role", "tooltip");
+tip.hidden = true;
+
+function placeTip(link) {
+  const { left, top, bottom } = link.getClientRects()[0], { offsetWidth: width, offsetHeight: height } = tip;
+  tip.style.left = `${Math.max(8, Math.min(left, document.documentElement.clientWidth - width - 8))}px`;
+  tip.style.top = `${bottom + height + 8 < innerHeight ? bottom + 4 : Math.max(4, top - height - 4)}px`;
+}
+
+let told = null;  // the link whose tip is shown
+
+function showTip(link) {
+  hideTip();
+  told = link;
+  tip.textContent = link.dataset.tip;
+  tip.hidden = false;
+  link.setAttribute("aria-describedby", tip.id);
+  placeTip(link);
+}
+
+function hideTip() {
+  tip.hidden = true;
+  told?.removeAttribute("aria-describedby");
+  told = null;
+}
+
+for (const [comes, goes] of [["mouseover", "mouseout"], ["focusin", "focusout"]]) {
+  document.addEventListener(comes, ({ target }) => { if (target.closest?.("[data-tip]")) showTip(target.closest("[data-tip]")); });
+  document.addEventListener(goes, ({ target }) => { if (target.closest?.("[data-tip]")) hideTip(); });
+}
+document.addEventListener("keydown", ({ key }) => { if (key === "Escape") hideTip(); });
+addEventListener("scroll", () => { if (told) placeTip(told); }, { passive: true });
+
 document.addEventListener("DOMContentLoaded", () => {
+  document.body.append(tip);
   const here = document.querySelector(".layers [aria-current]");
   if (here) kept.set("book:layer", here.dataset.layer);
   // links to other chapters lead to the layer that is being read

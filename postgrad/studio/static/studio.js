@@ -71,10 +71,57 @@ function follow(picture) {
   const set = (act, url) => panel.querySelector(`[data-act=${act}]`)?.setAttribute("href", url);
   set("link", join(query, before));
   set("hold", join(query, query && `before=${encodeURIComponent(query)}`));
-  if (location.pathname !== new URL(page, location).pathname) return;
-  clearTimeout(follow.later);  // browsers refuse a flood of replaceState
-  follow.later = setTimeout(() => history.replaceState(history.state, "", join(query, before)), 150);
+  const figure = picture.closest(".instrument");
+  if (location.pathname === new URL(page, location).pathname) return remember(join(query, before));
+  if (studio.exported || !("figure" in figure.dataset)) return;
+  const here = new URL(remember.address || location);  // in a chapter: ?NAME=its state
+  if (query === figure.dataset.start) here.searchParams.delete(figure.id);
+  else here.searchParams.set(figure.id, query);
+  remember(here.href);
 }
+
+function remember(address) {
+  remember.address = new URL(address, location).href;
+  clearTimeout(remember.later);  // browsers refuse a flood of replaceState
+  remember.later = setTimeout(() => history.replaceState(history.state, "", remember.address), 150);
+}
+
+// in a chapter, Reset and Keep act on the figure where it stands; Link copies its address, with the state in it
+document.addEventListener("click", async (event) => {
+  const act = event.target.closest(".instrument [data-act]");
+  if (!act || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const figure = act.closest(".instrument"), { figure: number, start } = figure.dataset, { query } = figure.querySelector(".picture").dataset;
+  if (act.dataset.act === "link" && navigator.clipboard) {
+    event.preventDefault();
+    try {
+      await navigator.clipboard.writeText(new URL(act.getAttribute("href"), location).href);
+      act.textContent = "Link copied";
+    } catch {  // not allowed here: the address is opened, and can be copied from there
+      location.assign(act.href);
+    }
+  } else if (number !== undefined && !studio.exported && act.dataset.act !== "link") {
+    event.preventDefault();
+    const page = figure.querySelector("[data-instrument]").getAttribute("action");
+    const state = act.dataset.act === "reset" ? start : `${query}&before=${encodeURIComponent(query)}`;
+    htmx.ajax("GET", `${page}/frame?figure=${number}&start=${encodeURIComponent(start)}&${state}`, { target: figure, swap: "outerHTML" });
+  }
+});
+
+/** What is wider than its place says so, and on which side it goes on. */
+const cut = (place) => {
+  const left = place.scrollLeft > 1, right = place.scrollLeft + place.clientWidth < place.scrollWidth - 1;
+  const now = left && right ? "both" : left ? "left" : right ? "right" : "";
+  if ((place.dataset.cut || "") !== now) now ? place.dataset.cut = now : delete place.dataset.cut;
+};
+const sizes = new ResizeObserver((entries) => entries.forEach(({ target }) => cut(target.closest(".scroll"))));
+const watchScroll = () => document.querySelectorAll(".scroll:not([data-watched])").forEach((place) => {
+  place.dataset.watched = "";
+  place.addEventListener("scroll", () => cut(place), { passive: true });
+  sizes.observe(place);
+  if (place.firstElementChild) sizes.observe(place.firstElementChild);
+  cut(place);
+});
+for (const when of ["DOMContentLoaded", "htmx:after:swap"]) document.addEventListener(when, watchScroll);
 document.addEventListener("htmx:after:swap", () => document.querySelectorAll(".instrument .picture").forEach(follow));
 document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".instrument .picture").forEach(follow));
 

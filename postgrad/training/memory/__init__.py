@@ -23,16 +23,16 @@ from postgrad.training.memory.parts import (
            GB,
            PARTS,
            Memory,
-           beside,
            cache,
            each_trained,
            estimate,
            held,
+           sampler_bytes,
            samples,
 )
 from postgrad.training.memory.passes import activations, head, kept, layers, walked
 from postgrad.training.memory.setup import SIZES, Setup, adapter, matrices, parameters, shape_of
 
-__all__ = ["GB", "PARTS", "SIZES", "Memory", "Setup", "activations", "adapter", "beside", "cache",
-           "each_trained", "estimate", "head", "held", "kept", "layers", "matrices", "parameters", "samples",
-           "shape_of", "walked"]
+__all__ = ["GB", "PARTS", "SIZES", "Memory", "Setup", "activations", "adapter", "cache",
+           "each_trained", "estimate", "head", "held", "kept", "layers", "matrices", "parameters",
+           "sampler_bytes", "samples", "shape_of", "walked"]

@@ -1,4 +1,5 @@
-"""The parts of a method's memory: weights, gradients, optimizer, activations and cache, and their peak."""
+"""The parts of a method's memory: weights, gradients, optimizer, activations, KV cache, what else the sampler
+holds, and their peak."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from postgrad.training.memory.passes import activations, captured, layers, walke
 from postgrad.training.memory.setup import Setup, adapter, matrices, parameters
 
 GB = 1e9
-PARTS = ("weights", "gradients", "optimizer", "activations", "cache")
+PARTS = ("weights", "gradients", "optimizer", "activations", "cache", "sampler")
 ROLES = ("policy", "reference", "reward", "critic", "teacher")
 TRAINED = ("policy", "critic")
 # bytes a weight: 4 bits, and the doubly quantised constants of a block (QLoRA, 2305.14314, section 3)
@@ -24,14 +25,16 @@ NF4 = (4 + 0.127) / 8
 @dataclass(frozen=True, kw_only=True)
 class Memory:
     """Bytes, part by part; models: the bytes of each model's weights, 0 for one that is another's body.
-    cache: all that is there to sample. stays: of gradients and activations, what is there in sampling too.
-    release: the cache is given back before an update."""
+    cache: the KV cache. sampler: what else sampling takes, its own copy of weights above all. stays: of
+    gradients and activations, what is there in sampling too. release: cache and sampler are given back before
+    an update."""
 
     weights: float
     gradients: float
     optimizer: float
     activations: float
     cache: float
+    sampler: float
     models: dict[str, float]
     stays: dict[str, float]
     release: bool = True
@@ -40,13 +43,13 @@ class Memory:
     def sampling(self) -> float:
         """While replies are written. 0 for a method that samples nothing."""
         stays = sum(self.stays.values())
-        return self.weights + self.optimizer + self.cache + stays if self.cache else 0.0
+        return self.weights + self.optimizer + self.cache + self.sampler + stays if self.cache else 0.0
 
     @property
     def updating(self) -> float:
         """While the weights are trained."""
-        cache = 0.0 if self.release else self.cache
-        return self.weights + self.gradients + self.optimizer + self.activations + cache
+        kept = 0.0 if self.release else self.cache + self.sampler
+        return self.weights + self.gradients + self.optimizer + self.activations + kept
 
     @property
     def peak(self) -> float:
@@ -67,25 +70,24 @@ def samples(method: Method) -> bool:
 
 def cache(c: Config, setup: Setup) -> float:
     """Bytes of keys and values: 2 x layers x key-value heads x head width of every token of every reply being
-    written, and of every prompt once. Of a body in 4 bits also the matrices that are fused, gate and up, say:
-    made whole at each step, and merged in float32, they are there twice at most."""
-    layer = layer_spec(c, 0)
-    per_token = c.num_hidden_layers * sum(m.outputs for m in layer.attention.inputs if m.short != "q")
-    fused = max(sum(matrix.size for matrix in half.inputs) for half in layer.halves)
-    whole = 2 * 4 * fused if setup.bits == 4 and setup.lora else 0
+    written, and of every prompt once."""
+    per_token = c.num_hidden_layers * sum(m.outputs for m in layer_spec(c, 0).attention.inputs
+                                          if m.short != "q")
     written = setup.samples * (setup.tokens - setup.prompt) + -(-setup.samples // setup.group) * setup.prompt
-    return setup.width * per_token * written + whole
+    return setup.width * per_token * written
 
 
-def beside(c: Config, setup: Setup) -> float:
-    """Bytes that sampling has beside the cache: the logits of a step, in float32, the sampler's own matrices,
-    those that are fused, with adapters all that are merged, in panels on a CPU all and the head, of a body in
-    4 bits none; what reading keeps."""
-    each = sum(matrix.size for half in layer_spec(c, 0).halves for matrix in half.inputs)
+def sampler_bytes(c: Config, setup: Setup) -> float:
+    """Bytes that sampling takes besides the KV cache: the logits of a step, in float32; the sampler's own
+    copy of the fused matrices, with adapters of all merged ones, in panels on a CPU of all and the head; what
+    prefill keeps. A body in 4 bits has no copy: the fused matrices of one half of a layer are dequantised
+    and merged in float32 at each step, so they are held twice at most."""
+    halves = [sum(matrix.size for matrix in half.inputs) for half in layer_spec(c, 0).halves]
+    each, whole = sum(halves), 2 * 4 * max(halves) if setup.bits == 4 and setup.lora else 0
     own = (matrices(c) if setup.bits != 4 else 0) if setup.lora else c.num_hidden_layers * each
     if not setup.on_gpu and setup.bits != 4 and C_DECODE_STEP.supports(layer_spec(c, 0)) is None:
         own = matrices(c) + c.vocab_size * c.hidden_size
-    return setup.width * own + 4 * setup.samples * c.vocab_size + reading(c, setup)
+    return setup.width * own + whole + 4 * setup.samples * c.vocab_size + reading(c, setup)
 
 
 def reading(c: Config, setup: Setup) -> float:
@@ -143,7 +145,7 @@ def estimate(c: Config, method: Method, setup: Setup) -> Memory:
     place = len(trained) * (layers(c, passing) + walked(c, passing)) if graphs else 0.0
     gradient += 2 * max(graphs - 1, 0)  # a pass's own is one of them
     stays = {"gradients": 2.0 * graphs * count, "activations": place}
-    sampling = cache(c, setup) + beside(c, setup) if samples(method) else 0.0
     return Memory(weights=sum(models.values()), gradients=gradient * count, optimizer=optimizer * count,
-                  models=models, activations=activations(c, passing, len(trained), reads), cache=sampling,
-                  stays=stays, release=setup.release)
+                  models=models, activations=activations(c, passing, len(trained), reads), stays=stays,
+                  cache=cache(c, setup) if samples(method) else 0.0,
+                  sampler=sampler_bytes(c, setup) if samples(method) else 0.0, release=setup.release)

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from html import unescape
 
 import pytest
 from book_answers import ANSWERS
@@ -14,6 +15,7 @@ from paths import ROOT
 
 from postgrad.studio import export
 from postgrad.studio.book import blocks, chapters, computed, glossary, inline, methods, numbers, places
+from postgrad.studio.instruments import INSTRUMENTS
 from postgrad.studio.instruments.base import function_source
 from postgrad.studio.pages import STATIC
 
@@ -269,3 +271,99 @@ def test_an_export_asks_itself_alone():
     told = [export.exported_file(address) for address in export.NEEDS]  # pages that say what they need
     assert asked == ["/", "/book"] and sorted(pages) == sorted(["book/index.html", "index.html", *told])
     assert lost == []
+
+
+# figures, contents, and what is told of a chapter
+
+@pytest.mark.parametrize("chapter", chapters.all_chapters(), ids=lambda c: c.name)
+def test_figures_are_numbered_in_the_order_of_reading(studio, chapter):
+    """Each has its title; those of a later layer go on from the first."""
+    numbers = []
+    for layer in chapter.layers:
+        page = studio.get(f"/book/{chapter.number}/{layer}").text
+        asked = [unescape(x) for x in re.findall(r'class="figure-place wide" hx-get="([^"]*)"', page)]
+        drawn = [b.argument for b in blocks.walk_blocks(chapter.layers[layer]) if b.kind == "instrument"]
+        for address, argument in zip(asked, drawn, strict=True):
+            frame = studio.get(address).text
+            number = re.search(r'class="number">Figure ([\d.]+)</span> ([^<]*)', frame)
+            name = argument.partition("?")[0]
+            assert unescape(number[2]) == INSTRUMENTS[name].title
+            assert f'aria-labelledby="{name}-title"' in frame
+        numbers += re.findall(r"Figure (\d+\.\d+)", page + "".join(studio.get(a).text for a in asked))
+    assert sorted(numbers, key=lambda n: int(n.partition(".")[2])) == [
+        f"{chapter.number}.{i}" for i in range(1, len(numbers) + 1)]
+
+
+def test_a_figure_s_state_stands_in_the_address_of_its_page(studio):
+    page = unescape(studio.get("/book/3?gae=lam%3D0.5").text)
+    address = re.search(r'hx-get="(/instruments/gae/frame[^"]*)"', page)[1]
+    assert "lam=0.5" in address and 'value="0.5"' in studio.get(address).text
+    begun = re.search(r'hx-get="(/instruments/dpo-ppo/frame[^"]*)"', page)[1]
+    assert "moved=0.4" in begun  # as the text begins with it
+    broken = unescape(studio.get("/book/3?gae=nothing%3D1").text)
+    address = re.search(r'hx-get="(/instruments/gae/frame[^"]*)"', broken)[1]
+    assert studio.get(address).status_code == 200  # what was typed by hand and cannot be read is left out
+
+
+def test_contents_minutes_and_exercises_of_a_chapter(studio):
+    from postgrad.studio.exercises import EXERCISES
+    for chapter in chapters.all_chapters():
+        for layer in chapter.layers:
+            page = studio.get(f"/book/{chapter.number}/{layer}").text
+            assert not re.search(r"\b1 minutes|\b(?!1\b)\d+ minute\b", page)
+            parts = [b.anchor for b in chapter.layers[layer] if b.kind == "h2"]
+            beside = page.partition('class="section-contents"')[2].partition("</nav>")[0]
+            assert re.findall(r'href="#([^"]*)"', beside) == (parts if len(parts) > 2 else [])
+        own = [e for e in EXERCISES.values() if e.chapter == chapter.number]
+        page = studio.get(chapter.address).text.partition('id="exercises"')[2].partition("</section>")[0]
+        assert re.findall(r'href="/exercises/([^"]*)"', page) == [e.name for e in own]
+        assert ("no exercise of its own" in page) is not bool(own)
+
+
+def test_terms_and_citations_say_what_they_are_where_they_stand(studio):
+    for chapter in chapters.all_chapters():
+        for layer in chapter.layers:
+            links = re.findall(r'<a class="(?:term|cite|quoted)"[^>]*>', studio.get(
+                f"/book/{chapter.number}/{layer}").text)
+            assert [link for link in links if not re.search(r' data-tip="[^"]{8,}"', link)] == []
+
+
+# symbols
+
+GREEK = re.compile(r"\\(alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|"
+                   r"pi|varpi|rho|varrho|sigma|varsigma|tau|upsilon|phi|varphi|chi|psi|omega)(?![a-z])")
+SETTINGS = re.compile(r"\$\$.*?\$\$|\$[^$\n]+\$|<tex-math.*?</tex-math>", re.S)
+
+
+def formulas():
+    """Every formula of the texts and of the figures, with where it stands."""
+    files = [*(chapters.TEXT).glob("*/*.md"), *(chapters.TEXT).glob("*/*.toml"),
+             *(STATIC.parent / "templates").rglob("*.html")]
+    for path in files:
+        for tex in SETTINGS.findall(path.read_text(encoding="utf-8")):
+            yield f"{path.parent.name}/{path.name}", tex
+
+
+def test_every_symbol_has_one_meaning():
+    """All Greek letters are in the table, each once, and none stands there for nothing; the letters that once
+    had two meanings keep to one."""
+    table = [symbol.tex for symbol in glossary.book_symbols()]
+    meanings = [symbol.means for symbol in glossary.book_symbols()]
+    assert len(set(table)) == len(table) and len(set(meanings)) == len(meanings)
+    used = {f"\\{name}" for _, tex in formulas() for name in GREEK.findall(tex)}
+    assert used == {tex for tex in table if GREEK.fullmatch(tex)}
+    for where, tex in formulas():
+        words = r"\\(?:text|mathrm|operatorname)\{[^}]*\}|\\[a-zA-Z]+|\{\{.*?\}\}|\{%.*?%\}|<[^>]*>|\w{2,}"
+        bare = re.sub(words, " ", tex)
+        for state in re.findall(r"(?<![\w'])s(?:_\{?([^\s}]*))?", bare):
+            assert state and state.split(",")[-1].strip("}").startswith("t"), f"{where}: {tex}"
+    assert all("rewards" not in where and "frontiers" not in where
+               for where, tex in formulas() if "\\rho" in tex)  # a ratio, and no correlation
+    sigmoid = r"\\sigma(?:\(|\\bigl|\\Bigl|\$|'|\\?$| ?\(|\\,|\s*\\!)"
+    assert [tex for _, tex in formulas() if "\\sigma" in tex and not re.search(sigmoid, tex)] == []
+
+
+def test_the_symbols_stand_in_the_glossary(studio):
+    page = studio.get("/book/glossary").text
+    assert 'id="symbols"' in page
+    assert all(f"<tex-math>{symbol.tex}</tex-math>" in page for symbol in glossary.book_symbols())

@@ -46,18 +46,83 @@ def test_layers_a_question_and_search(studio, tab):  # noqa: F811
     expect(page.locator("#book-found")).to_have_text("No places with “zzz”")
 
 
+LAYERS_READ = [f"{c.address}/{layer}" for c in all_chapters() for layer in c.layers]
+BOOK = ["/book", "/book/glossary", "/book/index", "/book/sources", "/book/methods", "/book/methods/grpo"]
+LOOKS = [(width, dark) for width in (390, 820, 1280) for dark in (False, True)]
+
+
 @pytest.mark.parametrize(("width", "dark", "pages"), [
     (1280, False, ["/book/1/mathematics"]),
     (390, True, ["/book", "/book/search?q=kl", all_chapters()[-1].address]),
+    *(pytest.param(width, dark, pages, marks=pytest.mark.long) for width, dark in LOOKS
+      for pages in (BOOK, LAYERS_READ, [f"/instruments/{name}" for name in INSTRUMENTS])),
 ])
 def test_every_page_can_be_used_by_everybody(studio, tab, width, dark, pages):  # noqa: F811
+    """No page is wider than the screen, what is cut says so, each landmark has a name of its own, and axe
+    finds nothing serious."""
     page = tab(studio(), width=width, dark=dark)
     for address in pages:
         page.goto(address)
         expect(page.locator(".figure-place")).to_have_count(0)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{address} is too wide"
         assert page.locator("h1").bounding_box()["height"] <= 150
+        for place in page.locator(".scroll:visible").all():
+            if place.evaluate("e => e.scrollWidth > e.clientWidth + 1"):
+                expect(place).to_have_attribute("data-cut", "right")
         assert axe(page) == [], address
+        assert [x for x in axe(page, ("moderate",)) if "landmark" in x or "heading" in x] == [], address
+
+
+def test_search_finds_words_by_their_beginning(studio, tab):  # noqa: F811
+    page = tab(studio())
+    page.goto("/book/search?q=lora")
+    expect(page.locator("#book-found")).to_contain_text("with “lora”")
+    for mark in page.locator("#book-results mark").all():
+        before = mark.evaluate("e => e.previousSibling?.textContent.slice(-1) ?? ''")
+        assert mark.text_content().lower() == "lora" and not before.isalnum()
+    page.get_by_label("Search the book").fill("PRM")
+    expect(page.locator("#book-results a").first).to_have_attribute("href", "/book/glossary#process-model")
+
+
+def test_a_figure_of_a_chapter_keeps_its_state_and_can_be_linked_and_reset(studio, tab):  # noqa: F811
+    page = tab(studio())
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto("/book/2")
+    expect(page.locator(".figure-place")).to_have_count(0)
+    figure = page.locator("#bradley-terry")
+    expect(figure.locator(".figure-title")).to_have_text(
+        f"Figure 2.2 {INSTRUMENTS['bradley-terry'].title}")
+    figure.get_by_label("Reward of the chosen answer").focus()
+    page.keyboard.press("End")
+    expect(figure.locator(".picture")).to_have_attribute("data-query", "chosen=5")
+    page.wait_for_url("**/book/2?bradley-terry=chosen%3D5")
+    page.reload()
+    expect(figure.locator(".picture")).to_have_attribute("data-query", "chosen=5")
+    expect(figure.get_by_label("Reward of the chosen answer")).to_have_value("5")
+    figure.get_by_role("link", name="Link").click()
+    expect(figure.get_by_role("link", name="Link copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()").endswith("/instruments/bradley-terry?chosen=5")
+    figure.get_by_role("link", name="Reset").click()
+    expect(figure.locator(".picture")).to_have_attribute("data-query", "")
+    page.wait_for_url("**/book/2")
+
+
+def test_a_term_says_what_it_means_under_the_pointer_and_by_keyboard(studio, tab):  # noqa: F811
+    page = tab(studio(), width=390)
+    page.goto("/book/1")
+    term, tip = page.locator("a.term").first, page.get_by_role("tooltip")
+    says = term.get_attribute("data-tip")
+    term.hover()
+    expect(tip).to_have_text(says)
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+    page.mouse.move(1, 1)
+    cited = page.locator("a.cite").first
+    cited.focus()
+    expect(tip).to_have_text(cited.get_attribute("data-tip"))
+    expect(cited).to_have_attribute("aria-describedby", "tip")
+    box = tip.bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390
 
 
 def test_a_cell_in_a_chapter(studio, tab):  # noqa: F811

@@ -84,6 +84,31 @@ def test_a_run_of_one_s_own_stands_in_its_place_and_stays(tmp_path):
     assert "nano 60\u00a0%" in Texts(ghost).text  # the first run of the others is the reader's too
 
 
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_run_without_an_evaluation_has_no_figures(tmp_path, monkeypatch, alive):
+    """One that is starting, or never started, shows nothing of the recorded run as its own."""
+    noted(tmp_path, "workshop-nano-3", predicted=80.0, seed=3)
+    monkeypatch.setattr(processes, "process_alive", lambda root, name: alive)
+    page = client(tmp_path).get("/book/-/workshop/first").text
+    told = Texts(page).text
+    recorded = f"{100 * recording('workshop')['runs']['nano']['evals'][-1][1]:.0f}\u00a0%"
+    row = re.search(r"<tr><th[^>]*><span[^>]*>nano</span></th>(.*?)</tr>", page, re.S)[1]
+    assert ("starting" if alive else "did not start") in row and "<td>3</td>" in row and recorded not in row
+    assert "Follow one problem through nano" not in told and "line policy dashed" not in page
+
+
+def test_a_run_that_is_started_is_no_recorded_one_over_again(tmp_path, monkeypatch):
+    """Each has a seed of its own, and the recorded ones seed 0."""
+    seeds = []
+    monkeypatch.setattr(processes, "start_process", lambda root, name, words, **how: (
+        noted(root, name, **how["note"]), seeds.append(next(w for w in words if w.startswith("seed=")))))
+    for _ in range(3):
+        client(tmp_path).post("/book/-/workshop/first", data={"variant": "nano", "predicted": "70"})
+    assert seeds == ["seed=1", "seed=2", "seed=3"]
+    assert all("seed" not in variant.settings for variant in VARIANTS.values())
+    assert config_from_text(FIRST.recipe, [])[1].seed == 0
+
+
 @pytest.mark.parametrize(("said", "words"), [
     (60, "cannot tell"), (69, "cannot tell"), (75, "15 points too high"), (12, "48 points too low"),
     (math.nan, ""), (None, "")])
@@ -114,7 +139,7 @@ def test_one_predicts_first_and_then_it_is_started_like_any_run(tmp_path, monkey
     assert web.post("/book/-/workshop/nothing", data={}).status_code == 404
     assert web.post("/book/-/workshop/kl", data={"variant": "kl", "predicted": "70"}).status_code == 200
     ((name, words, how),) = begun
-    assert name == "workshop-kl-1" and how["note"] == {"predicted": 70.0}
+    assert name == "workshop-kl-1" and how["note"] == {"predicted": 70.0, "seed": 1} and "seed=1" in words
     assert words[:2] == ["train", FIRST.recipe] and "kl.coef=1" in words and "steps=30" in words
     elsewhere = client(tmp_path, loopback=False)
     assert elsewhere.post("/book/-/workshop/kl", data={"variant": "kl", "predicted": "7"}).status_code == 403

@@ -92,8 +92,22 @@ def test_bars_are_the_estimator_s(state, setup):
         assert list(totals) == (["update"] if row["name"] == "dpo" else ["sample", "update"])
         weights = {role: size for part, role, size in row["phases"]["update"] if part == "weights"}
         assert weights == {role: pytest.approx(size / GB) for role, size in made.models.items() if size}
+        sampling = {part: size for part, _, size in row["phases"].get("sample", ())}
+        assert [sampling.get(part, 0) for part in ("cache", "sampler")] == pytest.approx(
+            [made.cache / GB, made.sampler / GB])
         trained = {role for part, role, _ in row["phases"]["update"] if part in ("optimizer", "gradients")}
         assert trained == ({"policy", "critic"} if row["name"] == "ppo" else {"policy"})
+
+
+@pytest.mark.parametrize(("state", "cache"), [
+    # 2 x 32 layers x 4096 x 2 bytes x 256 tokens; 70B has 8 key-value heads: 2 x 80 x 1024 x 2 bytes
+    (algorithms.State(trained="lora", tokens=256, samples=1), 256 * 512 * 1024 / GB),
+    (algorithms.State(size="70B", trained="lora"), 16 * 1024 * 320 * 1024 / GB)])
+def test_what_is_called_kv_cache_is_keys_and_values(state, cache):
+    for row in algorithms.compute(state)["methods"][::2]:
+        drawn = {part: size for part, _, size in row["phases"]["sample"]}
+        assert drawn["cache"] == pytest.approx(cache)
+        assert 100 * cache / row["peak"] < 5
 
 
 def test_the_table_says_what_the_rows_say():

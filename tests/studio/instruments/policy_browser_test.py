@@ -57,7 +57,9 @@ def test_a_penalty_moved_by_keyboard(studio, tab):  # noqa: F811
     point = reward_hacking.available_labs()["seed-26"]["policies"][1]["points"][14]
     shown = moved(page, "Training done", "ArrowLeft", "beta=0.05&progress=60", 4)
     total = point["proxy"] - 0.05 * point["kl"]
-    assert f"{point['proxy']:.2f} - 0.05 \\cdot {point['kl']:.2f} = {total:.2f}" in shown
+    printed = [f"{round(point['proxy'], k) - 0.05 * round(point['kl'], k):.2f}" for k in range(2, 7)]
+    digits = 2 + max((i + 1 for i, text in enumerate(printed) if text != f"{total:.2f}"), default=0)
+    assert f"{point['proxy']:.{digits}f} - 0.05 \\cdot {point['kl']:.{digits}f} = {total:.2f}" in shown
     expect(page.locator(".facts")).to_contain_text(f"{point['true']:.2f}")
 
 

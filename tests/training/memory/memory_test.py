@@ -85,8 +85,8 @@ def test_qlora_of_65b_as_its_paper_says():
     # of a body in 4 bits, what is made whole for a product
     both = of("7B", "grpo", lora=16, bits=4), of("7B", "grpo", lora=16)
     assert both[0].activations - both[1].activations == 2 * 4096 * 11008
-    held = [cache(SIZES["7B"], Setup(lora=16, bits=bits)) for bits in (4, 16)]
-    assert held[0] - held[1] == 16 * 4096 * 11008
+    # and in the sampler: there is no copy, but the fused gate and up in float32, twice at most
+    assert both[0].sampler == 16 * 4096 * 11008 + 4 * 16 * 32000 and both[0].cache == both[1].cache
     # 6.48 x 0.516 + 0.26 x 2 + adapter
     assert of("7B", "sft", lora=16, bits=4).weights == pytest.approx(4.02 * GB, rel=0.01)
 
@@ -133,20 +133,23 @@ def test_the_cache_by_hand():
     # a prompt of 1,000 tokens is kept once for a group of 8
     shared = Setup(tokens=1024, samples=16, prompt=1000, group=8)
     assert cache(SIZES["7B"], shared) == (16 * 24 + 2 * 1000) * 512 * 1024
-    # and beside it the sampler's copies of q, k, v, gate and up, and a step's logits
+    # besides, the sampler's copies of q, k, v, gate and up, and a step's logits
     fused = 32 * (3 * 4096 * 4096 + 2 * 4096 * 11008)
-    assert of("7B", "dpo").cache == 0
-    assert of("7B", "grpo").cache == 16 * 1024 * 512 * 1024 + 2 * fused + 4 * 16 * 32000
+    assert of("7B", "dpo").cache == of("7B", "dpo").sampler == 0
+    assert of("7B", "grpo").cache == 16 * 1024 * 512 * 1024
+    assert of("7B", "grpo").sampler == 2 * fused + 4 * 16 * 32000
     # on a CPU all matrices and the head, laid out for few rows
-    here = of("7B", "grpo", bits=32, on_gpu=False).cache - 2 * 16 * 1024 * 512 * 1024
+    assert of("7B", "grpo", bits=32, on_gpu=False).cache == 2 * 16 * 1024 * 512 * 1024
+    here = of("7B", "grpo", bits=32, on_gpu=False).sampler
     assert here == 4 * (32 * (4 * 4096 * 4096 + 3 * 4096 * 11008) + 32000 * 4096) + 4 * 16 * 32000
     # with adapters all matrices are merged
-    assert of("7B", "grpo", lora=16).cache - of("7B", "grpo").cache == 2 * 32 * (4096 * 4096 + 4096 * 11008)
+    merged = of("7B", "grpo", lora=16).sampler - of("7B", "grpo").sampler
+    assert merged == 2 * 32 * (4096 * 4096 + 4096 * 11008)
 
 
 def test_sampling_and_updating_take_turns():
-    made = Memory(weights=10.0, gradients=1.0, optimizer=5.0, activations=3.0, cache=7.0, models={},
-                  stays={})
+    made = Memory(weights=10.0, gradients=1.0, optimizer=5.0, activations=3.0, cache=4.0, sampler=3.0,
+                  models={}, stays={})
     assert (made.sampling, made.updating, made.peak) == (22.0, 19.0, 22.0)
     # a cache that is not given back, graphs that stay
     kept = replace(made, release=False, stays={"gradients": 2.0})

@@ -54,14 +54,20 @@ def judge_values(tables: JsonDict) -> JsonDict:
 
 
 def teacher_values(runs: list[JsonDict]) -> JsonDict:
-    """Weak teacher, its student, and what the truth would have taught, of the first seed; the gap recovered
-    over all seeds beside it."""
+    """Weak teacher, its student, and what the truth would have taught: the means over seeds, and the first
+    seed for the worked example."""
     first = runs[0]
     weak, student, strong = (percent_parts(first[name])[0] for name in ("weak", "student", "strong"))
-    _, low, high = percent_parts(first["recovered"])
+    shares = [percent_parts(row["recovered"]) for row in runs]
+    assert all(low <= 0 <= high for _, low, high in shares), "the text says that no seed can be told from 0"
+    _, low, high = shares[0]
     return {
         "weak": weak, "student": student, "strong": strong, "recovered": (student - weak) / (strong - weak),
-        "recovered_mean": fmean(percent_parts(row["recovered"])[0] for row in runs),
+        **{f"{name}_mean": fmean(percent_parts(row[name])[0] for row in runs)
+           for name in ("weak", "student", "strong")},
+        "recovered_mean": fmean(share for share, _, _ in shares),
+        "recovered_worst": min(share for share, _, _ in shares),
+        "recovered_best": max(share for share, _, _ in shares),
         "recovered_low": low, "recovered_high": high, "mended": percent_parts(first["mended"])[0],
         "copied": percent_parts(first["copied"])[0], "learned": student - weak, "possible": strong - weak,
         "of_ceiling": student / strong, "weak_of_ceiling": weak / strong, "above": (student - weak) / weak,

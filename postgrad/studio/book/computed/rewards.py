@@ -163,12 +163,12 @@ def turning_values() -> JsonDict:
 
     runs = [{p["name"]: turning_point(p["points"]) for p in lab["policies"]}
             for lab in available_labs().values()]
-    free, held = [r["ppo-kl-0"] for r in runs], [r["ppo-ensemble"]["fall"] for r in runs]
+    free, held = sorted((r["ppo-kl-0"] for r in runs), key=lambda r: r["fall"]), [
+        r["ppo-ensemble"]["fall"] for r in runs]
+    best, worst = free[0], free[-1]
     return {
-        "peak_first": free[0]["peak"],
-        "end_first": free[0]["end"],
-        "peak_third": free[2]["peak"],
-        "end_third": free[2]["end"],
-        "ensemble_low": min(held),
-        "ensemble_high": max(held),
+        "lab_seeds": len(free), "free_low": best["fall"], "free_high": worst["fall"],
+        "best_peak": best["peak"], "best_end": best["end"],
+        "worst_peak": worst["peak"], "worst_end": worst["end"],
+        "ensemble_low": min(held), "ensemble_high": max(held),
     }

@@ -9,6 +9,8 @@ from pathlib import Path
 from postgrad.studio.json_types import JsonDict
 
 PRODUCT = (23, 17)
+SUPPOSED = 0.8  # the share of right demonstrations in a question
+DEMONSTRATIONS = 500
 SHOWN = 5  # the prompt whose answers are shown: the base model's is an insult
 STAGES = {"base": "Pretrained", "sft": "SFT", "rl": "RL"}
 
@@ -30,9 +32,23 @@ def values(repository: Path) -> JsonDict:
         "verdicts": judged,
         "replies": len(judged["rows"]),
         **stage_values(stages),
+        **demonstration_values(),
         **episode_values(prompt["answers"]["rl"][0]["text"]),
         **gradient_values(repository),
     }
+
+
+def demonstration_values() -> JsonDict:
+    """How many of the demonstrations that SFT imitates end in the right number, by the task's own checker."""
+    from postgrad.data.tasks import load_task
+
+    task = load_task("words")
+    assert task.verify is not None and task.demonstrations is not None
+    asked, shown = (draw("train", DEMONSTRATIONS, 0) for draw in (task.prompts, task.demonstrations))
+    right = [task.verify(prompt, talk.messages[-1]["content"]).score >= 1
+             for prompt, talk in zip(asked, shown, strict=True)]
+    return {"demonstrations": len(right), "demonstrations_right": sum(right) / len(right),
+            "supposed_right": SUPPOSED}
 
 
 def problem_table(prompt: JsonDict) -> JsonDict:
