@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from postgrad.studio.book.computed import algorithms, frontiers, reasoning, rewards, threads, why, workshop
+from postgrad.studio.book.computed import (
+    algorithms,
+    by_hand,
+    frontiers,
+    reasoning,
+    rewards,
+    threads,
+    why,
+    workshop,
+)
 from postgrad.studio.json_types import JsonDict
 
 CHAPTERS: dict[str, Callable[[Path], JsonDict]] = {
@@ -32,7 +41,8 @@ def compute_values(repository: Path) -> dict[str, JsonDict]:
     every chapter."""
     shared = threads.values()
     made = {
-        name: {key: ten_digits(value) for key, value in {**shared, **values(repository)}.items()}
+        name: {key: ten_digits(value) for key, value in
+               {**shared, **values(repository), **by_hand.values(name)}.items()}
         for name, values in CHAPTERS.items()
     }
     return {
