@@ -27,8 +27,8 @@ def mutants(folder: Path, seed: str = "") -> tuple[Bars, Tables]:
         made, same = wrong_answers(name, seed, COUNT, others=OTHERS)
         kinds = Counter("praised" if verdict.passed else verdict.named_by for *_, verdict in made)
         found.update(kinds)
-        rows.append({"exercise": name, "wrong answers": len(made)} | {kind: kinds[kind] for kind in KINDS}
-                    | {"praised": kinds["praised"], "changes without effect": same})
+        rows.append({"exercise": name, "wrong answers": len(made), **{kind: kinds[kind] for kind in KINDS},
+                     "praised": kinds["praised"], "changes without effect": same})
         (folder / f"{name}.txt").write_text("".join(
             f"{what} | {verdict.named_by or 'praised'} | {verdict.says}\n{source}\n\n"
             for what, source, verdict in made))
@@ -37,7 +37,7 @@ def mutants(folder: Path, seed: str = "") -> tuple[Bars, Tables]:
     told = found["mistake"] + found["symptom"] + found["shape"]
     command = f"python proofs/exercises.py mutants seed={seed}"
     return [
-        bar("wrong answers made by a mutator after the messages were frozen, named by a sentence beyond 'wrong'",
+        bar("wrong answers made by a mutator after the messages were frozen, told more than 'wrong'",
             ">= 85 %", f"{named} of {drawn} ({named / drawn:.0%}): {told} by what was done or how the result "
             f"relates to the right one, {found['where']} by where it is wrong, {found['property']} by a "
             "property that breaks", named >= 0.85 * drawn, command, seeds=[seed]),

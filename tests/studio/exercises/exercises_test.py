@@ -226,12 +226,16 @@ def test_an_example_of_a_statement_is_what_the_oracle_says(exercise, call, said)
 
 LISTED = {  # what a learner's mistakes were not told before: how the sentence begins
     "bradley-terry": ["You took one step too few"],
-    "bias-audit": ["The sign of `whole`", "The sign of `beyond`", "You padded the edited text", "You took absolute"],
+    "bias-audit": ["The sign of `whole`", "The sign of `beyond`", "You padded the edited text",
+                   "You took absolute"],
     "gae": ["The sign of V", "You subtracted the value twice"],
-    "clipped-surrogate": ["You returned the mean", "Your loss is the log-ratio", "You clipped the log of the ratio"],
+    "clipped-surrogate": ["You returned the mean", "Your loss is the log-ratio",
+                          "You clipped the log of the ratio"],
     "kl-estimators": ["Your k2 squares the mean"], "dpo": ["You swapped the references"],
-    "group-advantages": ["Your groups are interleaved", "You took every G-th", "You compared each answer with the"],
-    "new-row": ["Your groups are interleaved", "You compared each line with the", "The credit stands on the last"],
+    "group-advantages": ["Your groups are interleaved", "You took every G-th",
+                         "You compared each answer with the"],
+    "new-row": ["Your groups are interleaved", "You compared each line with the",
+                "The credit stands on the last"],
     "reward-hacking": ["Your KL is the other way round"],
     "broken-run": ["You took flat groups for a learning rate too high"],
 }
