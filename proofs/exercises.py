@@ -47,7 +47,8 @@ def mutants(folder: Path, seed: str = "") -> tuple[Bars, Tables]:
 
 
 PAGE = Page("exercises", "Exercises that check: what was measured",
-            {"tests": tests("exercises"), "mutants": mutants}, ["each exercise's name"], paths=rooms("studio"))
+            {"tests": tests("exercises"), "mutants": mutants}, ["each exercise's name"],
+            paths=rooms("studio"))
 
 if __name__ == "__main__":
     PAGE.main()

@@ -106,14 +106,16 @@ def imported_library(source: str, allowed: tuple[str, ...]) -> tuple[str, int] |
              if isinstance(node, ast.Module | ast.FunctionDef) and node.body
              and isinstance(node.body[0], ast.Expr)}  # a docstring may name it
     for node in ast.walk(tree):
-        names: list[str] = []
+        if not isinstance(node, ast.stmt | ast.expr):
+            continue
+        names = []
         if isinstance(node, ast.Import):
             names = [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{name.name}" for name in node.names]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in words:
             names = [node.value]
-        for name in names if isinstance(node, ast.stmt | ast.expr) else ():
+        for name in names:
             if (name == PACKAGE.name or name.startswith(f"{PACKAGE.name}.")) and name not in allowed:
                 return name[:80], node.lineno
     return None
