@@ -27,11 +27,10 @@ from postgrad.studio.book.chapters import (
 from postgrad.studio.cells import web as lab
 from postgrad.studio.cells.catalogue import CELLS
 from postgrad.studio.cells.runner import WALL
+from postgrad.studio.exercises import EXERCISES
 from postgrad.studio.instruments.base import RUNS, function_source
 from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.pages import full_page, render_template, why_closed
-
-EXERCISES = "/exercises"
 
 
 def page_figures(request: Request, found: tuple[TextBlock, ...]) -> JsonDict:
@@ -74,7 +73,7 @@ def layer_page(request: Request, template: str, found: Chapter, layer: str, **mo
                      row_source=methods.row_source,
                      instruments=instruments.INSTRUMENTS, values=stored_values().get(found.name, {}),
                      kinds=kinds,
-                     exercises=any(getattr(r, "path", "") == EXERCISES for r in request.app.routes), **more)
+                     exercises=[e for e in EXERCISES.values() if e.chapter == found.number], **more)
 
 
 def landing_page(request: Request) -> Response:

@@ -46,7 +46,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   for (const check of document.querySelectorAll("[data-check]")) {
     const chosen = kept.get(`book:check:${check.dataset.check}`);
-    if (check.matches(".number")) {
+    if (check.matches(".numeric")) {
       askNumber(check, chosen);
       continue;
     }

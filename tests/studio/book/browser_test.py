@@ -46,6 +46,21 @@ def test_layers_a_question_and_search(studio, tab):  # noqa: F811
     expect(page.locator("#book-found")).to_have_text("No places with “zzz”")
 
 
+def test_a_question_for_a_number(studio, tab):  # noqa: F811
+    page = tab(studio(), width=390)
+    page.goto("/book/4/mathematics")
+    check = page.locator("[data-check='reasoning/pass-at-two']")
+    said = check.locator("li .why:visible")
+    for text, says in (("0.51", "Not so. You drew with putting back."), ("47 %", "both are wrong"),
+                       ("0,9", "It is less than that."), ("a half", "That is no number"), ("53.3 %", "Right: 0.533.")):
+        check.get_by_label("Your number").fill(text)
+        page.keyboard.press("Enter")
+        expect(said).to_contain_text(says)
+    page.reload()
+    expect(said).to_contain_text("Right: 0.533.")
+    assert axe(page) == []
+
+
 @pytest.mark.parametrize(("width", "dark", "pages"), [
     (1280, False, ["/book/1/mathematics"]),
     (390, True, ["/book", "/book/search?q=kl", all_chapters()[-1].address]),
