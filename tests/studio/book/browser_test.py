@@ -52,7 +52,8 @@ def test_a_question_for_a_number(studio, tab):  # noqa: F811
     check = page.locator("[data-check='reasoning/pass-at-two']")
     said = check.locator("li .why:visible")
     for text, says in (("0.51", "Not so. You drew with putting back."), ("47 %", "both are wrong"),
-                       ("0,9", "It is less than that."), ("a half", "That is no number"), ("53.3 %", "Right: 0.533.")):
+                       ("0,9", "It is less than that."), ("a half", "That is no number"),
+                       ("53.3 %", "Right: 0.533.")):
         check.get_by_label("Your number").fill(text)
         page.keyboard.press("Enter")
         expect(said).to_contain_text(says)
