@@ -122,13 +122,13 @@ def check_exercise(options: CheckExerciseOptions) -> int:
 
 def print_verdict(chosen: Exercise, verdict: AnswerVerdict) -> None:
     from postgrad.runs.display import clean
-    if verdict.output:
-        print(f"It printed:\n{clean(verdict.output)}")
     print(clean(verdict.says))
     if verdict.example:
         print(f"  {clean(verdict.example)}")
     for says, ok in verdict.checks:
         print(f"  {'holds ' if ok else 'broken'}  {says}")
+    if verdict.output:
+        print(f"It printed:\n{clean(verdict.output)}")
     if verdict.passed:
         print(f"\nA model solution, to compare:\n\n{chosen.solution}")
 

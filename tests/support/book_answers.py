@@ -119,3 +119,31 @@ ANSWERS = {
     ("measuring", "both-orders"): f"{100 * (1 - 0.7):.0f} % and {100 * (0.7 + 0.3) / 2:.0f} %",
     ("measuring", "sign-test"): f"{2 * sum(math.comb(48, k) for k in range(19)) / 2**48:.2f}",
 }
+
+
+def choose(n, k):
+    """By Pascal's triangle."""
+    return 1 if k in (0, n) else 0 if k > n else choose(n - 1, k - 1) + choose(n - 1, k)
+
+
+NUMBERS = {  # the answers by number, and what the hints stand for, in their order
+    ("why", "leave-one-out"): (1 - 1 / 7, 1 - 2 / 8, 0 - 2 / 7),
+    ("why", "some-try"): (1 - math.prod([0.9] * 20), math.prod([0.9] * 20), 2),
+    ("rewards", "preferred"): (math.exp(2.5) / (math.exp(2.5) + math.exp(1)),
+                               math.exp(1) / (math.exp(2.5) + math.exp(1)), 2.5 / 3.5,
+                               math.exp(2.5) / math.exp(1)),
+    ("rewards", "kappa"): ((0.9 - 0.5) / (1 - 0.5), 0.9, 0.4),
+    ("algorithms", "blamed-in-full"): (1.5 * 2, 1.2 * 2, -3),
+    ("algorithms", "dpo-by-hand"): (math.log(1 + math.exp(-0.5 * 4)), math.log(1 + math.exp(0.5 * 4)),
+                                    1 / (1 + math.exp(-2)), math.log(1 + math.exp(-4))),
+    ("algorithms", "k3-by-hand"): (math.e ** -0.5 - 0.5, math.e ** 0.5 - 1.5, 0.125, 0.5),
+    ("reasoning", "rare-advantage"): (0.8 / math.sqrt((0.64 + 4 * 0.04) / 5), 0.8,
+                                      0.8 / math.sqrt((0.64 + 4 * 0.04) / 4), 0.8 / 0.16),
+    ("reasoning", "pass-at-two"): (1 - choose(7, 2) / choose(10, 2), 1 - 0.7 * 0.7, 7 * 6 / 90, 0.6,
+                                   3 * 2 / 90),
+    ("workshop", "flat-four"): (0.0256 + 0.1296, 0.0256, 0.1296, 1 - 0.1552),
+    ("workshop", "token-weight"): (1 / 2 / 5, 1 / 20, 1 / 5, 1 / 30),
+    ("frontiers", "best-of-kl"): (4 * math.log(2) - 15 / 16, 4 * math.log(2), 4 * math.log(2) + 15 / 16, 4),
+    ("frontiers", "hole-share"): (1 / (1 + 0.98 / (0.02 * math.e ** 2)), 0.02 * math.e ** 2,
+                                  1 / (1 + 0.98 / (0.02 * math.e ** 0.5))),
+}

@@ -5,7 +5,8 @@ import tomllib
 from paths import ASSETS
 
 from postgrad.studio.exercises import EXERCISES, exercise_named
-from postgrad.studio.exercises.grading import ANSWER, grade
+from postgrad.studio.exercises.grading import grade
+from postgrad.studio.exercises.watch import ANSWER
 
 
 def read_answers(name, key="answer"):

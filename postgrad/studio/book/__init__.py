@@ -16,5 +16,7 @@ A writer changes words without touching Python:
     {{gap:4}} a value with four decimals   [@ouyang2022] a source   [33,000](cite:ouyang2022) a cited number
     $x$ and $$ lines $$ equations          ::instrument bradley-terry   ::cell dpo   ::check gap-zero
     ::source postgrad.maths.kl.k3          ::row dpo   ::table memory   :::misconception What is said ... :::
+    checks.toml: a question has choices, or kind = "number": an answer and known wrong ones by the names of
+    values; no ::check is needed, it stands at the end of the mathematics
     ::workshop kl                          an experiment whose runs are started in the page
 """

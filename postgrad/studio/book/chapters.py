@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from postgrad.studio.book import blocks, inline
 from postgrad.studio.book.blocks import TextBlock
@@ -44,6 +46,35 @@ class ChapterCheck:
     def right(self) -> CheckChoice:
         return next(choice for choice in self.choices if choice.right)
 
+    def lines(self) -> tuple[tuple[TextPiece, ...], ...]:
+        """All its lines of text."""
+        return (self.ask, *(line for choice in self.choices for line in (choice.says, choice.why)))
+
+
+class NumberHint(NamedTuple):
+    """What is said to whoever comes to this value."""
+
+    value: float
+    says: tuple[TextPiece, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberCheck:
+    """A question that is answered by a number, worked out by hand. An answer is right within the tolerance;
+    the same tolerance tells a known wrong value. shown: the answer as it is printed."""
+
+    name: str
+    ask: tuple[TextPiece, ...]
+    answer: float
+    shown: str
+    tolerance: float
+    why: tuple[TextPiece, ...]
+    hints: tuple[NumberHint, ...]
+
+    def lines(self) -> tuple[tuple[TextPiece, ...], ...]:
+        """All its lines of text."""
+        return self.ask, self.why, *(hint.says for hint in self.hints)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Chapter:
@@ -55,7 +86,7 @@ class Chapter:
     claim: tuple[TextPiece, ...]
     hook: tuple[TextPiece, ...]
     layers: MappingProxyType[str, tuple[TextBlock, ...]]
-    checks: MappingProxyType[str, ChapterCheck]
+    checks: MappingProxyType[str, ChapterCheck | NumberCheck]
 
     @property
     def title(self) -> str:
@@ -102,11 +133,26 @@ def load_chapter(name: str, values: JsonDict) -> Chapter:
     order = [layer for layer in (*LAYERS, "landing") if layer in found]
     asked = folder / "checks.toml"
     questions = tomllib.loads(asked.read_text(encoding="utf-8"))["check"] if asked.exists() else []
+    layers = {layer: read_layer(found[layer], values) for layer in order}
+    checks = {q["name"]: parse_check(q, values) for q in questions}
     return Chapter(
         name=name, number=NUMBERS.get(name, 0), short=head["short"],
         claim=inline.parse_inline(head["claim"], values), hook=inline.parse_inline(head["hook"], values),
-        layers=MappingProxyType({layer: read_layer(found[layer], values) for layer in order}),
-        checks=MappingProxyType({q["name"]: parse_check(q, values) for q in questions}))
+        layers=MappingProxyType(with_number_checks(layers, checks)), checks=MappingProxyType(checks))
+
+
+def with_number_checks(layers: dict[str, tuple[TextBlock, ...]],
+                       checks: dict[str, ChapterCheck | NumberCheck]) -> dict[str, tuple[TextBlock, ...]]:
+    """The layers; numbers that no text asks for are asked for at the end of the mathematics."""
+    placed = {block.argument for page in layers.values() for block in blocks.walk_blocks(page)
+              if block.kind == "check"}
+    left = [name for name, check in checks.items() if isinstance(check, NumberCheck) and name not in placed]
+    if not left or "mathematics" not in layers:
+        return layers
+    title = inline.parse_inline("Work it out", {})
+    added = [TextBlock(kind="h2", line=0, pieces=title, anchor="work-it-out"),
+             *(TextBlock(kind="check", line=0, argument=name) for name in left)]
+    return layers | {"mathematics": (*layers["mathematics"], *added)}
 
 
 def read_layer(path: Path, values: JsonDict) -> tuple[TextBlock, ...]:
@@ -116,7 +162,37 @@ def read_layer(path: Path, values: JsonDict) -> tuple[TextBlock, ...]:
         raise ValueError(f"{path.parent.name}/{path.name}: {fault}") from fault
 
 
-def parse_check(question: JsonDict, values: JsonDict) -> ChapterCheck:
+def parse_check(question: JsonDict, values: JsonDict) -> ChapterCheck | NumberCheck:
+    """A question of either kind, "choice" where none is named."""
+    kinds: dict[str, Callable[[JsonDict, JsonDict], ChapterCheck | NumberCheck]] = {
+        "choice": parse_choices, "number": parse_number_check}
+    kind = question.get("kind", "choice")
+    if kind not in kinds:
+        raise ValueError(f"the check {question['name']!r} is of kind {kind!r}; there are {', '.join(kinds)}.")
+    return kinds[kind](question, values)
+
+
+def parse_number_check(question: JsonDict, values: JsonDict) -> NumberCheck:
+    """The answer and the known wrong values are names of values that the library computes."""
+    def number(name: str) -> float:
+        found = inline.look_up_value(name, values)
+        if isinstance(found, bool) or not isinstance(found, int | float):
+            raise ValueError(f"the check {question['name']!r} has {name!r} for a number, which is {found!r}.")
+        return float(found)
+    answer, tolerance = number(question["answer"]), float(question["tolerance"])
+    hints = tuple(NumberHint(number(hint["value"]), inline.parse_inline(hint["says"], values))
+                  for hint in question.get("hint", ()))
+    apart = [answer, *(hint.value for hint in hints)]
+    if any(abs(a - b) <= 2 * tolerance for a, b in combinations(apart, 2)):
+        raise ValueError(f"the check {question['name']!r} has values within its tolerance of {tolerance:g} "
+                         f"of one "
+                         f"another: {', '.join(f'{value:.6g}' for value in apart)}.")
+    return NumberCheck(name=question["name"], ask=inline.parse_inline(question["ask"], values), answer=answer,
+                       shown=inline.format_value(answer, question.get("show", "")), tolerance=tolerance,
+                       why=inline.parse_inline(question["why"], values), hints=hints)
+
+
+def parse_choices(question: JsonDict, values: JsonDict) -> ChapterCheck:
     """The choices are shuffled by their own words, so that the right one has no place of its own."""
     written = [(question["right"], question["why"], True),
                *((wrong["says"], wrong["why"], False) for wrong in question["wrong"])]

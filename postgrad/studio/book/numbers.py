@@ -76,7 +76,7 @@ def numbers_of_chapter(found: Chapter) -> Iterator[NumberUse]:
             for pieces in blocks.block_texts(block):
                 yield from numbers_in_pieces(pieces, f"{found.name}/{layer}.md:{block.line}")
     for check in found.checks.values():
-        for pieces in (check.ask, *(part for c in check.choices for part in (c.says, c.why))):
+        for pieces in check.lines():
             yield from numbers_in_pieces(pieces, f"{found.name}/checks.toml: {check.name}")
 
 

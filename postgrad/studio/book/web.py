@@ -28,11 +28,10 @@ from postgrad.studio.book.chapters import (
 from postgrad.studio.cells import web as lab
 from postgrad.studio.cells.catalogue import CELLS
 from postgrad.studio.cells.runner import WALL
+from postgrad.studio.exercises import EXERCISES
 from postgrad.studio.instruments.base import RUNS, function_source
 from postgrad.studio.json_types import JsonDict, Values
 from postgrad.studio.pages import full_page, render_template, why_closed
-
-EXERCISES = "/exercises"
 
 
 def figure_numbers(chapter: Chapter) -> dict[str, str]:
@@ -95,8 +94,8 @@ def layer_page(request: Request, template: str, found: Chapter, layer: str, **mo
     opens = layer in ("intuition", "landing")
     hook, body = glossary.link_terms(found.hook if opens else (), body)
     closed, figures = why_closed(request, lab.RUNS_CODE), figure_numbers(found)
-    served = any(getattr(r, "path", "") == EXERCISES for r in request.app.routes)
-    exercises = exercises_of(found) if served else []
+    served = any(getattr(r, "path", "") == "/exercises" for r in request.app.routes)
+    exercises = [e for e in EXERCISES.values() if e.chapter == found.number] if served else []
     if "cell" in kinds and not closed and request.headers.get("x-postgrad-export") != "1":
         lab.runner_of(request).warm()
     return full_page(request, template, chapter=found, layer=layer, layers=LAYERS, hook=hook, body=body,
@@ -111,13 +110,6 @@ def layer_page(request: Request, template: str, found: Chapter, layer: str, **mo
                      instruments=instruments.INSTRUMENTS, values=stored_values().get(found.name, {}),
                      kinds=kinds,
                      exercises=exercises, listed=served, **more)
-
-
-def exercises_of(found: Chapter) -> list[JsonDict]:
-    """The exercises of a chapter, by their titles and addresses."""
-    from postgrad.studio.exercises import EXERCISES as all_exercises
-    return [{"title": e.title, "address": f"{EXERCISES}/{e.name}"} for e in all_exercises.values()
-            if e.chapter == found.number]
 
 
 def landing_page(request: Request) -> Response:

@@ -158,7 +158,7 @@ def drive_instrument(job: Json, edited: Json, say: Say) -> None:
 
 def answer_names(source: str) -> Json:
     """What an answer to an exercise defines."""
-    from postgrad.studio.exercises.grading import ANSWER
+    from postgrad.studio.exercises.watch import ANSWER
     space: Json = {"__name__": "answer"}
     exec(compile(source, ANSWER, "exec", dont_inherit=True), space)
     return space

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
+from postgrad.studio.exercises.symptoms import WHOLE, Parts
 from postgrad.studio.exercises.values import near
 from postgrad.studio.json_types import JsonDict, Values
+from postgrad.system.user_code import parse_source
 
 Answer = Callable[..., Any]  # the reader's function
+NamedBy = Literal["", "mistake", "symptom", "where", "error", "shape", "property", "library", "count"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +67,8 @@ class Exercise:
     right: what a right answer gives for such arguments, computed by other means than the solution.
     observe: what is looked at, (answer, *arguments) -> plain values: the value itself unless said otherwise.
     tolerance: of numbers, relative to 1 + their size.
+    parts: words for what a value consists of, as "the loss", and what picks it.
+    library: full names in the library that an answer may use.
     curves: something to look at before writing, {run: {curve: numbers}}.
     """
 
@@ -80,11 +86,19 @@ class Exercise:
     properties: tuple[Property, ...] = ()
     observe: Callable[..., object] = call_answer
     tolerance: float = 1e-4
+    parts: Parts = field(default_factory=lambda: WHOLE)
+    library: tuple[str, ...] = ()
     curves: Callable[[], dict[str, dict[str, list[float]]]] | None = None
 
     def __post_init__(self) -> None:
         for name in ("statement", "starter", "solution"):
             object.__setattr__(self, name, getattr(self, name).strip("\n") + "\n")
+
+    def marks(self, case: Values) -> JsonDict:
+        """The arguments of a case by the names that the starter gives them."""
+        names = next(([arg.arg for arg in node.args.args] for node in parse_source(self.starter).body
+                      if isinstance(node, ast.FunctionDef) and node.name == self.function), [])
+        return dict(zip(names, case, strict=False))
 
 
 def with_full_stop(text: str) -> str:
@@ -96,7 +110,8 @@ def with_full_stop(text: str) -> str:
 class AnswerVerdict:
     """passed; says: in a sentence or two what is wrong, or that nothing is; example: a call with what came
     and what should have; mistake: the number of the known mistake, from 0, or None; checks: the sentence of
-    each property, and whether it holds; output: what the answer printed."""
+    each property, and whether it holds; output: what the answer printed; named_by: what the fault is named
+    by, "" where nothing is wrong."""
 
     passed: bool
     says: str
@@ -104,6 +119,7 @@ class AnswerVerdict:
     mistake: int | None = None
     checks: tuple[tuple[str, bool], ...] = ()
     output: str = ""
+    named_by: NamedBy = ""
 
     def record(self) -> JsonDict:
         return asdict(self)

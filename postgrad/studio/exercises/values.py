@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 
-DEEP, LONG = 6, 10_000  # nesting, and items of one list
+DEEP, LONG = 6, 1000  # nesting, and items of one list
 HUGE = 1e5  # a number of this size has been divided by next to nothing
 
 

@@ -43,6 +43,31 @@ for (const [comes, goes] of [["mouseover", "mouseout"], ["focusin", "focusout"]]
 document.addEventListener("keydown", ({ key }) => { if (key === "Escape") hideTip(); });
 addEventListener("scroll", () => { if (told) placeTip(told); }, { passive: true });
 
+// 0.79, .79, 0,79, −0.5 and 79 % are numbers; anything else is NaN
+function numberIn(text) {
+  const plain = text.trim().replace(/[\u2212\u2013]/g, "-").replace(",", ".").replace(/\s/g, "");
+  const found = /^([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(%?)$/i.exec(plain);
+  return found ? Number(found[1]) / (found[2] ? 100 : 1) : NaN;
+}
+
+// A question for a number: the answer and the known wrong values stand in the page, with what is said of each.
+function askNumber(check, given) {
+  const input = check.querySelector("input"), button = check.querySelector("button");
+  const known = [...check.querySelectorAll("[data-number]")], other = check.querySelector("[data-otherwise]");
+  const far = (item, value) => Math.abs(Number(item.dataset.number) - value);
+  const judge = () => {
+    const value = numberIn(input.value), near = known.filter((item) => far(item, value) <= Number(check.dataset.tolerance));
+    for (const item of [...known, other]) item.hidden = item !== (near[0] ?? other) || !input.value.trim();
+    other.querySelector("span").textContent = Number.isNaN(value) ? "That is no number: write it like 0.25 or 25 %."
+      : value < Number(known[0].dataset.number) ? "It is more than that." : "It is less than that.";
+    kept.set(`book:check:${check.dataset.check}`, input.value);
+  };
+  button.hidden = false;
+  button.addEventListener("click", judge);
+  input.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); judge(); } });
+  if (given) { input.value = given; judge(); }
+}
+
 document.addEventListener("DOMContentLoaded", () => {
   document.body.append(tip);
   const here = document.querySelector(".layers [aria-current]");
@@ -58,6 +83,10 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   for (const check of document.querySelectorAll("[data-check]")) {
     const chosen = kept.get(`book:check:${check.dataset.check}`);
+    if (check.matches(".numeric")) {
+      askNumber(check, chosen);
+      continue;
+    }
     const input = chosen && check.querySelector(`input[value="${CSS.escape(chosen)}"]`);
     if (input) input.checked = true;
     check.addEventListener("change", (event) => kept.set(`book:check:${check.dataset.check}`, event.target.value));

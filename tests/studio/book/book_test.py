@@ -9,7 +9,7 @@ import sys
 from html import unescape
 
 import pytest
-from book_answers import ANSWERS
+from book_answers import ANSWERS, NUMBERS
 from book_small import PAGES, Prose, client
 from paths import ROOT
 
@@ -215,11 +215,39 @@ def test_the_questions():
         intuition = [b for b in blocks.walk_blocks(chapter.layers["intuition"]) if b.kind == "check"]
         assert 3 <= len(intuition) <= 5
         for name, check in chapter.checks.items():
+            if isinstance(check, chapters.NumberCheck):
+                continue
             says = [inline.plain_text(c.says) for c in check.choices]
             assert sum(c.right for c in check.choices) == 1 and len(set(says)) == len(says) >= 3
             assert all(len(inline.plain_text(c.why)) > 40 for c in check.choices)
             right = inline.plain_text(check.right.says).replace("\u00a0", " ")
             assert right == ANSWERS[chapter.name, name], (chapter.name, name)
+
+
+def test_the_questions_for_a_number():
+    """Answer and known wrong values are what a calculation of its own says."""
+    asked = {(chapter.name, name): check for chapter in chapters.all_chapters()
+             for name, check in chapter.checks.items() if isinstance(check, chapters.NumberCheck)}
+    assert {key for key in asked if key[0] in chapters.NUMBERS} >= NUMBERS.keys() and len(NUMBERS) >= 10
+    for key, numbers_by_hand in NUMBERS.items():
+        check = asked[key]
+        stated = [check.answer, *(hint.value for hint in check.hints)]
+        assert stated == pytest.approx(list(numbers_by_hand), abs=1e-4)
+        assert all(len(inline.plain_text(line)) > 20 for line in check.lines())
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({"kind": "poem"}, "is of kind 'poem'; there are choice, number"),
+    ({"answer": "nowhere"}, "names a value 'nowhere'"), ({"answer": "word"}, "which is 'much'"),
+    ({"hint": [{"value": "near", "says": "x"}]}, "within its tolerance"),
+])
+def test_a_question_for_a_number_that_is_none(change, says):
+    question = {"name": "q", "kind": "number", "ask": "What?", "answer": "one", "tolerance": 0.01,
+                "why": "So."}
+    values = {"one": 1, "near": 1.015, "word": "much"}
+    assert chapters.parse_check(question, values).shown == "1"
+    with pytest.raises((ValueError, LookupError), match=says):
+        chapters.parse_check(question | change, values)
 
 
 # search and export

@@ -46,6 +46,22 @@ def test_layers_a_question_and_search(studio, tab):  # noqa: F811
     expect(page.locator("#book-found")).to_have_text("No places with “zzz”")
 
 
+def test_a_question_for_a_number(studio, tab):  # noqa: F811
+    page = tab(studio(), width=390)
+    page.goto("/book/4/mathematics")
+    check = page.locator("[data-check='reasoning/pass-at-two']")
+    said = check.locator("li .why:visible")
+    for text, says in (("0.51", "Not so. You drew with putting back."), ("47 %", "both are wrong"),
+                       ("0,9", "It is less than that."), ("a half", "That is no number"),
+                       ("53.3 %", "Right: 0.533.")):
+        check.get_by_label("Your number").fill(text)
+        page.keyboard.press("Enter")
+        expect(said).to_contain_text(says)
+    page.reload()
+    expect(said).to_contain_text("Right: 0.533.")
+    assert axe(page) == []
+
+
 LAYERS_READ = [f"{c.address}/{layer}" for c in all_chapters() for layer in c.layers]
 BOOK = ["/book", "/book/glossary", "/book/index", "/book/sources", "/book/methods", "/book/methods/grpo"]
 LOOKS = [(width, dark) for width in (390, 820, 1280) for dark in (False, True)]

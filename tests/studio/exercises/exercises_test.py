@@ -1,14 +1,30 @@
 """Exercises: model solutions pass, planted mistakes are named, other right answers pass, hostile ones are
 refused in a sentence; the command; what is kept."""
 
+import ast
+import inspect
 import json
+import re
+from random import Random
 
 import pytest
-from exercises_small import NAMED, OTHERWISE, RESTYLED, STRANGERS, STUDENTS, judged, planted
+from exercises_small import (
+    NAMED,
+    OTHERWISE,
+    RESTYLED,
+    STRANGERS,
+    STUDENTS,
+    judged,
+    names_in,
+    planted,
+)
+from mutants import wrong_answers
 
 from postgrad.cli import main
+from postgrad.maths import credit, passk  # noqa: F401 (loaded, as they are in the jail)
 from postgrad.studio.cells.runner import Runner
 from postgrad.studio.exercises import EXERCISES, QUESTIONS, exercise_named, progress
+from postgrad.studio.exercises.values import near, to_plain
 
 PLANTED = planted()
 
@@ -28,11 +44,11 @@ def state(tmp_path, monkeypatch):
 
 
 def test_there_are_enough_of_everything():
-    assert len(EXERCISES) >= 14 and len(PLANTED) >= 70
+    assert len(EXERCISES) >= 20 and len(PLANTED) >= 70
+    assert {e.chapter for e in EXERCISES.values()} == {*range(1, 11)}, "an exercise for every chapter"
     for exercise in EXERCISES.values():
         assert len(exercise.mistakes) >= 5 and len(exercise.hints) == 3 and exercise.properties
         assert f"`{exercise.function}(" in exercise.statement and exercise.function in exercise.starter
-        assert len({m.says for m in exercise.mistakes}) == len(exercise.mistakes)
     assert {q.chapter for q in QUESTIONS.values()} >= {1, 2, 3, 4, 6}
     assert sum(q.open for q in QUESTIONS.values()) == 2
 
@@ -99,18 +115,150 @@ HOSTILE = [
     ("def advantages(", "line 1: SyntaxError"),
     ("x = 1", "The answer defines no function advantages."),
     ("def advantages(r, g):\n    return object()", "It returned"),
-    ("def advantages(r, g):\n    while True: yield 1.0", "It returned 10000 numbers"),
-    ("def advantages(r, g):\n    print('x' * 10**6)", "it printed more than 64 kB"),
+    ("def advantages(r, g):\n    while True: yield 1.0", "It returned 1000 numbers"),
+    ("import os\ndef advantages(r, g):\n    os.write(1, b'x' * 10**6)", "it printed more than 64 kB"),
+    ("def advantages(r, g):\n    print('x' * 10**6)", "It returned nothing"),
+    ("import os\ndef advantages(r, g):\n    os.system('true')\n    return r", "line 3: an answer has no "
+                                                                              "files"),
+    ("import os\ndef advantages(r, g):\n    try:\n        os.system('true')\n    except OSError:\n        "
+     "return r",
+     "line 4: an answer has no files"),
 ]
 
 
 @pytest.mark.parametrize(("source", "says"), HOSTILE, ids=lambda x: x[:40])
 def test_a_hostile_answer_is_refused_in_a_sentence(runner, source, says):
     verdict = runner.grade(EXERCISES["group-advantages"], source)
+    refused_in_a_sentence(runner, verdict, says)
+
+
+def refused_in_a_sentence(runner, verdict, says):
     if not runner.facts["jailed"] and "no files" in says:
         pytest.skip(f"no jail on this machine: {runner.facts['tier']}")
     assert not verdict.passed and says in verdict.says and "\n" not in verdict.says
-    assert verdict.says.endswith((".", "?"))
+    assert verdict.says.endswith((".", "?")) and (len(verdict.output) < 3000 or "64 kB" in says)
+
+
+NEW = ("bandit", "distillation", "stale-samples", "turn-returns", "wilson", "paired-bootstrap")
+
+
+@pytest.mark.parametrize(("name", "hostile"), [
+    pytest.param(name, hostile, marks=() if hostile == at else pytest.mark.long)
+    for at, name in enumerate(NEW) for hostile in range(len(HOSTILE))])
+def test_hostile_answers_to_the_later_exercises(runner, name, hostile):
+    exercise = EXERCISES[name]
+    source, says = HOSTILE[hostile]
+    arguments = ", ".join(exercise.marks(next(iter(exercise.cases(Random(0))))))
+    source = re.sub(r"advantages\(r, g\)", f"{exercise.function}({arguments})", source)
+    says = says.replace("advantages", exercise.function).replace("It returned 1000 numbers", "It returned")
+    if "return r" in source:
+        source = source.replace("return r", "return 0")
+    refused_in_a_sentence(runner, runner.grade(exercise, source), says)
+
+
+LIBRARY = [  # every exercise: the library, imported, reached without an import, and handed on
+    ("from postgrad.maths import credit\n\n\n", "Line 1 names postgrad.maths.credit"),
+    ("import postgrad.maths.kl as kl\n\n\n", "Line 1 names postgrad.maths.kl"),
+    ("import importlib\nkl = importlib.import_module('postgrad.maths.kl')\n\n\n", "Line 2 names "
+                                                                                  "postgrad.maths.kl"),
+    ("from postgrad.studio.exercises import EXERCISES\n\n\n", "Line 1 names "
+                                                              "postgrad.studio.exercises.EXERCISES"),
+]
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_an_answer_that_is_the_librarys_is_told_apart(name):
+    """With the right answer beside it: what is asked for is one's own."""
+    for begin, says in LIBRARY:
+        verdict = judged(name, begin + EXERCISES[name].solution)
+        assert not verdict.passed and verdict.named_by == "library" and verdict.says.startswith(says)
+    own = f"def {EXERCISES[name].function}("
+    head, _, body = EXERCISES[name].solution.partition(own)
+    first = body.index(":\n") + 2
+    verdict = judged(name, f"import sys\n{head}{own}{body[:first]}    kl = sys.modules['postgra' + "
+                           f"'d.maths.passk']\n"
+                     f"    kl.pass_at_k(4, 2, 2)\n{body[first:]}")
+    assert not verdict.passed and verdict.says.startswith("It calls postgrad.maths.passk.pass_at_k")
+
+
+def test_a_copy_of_the_library_is_told_apart():
+    """A copied function under other names, in an answer that is right."""
+    copied = inspect.getsource(credit.leave_one_out) + inspect.getsource(credit.by_prompt)
+    verdict = judged("gae", copied.replace("adv", "gain").replace("reward", "pay").replace(
+        "Tensor", "object") + EXERCISES["gae"].solution)
+    assert not verdict.passed and verdict.says.startswith("The function at line 1 is "
+                                                          "postgrad.maths.credit.leave_one_out")
+
+
+def test_a_wall_of_output_does_not_hide_the_reason(runner, state, capsys, monkeypatch):
+    monkeypatch.setattr("postgrad.studio.cells.runner.Runner", lambda: runner)
+    monkeypatch.setattr(runner, "close", lambda: None)
+    (state / "loud.py").write_text("def pass_at_k(n, c, k):\n    print('x\\n' * 100_000)\n    return c / n\n")
+    assert main(["exercise", "check", "pass-at-k", "loud.py"]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("You gave pass@1, whatever k is.") and len(said) < 4000
+    assert "and 198,001 more characters" in said
+
+
+def test_a_property_that_fails_shows_the_call():
+    """A reply that only a property tries: its text is shown, and what was paid for it."""
+    source = EXERCISES["verifier"].solution.replace("    lines = [", "    if text.startswith('My Answer: "
+                                                                     "1'):\n"
+                                                    "        return 1.0\n    lines = [")
+    verdict = judged("verifier", source + "\nown = verify\n\n\ndef verify(text, gold):\n"
+                     "    return 0.0 if text.startswith('The line') else own(text, gold)\n")
+    assert verdict.named_by == "property"
+    assert "The line Answer:" in verdict.example and "gave 0" in verdict.example
+
+
+STATED = [(exercise, call, said) for exercise in EXERCISES.values() for call, said in re.findall(
+    r"^    (\w+\([^\n]*\))\n? *(?:    )?-> ([^\n]+)$", exercise.statement, re.M)]
+
+
+@pytest.mark.parametrize(("exercise", "call", "said"), STATED, ids=lambda x: getattr(x, "name", x)[:30])
+def test_an_example_of_a_statement_is_what_the_oracle_says(exercise, call, said):
+    function = names_in(exercise.solution)[exercise.function]
+    for value in (function, exercise.right):
+        came = to_plain(eval(call, {exercise.function: value}))
+        wanted = to_plain(ast.literal_eval(said))
+        assert near(came, wanted, 5e-5), (came, wanted)
+
+
+LISTED = {  # what a learner's mistakes were not told before: how the sentence begins
+    "bradley-terry": ["You took one step too few"],
+    "bias-audit": ["The sign of `whole`", "The sign of `beyond`", "You padded the edited text",
+                   "You took absolute"],
+    "gae": ["The sign of V", "You subtracted the value twice"],
+    "clipped-surrogate": ["You returned the mean", "Your loss is the log-ratio",
+                          "You clipped the log of the ratio"],
+    "kl-estimators": ["Your k2 squares the mean"], "dpo": ["You swapped the references"],
+    "group-advantages": ["Your groups are interleaved", "You took every G-th",
+                         "You compared each answer with the"],
+    "new-row": ["Your groups are interleaved", "You compared each line with the",
+                "The credit stands on the last"],
+    "reward-hacking": ["Your KL is the other way round"],
+    "broken-run": ["You took flat groups for a learning rate too high"],
+}
+
+
+def test_the_mistakes_that_were_found_unnamed_are_among_the_planted():
+    for name, begins in LISTED.items():
+        says = [mistake.says for mistake in EXERCISES[name].mistakes]
+        assert all(any(text.startswith(begin) for text in says) for begin in begins), name
+
+
+def test_the_statements_have_examples():
+    assert len({exercise.name for exercise, _, _ in STATED}) >= 11
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if at % 5 == 0 else pytest.mark.long)
+                                  for at, name in enumerate(EXERCISES)])
+def test_wrong_answers_made_by_a_machine_are_refused_and_most_are_named(name):
+    """proofs/exercises.py measures it with another seed; here a part, and nothing wrong is praised."""
+    made, _ = wrong_answers(name, "test", 6, others=4)
+    assert len(made) == 6 and not any(verdict.passed for _, _, verdict in made)
+    assert sum(verdict.named_by != "count" for _, _, verdict in made) >= 4
 
 
 def test_an_endless_loop_is_refused_in_a_sentence(runner, monkeypatch):
@@ -130,7 +278,7 @@ def test_an_exercise_is_found_by_number_and_by_name():
     assert exercise_named("1") is exercise_named(next(iter(EXERCISES)))
     with pytest.raises(ValueError, match="there is no exercise 'gea'.*did you mean gae"):
         exercise_named("gea")
-    with pytest.raises(ValueError, match="only 1 to 14"):
+    with pytest.raises(ValueError, match=f"only 1 to {len(EXERCISES)}"):
         exercise_named("0")
 
 

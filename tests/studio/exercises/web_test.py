@@ -53,7 +53,7 @@ def test_a_solved_one_shows_the_model_solution_and_counts(tmp_path, graded):
         graded.append(AnswerVerdict(passed=True, says="Right."))
         text = client.post("/exercises/pass-at-k/check", data={"source": EXERCISE.solution}).text
         assert "from math import comb" in text and progress.load_progress().solved["pass-at-k"]["tries"] == 2
-        assert "1 of 14 solved" in client.get("/exercises").text
+        assert f"1 of {len(EXERCISES)} solved" in client.get("/exercises").text
         assert "from math import comb" in client.get("/exercises/pass-at-k").text
         kept = json.loads(client.get("/exercises/export").text)
         assert kept["solved"]["pass-at-k"]["answer"] == EXERCISE.solution
@@ -119,7 +119,7 @@ def test_wrong_then_right_by_keyboard(tmp_path, tab):  # noqa: F811
         expect(narrow.get_by_label("A model solution")).to_contain_text("comb(n - c, k)")
         assert fits(narrow, 390)
         narrow.goto("/exercises")
-        expect(narrow.locator(".progress")).to_contain_text("1 of 14 solved")
+        expect(narrow.locator(".progress")).to_contain_text(f"1 of {len(EXERCISES)} solved")
         assert fits(narrow, 390)
         narrow.goto("/exercises/questions")
         narrow.get_by_label("Your answer").first.fill("A reward names no better answer, it only judges one.")
@@ -138,7 +138,7 @@ def test_progress_is_exported(tmp_path, graded, tab):  # noqa: F811
     with serving(tmp_path / "runs", tmp_path / "p.db") as origin:
         page = tab(origin)
         page.goto("/exercises")
-        expect(page.locator(".progress")).to_contain_text("1 of 14 solved")
+        expect(page.locator(".progress")).to_contain_text(f"1 of {len(EXERCISES)} solved")
         with page.expect_download() as saved:
             page.get_by_role("link", name="Export").press("Enter")
         assert saved.value.suggested_filename == "exercises.json"

@@ -12,6 +12,7 @@ from pathlib import Path
 from postgrad.studio.book.computed import (
     agents,
     algorithms,
+    by_hand,
     frontiers,
     measuring,
     reasoning,
@@ -48,7 +49,8 @@ def compute_values(repository: Path) -> dict[str, JsonDict]:
     every chapter."""
     shared = threads.values()
     made = {
-        name: {key: ten_digits(value) for key, value in {**shared, **values(repository)}.items()}
+        name: {key: ten_digits(value) for key, value in
+               {**shared, **values(repository), **by_hand.values(name)}.items()}
         for name, values in CHAPTERS.items()
     }
     return {

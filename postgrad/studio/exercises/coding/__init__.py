@@ -11,8 +11,8 @@ from importlib import import_module
 
 from postgrad.studio.exercises.base import Exercise
 
-MODULES = ("bradley_terry", "bias_audit", "log_probs", "gae", "clipped_surrogate", "kl_estimators", "dpo",
-           "group_advantages", "verifier", "pass_at_k", "simple_grpo", "new_row", "reward_hacking",
-           "broken_run")
+MODULES = ("bandit", "bradley_terry", "bias_audit", "log_probs", "gae", "clipped_surrogate", "kl_estimators",
+           "dpo", "group_advantages", "verifier", "pass_at_k", "simple_grpo", "new_row", "reward_hacking",
+           "broken_run", "distillation", "stale_samples", "turn_returns", "wilson", "paired_bootstrap")
 EXERCISES: dict[str, Exercise] = {exercise.name: exercise for exercise in (
     import_module(f"{__name__}.{module}").EXERCISE for module in MODULES)}

@@ -24,6 +24,8 @@ def draw_comparisons(random: Random, items: int, count: int) -> list[tuple[int, 
 def cases(random: Random) -> Iterator[Values]:
     yield [(0, 1), (0, 1), (1, 0)], 2, 1.0, 1
     yield [(0, 1), (1, 2), (0, 2), (2, 0)], 3, 0.5, 5
+    yield [(1, 0), (1, 2), (1, 2), (2, 1), (2, 0)], 3, 2.0, 2
+    yield [(2, 0), (0, 1)], 3, 1.0, 3
     yield draw_comparisons(random, 4, 40), 4, 0.05, 30
     yield draw_comparisons(random, 5, 60), 5, 0.03, 50
 
@@ -132,6 +134,43 @@ def fit(pairs, items, rate, steps):
                 old="change[winner] += doubt\n            change[loser] -= doubt",
                 new="rewards[winner] += rate * doubt / len(pairs)\n"
                     "            rewards[loser] -= rate * doubt / len(pairs)"),
+        Mistake(says="You took one step too few.", old="range(steps)", new="range(steps - 1)"),
+        Mistake(says="You took one step too many.", old="range(steps)", new="range(steps + 1)"),
+        Mistake(says="You moved the loser only: the winner's reward is in the loss as well.",
+                old="            change[winner] += doubt\n", new=""),
+        Mistake(says="You moved winner and loser the same way: the loser falls by what the winner rises.",
+                old="change[loser] -= doubt", new="change[loser] += doubt"),
+        Mistake(says="Both move the same way, down: the winner rises by what the loser falls.",
+                old="change[winner] += doubt", new="change[winner] -= doubt"),
+        Mistake(says="You left the learning rate out.", old="rate * c", new="c"),
+        Mistake(says="You divided by the learning rate: it is a factor.", old="rate * c", new="c / rate"),
+        Mistake(says="You threw the old rewards away: a step changes them.", old="r + rate * c",
+                new="rate * c"),
+        Mistake(says="You never set the gradient back to 0: each step adds those of all steps before it.",
+                old="    for _ in range(steps):\n        change = [0.0] * items\n",
+                new="    change = [0.0] * items\n    for _ in range(steps):\n"),
+        Mistake(says="You divided each item's change by the pairs that it stands in: the mean is over all "
+                     "pairs.",
+                old="r + rate * c / len(pairs) for r, c in zip(rewards, change)",
+                new="r + rate * c / max(1, sum(i in pair for pair in pairs))\n"
+                    "                   for i, (r, c) in enumerate(zip(rewards, change))"),
+        Mistake(says="You used the squared error of the gap: the loss is -log sigmoid of it.",
+                old="doubt = sigmoid(rewards[loser] - rewards[winner])",
+                new="doubt = 2 * (1 - (rewards[winner] - rewards[loser]))"),
+        Mistake(says="You used the derivative of the sigmoid: that of -log sigmoid(x) is -sigmoid(-x).",
+                old="doubt = sigmoid(rewards[loser] - rewards[winner])",
+                new="doubt = sigmoid(rewards[loser] - rewards[winner])\n            doubt *= 1 - doubt"),
+        Mistake(says="You took the exponential of the gap without the sigmoid around it.",
+                old="return 1 / (1 + math.exp(-x))", new="return math.exp(x)"),
+        Mistake(says="Your sigmoid of 0 is not 1/2: it is 1 / (1 + exp(-x)).",
+                old="return 1 / (1 + math.exp(-x))", new="return 2 / (1 + math.exp(-x))"),
+        Mistake(says="You looked at one reward of the pair: the loss sees their difference.",
+                old="sigmoid(rewards[loser] - rewards[winner])", new="sigmoid(-rewards[winner])"),
+        Mistake(says="You looked at the sum of the two rewards: the loss sees their difference.",
+                old="sigmoid(rewards[loser] - rewards[winner])",
+                new="sigmoid(rewards[loser] + rewards[winner])"),
+        Mistake(says="You swapped winner and loser: the pairs are (winner, loser).",
+                old="for winner, loser in pairs", new="for loser, winner in pairs"),
     ),
     cases=cases, right=right,
     properties=(

@@ -21,26 +21,32 @@ def softmax(row: list[float]) -> list[float]:
     return [w / sum(weights) for w in weights]
 
 
-def train_with_fault(fault: str, seed: int) -> Curves:
+def train_with_fault(fault: str, seed: int, *, luck: float = 0.2) -> Curves:
     """A real training, of a policy that is a table: a group's advantages on a few prompts with one right
-    answer each, with a fault built in. -> its curves."""
+    answer each, with a fault built in. luck: how often the verifier pays for a wrong one. -> its curves.
+
+    With an exact verifier (luck 0) groups are flat late in a healthy run too, and where a policy has begun
+    far from the right answer, a rate that is too high leaves few flat ones.
+    """
     random = Random(f"{fault} {seed}")
-    start = [[random.gauss(0, 0.3) - (12.0 if fault == "starved" and v == 0 else 0.0) for v in range(ANSWERS)]
+    far = 12.0 if fault == "starved" else 2.0 if fault == "rate" and not luck else 0.0
+    start = [[random.gauss(0, 0.3) - (far if v == 0 else 0.0) for v in range(ANSWERS)]
              for _ in range(PROMPTS)]  # answer 0 is right; the starved policy never writes it
-    theta, rate = [row[:] for row in start], 800.0 if fault == "rate" else 0.6
+    theta, rate = [row[:] for row in start], 800.0 if fault == "rate" else 0.6 if luck else 1.0
     curves: Curves = {name: [] for name in ("reward", "accuracy", "kl", "entropy", "flat")}
     for _ in range(STEPS):
-        seen = [policy_step(row, fault, rate, random) for row in theta]
+        seen = [policy_step(row, fault, rate, random, luck) for row in theta]
         append_measures(curves, theta, start, seen)
         theta = [new for new, _ in seen]
     return curves
 
 
-def policy_step(row: list[float], fault: str, rate: float, random: Random) -> tuple[list[float], list[float]]:
+def policy_step(row: list[float], fault: str, rate: float, random: Random,
+                luck: float) -> tuple[list[float], list[float]]:
     """One prompt: sample a group, pay it, compare, update. -> the new logits, and the rewards."""
     chances = softmax(row)
     drawn = random.choices(range(ANSWERS), chances, k=GROUP)
-    luck = 0.0 if fault == "starved" else 0.2  # a verifier that errs now and then
+    luck = 0.0 if fault == "starved" else max(0.2, luck) if fault == "rate" else luck
     paid = [float(v == 0 or random.random() < luck) + 1.5 * (fault == "hacked" and v == 1) for v in drawn]
     mean, new = sum(paid) / GROUP, row[:]
     for v, r in zip(drawn, paid, strict=True):
@@ -63,7 +69,8 @@ def append_measures(curves: Curves, theta: list[list[float]], start: list[list[f
 
 @cache
 def faulty_runs() -> list[tuple[str, Curves]]:
-    return [(fault, train_with_fault(fault, seed)) for seed in range(2) for fault in FAULTS]
+    return [(fault, train_with_fault(fault, seed, luck=luck))
+            for seed, luck in ((0, 0.2), (1, 0.2), (2, 0.0), (3, 0.0)) for fault in FAULTS]
 
 
 def cases(random: Random) -> list[Values]:
@@ -160,6 +167,30 @@ def diagnose(curves):
                 old='return "starved"', new='return "healthy"'),
         Mistake(says="You call every run healthy.",
                 old='    early, late = slice', new='    return "healthy"\n    early, late = slice'),
+        Mistake(says="You took flat groups for a learning rate too high: with a good verifier a healthy run "
+                     "is flat "
+                     "in the end, and a policy that collapsed onto wrong answers need not be.",
+                old='min(curves["entropy"][:10]) < 0.3', new='max(curves["flat"]) > 0.8'),
+        Mistake(says="You took flat groups for a learning rate too high: look at how fast entropy goes.",
+                old='min(curves["entropy"][:10]) < 0.3', new='mean(curves["flat"][late]) > 0.7'),
+        Mistake(says="You took a large KL early for a hacked run: that is a learning rate too high.",
+                old='return "rate"', new='return "hacked"'),
+        Mistake(says="You never said that a run is turned: its reward falls.", old='        return "turned"',
+                new='        return "healthy"'),
+        Mistake(says="You called a run starved only if its reward is 0 at the end: so is a turned one's, "
+                     "with a good "
+                     "verifier.",
+                old='if mean(curves["flat"][early]) > 0.9 and mean(curves["reward"][late]) < 0.05:',
+                new='if mean(curves["reward"][late]) < 0.05:'),
+        Mistake(says="You called a hacked run turned, and a turned one healthy or hacked: in one the reward "
+                     "rises while "
+                     "accuracy falls, in the other both fall.",
+                old='if rise > 0.1 and learned < 0:\n        return "hacked"\n    if rise < 0:\n        '
+                    'return "turned"',
+                new='if rise > 0.1 and learned < 0:\n        return "turned"\n    if rise < 0:\n        '
+                    'return "hacked"'),
+        Mistake(says="You called every run that rises hacked: look whether accuracy rises with the reward.",
+                old='if rise > 0.1 and learned < 0:', new='if rise > 0.1:'),
     ),
     cases=cases, right=right, curves=example_curves,
     properties=(

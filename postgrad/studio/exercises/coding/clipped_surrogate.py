@@ -14,9 +14,9 @@ def cases(random: Random) -> Iterator[Values]:
     yield [log(1.5), log(0.5)], [0.0, 0.0], [1.0, -1.0], 0.2
     yield [log(1.5), log(0.5)], [0.0, 0.0], [-1.0, 1.0], 0.2
     yield [-1.0, -2.0, -3.0], [-1.0, -2.0, -3.0], [0.5, -2.0, 0.0], 0.2
-    for _ in range(6):
+    for spread in (0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.3, 1.3, 1.3):
         old = [round(random.uniform(-4, -0.1), 3) for _ in range(6)]
-        yield ([round(o + random.gauss(0, 0.5), 3) for o in old], old,
+        yield ([round(o + random.gauss(0, spread), 3) for o in old], old,
                [round(random.gauss(0, 1), 2) for _ in range(6)], random.choice((0.1, 0.2, 0.3)))
 
 
@@ -104,6 +104,42 @@ def surrogate(logp, old_logp, adv, eps):
                 old="held * a)", new="min(max(ratio * a, 1 - eps), 1 + eps))"),
         Mistake(says="You clipped above only: a ratio below 1 - eps is held too.",
                 old="min(max(ratio, 1 - eps), 1 + eps)", new="min(ratio, 1 + eps)"),
+        Mistake(says="You returned the mean of the losses: asked for is one for each token.",
+                old="    return found", new="    return sum(found) / len(found)"),
+        Mistake(says="You clipped the log of the ratio to -eps and eps: the ratio itself is held between 1 "
+                     "- eps "
+                     "and 1 + eps.",
+                old="held = min(max(ratio, 1 - eps), 1 + eps)",
+                new="held = math.exp(min(max(new - old, -eps), eps))"),
+        Mistake(says="Your loss is the log-ratio times the advantage, without ratio or clip.",
+                old="found.append(-min(ratio * a, held * a))", new="found.append(-(new - old) * a)"),
+        Mistake(says="Your loss is -logp times the advantage: that is REINFORCE, without a ratio.",
+                old="found.append(-min(ratio * a, held * a))", new="found.append(-new * a)"),
+        Mistake(says="You clipped below only: a ratio above 1 + eps is held too.",
+                old="min(max(ratio, 1 - eps), 1 + eps)", new="max(ratio, 1 - eps)"),
+        Mistake(says="You took the smaller of the ratios before the advantage came in: with a negative one "
+                     "the "
+                     "order turns round.", old="min(ratio * a, held * a)", new="min(ratio, held) * a"),
+        Mistake(says="You took the larger of the ratios before the advantage came in.",
+                old="min(ratio * a, held * a)", new="max(ratio, held) * a"),
+        Mistake(says="The two bounds are swapped: below 1 - eps, above 1 + eps.",
+                old="min(max(ratio, 1 - eps), 1 + eps)", new="max(min(ratio, 1 - eps), 1 + eps)"),
+        Mistake(says="You left the advantage out.", old="-min(ratio * a, held * a)", new="-min(ratio, held)"),
+        Mistake(says="The clipped term lacks the advantage.", old="held * a)", new="held)"),
+        Mistake(says="The free term lacks the advantage.", old="min(ratio * a", new="min(ratio"),
+        Mistake(says="The free term lacks the ratio: it is ratio * A.", old="min(ratio * a", new="min(a"),
+        Mistake(says="The clipped term lacks the clipped ratio.", old="held * a)", new="a)"),
+        Mistake(says="Your ratio is a sum of logs in the exponent: it is their difference.",
+                old="new - old", new="new + old"),
+        Mistake(says="Your upper bound is not 1 + eps.", old="1 + eps)", new="2 + eps)"),
+        Mistake(says="Your lower bound is eps: it is 1 - eps.", old="max(ratio, 1 - eps)",
+                new="max(ratio, eps)"),
+        Mistake(says="Both bounds are 1 - eps: the upper one is 1 + eps.", old="1 + eps)", new="1 - eps)"),
+        Mistake(says="You bounded the loss of a bad token once more (dual clip): here it is blamed in full.",
+                old="-min(ratio * a, held * a)",
+                new="-max(min(ratio * a, held * a), 3 * a if a < 0 else -1e9)"),
+        Mistake(says="You divided by the advantage: it is a factor.", old="-min(ratio * a, held * a)",
+                new="-min(ratio / (a or 1e-9), held / (a or 1e-9))"),
     ),
     cases=cases, right=right,
     properties=(

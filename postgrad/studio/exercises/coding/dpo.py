@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import log
+from operator import itemgetter
 from random import Random
 
 from postgrad.studio.exercises.base import Answer, Exercise, Mistake, Property
@@ -96,7 +97,8 @@ def dpo(chosen, rejected, ref_chosen, ref_rejected, beta):
                      "order is still wrong.", old="doubt = sigmoid(-gap)", new="doubt = sigmoid(gap)"),
         Mistake(says="Both derivatives have the same sign: the chosen one's is negative, the rejected one's "
                      "positive.", old="-beta * doubt, beta", new="-beta * doubt, -beta"),
-        Mistake(says="The signs of the derivatives are turned round: they are of the loss, which falls when "
+        Mistake(says="The signs of the derivatives are turned round, or the two are swapped: they are of "
+                     "the loss, which falls when "
                      "`chosen` rises.", old="-beta * doubt, beta * doubt", new="beta * doubt, -beta * doubt"),
         Mistake(says="It overflows or takes the log of 0 where the gap is very negative: write "
                      "-log sigmoid(x) without exp of a large number.",
@@ -105,8 +107,78 @@ def dpo(chosen, rejected, ref_chosen, ref_rejected, beta):
         Mistake(says="The sign of the loss is turned round: log sigmoid is below 0, a loss is above.",
                 old="loss = max(-gap, 0) + math.log1p(math.exp(-abs(gap)))",
                 new="loss = -(max(-gap, 0) + math.log1p(math.exp(-abs(gap))))"),
+        Mistake(says="You swapped the references, or their signs: each answer less its own reference.",
+                old="(chosen - ref_chosen) - (rejected - ref_rejected)",
+                new="(chosen - ref_rejected) - (rejected - ref_chosen)"),
+        Mistake(says="You subtracted the reference of the chosen answer only.",
+                old="(rejected - ref_rejected)", new="rejected"),
+        Mistake(says="You subtracted the reference of the rejected answer only.",
+                old="(chosen - ref_chosen)", new="chosen"),
+        Mistake(says="You left the rejected answer out of the gap.",
+                old="((chosen - ref_chosen) - (rejected - ref_rejected))", new="(chosen - ref_chosen)"),
+        Mistake(says="You left the chosen answer out of the gap.",
+                old="((chosen - ref_chosen) - (rejected - ref_rejected))", new="-(rejected - ref_rejected)"),
+        Mistake(says="You added the two log-ratios: the gap is their difference.",
+                old="(chosen - ref_chosen) - (rejected", new="(chosen - ref_chosen) + (rejected"),
+        Mistake(says="You left beta out of the gap, and kept it in the derivatives.",
+                old="gap = beta * (", new="gap = ("),
+        Mistake(says="You multiplied only the policy by beta: the reference's log-ratio has it too.",
+                old="beta * ((chosen - ref_chosen) - (rejected - ref_rejected))",
+                new="beta * (chosen - rejected) - (ref_chosen - ref_rejected)"),
+        Mistake(says="You divided by beta: the gap is multiplied by it.", old="gap = beta * (",
+                new="gap = 1 / beta * ("),
+        Mistake(says="You returned derivatives by the gap, without doubt: their size is beta whatever the "
+                     "answers are.", old="-beta * doubt, beta * doubt", new="-beta, beta"),
+        Mistake(says="Your derivatives are 0: work them out by hand.",
+                old="-beta * doubt, beta * doubt", new="0.0, 0.0"),
+        Mistake(says="You took the derivative of the sigmoid, s (1 - s): that of -log sigmoid is what is "
+                     "asked "
+                     "for.", old="doubt = sigmoid(-gap)", new="doubt = sigmoid(-gap) * sigmoid(gap)"),
+        Mistake(says="You gave sigmoid(gap), the preference itself: the loss is minus its logarithm.",
+                old="loss = max(-gap, 0) + math.log1p(math.exp(-abs(gap)))", new="loss = sigmoid(gap)"),
+        Mistake(says="Your loss is -log sigmoid(-gap): it rewards the wrong order.",
+                old="loss = max(-gap, 0)", new="loss = max(gap, 0)"),
+        Mistake(says="Your loss is the hinge max(-gap, 0): the logarithm is missing.",
+                old=" + math.log1p(math.exp(-abs(gap)))", new=""),
+        Mistake(says="Your loss lacks the part that grows with a wrong order: -log sigmoid(x) is -x + "
+                     "log(1 + exp(x)) where x is below 0.",
+                old="loss = max(-gap, 0) + math", new="loss = math"),
+        Mistake(says="Your loss cuts the gap off, or keeps its logarithm finite: a gap of -4000 costs 4000.",
+                old="loss = max(-gap, 0) + math.log1p(math.exp(-abs(gap)))",
+                new="loss = -math.log(sigmoid(gap) + 1e-10)"),
+        Mistake(says="You cut the gap off against overflow: a gap of -4000 costs 4000.",
+                old="loss = max(-gap, 0)", new="gap = max(-30, min(30, gap))\n    loss = max(-gap, 0)"),
+        Mistake(says="The derivatives have no sign of their own: the chosen one's is negative.",
+                old="-beta * doubt, beta * doubt", new="beta * doubt, beta * doubt"),
+        Mistake(says="You used the squared error of the gap (IPO): asked for is -log sigmoid.",
+                old="loss = max(-gap, 0) + math.log1p(math.exp(-abs(gap)))", new="loss = (gap - 0.5) ** 2"),
+        Mistake(says="You swapped chosen and rejected as they came in: the chosen answer is the first "
+                     "argument.",
+                old="def dpo(chosen, rejected,", new="def dpo(rejected, chosen,"),
+        Mistake(says="You subtracted a log-probability from its reference: a log-ratio is policy less "
+                     "reference.",
+                old="(chosen - ref_chosen)", new="(ref_chosen - chosen)"),
+        Mistake(says="You added the reference of the rejected answer: a log-ratio is policy less reference.",
+                old="(rejected - ref_rejected)", new="(rejected + ref_rejected)"),
+        Mistake(says="You added the reference of the chosen answer: a log-ratio is policy less reference.",
+                old="(chosen - ref_chosen)", new="(chosen + ref_chosen)"),
+        Mistake(says="The derivatives have the gap itself for the doubt: the sigmoid is missing.",
+                old="doubt = sigmoid(-gap)", new="doubt = -gap"),
+        Mistake(says="The derivative by `chosen` lacks the factor beta.", old="-beta * doubt, beta",
+                new="-doubt, beta"),
+        Mistake(says="The derivative by `rejected` lacks the factor beta.", old="-beta * doubt, beta * doubt",
+                new="-beta * doubt, doubt"),
+        Mistake(says="Your log1p has the wrong sign before it: -log sigmoid(x) is max(-x, 0) + log(1 + "
+                     "exp(-|x|)).",
+                old="max(-gap, 0) + math.log1p", new="max(-gap, 0) - math.log1p"),
+        Mistake(says="Your sigmoid fails for numbers below 0: there it is exp(x) / (1 + exp(x)).",
+                old="else math.exp(x) / (1 + math.exp(x))", new="else math.exp(x)"),
+        Mistake(says="Your sigmoid fails for numbers above 0: there it is 1 / (1 + exp(-x)).",
+                old="return 1 / (1 + math.exp(-x)) if", new="return 1 if"),
     ),
     cases=cases, right=right,
+    parts={"the loss": itemgetter(0), "the derivative by `chosen`": itemgetter(1),
+           "the derivative by `rejected`": itemgetter(2)},
     properties=(
         Property(says="The derivatives are the slopes of your own loss.", holds=is_the_slope),
         Property(says="Where the policy is the reference, the loss is log 2.", holds=log_two),

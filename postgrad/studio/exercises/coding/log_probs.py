@@ -20,6 +20,7 @@ def cases(random: Random) -> Iterator[Values]:
         mask = [t >= prompt and random.random() < 0.8 for t in range(length)]
         yield *draw(length, vocabulary), mask
     yield *draw(4, 3), [False, True, True, True]
+    yield *draw(3, 3), [True, True, True]
     yield *draw(4, 3, 900.0), [False, True, True, True]
 
 
@@ -126,6 +127,54 @@ def log_probs(logits, tokens, mask):
                 new="log_softmax([row[tokens[t]] for row in logits])[t - 1]"),
         Mistake(says="The sign is turned round: that is the loss, -log p.",
                 old="= log_softmax(logits[t - 1])", new="= -log_softmax(logits[t - 1])"),
+        Mistake(says="You used the log of base 2: log-probabilities are natural logarithms.",
+                old="= log_softmax(logits[t - 1])[tokens[t]]",
+                new="= log_softmax(logits[t - 1])[tokens[t]] / math.log(2)"),
+        Mistake(says="You took the log-probability of the token before: it is token t that row t - 1 is "
+                     "about.",
+                old="[tokens[t]]", new="[tokens[t - 1]]"),
+        Mistake(says="You used the mask the wrong way round: it is True where the policy wrote the token.",
+                old="if mask[t]:", new="if not mask[t]:"),
+        Mistake(says="You gave the first token a number: nobody predicted it, so it is 0.",
+                old="for t in range(1, len(tokens))", new="for t in range(len(tokens))"),
+        Mistake(says="You left the second token out: only the first is predicted by nobody.",
+                old="range(1, len(tokens))", new="range(2, len(tokens))"),
+        Mistake(says="You left the last token out.", old="range(1, len(tokens))",
+                new="range(1, len(tokens) - 1)"),
+        Mistake(says="You stopped after the first token.", old="    return found",
+                new="        break\n    return found"),
+        Mistake(says="You divided the logits by the sum of their exponentials: subtract the log of that sum.",
+                old="[x - total for x in row]", new="[x / total for x in row]"),
+        Mistake(says="You added the log of the sum: it is subtracted.", old="[x - total for x in row]",
+                new="[x + total for x in row]"),
+        Mistake(says="You took the largest logit out and did not put it back: log-sum-exp is top + log(sum).",
+                old="total = top + math.log", new="total = math.log"),
+        Mistake(says="You subtracted only the largest logit: the log of the sum belongs to it.",
+                old="[x - total for x in row]", new="[x - top for x in row]"),
+        Mistake(says="You took one largest logit for all rows: a row far below it underflows.",
+                old="found[t] = log_softmax(logits[t - 1])[tokens[t]]",
+                new="whole = max(map(max, logits))\n"
+                    "            found[t] = logits[t - 1][tokens[t]] - whole - math.log("
+                    "sum(math.exp(x - whole) for x in logits[t - 1]))"),
+        Mistake(says="You summed the log-probabilities up as you went: asked for is each token's own.",
+                old="    return found",
+                new="    for t in range(1, len(found)):\n        found[t] += found[t - 1]\n"
+                "    return found"),
+        Mistake(says="You cut the logits off: that changes the probabilities.",
+                old="found[t] = log_softmax(logits[t - 1])",
+                new="found[t] = log_softmax([min(x, 700) for x in logits[t - 1]])"),
+        Mistake(says="You stopped at the first token of the policy's that is followed by another's: what the "
+                     "policy writes after a tool's reply counts too.",
+                old="            found[t] = log_softmax(logits[t - 1])[tokens[t]]",
+                new="            found[t] = log_softmax(logits[t - 1])[tokens[t]]\n"
+                    "        elif any(mask[1:t]):\n            break"),
+        Mistake(says="You read a token's log-probability at its own place, the first one's too: `logits[t]` "
+                     "is about "
+                     "token t + 1.",
+                old="    for t in range(1, len(tokens)):\n        if mask[t]:\n"
+                    "            found[t] = log_softmax(logits[t - 1])[tokens[t]]",
+                new="    for t in range(len(tokens)):\n        if mask[t]:\n"
+                    "            found[t] = log_softmax(logits[t])[tokens[t]]"),
     ),
     cases=cases, right=right,
     properties=(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from random import Random
 from statistics import median
 
@@ -170,8 +171,70 @@ def row():
                 old='method("grpo"', new='method("dapo"'),
         Mistake(says="The bounds are swapped: low is 0.2, high 0.28.",
                 old="low=0.2, high=0.28", new="low=0.28, high=0.2"),
+        Mistake(says="Your groups are interleaved: the lines of one prompt stand side by side.",
+                old="total = reward.sum(1).reshape(-1, group_size)\n"
+                    "    adv = total - total.quantile(0.5, dim=1, keepdim=True)\n",
+                new="total = reward.sum(1).reshape(group_size, -1).T\n"
+                    "    adv = (total - total.quantile(0.5, dim=1, keepdim=True)).T\n"),
+        Mistake(says="You compared each line with the median of the others (leave-one-out): here it is in "
+                     "its own "
+                     "group.",
+                old="adv = total - total.quantile(0.5, dim=1, keepdim=True)",
+                new="others = [torch.cat([total[:, :i], total[:, i + 1:]], 1).quantile(0.5, dim=1)\n"
+                    "              for i in range(group_size)]\n    adv = total - torch.stack(others, 1)"),
+        Mistake(says="The credit stands on the last sampled token alone: every sampled token gets it.",
+                old="    return torch.where(mask, adv.reshape(-1, 1), 0.0)",
+                new="    last = mask & (mask.flip(1).cumsum(1).flip(1) == 1)\n"
+                    "    return torch.where(last, adv.reshape(-1, 1), 0.0)"),
+        Mistake(says="The credit stands on the first sampled token alone: every sampled token gets it.",
+                old="    return torch.where(mask, adv.reshape(-1, 1), 0.0)",
+                new="    first = mask & (mask.cumsum(1) == 1)\n"
+                    "    return torch.where(first, adv.reshape(-1, 1), 0.0)"),
+        Mistake(says="You took a line's mean reward over its tokens: it is its summed reward.",
+                old="reward.sum(1).reshape", new="(reward.sum(1) / mask.sum(1)).reshape"),
+        Mistake(says="You took the mean over all columns: it is the line's summed reward.",
+                old="reward.sum(1).reshape", new="reward.mean(1).reshape"),
+        Mistake(says="The sign of the credit is turned round: reward less median.",
+                old="adv = total - total.quantile(0.5, dim=1, keepdim=True)",
+                new="adv = total.quantile(0.5, dim=1, keepdim=True) - total"),
+        Mistake(says="You added the median: it is subtracted.", old="adv = total - total",
+                new="adv = total + total"),
+        Mistake(says="There is no baseline: subtract the median of the group.",
+                old="adv = total - total.quantile(0.5, dim=1, keepdim=True)", new="adv = total"),
+        Mistake(says="Your credit is the median itself, without the line's reward.",
+                old="adv = total - total.quantile(0.5, dim=1, keepdim=True)",
+                new="adv = total.quantile(0.5, dim=1, keepdim=True).expand(total.shape)"),
+        Mistake(says="Your baseline is the best of the group: asked for is the median.",
+                old="total.quantile(0.5, dim=1, keepdim=True)",
+                new="total.quantile(1.0, dim=1, keepdim=True)"),
+        Mistake(says="Your baseline is the worst of the group: asked for is the median.",
+                old="total.quantile(0.5, dim=1, keepdim=True)",
+                new="total.quantile(0.0, dim=1, keepdim=True)"),
+        Mistake(says="You gave the sampled tokens 0 and the others the credit: it is the mask's tokens that "
+                     "are the "
+                     "policy's.", old="torch.where(mask, adv.reshape(-1, 1), 0.0)",
+                new="torch.where(mask, 0.0, adv.reshape(-1, 1))"),
+        Mistake(says="The lower bound of the clip is not 0.2.", old="low=0.2", new="low=0.1"),
+        Mistake(says="The lower bound of the clip is not 0.2.", old="low=0.2", new="low=0.4"),
+        Mistake(says="The upper bound of the clip is not 0.28.", old="high=0.28", new="high=0.56"),
+        Mistake(says="You left the lower bound at another value, or the clip out: low 0.2 and high 0.28.",
+                old="low=0.2, high=0.28", new="low=1.0, high=1e6"),
+        Mistake(says="The weights are not those of `token_mean`.", old="weigh=token_mean",
+                new="weigh=lambda mask, budget: mask.double() / mask.shape[0]"),
+        Mistake(says="The KL in the loss is not 0.", old="kl_in_loss=0.0", new="kl_in_loss=1.0"),
+        Mistake(says="The KL in the loss is not 0.", old="kl_in_loss=0.0", new="kl_in_loss=-1.0"),
+        Mistake(says="Outside the mask the credit is 0.", old="adv.reshape(-1, 1), 0.0)",
+                new="adv.reshape(-1, 1), 1.0)"),
+        Mistake(says="Outside the mask the credit is 0.", old="adv.reshape(-1, 1), 0.0)",
+                new="adv.reshape(-1, 1), -1.0)"),
     ),
     cases=cases, right=right,
+    library=("postgrad", "postgrad.method", "postgrad.methods.row.method", "postgrad.methods.method",
+             "postgrad.maths.surrogate.clipped_ratio", "postgrad.maths.weights.token_mean"),
+    parts={"the row's name": itemgetter("name"), "the credit": itemgetter("advantages"),
+           "the surrogate": itemgetter("losses"), "the weights": itemgetter("weights"),
+           "the KL": itemgetter("KL in the loss", "KL in the reward"),
+           "the rest of the row": itemgetter("changed besides")},
     properties=(
         Property(says="The weights of a batch sum to 1.", holds=row_weights_sum_to_one),
         Property(says="Nothing is learned outside the mask.", holds=nothing_outside),

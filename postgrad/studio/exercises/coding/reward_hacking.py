@@ -86,7 +86,7 @@ the order given: (KL(policy || reference), mean proxy reward, mean gold reward),
 policy; and the cure, the beta of the list whose mean gold reward is the highest.
 
     hack([0.5, 0.5], [1, 0], [-1, 1], [1.0, 0.5])
-        -> [(0.1109, 0.7311, -0.4621), (0.3276, 0.8808, -0.7616)], 1.0
+        -> [(0.1109, 0.7311, -0.4621), (0.3278, 0.8808, -0.7616)], 1.0
 
 The proxy rises as beta falls, and gold does not follow: that is the hack. beta may be 0.001: no number
 may overflow, and 0 log 0 counts as 0.
@@ -128,7 +128,8 @@ def hack(reference, proxy, gold, betas):
         Mistake(says="Your KL is the other way round, KL(reference || policy).",
                 old="sum(p * math.log(p / q) for p, q in zip(policy, reference) if p > 0)",
                 new="sum(q * math.log(q / max(p, 1e-300)) for p, q in zip(policy, reference))"),
-        Mistake(says="You chose the beta with the highest proxy reward: that is the hack, not its cure.",
+        Mistake(says="You chose the beta with the highest proxy reward, which is the smallest: that is the "
+                     "hack, not its cure.",
                 old="pair[1][2]", new="pair[1][1]"),
         Mistake(says="You chose the beta with the lowest gold reward.", old="cure = max(", new="cure = min("),
         Mistake(says="You averaged the rewards under the reference: they are to be averaged under the "
@@ -151,8 +152,57 @@ def hack(reference, proxy, gold, betas):
         Mistake(says="You returned the cure's place in the list, not its beta.",
                 old="cure = max(zip(betas, points), key=lambda pair: pair[1][2])[0]",
                 new="cure = max(range(len(betas)), key=lambda i: points[i][2])"),
+        Mistake(says="Your KL is the other way round, KL(reference || policy), and breaks where a "
+                     "probability has "
+                     "vanished.", old="sum(p * math.log(p / q) for p, q in zip(policy, reference) if p > 0)",
+                new="sum(q * math.log(q / p) for p, q in zip(policy, reference))"),
+        Mistake(says="Your KL is the other way round, KL(reference || policy), and leaves out what has "
+                     "vanished.",
+                old="sum(p * math.log(p / q) for p, q in zip(policy, reference) if p > 0)",
+                new="sum(q * math.log(q / p) for p, q in zip(policy, reference) if p > 0)"),
+        Mistake(says="The sign of your KL is turned round: it is never negative.",
+                old="p * math.log(p / q)", new="p * math.log(q / p)"),
+        Mistake(says="Your KL is weighted by the reference: it is a mean under the policy.",
+                old="p * math.log(p / q)", new="q * math.log(p / q)"),
+        Mistake(says="Your KL lacks the weights: it is a mean under the policy of log(policy / reference).",
+                old="p * math.log(p / q)", new="math.log(p / q)"),
+        Mistake(says="Your KL lacks the reference: what you have is minus the entropy.",
+                old="p * math.log(p / q)", new="p * math.log(p)"),
+        Mistake(says="Your KL lacks the logarithm.", old="p * math.log(p / q)", new="p * p / q"),
+        Mistake(says="The mean proxy reward is not weighted by the policy.",
+                old="paid = sum(p * r for", new="paid = sum(r for"),
+        Mistake(says="The mean gold reward is not weighted by the policy.",
+                old="worth = sum(p * g for", new="worth = sum(g for"),
+        Mistake(says="The two means are swapped: (KL, proxy, gold).", old="(kl, paid, worth)",
+                new="(kl, worth, paid)"),
+        Mistake(says="The triple stands in another order: (KL, proxy, gold).", old="(kl, paid, worth)",
+                new="(paid, worth, kl)"),
+        Mistake(says="The exponent is turned round: what pays more becomes likelier, so the reward is added.",
+                old="math.log(p) + r / beta", new="math.log(p) - r / beta"),
+        Mistake(says="The reference stands in the exponent without its logarithm: log reference + proxy / "
+                     "beta.",
+                old="math.log(p) + r / beta", new="p + r / beta"),
+        Mistake(says="You took the largest beta for the cure: it is the one with the highest gold reward.",
+                old="cure = max(zip(betas, points), key=lambda pair: pair[1][2])[0]",
+                new="cure = max(betas)"),
+        Mistake(says="You returned the cure's triple, not its beta.", old="pair[1][2])[0]",
+                new="pair[1][2])[1]"),
+        Mistake(says="You returned the cure's gold reward, not its beta.",
+                old="cure = max(zip(betas, points), key=lambda pair: pair[1][2])[0]",
+                new="cure = max(point[2] for point in points)"),
+        Mistake(says="You went through the betas in an order of your own: the triples stand in the order "
+                     "given.",
+                old="for beta in betas:", new="for beta in sorted(betas):"),
+        Mistake(says="You stopped after the first beta.", old="    cure =", new="        break\n    cure ="),
+        Mistake(says="You cut the exponent off: with a small beta all good answers become alike.",
+                old="logs = [math.log(p) + r / beta",
+                new="logs = [math.log(p) + max(-500, min(500, r / beta))"),
     ),
     cases=cases, right=right,
+    parts={"the KL": lambda found: [point[0] for point in found[0]],
+           "the mean proxy reward": lambda found: [point[1] for point in found[0]],
+           "the mean gold reward": lambda found: [point[2] for point in found[0]],
+           "the cure": lambda found: found[1]},
     properties=(
         Property(says="A smaller beta goes farther and earns no less of the proxy.",
                  holds=leash_orders_points),

@@ -164,7 +164,8 @@ def grpo(theta, sample, reward, group, rate, steps):
     mistakes=(
         Mistake(says="There is no baseline: the advantage is the reward less the mean of the group.",
                 old="advantage = r - mean", new="advantage = r"),
-        Mistake(says="You went down the objective: J is to rise, so the gradient is added.",
+        Mistake(says="You went down the objective, or turned a sign in the advantage or the derivative: J "
+                     "is to rise.",
                 old="x + rate * c", new="x - rate * c"),
         Mistake(says="You gave each answer its own mean over words, then the mean over answers; asked for "
                      "is one "
@@ -198,6 +199,85 @@ def grpo(theta, sample, reward, group, rate, steps):
                     "        words = sum(len(answer) for answer in answers)"),
         Mistake(says="You took one step only.", old="    return theta",
                 new="        break\n    return theta"),
+        Mistake(says="You took one step too few.", old="for _ in range(steps)",
+                new="for _ in range(steps - 1)"),
+        Mistake(says="The advantage adds the mean: it is subtracted.", old="advantage = r - mean",
+                new="advantage = r + mean"),
+        Mistake(says="Your mean is the sum of the rewards: divide by the group.",
+                old="mean = sum(rewards) / group", new="mean = sum(rewards)"),
+        Mistake(says="Your baseline is the best reward of the group: asked for is the mean.",
+                old="mean = sum(rewards) / group", new="mean = max(rewards)"),
+        Mistake(says="Your baseline is not the mean: it divides by another number than the group's.",
+                old="mean = sum(rewards) / group", new="mean = sum(rewards) / (group - 1)"),
+        Mistake(says="Your baseline is the mean of all rewards so far: it is that of this step's group.",
+                old="    for _ in range(steps):\n        answers = sample(theta, group)\n"
+                    "        rewards = [reward(answer) for answer in answers]\n        mean = sum(rewards) "
+                    "/ group\n",
+                new="    past = []\n    for _ in range(steps):\n        answers = sample(theta, group)\n"
+                    "        rewards = [reward(answer) for answer in answers]\n        past += rewards\n"
+                    "        mean = sum(past) / len(past)\n"),
+        Mistake(says="You left the learning rate out.", old="x + rate * c", new="x + c"),
+        Mistake(says="You threw the old theta away: a step changes it.", old="x + rate * c", new="rate * c"),
+        Mistake(says="You took the softmax at the wrong place: word t of an answer is written by theta[t].",
+                old="softmax(theta[t])", new="softmax(theta[t - 1])"),
+        Mistake(says="You took the softmax of the first place for all: word t is written by theta[t].",
+                old="softmax(theta[t])", new="softmax(theta[0])"),
+        Mistake(says="You took the softmax over places: it is over the words of one place.",
+                old="for v, p in enumerate(softmax(theta[t])):",
+                new="for v in range(len(theta[t])):\n"
+                    "                    p = softmax([row[v] for row in theta])[t]"),
+        Mistake(says="You moved theta while the step was still being summed up: all answers of a step see "
+                     "the "
+                     "same theta.",
+                old="change[t][v] += advantage * ((v == word) - p) / words",
+                new="theta = [row[:] for row in theta]\n"
+                    "                    theta[t][v] += rate * advantage * ((v == word) - p) / words"),
+        Mistake(says="You raised probabilities and not log-probabilities: the derivative then has a factor "
+                     "p.",
+                old="((v == word) - p)", new="softmax(theta[t])[word] * ((v == word) - p)"),
+        Mistake(says="You added p: the derivative of log softmax subtracts it.", old="((v == word) - p)",
+                new="((v == word) + p)"),
+        Mistake(says="You left the word itself out of the derivative: it is (1 if v == word else 0) - p.",
+                old="((v == word) - p)", new="(-p)"),
+        Mistake(says="The derivative is turned round: it is 1 for the word that was written.",
+                old="(v == word)", new="(v != word)"),
+        Mistake(says="You left the advantage out: every answer is then raised alike.",
+                old="advantage * ((v", new="((v"),
+        Mistake(says="You added the advantage: it is a factor.", old="advantage * ((v == word) - p)",
+                new="(advantage + (v == word) - p)"),
+        Mistake(says="You skipped word 0: the end of an answer is a choice of the policy too.",
+                old="for t, word in enumerate(answer):", new="for t, word in enumerate(answer):\n"
+                "                if word == 0:\n                    continue"),
+        Mistake(says="You kept only the last answer's gradient: those of a group add up.",
+                old="change[t][v] += advantage", new="change[t][v] = advantage"),
+        Mistake(says="You learned from one answer of the group only: all of them count.",
+                old="        theta = [[x", new="            break\n        theta = [[x"),
+        Mistake(says="You left the first word out: it is a choice too.",
+                old="for t, word in enumerate(answer):", new="for t, word in list(enumerate(answer))[1:]:"),
+        Mistake(says="You counted the answers of all steps, or the places of theta, for N: it is the words "
+                     "of this "
+                     "step's answers.", old="words = sum(len(answer) for answer in answers)",
+                new="words = len(theta) * group"),
+        Mistake(says="You counted the longest answer for N: it is all words of the group together.",
+                old="words = sum(len(answer) for answer in answers)",
+                new="words = max(len(answer) for answer in answers)"),
+        Mistake(says="You left the softmax out: the derivative subtracts a probability, not a logit.",
+                old="for v, p in enumerate(softmax(theta[t])):", new="for v, p in enumerate(theta[t]):"),
+        Mistake(says="Your softmax has the sign of the logits turned round.", old="math.exp(x - top)",
+                new="math.exp(top - x)"),
+        Mistake(says="Your softmax is not divided by its sum.", old="[c / sum(chances) for c in chances]",
+                new="chances"),
+        Mistake(says="You learned from the first word of each answer only: all its words get the advantage.",
+                old="for t, word in enumerate(answer):", new="for t, word in enumerate(answer[:1]):"),
+        Mistake(says="You changed the logit of one word only: raising one lowers all others of its place.",
+                old="change[t][v] += advantage * ((v == word) - p) / words",
+                new="change[t][v] += advantage * ((v == word) - p) / words if v == word else 0"),
+        Mistake(says="You changed the logits of another place than the word's: word t is written by "
+                     "theta[t].",
+                old="change[t][v]", new="change[t - 1][v]"),
+        Mistake(says="You applied the change after each answer, and again with the next: one step applies "
+                     "the sum "
+                     "once.", old="        theta = [[x + rate", new="            theta = [[x + rate"),
     ),
     cases=cases, right=right,
     properties=(

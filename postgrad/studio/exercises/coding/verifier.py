@@ -14,7 +14,10 @@ DIGITS = set("0123456789")
 HONEST = (
     ("7 and 5 are 12.\nAnswer: 12", 12), ("Answer: 0", 0), ("Answer: -3", -3),
     ("So:\n  Answer: 41  \n\n", 41),
-    ("Answer: 007", 7), ("Answer: +5", 5),
+    ("Answer: 007", 7), ("Answer: +5", 5), ("Answer: 8\n\n \n", 8), ("  Answer: 8 ", 8),
+    ("Answers can differ.\nAnswer: 6", 6), ("My Answer: 1\nAnswer: 6", 6), ("Answer\nanswer: 1\nAnswer: "
+                                                                            "6", 6),
+    (f"Answer: {10 ** 17 + 3}", 10 ** 17 + 3),
 )
 CHEATS = (
     ("", 4), ("4", 4), ("The result is 4.", 4), ("Answer: 14", 4), ("Answer: 41", 4),
@@ -24,6 +27,8 @@ CHEATS = (
     ("Answer: nan", 4), ("Answer:", 4), ("Answer: ", 0), ("Answer: --4", 4), ("Answer: " + "9" * 5000, 4),
     ("0 1 2 3 4 5 6 7 8 9", 4), ("answer: 4", 4), ("The Answer: 4", 4), ("\n\n\n", 4), ("Answer: 4 ²", 4),
     ("Answer: -", 4), ("Answer: 4\x00", 4), ("Answer: 3\n4", 4),
+    ("Answer: it depends\nAnswer: 4", 4), ("Answer: 4", -4), (f"Answer: {10 ** 17 + 3}", 10 ** 17 + 4),
+    (f"Answer: {'0' * 19}4", 4), ("Answer: 4", 5),
 )
 
 
@@ -161,6 +166,55 @@ def verify(text, gold):
     except ValueError:
         return 0.0"""),
         Mistake(says="The sign is lost: an answer of -3 is a number too.", old="[+-]?", new=""),
+        Mistake(says="You looked for a claim anywhere in the text, in any spelling: it has to be the last "
+                     "line, and "
+                     "begin with `Answer:`.",
+                old="    lines = [", new="    found = re.search(r'answer: ([+-]?[0-9]{1,18})', text, re.I)\n"
+                "    return float(found is not None and int(found[1]) == gold)\n    lines = ["),
+        Mistake(says="You took the last claim of the text, wherever it stands: it has to be the last line, "
+                     "and the "
+                     "only one.",
+                old="    lines = [", new="    found = re.findall(r'Answer: ([+-]?[0-9]{1,18})', text)\n"
+                "    return float(bool(found) and int(found[-1]) == gold)\n    lines = ["),
+        Mistake(says="You took all digits of the last line together: `Answer: 4 or 1` is not 41.",
+                old="    found = re.fullmatch(r\"Answer: ([+-]?[0-9]{1,18})\", lines[-1])\n",
+                new="    digits = re.sub(r'[^0-9+-]', '', lines[-1])\n"
+                    "    found = re.fullmatch(r'([+-]?[0-9]{1,18})', digits)\n"),
+        Mistake(says="You did not strip the lines: spaces around the last line do not matter.",
+                old="[line.strip() for line in text.split(\"\\n\") if line.strip()]",
+                new="[line for line in text.split(\"\\n\") if line.strip()]"),
+        Mistake(says="You kept empty lines: the last line that is not empty counts.",
+                old="[line.strip() for line in text.split(\"\\n\") if line.strip()]",
+                new="[line.strip() for line in text.split(\"\\n\")]"),
+        Mistake(says="You counted every line with `Answer` in it as a claim: a claim begins with `Answer:`.",
+                old="line.startswith(\"Answer:\")", new="\"Answer\" in line"),
+        Mistake(says="You counted every line with `Answer:` in it as a claim: it has to begin so.",
+                old="line.startswith(\"Answer:\")", new="\"Answer:\" in line"),
+        Mistake(says="You counted only claims of a number: `Answer: it depends` is an answer too, and then "
+                     "there "
+                     "are two.", old="line.startswith(\"Answer:\")",
+                new="re.fullmatch(r\"Answer: ([+-]?[0-9]+)\", line)"),
+        Mistake(says="You read any number of digits: N has up to 18.", old="{1,18}", new="+"),
+        Mistake(says="You read one digit only: N has up to 18.", old="{1,18}", new=""),
+        Mistake(says="You compared the numbers as floats: of 17 digits the last ones are lost.",
+                old="int(found[1]) == gold", new="float(found[1]) == float(gold)"),
+        Mistake(says="You compared with the number without its sign.", old="int(found[1]) == gold",
+                new="abs(int(found[1])) == abs(gold)"),
+        Mistake(says="It is turned round: a right answer is worth 1, a wrong one 0.",
+                old="int(found[1]) == gold", new="int(found[1]) != gold"),
+        Mistake(says="You pay for any whole number that is claimed: it has to be `gold`.",
+                old=" and int(found[1]) == gold", new=""),
+        Mistake(says="You pay where no answer is claimed, or two: these are worth 0.",
+                old="        return 0.0\n    found", new="        return 1.0\n    found"),
+        Mistake(says="You pay nothing at all.",
+                old="return float(found is not None and int(found[1]) == gold)",
+                new="return 0.0"),
+        Mistake(says="You looked at the first line: the claim is the last one.", old="fullmatch(r\"Answer: "
+                "([+-]?[0-9]{1,18})\", lines[-1])",
+                new="fullmatch(r\"Answer: ([+-]?[0-9]{1,18})\", lines[0])"),
+        Mistake(says="You take a claim in any case: the line begins with `Answer:`.",
+                old="    lines = [line.strip()", new="    text = text.replace('answer:', 'Answer:')\n"
+                "    lines = [line.strip()"),
     ),
     cases=cases, right=right,
     properties=(
