@@ -65,9 +65,9 @@ def in_trackio(run, place):
 def in_wandb(run, place):
     files = sorted(Path(place).glob("wandb/offline-run-*/run-*.wandb"))
     rows = [row for file in files for row in wandb_history(file)]
-    points = [(row["step"], key, value) for row in rows if "rollouts" not in row
+    points = [(row["step"], key, value) for row in rows if "rollouts/step" not in row
               for key, value in row.items() if key != "step" and not key.startswith("_")]
-    counts = [(row["rollouts/step"], row["rollouts"]["nrows"]) for row in rows if "rollouts" in row]
+    counts = [(row["rollouts/step"], row["rollouts.nrows"]) for row in rows if "rollouts/step" in row]
     assert len(dict(counts)) == len(counts), "a step's rollouts twice"
     return points, dict(counts)
 
