@@ -95,7 +95,7 @@ def measured_figures(facts: Mapping[str, object]) -> Iterator[tuple[str, float, 
 def model_index(run: Run, facts: JsonDict) -> JsonDict | None:
     """The evaluation as the hub's model-index has it; an interval is an argument of its metric."""
     metrics = [{"type": name, "value": value, "name": f"{name}, held out",
-                **({"args": {"interval": interval, "level": 0.95}} if interval else {})}
+                **({"args": {"interval": [*interval], "level": 0.95}} if isinstance(interval, list) else {})}
                for name, value, interval in measured_figures(facts)]
     if not metrics:
         return None

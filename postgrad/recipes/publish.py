@@ -41,11 +41,11 @@ def check_card(name: str, folder: Path) -> str:
     if not path.exists():
         raise ValueError(f"{name} is the model that the run began with, not the run's work: name {name} "
                          "without @0.")
-    card = ModelCard(path.read_text("utf-8"))
-    if not card.data.license:
+    text = path.read_text("utf-8")
+    if not ModelCard(text).data.license:
         raise ValueError("the licence of the model that the run began with is not known here: say it with "
                          "--license, by its SPDX name such as apache-2.0.")
-    return str(card)
+    return text
 
 
 def upload(folder: Path, repository: str, private: bool) -> str:

@@ -15,7 +15,7 @@ from postgrad.runs import Run
 from postgrad.runs.backends import BACKENDS, check_installed
 from postgrad.runs.follow import follow_run
 
-ALL = {"missing": 0, "twice": 0, "unknown": 0, "different": 0, "rollouts_equal": True}
+ALL = {"missing": 0, "twice": 0, "unknown": 0, "different": 0, "timed_again": 0, "rollouts_equal": True}
 
 
 @pytest.fixture

@@ -33,11 +33,13 @@ def hub_of(sets, cache, monkeypatch):
                 self.send_header(name.replace("_", "-"), value)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            if self.command == "GET":
+            if self.command != "HEAD":
                 self.wfile.write(body)
 
         def do_GET(self):
             words = unquote(urlsplit(self.path).path).strip("/").split("/")
+            if words[:2] == ["api", "models"]:
+                return self.reply(404, X_Error_Code="RepoNotFound")
             if words[:2] == ["api", "datasets"]:
                 files = sets.get("/".join(words[2:4]))
                 if files is None:
