@@ -1,7 +1,7 @@
-"""At home in the ecosystem: trackers with their real packages, the card, GGUF files: docs/results/ecosystem.json.
+"""At home in the ecosystem: trackers with their real packages, model cards, GGUF files.
 
     python proofs/ecosystem.py [PART ...]    trackers: in an environment of its own, minutes to install
-    python proofs/ecosystem.py llama         GGUF files in llama.cpp's binding, which pip builds: tens of minutes
+    python proofs/ecosystem.py llama         in llama.cpp's binding, which pip builds: tens of minutes
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 from harness import HOME, Bars, Page, Tables, bar, environment, own_python, postgrad, read_lines
 
 TRACKERS = ("trackio", "wandb", "tensorboard", "mlflow")
-TRAINING = ("grpo:words steps=24 prompts=8 prompts_per_step=2 group_size=2 rollouts.max_new_tokens=8 save_every=5 "
-            "evaluation.every=4 evaluation.problems=4 evaluation.samples=2 device=cpu").split()
-COMPARE = ("import json, sys; from pathlib import Path; from tracker_small import compare; from postgrad.runs "
-           "import Run; print(json.dumps(compare(sys.argv[1], Run.open(sys.argv[2]), Path(sys.argv[3]))))")
+TRAINING = ("grpo:words steps=24 prompts=8 prompts_per_step=2 group_size=2 rollouts.max_new_tokens=8 "
+            "save_every=5 evaluation.every=4 evaluation.problems=4 evaluation.samples=2 device=cpu").split()
+COMPARE = """
+import json, sys
+from pathlib import Path
+from tracker_small import compare
+from postgrad.runs import Run
+print(json.dumps(compare(sys.argv[1], Run.open(sys.argv[2]), Path(sys.argv[3]))))
+"""
 QUESTIONS = 20
 
 
@@ -51,8 +55,9 @@ def killed_twice(python: Path, name: str, place: Path) -> dict:
     with (place / "training.log").open("w") as log:
         training = subprocess.Popen([*words, "train", *TRAINING, f"track={name}", "--run", run, "--json"],
                                     cwd=place, env=env, stdout=log, stderr=log)
-        until(lambda: run.exists() and (run / "trackers" / f"{name}.lock").exists() and steps_in(run) >= 4)
-        os.killpg(holder(run / "trackers" / f"{name}.lock"), signal.SIGKILL)
+        lock = run / "trackers" / f"{name}.lock"
+        until(lambda: lock.exists() and holder(lock) and steps_in(run) >= 4)
+        os.killpg(holder(lock), signal.SIGKILL)
         after = steps_in(run)
         until(lambda: steps_in(run) >= min(after + 5, 20) or training.poll() is not None)
         alive = training.poll() is None
@@ -61,8 +66,8 @@ def killed_twice(python: Path, name: str, place: Path) -> dict:
         lost = steps_in(run)
         subprocess.run([*words, "resume", run, f"track={name}", "--json"], cwd=place, env=env, check=True,
                        stdout=log, stderr=log)
-    done = subprocess.run([python, "-c", COMPARE, name, run, place], cwd=place, env=env, check=True, text=True,
-                          capture_output=True)
+    done = subprocess.run([python, "-c", COMPARE, name, run, place], cwd=place, env=env, check=True,
+                          text=True, capture_output=True)
     return json.loads(done.stdout.splitlines()[-1]) | {"alive": alive, "killed at": lost}
 
 
@@ -108,7 +113,7 @@ def card(folder: Path) -> tuple[Bars, Tables]:
 
 def questions() -> list[str]:
     from postgrad.resolve.tasks import open_task
-    return [prompt.question for prompt in open_task("words").prompts("test", 0, QUESTIONS)]
+    return [prompt.question for prompt in open_task("words").prompts("test", QUESTIONS, 0)]
 
 
 def greedy_texts(model: str) -> list[str]:
@@ -145,8 +150,6 @@ def export(folder: Path, kind: str) -> Path:
 
 def gguf(folder: Path) -> tuple[Bars, Tables]:
     """tiny-chat out as GGUF and in again by our own reader."""
-    import torch
-
     from postgrad.models import load_model
     half = export(folder, "f16")
     ours = dict(load_model("tiny-chat").named_parameters())
@@ -164,11 +167,10 @@ def gguf(folder: Path) -> tuple[Bars, Tables]:
                      "perplexity": round(perplexity(str(place), texts), 5),
                      "against f16": f"{perplexity(str(place), texts) / base - 1:+.3%}"})
     eight = abs(rows[1]["perplexity"] / base - 1)
-    assert torch.isfinite(torch.tensor(base))
     return [bar("tiny-chat as f16, read again: weights", "0 unequal after rounding to 16 bits",
                 f"{unequal} unequal", not unequal),
-            bar("tiny-chat as f16, read again: greedy texts of 64 tokens", f"{QUESTIONS} of {QUESTIONS} equal",
-                f"{same} of {QUESTIONS}", same == QUESTIONS),
+            bar("tiny-chat as f16, read again: greedy texts of 64 tokens",
+                f"{QUESTIONS} of {QUESTIONS} equal", f"{same} of {QUESTIONS}", same == QUESTIONS),
             bar("tiny-chat as q8_0: perplexity of its own replies", "within 1 % of f16", f"{eight:.3%}",
                 eight <= 0.01)], {"GGUF files of tiny-chat": rows}
 
@@ -202,8 +204,8 @@ def llama(folder: Path) -> tuple[Bars, Tables]:
     network, chat = load_model(half), Chat.load(half)
     prompts = [chat.render([{"role": "user", "content": question}]) for question in questions()]
     texts = [*questions(), "Don't  stop\n1234 naïve 数学"]
-    done = subprocess.run([python, "-c", LLAMA, folder / "f16.gguf", json.dumps(texts)], check=True, text=True,
-                          input=json.dumps(prompts), capture_output=True)
+    done = subprocess.run([python, "-c", LLAMA, folder / "f16.gguf", json.dumps(texts)], check=True,
+                          text=True, input=json.dumps(prompts), capture_output=True)
     answer = json.loads(done.stdout.splitlines()[-1])
     equal, close = 0, 0
     for prompt, theirs in zip(prompts, answer["ids"], strict=True):

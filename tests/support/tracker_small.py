@@ -119,8 +119,8 @@ def is_timed(figure):
 
 
 def compare(name, run, place):
-    """What a tracker has, against the run's logs. timed_again: times and memory of steps that were done twice,
-    of which most trackers have the first time's."""
+    """What a tracker has, against the run's logs. timed_again: times and memory of steps that were done
+    twice, of which most trackers have the first time's."""
     os.environ.update(environment_of(Path(place)))
     points, counts = expected(run)
     read, traced = READERS[name](run, place)
