@@ -16,13 +16,12 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, models, normalizers
 
-from postgrad.models.families import FAMILIES, Config
+from postgrad.models.families import FAMILIES, Config, read_config_json
 from postgrad.models.gguf import CONTROL, SPLITS, USER, gguf_package, pre_tokenizer_for
 from postgrad.models.layer import TensorSpec, stored_tensors
 from postgrad.models.load import EMBEDDING, HEAD
 from postgrad.models.peft import ADAPTER, ADAPTER_CONFIG, AHEAD
 from postgrad.models.weights import list_weights, read_tensors, read_weights
-from postgrad.system.files import load_json
 
 KINDS = ("f16", "q8_0", "q4_0")
 NORMAL, UNUSED, BLOCK = 1, 5, 32
@@ -48,7 +47,7 @@ def write_gguf(folder: Path, out: Path, kind: str, name: str) -> None:
 
 def write_gguf_adapter(folder: Path, base: Path, out: Path) -> None:
     """An adapter's folder as a LoRA file in float16. base: the folder of the model that it belongs to."""
-    config, facts = Config.read(base / "config.json"), load_json(folder / ADAPTER_CONFIG)
+    config, facts = Config.read(base / "config.json"), read_config_json(folder / ADAPTER_CONFIG)
     tensors = read_tensors(folder / ADAPTER)
     alpha, rank = float(facts["lora_alpha"]), int(facts["r"])
     writer = open_writer(config, out)
@@ -112,8 +111,9 @@ def add_tensor(writer: Any, name: str, x: torch.Tensor, kind: str) -> None:
             raise ValueError(f"{name} has rows of {x.shape[-1]}, and {kind} packs blocks of {BLOCK}: write "
                              "f16.")
         quantised = package.GGMLQuantizationType[kind.upper()]
-        return writer.add_tensor(name, package.quantize(values, quantised), raw_dtype=quantised)
-    return writer.add_tensor(name, values.astype("float16" if kind == "f16" else "float32"))
+        writer.add_tensor(name, package.quantize(values, quantised), raw_dtype=quantised)
+    else:
+        writer.add_tensor(name, values.astype("float16" if kind == "f16" else "float32"))
 
 
 def finish(writer: Any) -> None:
@@ -152,7 +152,7 @@ def add_tokenizer(writer: Any, folder: Path, size: int) -> None:
 def tokenizer_settings(folder: Path) -> dict[str, Any]:
     """tokenizer_config.json, with the chat template of its own file."""
     file = folder / "chat_template.jinja"
-    settings = load_json(folder / "tokenizer_config.json")
+    settings = read_config_json(folder / "tokenizer_config.json")
     return settings | ({"chat_template": file.read_text("utf-8")} if file.is_file() else {})
 
 

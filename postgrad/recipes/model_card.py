@@ -29,7 +29,7 @@ def model_card(name: str, folder: Path, *, adapter: bool = False, licence: str |
     named = run_named(name)
     if not named or named[1] == "0":
         return None
-    from huggingface_hub.utils import yaml_dump
+    from huggingface_hub import CardData
     run = Run.open(named[0])
     latest = run.latest()
     facts = card_facts(run, int(named[1] or (latest.name if latest else 0)))
@@ -38,7 +38,7 @@ def model_card(name: str, folder: Path, *, adapter: bool = False, licence: str |
     front |= {"license": licence} if licence else {}
     front |= {"model-index": [index]} if (index := model_index(run, facts)) else {}
     text = "\n\n".join(part for part in card_parts(run, facts, folder, licence) if part)
-    return f"---\n{yaml_dump(front)}---\n\n{text}\n"
+    return f"---\n{CardData(**front).to_yaml()}\n---\n\n{text}\n"
 
 
 def card_facts(run: Run, step: int) -> JsonDict:
