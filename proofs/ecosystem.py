@@ -227,7 +227,9 @@ def llama(folder: Path) -> tuple[Bars, Tables]:
 PAGE = Page("ecosystem", "At home in the ecosystem", {"trackers": trackers, "card": card, "gguf": gguf,
                                                       "llama": llama},
             seeds=[0, 3], apart=("llama",),
-            paths=("postgrad/runs", "postgrad/recipes", "postgrad/models", "postgrad/cli"))
+            paths=("postgrad/runs/follow.py", "postgrad/runs/backends.py", "postgrad/runs/frame.py",
+                   "postgrad/models/gguf.py", "postgrad/models/gguf_write.py", "postgrad/recipes/export.py",
+                   "postgrad/recipes/model_card.py", "postgrad/recipes/publish.py"))
 
 if __name__ == "__main__":
     PAGE.main()
