@@ -42,7 +42,7 @@ def check_card(name: str, folder: Path) -> str:
         raise ValueError(f"{name} is the model that the run began with, not the run's work: name {name} "
                          "without @0.")
     text = path.read_text("utf-8")
-    if not ModelCard(text).data.to_dict().get("license"):
+    if not ModelCard(text).data.get("license"):
         raise ValueError("the licence of the model that the run began with is not known here: say it with "
                          "--license, by its SPDX name such as apache-2.0.")
     return text
