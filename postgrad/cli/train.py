@@ -120,7 +120,7 @@ def run_train(options: TrainOptions) -> int:
         stages = partial(start_pipeline, recipe, config, folder, command=command)
         return follow_pipeline(options, folder, stages, track, intro=intro)
     go = partial(start_run, config, folder, command=command, ask=ask_person(options.json))
-    return follow_run(options, folder, spec, config.steps or 0, go, track, intro)
+    return train_and_report(options, folder, spec, config.steps or 0, go, track, intro)
 
 
 def what_to_train(options: TrainOptions) -> tuple[str, dict[str, object], list[str]]:
@@ -203,7 +203,7 @@ def run_resume(options: ResumeOptions) -> int:
         print_json(run.summary() | {"folder": str(folder)}) if options.json else print(note)
         return 0
     title = run.info.get("method") or recipe
-    return follow_run(options, folder, title, steps or began_with, go, track)
+    return train_and_report(options, folder, title, steps or began_with, go, track)
 
 
 def parse_resume(changes: Sequence[str]) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def go_on(folder: Path, again: str) -> str:
     return f"a new run from its weights, model={folder}" if alone else again
 
 
-def follow_run(options: CommandOptions, folder: Path, title: str, steps: int, go: Callable[..., Any],
+def train_and_report(options: CommandOptions, folder: Path, title: str, steps: int, go: Callable[..., Any],
                track: Sequence[str] = (), intro: str = "") -> int:
     """Trains with a display, and says at the end where things are. intro: printed once all is checked."""
     from postgrad.runs.display import Display

@@ -31,7 +31,7 @@ IDS = {"bos": "bos", "eos": "eos", "unk": "unk", "pad": "pad"}
 def write_gguf(folder: Path, out: Path, kind: str, name: str) -> None:
     """A model's folder as one file. kind: of KINDS; name: what the file calls the model."""
     package, config = gguf_package(), Config.read(folder / "config.json")
-    writer = open_writer(config, out)
+    writer = gguf_writer(config, out)
     writer.add_name(name)
     for key, value in config_facts(config).items():
         getattr(writer, f"add_{key}")(value)
@@ -50,7 +50,7 @@ def write_gguf_adapter(folder: Path, base: Path, out: Path) -> None:
     config, facts = Config.read(base / "config.json"), read_config_json(folder / ADAPTER_CONFIG)
     tensors = read_tensors(folder / ADAPTER)
     alpha, rank = float(facts["lora_alpha"]), int(facts["r"])
-    writer = open_writer(config, out)
+    writer = gguf_writer(config, out)
     writer.add_type("adapter")
     writer.add_string("adapter.type", "lora")
     writer.add_float32("adapter.lora.alpha", alpha * math.sqrt(rank) if facts.get("use_rslora") else alpha)
@@ -66,7 +66,7 @@ def write_gguf_adapter(folder: Path, base: Path, out: Path) -> None:
     finish(writer)
 
 
-def open_writer(config: Config, out: Path) -> Any:
+def gguf_writer(config: Config, out: Path) -> Any:
     """A writer for the architecture of a model; one that GGUF files cannot hold here is refused."""
     kind, family = config.architecture, config.architecture.family
     if not family.gguf or not family.gguf_arch:

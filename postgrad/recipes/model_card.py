@@ -128,7 +128,7 @@ def card_parts(run: Run, facts: JsonDict, folder: Path, licence: str | None) -> 
                  **data_facts(run), "torch": run.info.get("torch"), "Python": run.info.get("python"),
                  "sha256 of the weights it began with": run.info.get("begins_with")})
     yield "## Evaluation"
-    yield evaluation_text(run, facts)
+    yield card_evaluation(run, facts)
     yield "## Limits"
     yield limits(run, facts, licence)
     yield "## Files"
@@ -163,7 +163,7 @@ def table(facts: Mapping[str, object]) -> str:
                       *(f"| {name} | {value} |" for name, value in facts.items() if value is not None)])
 
 
-def evaluation_text(run: Run, facts: JsonDict) -> str:
+def card_evaluation(run: Run, facts: JsonDict) -> str:
     if not (rows := list(measured_figures(facts))):
         return "It was not evaluated during its training."
     evaluation = facts["evaluation"]
