@@ -1,6 +1,6 @@
 """At home in the ecosystem: trackers with their real packages, model cards, GGUF files.
 
-    python proofs/ecosystem.py [PART ...]    trackers: in an environment of its own, minutes to install
+    python proofs/ecosystem.py [PART ...]    the four trackers in an environment of theirs, minutes to install
     python proofs/ecosystem.py llama         in llama.cpp's binding, which pip builds: tens of minutes
 """
 
@@ -13,13 +13,14 @@ import shutil
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 from harness import HOME, Bars, Page, Tables, bar, environment, own_python, postgrad, read_lines
 
 TRACKERS = ("trackio", "wandb", "tensorboard", "mlflow")
-TRAINING = ("grpo:words steps=24 prompts=8 prompts_per_step=2 group_size=2 rollouts.max_new_tokens=8 "
-            "save_every=5 evaluation.every=4 evaluation.problems=4 evaluation.samples=2 device=cpu").split()
+TRAINING = ("grpo:words steps=12 prompts=8 prompts_per_step=2 group_size=2 rollouts.max_new_tokens=8 "
+            "save_every=3 evaluation.every=4 evaluation.problems=4 evaluation.samples=2 device=cpu").split()
 COMPARE = """
 import json, sys
 from pathlib import Path
@@ -56,10 +57,10 @@ def killed_twice(python: Path, name: str, place: Path) -> dict:
         training = subprocess.Popen([*words, "train", *TRAINING, f"track={name}", "--run", run, "--json"],
                                     cwd=place, env=env, stdout=log, stderr=log)
         lock = run / "trackers" / f"{name}.lock"
-        until(lambda: lock.exists() and holder(lock) and steps_in(run) >= 4)
+        until(lambda: lock.exists() and holder(lock) and steps_in(run) >= 2)
         os.killpg(holder(lock), signal.SIGKILL)
         after = steps_in(run)
-        until(lambda: steps_in(run) >= min(after + 5, 20) or training.poll() is not None)
+        until(lambda: steps_in(run) >= min(after + 3, 11) or training.poll() is not None)
         alive = training.poll() is None
         training.kill()
         training.wait()
@@ -71,23 +72,21 @@ def killed_twice(python: Path, name: str, place: Path) -> dict:
     return json.loads(done.stdout.splitlines()[-1]) | {"alive": alive, "killed at": lost}
 
 
-def trackers(folder: Path) -> tuple[Bars, Tables]:
-    """The four packages in an environment of their own."""
-    python, bars, rows = own_python(folder / "venv", list(TRACKERS)), [], []
-    for name in TRACKERS:
-        version = subprocess.run([python, "-c", "import importlib.metadata as m; "
-                                  f"print(m.version('{name}'))"], text=True, capture_output=True, check=True)
-        found = killed_twice(python, name, folder / name)
-        rows.append({"tracker": name, "version": version.stdout.strip(), **found})
-        bars.append(bar(f"{name}: tracker killed (-9), then the training; resumed with it",
-                        "every point of metrics.jsonl and evals.jsonl once, equal; all rollouts; the killed "
-                        "tracker did not end the training",
-                        f"{found['read']} of {found['points']} points, {found['missing']} missing, "
-                        f"{found['twice']} twice, {found['different']} different, {found['rollouts']} "
-                        f"rollouts{'' if found['rollouts_equal'] else ' NOT equal'}",
-                        found["alive"] and found["rollouts_equal"] and found["points"] == found["read"]
-                        and not any(found[key] for key in ("missing", "twice", "unknown", "different"))))
-    return bars, {"Trackers, killed and resumed": rows}
+def tracker(name: str, folder: Path) -> tuple[Bars, Tables]:
+    """A tracker's package, in an environment of all four."""
+    python = own_python(folder.parent / "venv-trackers", list(TRACKERS))
+    version = subprocess.run([python, "-c", f"import importlib.metadata as m; print(m.version('{name}'))"],
+                             text=True, capture_output=True, check=True).stdout.strip()
+    found = killed_twice(python, name, folder / name)
+    good = (found["alive"] and found["rollouts_equal"] and found["points"] == found["read"]
+            and not any(found[key] for key in ("missing", "twice", "unknown", "different")))
+    return [bar(f"{name}: tracker killed (-9), then the training; resumed with it",
+                "every point of metrics.jsonl and evals.jsonl once, equal; all rollouts; the killed tracker "
+                "did not end the training",
+                f"{found['read']} of {found['points']} points, {found['missing']} missing, {found['twice']} "
+                f"twice, {found['different']} different, {found['rollouts']} rollouts"
+                f"{'' if found['rollouts_equal'] else ' NOT equal'}", good)
+            ], {f"{name}, killed and resumed": [{"version": version, **found}]}
 
 
 def card(folder: Path) -> tuple[Bars, Tables]:
@@ -224,8 +223,8 @@ def llama(folder: Path) -> tuple[Bars, Tables]:
                 f"{words} of {len(texts)}", words == len(texts))], {}
 
 
-PAGE = Page("ecosystem", "At home in the ecosystem", {"trackers": trackers, "card": card, "gguf": gguf,
-                                                      "llama": llama},
+PAGE = Page("ecosystem", "At home in the ecosystem",
+            {**{name: partial(tracker, name) for name in TRACKERS}, "card": card, "gguf": gguf, "llama": llama},
             seeds=[0, 3], apart=("llama",),
             paths=("postgrad/runs/follow.py", "postgrad/runs/backends.py", "postgrad/runs/frame.py",
                    "postgrad/models/gguf.py", "postgrad/models/gguf_write.py", "postgrad/recipes/export.py",

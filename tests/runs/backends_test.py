@@ -1,6 +1,6 @@
 """Trackers of other packages, each with its real package where it is installed, read back by its own reader.
 
-`python proofs/ecosystem.py trackers` runs these in an environment of its own, with all four.
+All four have an environment in runs/proof-ecosystem/venv-trackers once `python proofs/ecosystem.py` ran.
 """
 
 import json
