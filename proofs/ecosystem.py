@@ -224,7 +224,8 @@ def llama(folder: Path) -> tuple[Bars, Tables]:
 
 
 PAGE = Page("ecosystem", "At home in the ecosystem",
-            {**{name: partial(tracker, name) for name in TRACKERS}, "card": card, "gguf": gguf, "llama": llama},
+            {**{name: partial(tracker, name) for name in TRACKERS},
+             "card": card, "gguf": gguf, "llama": llama},
             seeds=[0, 3], apart=("llama",),
             paths=("postgrad/runs/follow.py", "postgrad/runs/backends.py", "postgrad/runs/frame.py",
                    "postgrad/models/gguf.py", "postgrad/models/gguf_write.py", "postgrad/recipes/export.py",
