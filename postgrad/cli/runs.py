@@ -1,9 +1,11 @@
-"""`postgrad runs` and `doctor`: the runs of a folder, one run, and what is wrong with it."""
+"""`postgrad runs`, `track` and `doctor`: a folder of runs, one run, its tracker, what is wrong with it."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from postgrad.cli.options import Command, CommandOptions
 from postgrad.cli.output import print_json, print_table
+from postgrad.runs.backends import BACKENDS
+from postgrad.system.files import error_text
 from postgrad.system.settings import POSITIVE, setting
 
 if TYPE_CHECKING:
@@ -24,12 +28,16 @@ HOME = Path("runs")
 class RunsOptions(CommandOptions):
     run: str = setting(str(HOME), "a folder of runs, or one run; by its path or its name in runs/",
                        metavar="FOLDER", positional=True)
+    csv: bool = setting(False, "print a table as CSV: of one run its figures, a row a step, those of "
+                        "evaluations as eval/NAME; of a folder its runs")
 
 
 def run_runs(options: RunsOptions) -> None:
     from postgrad.runs import Run
     from postgrad.system.throughput import throughput_words
     folder = named_runs_folder(options.run)
+    if options.csv:
+        return print_csv(folder, options.json)
     if (folder / "run.json").is_file():
         run = Run.open(folder)
         speed = throughput_words(lambda name: run.curve(name)[1])
@@ -47,6 +55,21 @@ def run_runs(options: RunsOptions) -> None:
     if folder != HOME:
         raise ValueError(f"no runs in {folder}: name a folder of runs, or one run.")
     return print(f"no runs in {folder} yet: try `postgrad demo` or `postgrad train grpo:words`.")
+
+
+def print_csv(folder: Path, as_json: bool) -> None:
+    from postgrad.runs import Run
+    from postgrad.runs.frame import csv_of, merge_steps
+    if as_json:
+        raise ValueError("--csv and --json are two forms of the same: leave one out.")
+    if (folder / "run.json").is_file():
+        run = Run.open(folder)
+        steps = merge_steps(run.rows("metrics")[0], run.rows("evals")[0])
+        rows: list[dict[str, Any]] = [{"step": step, **figures} for step, figures in steps.items()]
+    else:
+        rows = [{name: value for name, value in row.items() if not isinstance(value, list)}
+                for row in summaries_in(folder)]
+    print(csv_of(rows), end="")
 
 
 def named_runs_folder(name: str) -> Path:
@@ -98,6 +121,38 @@ def run_facts(summary: Mapping[str, Any]) -> list[dict[str, str]]:
     return [{"": "time in steps" if name == "seconds" else name, "value": figure(value)}
             for name, value in facts.items()
             if value is not None and name != "series_name" and not isinstance(value, dict | list)]
+
+
+# track
+
+@dataclass(frozen=True, kw_only=True)
+class TrackOptions(CommandOptions):
+    run: str = setting(about="a run's folder, or a folder of runs", metavar="RUN", positional=True)
+    to: str = setting(about="the tracker, whose package is an extra of its own", choices=tuple(BACKENDS))
+    every: float = setting(1.0, "seconds between two looks at a run that is being trained", within=POSITIVE,
+                           metavar="SECONDS")
+
+
+def run_track(options: TrackOptions) -> None:
+    from postgrad.runs import Run
+    from postgrad.runs.backends import check_installed
+    from postgrad.runs.follow import follow_run
+    check_installed(options.to)
+    for folder in run_folders(named_runs_folder(options.run)):
+        try:
+            with redirect_stdout(sys.stderr):  # trackers print what they do
+                steps, state = follow_run(Run.open(folder), options.to, lambda: time.sleep(options.every))
+        except (ValueError, KeyboardInterrupt):
+            raise
+        except Exception as error:  # whatever a tracker's package raises
+            raise ValueError(f"{options.to} took no more of {folder} ({type(error).__name__}: "
+                             f"{error_text(error)}): the run is as it was; the same command sends what is "
+                             "missing.") from error
+        if options.json:
+            print_json({"run": str(folder), "to": options.to, "steps": steps, "state": state})
+        else:
+            print(f"{folder} -> {options.to}: {steps} steps sent, the run is {state}"
+                  + ("" if state in ("done", "stopped") else "; its last step is sent once it was resumed"))
 
 
 # doctor
@@ -190,6 +245,9 @@ def print_diagnosis(folder: Path, diagnosis: Diagnosis, as_json: bool) -> None:
 
 COMMANDS = (
     Command("runs", "list the runs of a folder, or show one", RunsOptions, run_runs),
+    Command("track", "send a run to a tracker: afterwards, or beside a training until it ends", TrackOptions,
+            run_track, "beside a training from its first step: postgrad train RECIPE track=NAME. What the "
+            "tracker has already is not sent again."),
     Command("doctor", "diagnose a run: what is wrong, worst first, with evidence, consequence and remedy",
             DoctorOptions, run_doctor),
 )

@@ -46,8 +46,9 @@ class TrainOptions(CommandOptions):
     agent: str | None = setting(None, "your program with an OpenAI client that plays the episodes (the "
                                 "setting agent.command)", metavar="COMMAND")
     run: str | None = setting(None, "the run's folder; default: runs/RECIPE-SETTING-N", metavar="FOLDER")
-    track: list[str] = setting([], "a further tracker: FILE.py that defines `tracker`, or the name of a "
-                               "registered one; repeatable", metavar="FILE|NAME")
+    track: list[str] = setting([], "a further tracker: trackio, wandb, tensorboard, mlflow, FILE.py that "
+                               "defines `tracker`, or the name of a registered one; several with commas; "
+                               "track=NAME is the same", metavar="FILE|NAME")
     config: str | None = setting(None, "the settings of a run, or of a JSON file of your own that names a "
                                  "recipe or method; RECIPE can then be left out, and KEY=VALUE override it",
                                  metavar="RUN|FILE")
@@ -93,6 +94,7 @@ def move_aside(folder: Path) -> str:
 
 def run_train(options: TrainOptions) -> int:
     spec, base, changes = what_to_train(options)
+    track, changes = split_trackers(options.track, changes)
     if options.show:
         return print_settings(spec, changes, options.task, options.json, base)
     from postgrad.recipes.defaults import fill_defaults
@@ -116,9 +118,9 @@ def run_train(options: TrainOptions) -> int:
                           *(word for flag, value in flags.items() if value for word in (flag, value))])
     if staged:
         stages = partial(start_pipeline, recipe, config, folder, command=command)
-        return follow_pipeline(options, folder, stages, options.track, intro=intro)
+        return follow_pipeline(options, folder, stages, track, intro=intro)
     go = partial(start_run, config, folder, command=command, ask=ask_person(options.json))
-    return follow_run(options, folder, spec, config.steps or 0, go, options.track, intro)
+    return train_and_report(options, folder, spec, config.steps or 0, go, track, intro)
 
 
 def what_to_train(options: TrainOptions) -> tuple[str, dict[str, object], list[str]]:
@@ -137,6 +139,13 @@ def what_to_train(options: TrainOptions) -> tuple[str, dict[str, object], list[s
     if spec and spec != named:
         base.pop("method", None)
     return spec or named, base, changes
+
+
+def split_trackers(flags: Sequence[str], changes: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(["wandb,own.py"], ["lr=1e-4", "track=mlflow"]) -> (["wandb", "own.py", "mlflow"], ["lr=1e-4"])"""
+    words = [*flags, *(change.removeprefix("track=") for change in changes if change.startswith("track="))]
+    return ([spec for word in words for spec in word.split(",")],
+            [change for change in changes if not change.startswith("track=")])
 
 
 def ask_person(as_json: bool) -> Callable[[str], bool] | None:
@@ -179,11 +188,12 @@ def run_resume(options: ResumeOptions) -> int:
     from postgrad.recipes.launch import resume_pipeline, resume_training, saved_pipeline
     from postgrad.recipes.running import finished
     from postgrad.runs import Run
-    folder, changes = Path(options.run), parse_resume(options.changes)
+    track, words = split_trackers(options.track, options.changes)
+    folder, changes = Path(options.run), parse_resume(words)
     steps, go = changes.get("steps"), partial(resume_training, folder, **changes)
     if saved_pipeline(folder):
         stages = go if changes else partial(resume_pipeline, folder)
-        return follow_pipeline(options, folder, stages, options.track)
+        return follow_pipeline(options, folder, stages, track)
     processes.join_ranks()
     run = Run.open(folder)
     recipe, began_with = run.started()
@@ -193,7 +203,7 @@ def run_resume(options: ResumeOptions) -> int:
         print_json(run.summary() | {"folder": str(folder)}) if options.json else print(note)
         return 0
     title = run.info.get("method") or recipe
-    return follow_run(options, folder, title, steps or began_with, go, options.track)
+    return train_and_report(options, folder, title, steps or began_with, go, track)
 
 
 def parse_resume(changes: Sequence[str]) -> dict[str, Any]:
@@ -245,7 +255,7 @@ def go_on(folder: Path, again: str) -> str:
     return f"a new run from its weights, model={folder}" if alone else again
 
 
-def follow_run(options: CommandOptions, folder: Path, title: str, steps: int, go: Callable[..., Any],
+def train_and_report(options: CommandOptions, folder: Path, title: str, steps: int, go: Callable[..., Any],
                track: Sequence[str] = (), intro: str = "") -> int:
     """Trains with a display, and says at the end where things are. intro: printed once all is checked."""
     from postgrad.runs.display import Display

@@ -21,6 +21,7 @@ from typing import Any, Self
 
 from postgrad.runs import disk
 from postgrad.runs.disk import DamagedCheckpoint, RunBusy, RunGone
+from postgrad.runs.frame import as_columns, merge_steps
 from postgrad.runs.rows import (
     LOGS,
     JsonDict,
@@ -107,7 +108,7 @@ class Run:
         began = self.info.get("config")
         if not isinstance(began, dict):
             return {}
-        before, now = _leaves(translate_config(began)), _leaves(self.config)
+        before, now = config_leaves(translate_config(began)), config_leaves(self.config)
         return {name: (before.get(name), now.get(name)) for name in {**before, **now}
                 if name != "steps" and before.get(name) != now.get(name)}
 
@@ -134,6 +135,13 @@ class Run:
             if points:
                 return [s for s, _ in points], [v for _, v in points]
         return [], []
+
+    def frame(self) -> dict[str, list[float]]:
+        """The figures of all steps as columns, those of evaluations as eval/NAME; nan where a step has none.
+
+        pandas.DataFrame(run.frame()), polars.DataFrame(run.frame()), numpy.array(run.frame()["reward"])
+        """
+        return as_columns(merge_steps(self.rows("metrics")[0], self.rows("evals")[0]))
 
     def checkpoints(self) -> dict[int, Path]:
         """step -> folder, oldest first, not verified."""
@@ -515,10 +523,10 @@ class Follower:
         """Written by the rank that writes."""
 
 
-def _leaves(tree: JsonDict, prefix: str = "") -> JsonDict:
+def config_leaves(tree: JsonDict, prefix: str = "") -> JsonDict:
     """{"optim": {"lr": 0.1}} -> {"optim.lr": 0.1}"""
     return {name: leaf for key, value in tree.items()
-            for name, leaf in (_leaves(value, f"{prefix}{key}.").items() if isinstance(value, dict)
+            for name, leaf in (config_leaves(value, f"{prefix}{key}.").items() if isinstance(value, dict)
                                else [(f"{prefix}{key}", value)])}
 
 

@@ -1,7 +1,8 @@
 """Trackers: who is told of a run while it is trained.
 
 A run has a list of them. The run folder is the first, the terminal's display another;
-`fit(trackers=[...])` and `postgrad train --track FILE.py` add more.
+`fit(trackers=[...])` and `postgrad train --track FILE.py` add more; those of other packages, track=wandb,
+read the folder from a process of their own (`follow`).
 
     class Best(Tracker):
         def on_eval(self, step, figures):
@@ -13,10 +14,16 @@ failed, and the exception is passed on as it is. Of several processes the first 
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from postgrad.runs.backends import BACKENDS, check_installed
 from postgrad.runs.folder import Follower, Run
+from postgrad.runs.follow import log_file
+from postgrad.system.files import error_text
 from postgrad.system.plugins import Registry, is_file_spec, load_from_file
 from postgrad.system.settings import suggest
 
@@ -97,6 +104,45 @@ class FolderTracker(Tracker):
         self.run.status(state, error=error)
 
 
+class SeparateTracker(Tracker):
+    """A tracker of another package, in a process of its own that reads the run folder (`postgrad track`).
+
+    Whatever happens to it, the training goes on; `postgrad track` sends the rest. seconds: how long the end
+    of a run waits for what is still on its way.
+    """
+
+    folder: Path  # of the run, set by RunTrackers
+    process: subprocess.Popen[bytes] | None = None
+
+    def __init__(self, name: str, seconds: float = 60.0):
+        check_installed(name)
+        self.name, self.seconds = name, seconds
+
+    def on_start(self, config: Row) -> None:
+        file = log_file(self.folder, self.name)
+        words = [sys.executable, "-m", "postgrad", "track", str(self.folder), "--to", self.name]
+        try:
+            file.parent.mkdir(exist_ok=True)
+            with file.open("wb") as log:  # a session of its own: Ctrl-C is for the training
+                self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                                start_new_session=True)
+        except OSError as error:
+            self._report(f"could not be started ({error_text(error)})")
+
+    def on_end(self, state: str, error: str | None) -> None:
+        if self.process is None:
+            return
+        try:
+            if code := self.process.wait(self.seconds):
+                self._report(f"ended with code {code} ({log_file(self.folder, self.name)} says why)")
+        except subprocess.TimeoutExpired:
+            self._report("is still sending, and goes on")
+
+    def _report(self, what: str) -> None:
+        print(f"{self.name} {what}; the run is complete in its folder, and `postgrad track {self.folder} "
+              f"--to {self.name}` sends what is missing.", file=sys.stderr)
+
+
 class RunTrackers:
     """The trackers of a run, its folder first, as the training loop logs to them.
 
@@ -106,6 +152,9 @@ class RunTrackers:
     def __init__(self, run: Run | Follower, trackers: Iterable[Tracker] = ()):
         self.run, self.stop = run, ""
         self.trackers: list[Tracker] = [FolderTracker(run), *trackers]
+        for tracker in self.trackers:
+            if isinstance(tracker, SeparateTracker):
+                tracker.folder = run.folder
 
     @property
     def next_step(self) -> int:
@@ -167,7 +216,7 @@ def _call(tracker: Tracker, hook: str, *what: object) -> object:
 
 # trackers by name
 
-TRACKERS: Registry[Callable[[], Tracker] | Tracker] = Registry("tracker")
+TRACKERS: Registry[Callable[[], Tracker] | Tracker] = Registry("tracker", frozenset(BACKENDS))
 
 
 def register_tracker(name: str, tracker: Callable[[], Tracker] | Tracker) -> Callable[[], Tracker] | Tracker:
@@ -178,11 +227,14 @@ def register_tracker(name: str, tracker: Callable[[], Tracker] | Tracker) -> Cal
 def open_tracker(spec: object) -> Tracker:
     """A tracker by name, FILE.py (which defines `tracker`), FILE.py:NAME, or as an object or its class."""
     found = spec
-    if isinstance(spec, str):
+    if isinstance(spec, str) and spec in BACKENDS:
+        found = SeparateTracker(spec)
+    elif isinstance(spec, str):
         found = load_from_file(spec, "tracker") if is_file_spec(spec) else TRACKERS.find(spec)
         if found is None:
-            raise ValueError(f"there is no tracker {spec!r}: name FILE.py, which defines `tracker`, or one "
-                             f"that a package registers.{suggest(spec, [*TRACKERS]) if [*TRACKERS] else ''}")
+            raise ValueError(f"there is no tracker {spec!r}: name {', '.join(BACKENDS)}, FILE.py, which "
+                             "defines `tracker`, or one that a package registers."
+                             f"{suggest(spec, [*BACKENDS, *TRACKERS])}")
     if isinstance(found, type) or callable(found) and not isinstance(found, Tracker):
         found = found()
     if missing := [hook for hook in HOOKS if not callable(getattr(found, hook, None))]:

@@ -294,7 +294,7 @@ def test_a_run_is_exported(run, tmp_path, capsys):
 def test_an_adapter_is_exported_and_is_a_model(run, tmp_path, capsys):
     assert main(["export", str(run.folder), "--out", str(tmp_path / "thin"), "--adapter"]) == 0
     assert sorted(p.name for p in (tmp_path / "thin").iterdir()) == ["README.md", ADAPTER_CONFIG, ADAPTER]
-    assert '\nlibrary_name: "peft"\n' in (tmp_path / "thin" / "README.md").read_text()
+    assert '\nlibrary_name: peft\n' in (tmp_path / "thin" / "README.md").read_text()
     model, chat = opening.open_model(tmp_path / "thin")
     merged = load_model(run.folder / "checkpoints" / "000002")
     torch.testing.assert_close(model.logits(TOKENS), merged.logits(TOKENS), **CLOSE)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from doors import QUESTIONS, fit, letters
 
 import postgrad as pg
 from postgrad.cli import main
+from postgrad.cli.train import split_trackers
 from postgrad.runs.tracker import HOOKS, TRACKERS, open_tracker
 
 HOME = Path(__file__).resolve().parents[2]
@@ -77,3 +79,36 @@ def test_all_are_told_of_the_end_also_where_one_raises(tmp_path):
 def test_what_is_no_tracker(given, words):
     with pytest.raises(ValueError, match=words):
         open_tracker(given)
+
+
+def test_a_tracker_of_another_package_is_a_process_of_its_own(tmp_path, monkeypatch, capsys):
+    """It follows the run to its end; one that dies is named, and the training is done."""
+    program = tmp_path / "program.py"
+    program.write_text("import sys; open(sys.argv[3] + '/seen', 'a').write(' '.join(sys.argv[1:]) + '\\n'); "
+                       "sys.exit(len(sys.argv) < 2)")
+    real, started = subprocess.Popen, []
+
+    def popen(words, **how):
+        started.append(words[1:])
+        return real([sys.executable, str(program), *words[2:]], **how)
+
+    monkeypatch.setattr("postgrad.runs.backends.find_spec", lambda name: name)
+    monkeypatch.setattr("postgrad.runs.tracker.subprocess.Popen", popen)
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "grpo:arithmetic", *SMALL, "--run", "a", "track=wandb,mlflow", "--json"]) == 0
+    folder = str(tmp_path / "a")
+    assert started == [["-m", "postgrad", "track", folder, "--to", name] for name in ("wandb", "mlflow")]
+    assert len(Path("a/seen").read_text().splitlines()) == 2 and capsys.readouterr().err == ""
+    program.write_text("print('no network'); raise SystemExit(3)")
+    run = fit(tmp_path, "nano", "b", task=QUESTIONS, reward=letters, trackers=["wandb"])
+    assert run.state()["state"] == "done" and run.config.get("track") is None
+    said = capsys.readouterr().err
+    assert "wandb ended with code 3" in said and "`postgrad track" in said
+    assert (run.folder / "trackers/wandb.log").read_text() == "no network\n"
+
+
+@pytest.mark.parametrize(("flags", "words", "trackers"), [
+    ([], ["lr=1"], []), (["a.py"], ["track=wandb,mlflow", "lr=1"], ["a.py", "wandb", "mlflow"]),
+    (["wandb,b.py:MINE"], ["lr=1"], ["wandb", "b.py:MINE"])])
+def test_trackers_on_the_command_line(flags, words, trackers):
+    assert split_trackers(flags, words) == (trackers, ["lr=1"])

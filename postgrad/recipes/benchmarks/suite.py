@@ -38,7 +38,7 @@ def process_results(doc, results):
 '''
 
 
-def check_installed() -> None:
+def check_lm_eval() -> None:
     if find_spec("lm_eval") is None:
         raise ValueError("this needs the package lm-eval: pip install 'postgrad[bench]'.")
 
@@ -119,7 +119,7 @@ def bench(model: str, *, suite: str = "small", problems: int = 200, seed: int = 
     """A model on a suite, by the harness: {"model", "harness", "tasks": [{"task", "metric", "value",
     "interval", "problems"}], "seconds"}. include: a folder with task files of the harness; lm_eval:NAME in
     the suite is one of these, or one that ships with the harness."""
-    check_installed()
+    check_lm_eval()
     began = time.perf_counter()
     net, chat = open_writer(model, device)
     names = suite_tasks(suite)
