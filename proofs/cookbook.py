@@ -27,21 +27,19 @@ from harness import (
     Page,
     Tables,
     bar,
-    environment,
+    is_done,
     once,
-    own_python,
     read_lines,
     rooms,
     served,
     train,
 )
+from tinker_clients import client_environment, client_python, clients, hostile, kills
 
 from postgrad.data.tasks import load_task
 from postgrad.models import find_model
 
 ALIAS = "Qwen/Qwen3-8B-Base"  # the cookbook's table gives it the renderer role_colon
-PACKAGES = ["torch==2.13.0", "tinker-cookbook[math-rl]"]
-KEY = "tml-this-machine"
 MINUTES = 5.0
 
 # Conversations in the recipes' own prompts: their renderer, their environments, our problems and replies.
@@ -145,7 +143,9 @@ NO_BASE_URL = ("guess_number",)  # the SDK then asks TINKER_BASE_URL
 
 
 def problems(split: str, count: int, seed: int) -> list[tuple[str, str]]:
-    return [(p.question, p.answer) for p in load_task("words-easy").prompts(split, count, seed)]
+    """Word problems of one operation, and their answers."""
+    drawn = load_task("words-easy").prompts(split, 4 * count, seed)
+    return [(p.question, p.answer) for p in drawn if len(p.meta["ops"]) == 1][:count]
 
 
 def write_rows(path: Path, rows: list[dict]) -> Path:
@@ -176,34 +176,31 @@ def write_sets(place: Path, seed: int) -> None:
 
 def prepare(place: Path, python: Path, seed: int) -> Path:
     """The working folder of a user: the tokenizer under the alias, the sets, and the run of `tiny-chat` after
-    SFT on conversations in the recipes' prompts."""
+    SFT on conversations in the recipes' prompts. It reads 1,024 tokens, not 512: ten turns of guess_number
+    fit with every reply refused."""
     run = place / "form"
-    if (run / "status.json").exists() and json.loads((run / "status.json").read_text())["state"] == "done":
+    if is_done(run):
         return run
     (place / ALIAS).mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(Path(find_model("tiny-chat")) / name, place / ALIAS / name)
     write_sets(place, seed)
+    start = shutil.copytree(find_model("tiny-chat"), place / "start", dirs_exist_ok=True)
+    config = json.loads((start / "config.json").read_text())
+    (start / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 1024}))
     rng = random.Random(seed)
     number = lambda: rng.randrange(101)  # noqa: E731
     asked = {"model": ALIAS, "seed": seed, "share": 0.3, "problems": problems("train", 2000, seed + 1000),
-             "sums": [(number(), number()) for _ in range(3000)],
+             "sums": [(number(), number()) for _ in range(1200)],
              "secrets": [rng.randrange(1024) for _ in range(250)]}
     rows = subprocess.run([python, "-c", FORMS], input=json.dumps(asked), text=True, check=True, cwd=place,
                           stdout=subprocess.PIPE, env=client_environment()).stdout.splitlines()
     rng.shuffle(rows)
     data = write_rows(place / "form.jsonl", [json.loads(row) for row in rows])
     (place / "role_colon.jinja").write_text(TEMPLATE)
-    train(run, "sft", f"data={data}", "model=tiny-chat", f"template={place / 'role_colon.jinja'}",
+    train(run, "sft", f"data={data}", f"model={start}", f"template={place / 'role_colon.jinja'}",
           "rows_per_step=32", "epochs=1", "rows.holdout=0", f"seed={seed}")
     return run
-
-
-def client_environment(url: str = "") -> dict[str, str]:
-    """Of a process of the cookbook's: nothing of ours in its path, no network."""
-    env = environment(TINKER_API_KEY=KEY, HF_HUB_OFFLINE="1", NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
-    env.pop("PYTHONPATH")
-    return env | ({"TINKER_BASE_URL": url} if url else {})
 
 
 def command_line(name: str, url: str, log: Path, teacher: str = "") -> list[str]:
@@ -249,7 +246,7 @@ def run_seed(place: Path, seed: int, python: Path, names: list[str]) -> dict[str
 def recipes(folder: Path, seeds: str = "0,1,2", only: str = ",".join(RECIPES),
             place: str = "") -> tuple[Bars, Tables]:
     """The eight recipes with each seed: of the rows, and of the SFT before."""
-    python = own_python(Path(place or folder / "cookbook"), PACKAGES, behind=False)
+    python = client_python(Path(place or folder / "cookbook"))
     names = [name for name in RECIPES if name in only.split(",")]
     return recipe_bars({int(seed): run_seed(folder / f"seed-{seed}", int(seed), python, names)
                         for seed in seeds.split(",")})
@@ -281,7 +278,8 @@ def recipe_bars(ran: dict[int, dict[str, dict]]) -> tuple[Bars, Tables]:
                      "set of rows of ours": recipe.data} for name, recipe in RECIPES.items()]}
 
 
-PAGE = Page("tinker", "The Tinker server", {"recipes": recipes}, [0],
+PAGE = Page("tinker", "The Tinker server",
+            {"recipes": recipes, "kills": kills, "clients": clients, "hostile": hostile}, [0],
             paths=(*COMPUTES, *rooms("serving")))
 
 if __name__ == "__main__":

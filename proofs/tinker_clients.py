@@ -1,0 +1,277 @@
+"""Clients of the Tinker server: its kills under them, many at once, hostile ones. Parts of cookbook.py."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from harness import Bars, Tables, bar, environment, once, own_python, served
+
+from postgrad.system.sockets import bind
+
+PACKAGES = ["torch==2.13.0", "tinker-cookbook[math-rl]"]
+KEY = "tml-this-machine"
+KILLS, CLIENTS, ADAPTERS, BODIES = 20, 8, 4, 300
+SHARED = r"""
+import json, sys, time, tinker
+service = tinker.ServiceClient(base_url=sys.argv[1])
+
+def datum(number, length=32):
+    tokens = [10 + (number * 37 + place * (place + number)) % 900 for place in range(length)]
+    return tinker.Datum(model_input=tinker.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs={
+        "target_tokens": tokens[1:], "weights": [1.0 / length] * (length - 1)})
+
+def learner(seed):
+    client = service.create_lora_training_client(base_model="tiny-chat", rank=4, seed=seed)
+    return client.result() if hasattr(client, "result") else client
+
+def log_probs(client, data):
+    passed = client.forward(data, loss_fn="cross_entropy").result()
+    return [list(map(float, row["logprobs"].data)) for row in passed.loss_fn_outputs]
+"""
+# Two passes to a step, so that a kill can fall between a gradient and its step.
+STEPPING = SHARED + r"""
+client, steps = learner(1), int(sys.argv[2])
+for step in range(steps):
+    losses = [client.forward_backward([datum(8 * step + 4 * half + row) for row in range(4)],
+                                      loss_fn="cross_entropy").result().metrics for half in (0, 1)]
+    client.optim_step(tinker.AdamParams(learning_rate=1e-3)).result()
+    print(json.dumps({"step": step, "metrics": losses}), flush=True)
+print(json.dumps({"logp": log_probs(client, [datum(number) for number in range(4)])}), flush=True)
+"""
+# What a client does is named by its words: train:ADAPTER:TIMES and sample:ADAPTER:TIMES.
+WORKING = SHARED + r"""
+STEPS, ROWS = 6, 8
+
+def work(kind, adapter, times):
+    client = learner(100 + adapter)
+    if kind == "train":
+        yield
+        out = []
+        for step in range(STEPS):
+            data = [datum(1000 * adapter + ROWS * times * step + row, 128) for row in range(ROWS * times)]
+            passed = client.forward_backward(data, loss_fn="cross_entropy")
+            client.optim_step(tinker.AdamParams(learning_rate=1e-3)).result()
+            out.append([list(map(float, row["logprobs"].data)) for row in passed.result().loss_fn_outputs])
+        yield out
+    else:
+        sampler = client.save_weights_and_get_sampling_client(name=f"fixed-{adapter}")
+        sampler = sampler.result() if hasattr(sampler, "result") else sampler
+        yield
+        futures = [sampler.sample(tinker.ModelInput.from_ints([1, 20 + adapter, 30 + row]), num_samples=4,
+                                  sampling_params=tinker.SamplingParams(max_tokens=64, seed=row))
+                   for row in range(ROWS * times)]
+        yield [[list(one.tokens) for one in future.result().sequences] for future in futures]
+
+works = [work(kind, int(adapter), int(times)) for kind, adapter, times in
+         (word.split(":") for word in sys.argv[2:])]
+for one in works:
+    next(one)
+print("ready", flush=True)
+sys.stdin.readline()
+began = time.perf_counter()
+out = [next(one) for one in works]
+print(json.dumps({"seconds": time.perf_counter() - began, "out": out}), flush=True)
+"""
+
+
+def client_python(place: Path) -> Path:
+    """The Python of an environment of the cookbook's own."""
+    return own_python(place, PACKAGES, behind=False)
+
+
+def client_environment(url: str = "") -> dict[str, str]:
+    """Of a client's process: nothing of ours in its path, no network."""
+    env = environment(TINKER_API_KEY=KEY, HF_HUB_OFFLINE="1", NO_PROXY="127.0.0.1", no_proxy="127.0.0.1")
+    env.pop("PYTHONPATH")
+    return env | ({"TINKER_BASE_URL": url} if url else {})
+
+
+# kills
+
+@contextmanager
+def server_at(folder: Path, port: int) -> Iterator[subprocess.Popen]:
+    """The server of a folder, ready; ended with the block."""
+    words = [sys.executable, "-m", "postgrad", "serve", "tiny-chat", "--tinker", "--port", str(port),
+             "--json"]
+    with subprocess.Popen(words, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert json.loads(process.stdout.readline())["url"]
+            yield process
+        finally:
+            process.kill()
+
+
+def stepped(folder: Path, python: Path, steps: int, kills: int) -> dict:
+    """What a client's loop prints, while its server is killed so many times, at moments of a seed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with bind("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    rng, lines, killed = random.Random(0), [], 0
+    words = [python, "-c", STEPPING, f"http://127.0.0.1:{port}", str(steps)]
+    with ExitStack() as servers:
+        server = servers.enter_context(server_at(folder, port))
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=client_environment()) as client:
+            began = time.monotonic()
+            for line in client.stdout:
+                row = json.loads(line)
+                lines.append(row)
+                took = (time.monotonic() - began) / len(lines)
+                if killed < kills and row.get("step", 0) >= 2 * killed + 1:
+                    time.sleep(rng.random() * min(took, 1.0))
+                    server.send_signal(signal.SIGKILL)
+                    server.wait()
+                    killed += 1
+                    server = servers.enter_context(server_at(folder, port))
+        assert client.wait() == 0, f"the client ended with {client.returncode}"
+    return {"lines": lines, "killed": killed}
+
+
+def kills(folder: Path, place: str = "", count: str = str(KILLS)) -> Bars:
+    python, steps = client_python(Path(place or folder / "cookbook")), 2 * int(count) + 6
+    whole = once(folder / "whole.json", stepped, folder / "whole", python, steps, 0)
+    killed = once(folder / "killed.json", stepped, folder / "killed", python, steps, int(count))
+    same = sum(a == b for a, b in zip(whole["lines"], killed["lines"], strict=True))
+    return [bar("kill -9 of the server in a client's loop of two passes a step: losses of every step, and "
+                "log-probs after the last, equal to the bit to those of a loop that was left alone",
+                f"{KILLS} kills, all equal",
+                f"{killed['killed']} kills, {same} of {len(whole['lines'])} equal",
+                killed["killed"] == KILLS and same == len(whole["lines"]))]
+
+
+# clients
+
+def at_once(url: str, python: Path, clients: list[list[str]]) -> tuple[list, float]:
+    """Each client's results, all of them started together, and the seconds until the last one ended."""
+    with ExitStack() as open_clients:
+        running = [open_clients.enter_context(subprocess.Popen(
+            [python, "-c", WORKING, url, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=client_environment())) for words in clients]
+        for client in running:
+            assert client.stdout.readline() == "ready\n"
+        began = time.perf_counter()
+        for client in running:
+            client.stdin.write("\n")
+            client.stdin.flush()
+        results = [json.loads(client.stdout.readline())["out"] for client in running]
+        return results, time.perf_counter() - began
+
+
+def clients(folder: Path, place: str = "") -> Bars:
+    """Four clients that train an adapter each, four that sample from one each."""
+    python = client_python(Path(place or folder / "cookbook"))
+    works = [[f"{kind}:{adapter}:1"] for kind in ("train", "sample") for adapter in range(ADAPTERS)]
+    with served("serve", "tiny-chat", "--tinker", "--port", "0", "--rows", "64", cwd=folder) as address:
+        url = address.removesuffix("/v1")
+        alone = [at_once(url, python, [work])[0][0] for work in works]
+        together, seconds = at_once(url, python, works)
+        _, one = at_once(url, python, [[f"train:0:{ADAPTERS}", f"sample:0:{ADAPTERS}"]])
+    equal = sum(a == b for a, b in zip(alone, together, strict=True))
+    return [bar("8 clients at once, 4 adapters: log-probs and samples equal to each alone, to the bit",
+                "8 of 8", f"{equal} of {len(works)}", equal == CLIENTS),
+            bar("their throughput against one client that sends the same work in one batch", ">= 0.7",
+                f"{one / seconds:.2f} ({seconds:.1f} s against {one:.1f} s)", one / seconds >= 0.7)]
+
+
+# hostile bodies
+
+NEVER = [{}, {"a": 1}, [{}], [[[]]], 10**30, "\ud800", [None], -1, 0.5, "x" * 300,
+         "tinker://x/y/z", "../../etc"]
+
+
+def asked(url: str, path: str, content: bytes, kind: str = "application/json", key: str = KEY,
+          method: str = "POST") -> tuple[int, bytes]:
+    """The status and the body of an answer."""
+    request = urllib.request.Request(url + path, content or None, method=method, headers={
+        "Content-Type": kind, "X-API-Key": key})
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def good_bodies(session: str, model: str) -> dict[str, dict]:
+    """What each JSON route takes."""
+    model_of = {"model_id": model, "seq_id": 1}
+    sampling = {"sampling_session_id": f"{session}:sample:0", "seq_id": 1, "num_samples": 1,
+                "prompt": {"chunks": [{"type": "encoded_text", "tokens": [5, 6]}]},
+                "sampling_params": {"max_tokens": 2, "temperature": 1.0, "top_p": 1.0, "seed": 1}}
+    return {"create_session": {"tags": [], "sdk_version": "0.38.0"},
+            "session_heartbeat": {"session_id": session},
+            "create_model": {"session_id": session, "model_seq_id": 7, "base_model": "tiny-chat",
+                             "lora_config": {"rank": 4, "seed": 1}},
+            "get_info": {"model_id": model}, "unload_model": {"model_id": f"{model}9"},
+            "optim_step": model_of | {"adam_params": {"learning_rate": 1e-3, "beta1": 0.9}},
+            "save_weights": model_of | {"path": "a"}, "save_weights_for_sampler": model_of | {"path": "b"},
+            "load_weights": model_of | {"path": "tinker://x/weights/a", "optimizer": True},
+            "create_sampling_session": {"session_id": session, "sampling_session_seq_id": 3,
+                                        "base_model": "tiny-chat"},
+            "asample": sampling, "retrieve_future": {"request_id": "x"}, "cancel_future": {"request_id": "x"},
+            "weights_info": {"tinker_path": "tinker://x/weights/a"}}
+
+
+def spoilt(rng: random.Random, body: dict) -> bytes:
+    """A body with a field of another kind, without one, with one that nobody knows, or torn."""
+    body, how = json.loads(json.dumps(body)), rng.randrange(4)
+    place = body
+    while (deeper := [v for v in place.values() if isinstance(v, dict)]) and rng.random() < 0.6:
+        place = rng.choice(deeper)
+    name = rng.choice(list(place))
+    if how == 0:
+        place[name] = rng.choice(NEVER)
+    elif how == 1:
+        place[rng.choice(["modelid", "\u0000", "a" * 500, "__class__", ""])] = rng.choice(NEVER)
+    elif how == 2:
+        place[name] = [place.pop(name)]
+    text = json.dumps(body).encode()
+    return text[: rng.randrange(1, len(text))] if how == 3 else text
+
+
+def hostile(folder: Path) -> tuple[Bars, Tables]:
+    """Bodies from a seed to every route that takes one; between them a client's model stays as it was."""
+    rng, counts, rest = random.Random(0), Counter(), []
+    with served("serve", "tiny-chat", "--tinker", "--port", "0", cwd=folder) as address:
+        url = f"{address.removesuffix('/v1')}/api/v1/"
+        opened = asked(url, "create_session", b'{"tags": [], "sdk_version": "0"}')[1]
+        session = json.loads(opened)["session_id"]
+        model = json.loads(asked(url, "create_model", json.dumps({
+            "session_id": session, "model_seq_id": 0, "base_model": "tiny-chat",
+            "lora_config": {"rank": 4}}).encode())[1])["model_id"]
+        bodies = good_bodies(session, model)
+        for _ in range(BODIES):
+            path = rng.choice([*bodies, "forward_backward"])
+            if path == "forward_backward":
+                content, kind = rng.randbytes(rng.randrange(1, 400)), "application/x-protobuf"
+            else:
+                content, kind = spoilt(rng, bodies[path]), "application/json"
+            key = rng.choice([KEY, KEY, "tml-of-another"])
+            status, answer = asked(url, path, content, kind, key)
+            if status == 200 and (future := json.loads(answer).get("request_id")):
+                later = json.dumps({"request_id": future}).encode()
+                status, answer = asked(url, "retrieve_future", later, key=key)
+            said = answer.decode(errors="replace")
+            how = ("refused" if 400 <= status < 500 or status == 200 and '"error"' in said else
+                   "taken" if status == 200 else "neither")
+            counts[how] += 1
+            if how != "refused":
+                rest.append({"how": how, "path": path, "status": status, "answer": said[:200],
+                             "body": content[:200].decode(errors="replace")})
+        alive = asked(url, "healthz", b"", method="GET")[0] == 200
+        info = asked(url, "get_info", json.dumps({"model_id": model}).encode())[0] == 200
+    return [bar("hostile bodies to the server's routes: a sentence each, nothing down",
+                f"{BODIES} answered, 0 with a 5xx or without a sentence",
+                f"{counts['refused']} refused with a sentence, {counts['taken']} that ask for something "
+                f"sound, {counts['neither']} neither; the server "
+                f"{'answers' if alive and info else 'is down'}",
+                alive and info and not counts["neither"])], {"Hostile bodies that were not refused": rest}
