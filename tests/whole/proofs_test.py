@@ -7,8 +7,8 @@ import re
 import sys
 from dataclasses import replace
 
-import cookbook
 import harness
+import cookbook
 import environments
 import pytest
 import reasoning
