@@ -27,8 +27,8 @@ from harness import (
     Page,
     Tables,
     bar,
-    is_done,
     once,
+    postgrad,
     read_lines,
     rooms,
     served,
@@ -175,12 +175,12 @@ def write_sets(place: Path, seed: int) -> None:
 
 
 def prepare(place: Path, python: Path, seed: int) -> Path:
-    """The working folder of a user: the tokenizer under the alias, the sets, and the run of `tiny-chat` after
+    """The working folder of a user: the tokenizer under the alias, the sets, and a model: `tiny-chat` after
     SFT on conversations in the recipes' prompts. It reads 1,024 tokens, not 512: ten turns of guess_number
     fit with every reply refused."""
-    run = place / "form"
-    if is_done(run):
-        return run
+    run, model = place / "form", place / "model"
+    if model.exists():
+        return model
     (place / ALIAS).mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(Path(find_model("tiny-chat")) / name, place / ALIAS / name)
@@ -200,7 +200,8 @@ def prepare(place: Path, python: Path, seed: int) -> Path:
     (place / "role_colon.jinja").write_text(TEMPLATE)
     train(run, "sft", f"data={data}", f"model={start}", f"template={place / 'role_colon.jinja'}",
           "rows_per_step=32", "epochs=1", "rows.holdout=0", f"seed={seed}")
-    return run
+    postgrad("export", run, "--out", model)
+    return model
 
 
 def command_line(name: str, url: str, log: Path, teacher: str = "") -> list[str]:
@@ -234,8 +235,9 @@ def run_recipe(place: Path, name: str, python: Path, url: str, teacher: str = ""
 
 def run_seed(place: Path, seed: int, python: Path, names: list[str]) -> dict[str, dict]:
     """The recipes of one seed, against one server."""
-    run, results = prepare(place, python, seed), {}
-    with served("serve", run, "--tinker", "--as", ALIAS, "--port", "0", cwd=place) as address:
+    model, results = prepare(place, python, seed), {}
+    words = ["serve", model, "--tinker", "--name", ALIAS, "--rows", "64", "--port", "0"]
+    with served(*words, cwd=place) as address:
         url = address.removesuffix("/v1")
         for name in names:
             teacher = saved_weights(place / "logs" / "sl_loop") if name == "distillation" else ""
