@@ -116,15 +116,19 @@ RECIPES = {
         "sl_loop", "batch_size=16 max_length=256 learning_rate=2e-3 lora_rank=16 max_steps=30",
         "train_mean_nll", rises=False, data="HuggingFaceH4/no_robots"),
     "sl_basic": Recipe(
-        "sl_basic", "dataset_builder.common_config.batch_size=16 "
+        "sl_basic", "dataset_builder=tinker_cookbook.recipes.chat_sl.chat_datasets:NoRobotsBuilder "
+        "dataset_builder.common_config.model_name_for_tokenizer={alias} "
+        "dataset_builder.common_config.renderer_name=role_colon dataset_builder.common_config.batch_size=16 "
         "dataset_builder.common_config.max_length=256 learning_rate=2e-3 lora_rank=16 max_steps=30",
         "train_mean_nll", rises=False, data="HuggingFaceH4/no_robots"),
     "rl_loop": Recipe(
         "rl_loop", "batch_size=8 group_size=8 learning_rate=1e-3 lora_rank=16 max_tokens=24 max_steps=30",
         "reward/total", data="openai/gsm8k"),
     "rl_basic": Recipe(
-        "rl_basic", "dataset_builder.batch_size=8 dataset_builder.group_size=8 learning_rate=1e-3 "
-        "lora_rank=16 max_tokens=24 max_steps=30", "env/all/reward/total", data="openai/gsm8k"),
+        "rl_basic", "dataset_builder=tinker_cookbook.recipes.math_rl.math_env:Gsm8kDatasetBuilder "
+        "dataset_builder.model_name_for_tokenizer={alias} dataset_builder.renderer_name=role_colon "
+        "dataset_builder.batch_size=8 dataset_builder.group_size=8 learning_rate=1e-3 lora_rank=16 "
+        "max_tokens=24 max_steps=30", "env/all/reward/total", data="openai/gsm8k"),
     "math_rl": Recipe(
         "math_rl.train", "env=arithmetic groups_per_batch=12 group_size=8 learning_rate=1e-3 lora_rank=16 "
         "max_tokens=12 eval_every=0 max_steps=30", "env/all/reward/total"),

@@ -14,7 +14,7 @@ import tinker
 STEPS, PROMPTS, GROUP = int(sys.argv[2]) if len(sys.argv) > 2 else 20, 4, 8
 
 service = tinker.ServiceClient(base_url=sys.argv[1])
-client = service.create_lora_training_client(base_model="tiny-chat", rank=8)
+client = service.create_lora_training_client(base_model="tiny-chat", rank=8).result()
 tokenizer = client.get_tokenizer()
 sampling = tinker.SamplingParams(max_tokens=24, temperature=1.0)
 
@@ -25,7 +25,7 @@ def reward_of(text):
 
 
 for step in range(STEPS):
-    sampler = client.save_weights_and_get_sampling_client()
+    sampler = client.save_weights_and_get_sampling_client().result()
     asked = []
     for number in range(step * PROMPTS, (step + 1) * PROMPTS):
         talk = [{"role": "user", "content": f"Tell me about the number {number}."}]
@@ -49,3 +49,4 @@ for step in range(STEPS):
     client.optim_step(tinker.AdamParams(learning_rate=1e-3)).result()
     passed.result()
     print(f"step {step}: reward {total / (PROMPTS * GROUP):.2f}")
+service.close("success").result()

@@ -11,7 +11,7 @@ import tinker
 STEPS, BATCH = int(sys.argv[2]) if len(sys.argv) > 2 else 20, 16
 
 service = tinker.ServiceClient(base_url=sys.argv[1])
-client = service.create_lora_training_client(base_model="tiny-chat", rank=8)
+client = service.create_lora_training_client(base_model="tiny-chat", rank=8).result()
 tokenizer = client.get_tokenizer()
 
 
@@ -44,9 +44,10 @@ for step in range(STEPS):
     stepped.result()
     print(f"step {step}: loss {loss:.3f}")
 
-sampler = client.save_weights_and_get_sampling_client()
+sampler = client.save_weights_and_get_sampling_client().result()
 prompt = tinker.ModelInput.from_ints(tokens_of([{"role": "user", "content": "What is 12+5?"}],
                                                add_generation_prompt=True))
 reply = sampler.sample(prompt, num_samples=1, sampling_params=tinker.SamplingParams(
     max_tokens=24, temperature=0.0)).result().sequences[0]
 print("What is 12+5?", tokenizer.decode(reply.tokens, skip_special_tokens=True))
+service.close("success").result()
