@@ -5,6 +5,7 @@ import re
 import runpy
 import sys
 import threading
+from contextlib import contextmanager
 
 import pytest
 from paths import ROOT
@@ -19,11 +20,10 @@ pytest.importorskip("google.protobuf")
 FILES = sorted((ROOT / "examples" / "tinker").glob("*.py"))
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """Where a server of `tiny-chat` trains, and the folder of its runs."""
+@contextmanager
+def training_server(runs):
+    """The address of a server of `tiny-chat` that trains. runs: the folder of its runs."""
     from postgrad.serving.tinker.routes import add_tinker
-    runs = tmp_path_factory.mktemp("runs")
     opened = open_served("tiny-chat", name=None, rows=16, context=256, queue=64, record=None, every=2.0,
                          device="cpu", tinker_runs=str(runs))
     app, sock = create_app(opened.served), bind("127.0.0.1", 0)
@@ -31,22 +31,23 @@ def address(tmp_path_factory):
     server = http_server(app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{sock.getsockname()[1]}", runs
-    server.should_exit = True
-    thread.join()
+    try:
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_loop_runs_and_leaves_a_run(path, address, monkeypatch, capsys):
-    url, runs = address
-    before = {*runs.glob("tinker-*")}
+def test_a_loop_runs_and_leaves_a_run(path, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TINKER_API_KEY", "tml-test")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(sys, "argv", [str(path), url, "2"])
-    runpy.run_path(str(path), run_name="__main__")
+    with training_server(tmp_path) as address:
+        monkeypatch.setattr(sys, "argv", [str(path), address, "2"])
+        runpy.run_path(str(path), run_name="__main__")
     steps = re.findall(r"step (\d): \w+ (-?\d+\.\d+)", capsys.readouterr().out)
     assert [number for number, _ in steps] == ["0", "1"]
-    (made,) = {*runs.glob("tinker-*")} - before
+    (made,) = tmp_path.glob("tinker-*")
     run = pg.Run.open(made)
     assert [row["step"] for row in run.metrics()] == [1, 2]
     assert all(row["grad_norm"] > 0 for row in run.metrics()) and run.state()["state"] == "done"
