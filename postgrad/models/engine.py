@@ -117,7 +117,9 @@ class Engine:
             for count, tokens in ((rows, new), (rows, new), (prompts, read), (prompts, read)))
         self.turn(positions or read + new - 1)
         self.merged = model.merged()
-        self.layout = weight_layout(self.c, self.layers) | {"head": (name,) for name in self.merged.untied}
+        self.layout = weight_layout(self.c, self.layers)
+        if self.merged.untied:
+            self.layout["head"] = (HEAD,)
         self.weights: dict[str, Tensor] = {}
         self.panels: dict[str, Panels] = {}
         self.own = self.ops.packed_names(self) if self.fuses else set()  # weights held in panels

@@ -47,7 +47,8 @@ class AccessGuard:
         if self.token is not None:
             kind, _, token = headers.get("authorization", "").partition(" ")
             key, _, _ = headers.get("x-api-key", "").partition(".")  # TOKEN, or TOKEN.NAME
-            if same_token(key, self.token) or kind.lower() == "bearer" and same_token(token.strip(), self.token):
+            bearer = token.strip() if kind.lower() == "bearer" else ""
+            if same_token(key, self.token) or same_token(bearer, self.token):
                 return None
             return Refusal("this server needs a token: send the header Authorization: Bearer TOKEN, with the "
                            "token that `postgrad serve` printed.", 401, code="invalid_api_key")

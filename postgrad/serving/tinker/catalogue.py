@@ -1,4 +1,4 @@
-"""The weights that a client has saved of one model: which there are, what they are called, who may read them."""
+"""The weights that a client has saved of one model: which there are, their names, who may read them."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ class Catalogue:
         if before and before.seq == entry.seq:
             return
         if before and before.there and not overwrite:
-            raise Refusal(f"there are weights called {entry.id} already: take another name, or overwrite=True "
-                          "where the call has it.", param="path")
+            raise Refusal(f"there are weights called {entry.id} already: take another name, or "
+                          "overwrite=True where the call has it.", param="path")
         folder = self.path(entry.id)
         shutil.rmtree(folder, ignore_errors=True)
         write(folder)

@@ -1,4 +1,5 @@
-"""What a client was promised, on disk before it is answered: the operations on a model that no checkpoint holds.
+"""What a client was promised, on disk before it is answered: the operations on a model that no checkpoint
+holds.
 
 An entry is a header in JSON (what, which number, the seal of the body) and the body as it came. A kill leaves
 at most a torn last entry, of which nobody was told; it is cut off.

@@ -1,5 +1,5 @@
-"""Losses by the names that clients send: the SDK's, as rows of the table without a mean, and every policy row by
-its own, "postgrad/dapo".
+"""Losses by the names that clients send: the SDK's, as rows of the table without a mean, and every policy
+row by its own, "postgrad/dapo".
 
 A row's credit is the client's: it sends advantages. Here are its surrogate, correction, KL, entropy bonus and
 weights, over the data of one request.
@@ -87,8 +87,8 @@ SDK_LOSSES: dict[str, Callable[[dict[str, float]], Policy]] = {
 REFUSED = {
     "stable_reinforce": "needs what Tinker's own sampler records of each sequence, whose form is not public: "
                         "take importance_sampling, ppo or cispo",
-    "custom": "runs a loss on the server that create_custom_loss has stored, which this server does not: hand "
-              "a function to forward_backward_custom, which runs it in the client",
+    "custom": "runs a loss on the server that create_custom_loss has stored, which this server does not: "
+              "hand a function to forward_backward_custom, which runs it in the client",
 }
 
 

@@ -122,9 +122,10 @@ def prepare_save_for_sampler(seq: int, body: bytes, place: ModelPlace) -> Action
     name, number = asked.take("path", str, None), asked.take("sampling_session_seq_id", int, None, low=0)
     asked.take("kind", str, "snapshot")
     if (name is None) == (number is None):
-        raise Refusal("either path or sampling_session_seq_id has to be given: a name for the weights, or the "
-                      "number of a sampler of them.")
-    entry = checkpoint_entry(asked, f"sampler_weights/{checkpoint_name(name) if name else f'~{seq:08d}'}", seq)
+        raise Refusal("either path or sampling_session_seq_id has to be given: a name for the weights, or "
+                      "the number of a sampler of them.")
+    label = checkpoint_name(name) if name else f"~{seq:08d}"
+    entry = checkpoint_entry(asked, f"sampler_weights/{label}", seq)
     asked.done()
     session = place.model_id.partition(":")[0]
 
@@ -151,6 +152,11 @@ def prepare_load(seq: int, body: bytes, place: ModelPlace) -> Action:
         return Result(fields={"path": path, "model_id": place.model_id, "type": "load_weights"})
 
     return act
+
+
+def refuse_external(seq: int, body: bytes, place: ModelPlace) -> Action:
+    raise Refusal("save_weights_external is not here, for every checkpoint of a training run is a model "
+                  "folder in Hugging Face's layout: take the newest of its run folder's checkpoints.")
 
 
 def has_optimizer(state: Mapping[str, Any], path: str) -> bool:
@@ -189,4 +195,5 @@ def text_map(asked: RequestBody, name: str) -> dict[str, str] | None:
 
 PREPARE: dict[str, Callable[[int, bytes, ModelPlace], Action]] = {
     "forward_backward": prepare_pass, "optim_step": prepare_step, "save_weights": prepare_save,
-    "save_weights_for_sampler": prepare_save_for_sampler, "load_weights": prepare_load}
+    "save_weights_for_sampler": prepare_save_for_sampler, "load_weights": prepare_load,
+    "save_weights_external": refuse_external}

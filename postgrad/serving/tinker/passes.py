@@ -125,15 +125,14 @@ def trained_tokens(datum: TrainingDatum, loss: Loss) -> Array:  # [N] bool
     """The targets that count in the loss."""
     inputs = datum.inputs
     if loss.row is None:
-        weights = inputs.get("weights")
-        counts = np.ones(inputs["target_tokens"].shape, bool) if weights is None else weights != 0
-        return counts if counts.ndim == 1 else counts.any(1)
+        weights = inputs.get("weights", np.ones(inputs["target_tokens"].shape))
+        counts = np.asarray(weights != 0)
+        return counts if counts.ndim == 1 else np.asarray(counts.any(1))
     for name in ("mask", "weights"):
         if name in inputs:
-            counts = inputs[name] != 0
-            return counts
-    counts = inputs["advantages"] != 0
-    return counts | (inputs["logprobs"] != 0) if "logprobs" in inputs else counts
+            return np.asarray(inputs[name] != 0)
+    praised = np.asarray(inputs["advantages"] != 0)
+    return praised | np.asarray(inputs["logprobs"] != 0) if "logprobs" in inputs else praised
 
 
 def is_next(datum: TrainingDatum, counts: Array) -> bool:
@@ -148,9 +147,9 @@ def make_batch(data: Sequence[TrainingDatum], loss: Loss, device: torch.device) 
     targets = [datum.inputs["target_tokens"] for datum in data]
     several = any(t.ndim == 2 for t in targets)
     plain = not several and all(is_next(datum, mine) for datum, mine in zip(data, counts, strict=True))
-    rows = [np.append(d.tokens, t[-1] if t.ndim == 1 else t[-1, 0]) for d, t in zip(data, targets, strict=True)]
+    rows = [np.append(d.tokens, t.reshape(len(t), -1)[-1, 0]) for d, t in zip(data, targets, strict=True)]
     mask = pad_arrays([shifted(mine) for mine in counts], torch.bool)
-    columns: dict[str, Tensor] = {"weight": mask.float()}
+    columns: dict[str, Any] = {"weight": mask.float()}
     if not plain:
         columns["targets"] = pad_arrays([wide(shifted(t), several) for t in targets], torch.int64)
     if loss.row is None:
@@ -161,10 +160,10 @@ def make_batch(data: Sequence[TrainingDatum], loss: Loss, device: torch.device) 
     else:
         columns["adv"] = pad_arrays([shifted(d.inputs["advantages"]) for d in data], torch.float32)
         if all("logprobs" in d.inputs for d in data):
-            columns["old_logp"] = columns["sampler_logp"] = pad_arrays(
-                [shifted(d.inputs["logprobs"]) for d in data], torch.float32)
-    batch = TargetBatch(ids=tuple(map(str, range(len(data)))), tokens=pad_arrays(rows, torch.int64), mask=mask,
-                        lengths=torch.tensor([len(row) for row in rows]), **columns)
+            old = pad_arrays([shifted(d.inputs["logprobs"]) for d in data], torch.float32)
+            columns |= {"old_logp": old, "sampler_logp": old}
+    batch = TargetBatch(ids=tuple(map(str, range(len(data)))), tokens=pad_arrays(rows, torch.int64),
+                        mask=mask, lengths=torch.tensor([len(row) for row in rows]), **columns)
     moved = batch.to(device)
     assert isinstance(moved, TargetBatch)
     return moved
@@ -204,9 +203,8 @@ def run_pass(models: Models, optim: Optim, data: Sequence[TrainingDatum], loss: 
     for p, grad in zip(optim.stepped, before, strict=True):
         if grad is not None:
             p.grad = grad if p.grad is None else grad.add_(p.grad)
-    return PassResult(logprobs=[joined(mine, other, batch.mask[i], datum)
-                                for i, (mine, other, datum) in enumerate(zip(logps, rest, data, strict=True))],
-                      loss=total, stats=stats, tokens=int(batch.mask.sum()))
+    logprobs = [joined(*row) for row in zip(logps, rest, batch.mask, data, strict=True)]
+    return PassResult(logprobs=logprobs, loss=total, stats=stats, tokens=int(batch.mask.sum()))
 
 
 def prepare(batch: TargetBatch, loss: Loss, models: Models, size: int) -> TargetBatch:
@@ -216,6 +214,7 @@ def prepare(batch: TargetBatch, loss: Loss, models: Models, size: int) -> Target
         return batch
     columns = {name for place in LOSS_PARTS for name in row.columns_of(place)}
     if row.kl_in_loss > 0 or "ref_logp" in columns:
+        assert models.reference, "every model has the base as its reference"
         batch = replace(batch, ref_logp=pad_tensors(row_logps(models.reference, batch, size), batch))
     if columns & {"entropy"} and (row.choose or row.mark):
         _, entropy = model_logp(models.policy, batch, size)

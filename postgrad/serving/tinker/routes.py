@@ -13,10 +13,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from postgrad.serving.request_body import PATIENCE, Refusal, RequestBody, read_body, shorten_value
-from postgrad.serving.tinker.catalogue import Catalogue, expiry
+from postgrad.serving.tinker.catalogue import Catalogue, expiry, iso_time
 from postgrad.serving.tinker.operations import json_body, refuse_foreign, text_map
 from postgrad.serving.tinker.service import TinkerService
-from postgrad.serving.tinker.sessions import owner_of
+from postgrad.serving.tinker.sessions import Session, owner_of
 from postgrad.serving.tinker.tuned_model import Tuning
 from postgrad.serving.tinker.wire import decompress, read_pass_request
 
@@ -141,8 +141,8 @@ async def create_model(request: Request) -> Response:
 def check_optimizer(body: RequestBody) -> None:
     config = body.take("optimizer_config", dict, None)
     if config is not None and config != {"type": "adamw"}:
-        raise Refusal(f"optimizer_config is {shorten_value(config)}, and this server has AdamW: leave it out.",
-                      param="optimizer_config")
+        raise Refusal(f"optimizer_config is {shorten_value(config)}, and this server has AdamW: leave it "
+                      "out.", param="optimizer_config")
 
 
 def read_tuning(config: dict[str, Any] | None) -> Tuning:
@@ -166,10 +166,10 @@ async def get_info(request: Request) -> Response:
     service = service_of(request)
     facts = service.owned_facts((await asked(request)).take("model_id", str), owner(request))
     rank, name = facts["tuning"]["rank"], facts["base_model"]
+    data = {"arch": service.architecture, "model_name": name, "tokenizer_id": service.tokenizer_id}
     return JSONResponse({
         "type": "get_info", "model_id": facts["model_id"], "is_lora": rank > 0, "lora_rank": rank or None,
-        "model_name": name, "optimizer_config": {"type": "adamw"},
-        "model_data": {"arch": service.architecture, "model_name": name, "tokenizer_id": service.tokenizer_id}})
+        "model_name": name, "optimizer_config": {"type": "adamw"}, "model_data": data})
 
 
 async def unload_model(request: Request) -> Response:
@@ -303,6 +303,21 @@ async def retrieve_future(request: Request) -> Response:
     return JSONResponse(dict(result.fields or {}))
 
 
+async def retrieve_futures(request: Request) -> Response:
+    service, body = service_of(request), await asked(request)
+    target = RequestBody(body.take("target", dict), "target.")
+    target.take("type", str, None)
+    name, clone = target.take("sampling_session_id", str), target.take("cloned_sampler_id", int, 0, low=0)
+    target.done()
+    cursor, seconds = body.take("prev_cursor", int, 0, low=0), body.take("timeout", float, HELD, low=0)
+    retrieved = body.take("retrieved_request_ids", list, [])
+    body.done()
+    completions, cursor = await service.ended_samples(name, clone, cursor, owner(request), min(seconds, HELD))
+    for other in (other for other in retrieved if isinstance(other, str) and other.startswith(f"{name}:")):
+        service.samples.pop(other, None)
+    return JSONResponse({"completions": completions, "cursor": cursor})
+
+
 async def cancel_future(request: Request) -> Response:
     service = service_of(request)
     service.cancel((await asked(request)).take("request_id", str), owner(request))
@@ -388,6 +403,82 @@ async def weights_info(request: Request) -> Response:
                          "optimizer_config": {"type": "adamw"}})
 
 
+async def copy_weights(request: Request) -> Response:
+    service, body = service_of(request), await asked(request)
+    path, ttl = body.take("source_path", str), body.take("ttl_seconds", int, None)
+    session_id, number = body.take("session_id", str, None), body.take("model_seq_id", int, 0, low=0)
+    project = body.take("destination_project_id", str, None)
+    refuse_foreign(body)
+    if "x-tinker-weights-access-token" in request.headers:
+        body.left["weights_access_token"] = "given"
+        refuse_foreign(body)
+    body.done()
+    name = owner(request), request.headers.get("x-idempotency-key", "")
+    if not name[1] or name not in service.copies:
+        service.checkpoint(path, name[0])
+        session = (service.sessions.get(session_id, name[0]) if session_id else
+                   service.sessions.create(name[0], display_name="copied weights", project_id=project))
+        service.copies[name] = service.copy_weights(session, number, path, ttl)
+    return JSONResponse({"tinker_path": service.copies[name]})
+
+
+async def search_sessions(request: Request) -> Response:
+    body = await asked(request)
+    sessions = service_of(request).sessions.of(owner(request))
+    wanted, words = body.take("session_id", str, None), body.take("display_name", str, None)
+    projects, pairs = body.take("project_ids", list, None), text_map(body, "user_metadata") or {}
+    statuses = [status.get("type") for status in body.take("statuses", list, []) if isinstance(status, dict)]
+    limit, cursor = body.take("limit", int, 50, low=1, high=200), body.take("cursor", dict, None)
+    body.take("owner", dict, None)  # a key has its own sessions alone
+    body.done()
+    records = []
+    for session in sessions:
+        title = (session.display_name or "").lower()
+        named = session.id == wanted or (words and all(word in title for word in words.lower().split()))
+        status = session.status or {"type": "active"}
+        if ((wanted or words) and not named or projects is not None and session.project_id not in projects
+                or any(session.user_metadata.get(k) != v for k, v in pairs.items())
+                or statuses and status["type"] not in statuses):
+            continue
+        records.append(session_summary(service_of(request), session, status))
+    if cursor is not None:
+        ids = [record["session_id"] for record in records]
+        last = cursor.get("last_session_id")
+        records = records[ids.index(last) + 1:] if last in ids else []
+    more = records[limit - 1] if len(records) > limit else None
+    return JSONResponse({"sessions": records[:limit], "next_cursor": more and {
+        "last_created_at": more["created_at"], "last_session_id": more["session_id"]}})
+
+
+def session_summary(service: TinkerService, session: Session, status: dict[str, Any]) -> dict[str, Any]:
+    saved = [entry for model in service.models_of(session) for entry in service.catalogue(model).there()]
+    return {"session_id": session.id, "created_at": iso_time(session.created), "owner": session.owner,
+            "project_id": session.project_id or "", "status": status, "checkpoints_count": len(saved),
+            "display_name": session.display_name, "user_metadata": session.user_metadata,
+            "checkpoint_storage_bytes": sum(entry.size for entry in saved)}
+
+
+async def assign_project(request: Request) -> Response:
+    service, body = service_of(request), await asked(request)
+    session = service.sessions.get(request.path_params["id"], owner(request))
+    session.project_id = body.take("project_id", str)
+    body.done()
+    service.sessions.write(session)
+    return JSONResponse({})
+
+
+async def trace_export(request: Request) -> Response:
+    service_of(request).sessions.get(request.path_params["id"], owner(request))
+    return JSONResponse({"status": "failed", "error": "this server keeps no traces: the metrics of a "
+                                                      "training run are in its folder, metrics.jsonl."})
+
+
+async def storage_usage(request: Request) -> Response:
+    count, size = await run_in_threadpool(service_of(request).storage, owner(request))
+    return JSONResponse({"data": [{"checkpoint_count": count, "size_bytes": size,
+                                   "size_gigabytes": size / 1e9}]})
+
+
 async def list_sessions(request: Request) -> Response:
     limit, offset = page(request)
     sessions = service_of(request).sessions.of(owner(request))
@@ -416,6 +507,17 @@ def refused(what: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 V1 = "/api/v1"
+REFUSED_ROUTES = (
+    ("POST", "/create_custom_loss", "create_custom_loss stores a loss on the server, which this one does "
+     "not: hand the function to forward_backward_custom, which runs it in the client"),
+    ("POST", "/auth/token", "this server gives no tokens: the API key is all that it takes"),
+    ("GET", "/auth/apikey/me", "this server knows no accounts: an API key is all that it knows of a client"),
+    ("GET", "/audit", "this server keeps no audit log: a run folder's events.jsonl says what happened to it"),
+    ("GET", "/billing/usage/events", "this server bills nothing, and keeps no record of usage"),
+    ("GET", "/training_runs/{id}/checkpoints/{kind}/{name}/external_weights_urls",
+     "this server has no external weights: every checkpoint of a run folder is a model folder"),
+    ("GET", "/training_runs/{id}/checkpoints/{kind}/{name}/archive",
+     "this server packs no archives: the weights are files in the run's folder"))
 RUN, CHECKPOINT = "/training_runs/{id}", "/training_runs/{id}/checkpoints/{kind}/{name}"
 TINKER_ROUTES = [
     Route(V1 + path, route, methods=[method]) for method, path, route in (
@@ -430,13 +532,18 @@ TINKER_ROUTES = [
         ("POST", "/create_sampling_session", create_sampling_session),
         ("POST", "/join_sampling_session", join_sampling_session), ("GET", "/samplers/{id}", get_sampler),
         ("POST", "/asample", asample), ("POST", "/retrieve_future", retrieve_future),
-        ("POST", "/cancel_future", cancel_future), ("GET", "/training_runs", list_runs_route),
+        ("POST", "/retrieve_futures", retrieve_futures), ("POST", "/cancel_future", cancel_future),
+        ("GET", "/training_runs", list_runs_route),
         ("GET", RUN, get_run), ("GET", f"{RUN}/checkpoints", list_checkpoints),
         ("GET", "/checkpoints", list_user_checkpoints), ("DELETE", CHECKPOINT, delete_checkpoint),
         ("POST", f"{CHECKPOINT}/publish", publish_checkpoint),
         ("DELETE", f"{CHECKPOINT}/publish", publish_checkpoint), ("PUT", f"{CHECKPOINT}/ttl", set_ttl),
         ("POST", "/weights_info", weights_info), ("GET", "/sessions", list_sessions),
-        ("GET", "/sessions/{id}", get_session), ("POST", "/telemetry", telemetry))]
+        ("GET", "/sessions/{id}", get_session), ("POST", "/sessions/search", search_sessions),
+        ("PUT", "/sessions/{id}/project", assign_project),
+        ("GET", "/sessions/{id}/trace_export", trace_export), ("POST", "/copy_weights", copy_weights),
+        ("GET", "/billing/usage/checkpoints/current", storage_usage), ("POST", "/telemetry", telemetry),
+        *((method, path, refused(what)) for method, path, what in REFUSED_ROUTES))]
 
 
 def add_tinker(app: Starlette, service: TinkerService) -> None:

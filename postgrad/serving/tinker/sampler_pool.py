@@ -68,7 +68,8 @@ class SamplerPool:
             self.worker.drop(pending)
             self.worker.inbox.put(self.begin_waiting)
 
-    async def score(self, weights: SavedWeights | None, tokens: Sequence[int], top: int) -> list[SampledToken]:
+    async def score(self, weights: SavedWeights | None, tokens: Sequence[int],
+                    top: int) -> list[SampledToken]:
         """The log-probs of these tokens but the first."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[SampledToken]] = loop.create_future()

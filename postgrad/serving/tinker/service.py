@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,7 +18,14 @@ from postgrad.runs import Run
 from postgrad.sampling import Request, Sampling
 from postgrad.serving.decode_worker import DecodeWorker, ServedModel
 from postgrad.serving.request_body import Refusal, RequestBody, shorten_value
-from postgrad.serving.tinker.catalogue import Catalogue, SavedCheckpoint, iso_time, split_path
+from postgrad.serving.tinker.catalogue import (
+    Catalogue,
+    SavedCheckpoint,
+    expiry,
+    iso_time,
+    split_path,
+    tinker_path,
+)
 from postgrad.serving.tinker.journal import Journal
 from postgrad.serving.tinker.operations import ModelPlace, Result, has_optimizer
 from postgrad.serving.tinker.sampler_pool import SamplerPool, SavedWeights
@@ -29,6 +37,7 @@ from postgrad.serving.tinker.wire import SampledReply, encode_sample
 MOST_MODELS = 64         # in memory at once
 MOST_PROMISES = 100_000  # of samples
 MOST_STOP, MOST_TOP = 64, 100
+CLONE = 10**9            # numbers of a client's requests in a sampling session
 STAYING = 4096           # results of samples that stay after they were sent
 
 
@@ -37,11 +46,14 @@ class TinkerService:
 
     def __init__(self, served: ServedModel, base: Network, origin: str, runs: Path):
         assert isinstance(served.worker, DecodeWorker), "models are trained in the process that serves them"
-        self.served, self.worker, self.base, self.origin, self.runs = served, served.worker, base, origin, runs
+        self.served, self.worker, self.base = served, served.worker, base
+        self.origin, self.runs = origin, runs
         self.sessions = SessionBook(runs / ".tinker")
         self.pool = SamplerPool(served, self.worker, base)
         self.queues: dict[str, TrainingQueue] = {}
-        self.samples: dict[str, Promise] = {}
+        self.samples: dict[str, SamplePromise] = {}
+        self.ended: dict[tuple[str, int], EndedSamples] = {}
+        self.copies: dict[tuple[str, str], str] = {}  # by owner and idempotency key
         self.sampling: dict[str, asyncio.Task[None]] = {}
         self.tokenizer = self.sessions.folder / "tokenizer"
         self.tokenizer.mkdir(exist_ok=True)
@@ -106,13 +118,14 @@ class TinkerService:
     def queue(self, model_id: str, owner: str) -> TrainingQueue:
         """A model in memory, opened where it is not."""
         facts = self.owned_facts(model_id, owner)
-        if model_id in self.queues:
-            return self.queues[model_id]
+        if (queue := self.queues.get(model_id)) and not (queue.opening.result and queue.opening.result.error):
+            return queue
         if facts["base_model"] != self.served.name:
             raise Refusal(f"training run {model_id} is on {facts['base_model']}, and this server has "
-                          f"{self.served.name}: serve that one.", 409 if False else 400)
+                          f"{self.served.name}: serve that one.")
         if len(self.queues) >= MOST_MODELS:
-            raise Refusal(f"{MOST_MODELS} models are being trained, the most that are: finish a session.", 429)
+            raise Refusal(f"{MOST_MODELS} models are being trained, the most that are: finish a session.",
+                          429)
         home = self.folder(model_id) / "tinker"
         place = ModelPlace(model_id=model_id, catalogue=Catalogue(home), vocab=self.worker.vocab_size,
                            positions=self.positions, resolve=partial(self.saved_weights, owner=owner))
@@ -125,7 +138,9 @@ class TinkerService:
                    queue: TrainingQueue) -> tuple[TunedModel, dict[str, Any] | None]:
         """On the thread: the model as it was made, or as its newest checkpoint has it."""
         run = Run.open(self.folder(facts["model_id"]))
-        newest = run.resume()
+        begun = run.checkpoints() or run.rows("metrics")[0]
+        newest = run.resume() if begun else None
+        run.status("running")
         model = TunedModel(self.base, self.served.chat, self.origin, Tuning(**facts["tuning"]), run)
         if newest:
             return model, model.restore(newest)
@@ -141,6 +156,7 @@ class TinkerService:
         queue = self.queues.pop(model_id, None)
         if queue is None:
             return
+        queue.closed = True
 
         def order() -> None:
             if queue.model:
@@ -149,7 +165,8 @@ class TinkerService:
         self.worker.inbox.put(order)
 
     def models_of(self, session: Session) -> list[str]:
-        numbers = [path.parent.name.rpartition("-")[2] for path in self.runs.glob(f"tinker-{session.id}-*/run.json")]
+        there = self.runs.glob(f"tinker-{session.id}-*/run.json")
+        numbers = [path.parent.name.rpartition("-")[2] for path in there]
         return [f"{session.id}:train:{n}" for n in sorted(numbers, key=int)]
 
     def all_facts(self, owner: str) -> list[dict[str, Any]]:
@@ -208,6 +225,25 @@ class TinkerService:
             raise Refusal(f"there are no weights {shorten_value(path)} of this API key.", 404, param="path")
         return facts, entry, catalogue
 
+    def copy_weights(self, session: Session, number: int, path: str, ttl: int | None) -> str:
+        """Saved weights, copied to a run of their own -> their path there."""
+        facts, entry, catalogue = self.checkpoint(path, session.owner)
+        self.check_base(facts["base_model"])
+        queue = self.create(session, number, Tuning(**facts["tuning"]), facts["user_metadata"])
+        made = SavedCheckpoint(id=entry.id, seq=0, made=time.time(), expires=expiry(ttl))
+        source = catalogue.path(entry.id)
+
+        def write(folder: Path) -> None:
+            shutil.copytree(source, folder)
+
+        queue.place.catalogue.save(made, write, False)
+        return tinker_path(queue.place.model_id, entry.id)
+
+    def storage(self, owner: str) -> tuple[int, int]:
+        """How many weights a key has saved, and their bytes."""
+        entries = [e for facts in self.all_facts(owner) for e in self.catalogue(facts["model_id"]).there()]
+        return len(entries), sum(entry.size for entry in entries)
+
     def saved_weights(self, path: str, owner: str) -> SavedWeights:
         facts, entry, catalogue = self.checkpoint(path, owner)
         return SavedWeights(folder=catalogue.path(entry.id), tuning=Tuning(**facts["tuning"]))
@@ -242,11 +278,12 @@ class TinkerService:
 
     def ask(self, body: RequestBody, owner: str) -> tuple[str, list[str]]:
         """Begins to sample -> the future's id and one of each sequence."""
+        fields = dict(body.left)
         name, seq = body.take("sampling_session_id", str, None), body.take("seq_id", int, 0, low=0)
         if name is None:
             raise Refusal("sampling_session_id has to be given: create_sampling_session makes one.",
                           param="sampling_session_id")
-        _, number, source = self.sampler(name, owner)
+        session, number, source = self.sampler(name, owner)
         body.take("type", str, None)
         body.take("base_model", str, None)
         body.take("model_path", str, None)
@@ -257,31 +294,48 @@ class TinkerService:
             if len(self.samples) >= MOST_PROMISES:
                 raise Refusal("too many samples wait to be fetched: ask again in a moment.", 429)
             weights = self.weights_of(source, owner)
-            promise = self.samples[request_id] = Promise()
+            self.sessions.note_ask(session.id, request_id, fields)
+            promise = self.samples[request_id] = SamplePromise(request_id, (name, seq // CLONE))
             task = asyncio.create_task(self.run_sample(promise, ask, weights))
             self.sampling[request_id] = task
             task.add_done_callback(lambda _: self.sampling.pop(request_id, None))
         return request_id, ids
 
-    async def run_sample(self, promise: Promise, ask: SampleAsk, weights: SavedWeights | None) -> None:
+    async def run_sample(self, promise: SamplePromise, ask: SampleAsk, weights: SavedWeights | None) -> None:
         try:
             scored = await self.pool.score(weights, ask.prompt, ask.prompt_top) if ask.scores else None
             sequences = await self.pool.sample(weights, ask.prompt, ask.requests) if ask.requests else []
         except asyncio.CancelledError:
-            return promise.settle(Result(error="this sample was cancelled."))
+            return self.settle_sample(promise, Result(error="this sample was cancelled."))
         except Exception as error:  # told to the client
-            return promise.settle(failure(error))
+            return self.settle_sample(promise, failure(error))
         replies = [SampledReply(tokens=s.tokens, logprobs=[token.logp for token in s.sampled],
                                 stop_reason="stop" if s.finish_reason == "stop" else "length",
                                 top=[token.top for token in s.sampled] if ask.top else None)
                    for s in sequences]
-        logprobs = tops = None
+        logprobs: list[float] | None = None
+        tops: list[tuple[tuple[int, float], ...]] | None = None
         if scored is not None:
             first = len(ask.prompt) - ask.last if ask.last else 0
             logprobs = [float("nan")] + [t.logp if i >= first else float("nan")
                                          for i, t in enumerate(scored, 1)]
-            tops = [(), *(t.top if i >= first else () for i, t in enumerate(scored, 1))] if ask.prompt_top else None
-        promise.settle(Result(proto=encode_sample(replies, logprobs, tops)))
+            if ask.prompt_top:
+                tops = [(), *(t.top if i >= first else () for i, t in enumerate(scored, 1))]
+        self.settle_sample(promise, Result(proto=encode_sample(replies, logprobs, tops)))
+
+    def settle_sample(self, promise: SamplePromise, result: Result) -> None:
+        promise.settle(result)
+        ended = self.ended.setdefault(promise.poller, EndedSamples())
+        ended.add({"request_id": promise.request_id, "state": "failed"} if result.error else
+                  {"request_id": promise.request_id, "state": "finished",
+                   "response_payload_uncompressed_size": len(result.proto or b"")})
+
+    async def ended_samples(self, sampling_session: str, clone: int, cursor: int, owner: str,
+                            seconds: float) -> tuple[list[dict[str, Any]], int]:
+        """The samples of one client of a sampler that have ended since a cursor, and the next cursor."""
+        self.sampler(sampling_session, owner)
+        ended = self.ended.setdefault((sampling_session, clone), EndedSamples())
+        return await ended.since(cursor, seconds)
 
     # futures
 
@@ -293,12 +347,16 @@ class TinkerService:
             queue = self.queue(f"{session}:train:{number}", owner)
             if seq == "create":
                 return queue.opening
+            if seq == "unload":
+                return settled(Result(fields={"model_id": queue.place.model_id, "type": "unload_model"}))
             if seq.isdecimal() and int(seq) in queue.promises:
                 return queue.promises[int(seq)]
             if seq.isdecimal() and not queue.opening.settled.is_set():
                 return queue.promise(int(seq))
         elif kind == "sample":
             self.sessions.get(session, owner)
+            if request_id not in self.samples and (body := self.sessions.asked(session, request_id)):
+                self.ask(RequestBody(body), owner)  # it was asked for before a restart
             if request_id in self.samples:
                 return self.samples[request_id]
             raise Refusal(f"the sample {shorten_value(request_id)} is gone: ask for it again.", 410)
@@ -316,6 +374,44 @@ class TinkerService:
             sent = [name for name, other in self.samples.items() if other.sent]
             for name in sent[:-STAYING]:
                 del self.samples[name]
+
+
+class SamplePromise(Promise):
+    """poller: the sampling session, and which of its clients."""
+
+    def __init__(self, request_id: str, poller: tuple[str, int]):
+        super().__init__()
+        self.request_id, self.poller = request_id, poller
+
+
+class EndedSamples:
+    """What has ended of one client of a sampler, in its order. A cursor counts all that ended."""
+
+    def __init__(self) -> None:
+        self.gone, self.listed = 0, list[dict[str, Any]]()
+        self.news = asyncio.Event()
+
+    def add(self, record: dict[str, Any]) -> None:
+        self.listed.append(record)
+        self.news.set()
+
+    async def since(self, cursor: int, seconds: float) -> tuple[list[dict[str, Any]], int]:
+        seen = min(max(cursor - self.gone, 0), len(self.listed))
+        self.gone, self.listed = self.gone + seen, self.listed[seen:]
+        if not self.listed and seconds:
+            self.news.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.news.wait()
+            except TimeoutError:
+                return [], self.gone
+        return list(self.listed), self.gone + len(self.listed)
+
+
+def settled(result: Result) -> Promise:
+    promise = Promise()
+    promise.settle(result)
+    return promise
 
 
 class SampleAsk:
@@ -340,14 +436,16 @@ class SampleAsk:
         stop_texts, stop_tokens = stops(fields, service)
         given = fields.take("seed", int, None, low=-2**63, high=2**64 - 1)
         top_k = fields.take("top_k", int, -1, low=-1)
-        sampling = Sampling(max_new_tokens=new, temperature=fields.take("temperature", float, 1.0, low=0, high=100),
-                            top_k=max(top_k, 0), top_p=fields.take("top_p", float, 1.0, low=1e-6, high=1),
-                            stop=stop_texts)
+        temperature = fields.take("temperature", float, 1.0, low=0, high=100)
+        sampling = Sampling(max_new_tokens=new, temperature=temperature, top_k=max(top_k, 0),
+                            top_p=fields.take("top_p", float, 1.0, low=1e-6, high=1), stop=stop_texts)
         fields.done()
-        body.done({"target_prompt_logprobs": (), "prompt_alt_tokens_k": (0,), "record_stability_info": (False,)})
+        body.done({"target_prompt_logprobs": (), "prompt_alt_tokens_k": (0,),
+                   "record_stability_info": (False,)})
         first = Request(sampling=sampling, seed=seed if given is None else given % 2**63,
                         stop_token_ids=stop_tokens, raw_logprobs=True, top_logprobs=top)
-        return cls(prompt, [first.nth(i) for i in range(count)], scores or prompt_top > 0, prompt_top, last, top)
+        requests = [first.nth(i) for i in range(count)]
+        return cls(prompt, requests, scores or prompt_top > 0, prompt_top, last, top)
 
 
 def stops(fields: RequestBody, service: TinkerService) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -390,9 +488,8 @@ def close_model(queue: TrainingQueue, state: str = "stopped") -> None:
     """On the thread: a checkpoint where it loses nothing, and the run's status."""
     model = queue.model
     assert model
-    last = queue.next - 1 - queue.doing
-    if not model.pending and last > queue.saved and model.run.next_step > 1 and not queue.waiting:
-        queue.save(last, {})
+    if not model.pending and queue.finished > queue.saved:
+        queue.save()
     model.run.set_steps(model.run.next_step - 1)
     model.run.status(state)
     queue.journal.close()

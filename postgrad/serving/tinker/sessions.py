@@ -76,6 +76,25 @@ class SessionBook:
         session = self.known[id] = Session(**stored)
         return session
 
+    def note_ask(self, session: str, request_id: str, fields: Mapping[str, Any]) -> None:
+        """Keeps what was asked for, so that it can be sampled again after a restart: the newest asks."""
+        path = self.folder / f"{session}.asks"
+        if path.exists() and path.stat().st_size > LARGEST:
+            path.replace(path.with_suffix(".asks-before"))
+        with path.open("a") as file:
+            file.write(json.dumps([request_id, dict(fields)]) + "\n")
+
+    def asked(self, session: str, request_id: str) -> dict[str, Any] | None:
+        """What was asked for under this name."""
+        for suffix in (".asks", ".asks-before"):
+            path = self.folder / f"{session}{suffix}"
+            start = json.dumps([request_id])[:-1] + ","
+            for line in path.open() if path.exists() else ():
+                if line.startswith(start) and line.endswith("}]\n"):
+                    fields: dict[str, Any] = json.loads(line)[1]
+                    return fields
+        return None
+
     def of(self, owner: str) -> list[Session]:
         """Those of a key, newest first."""
         for path in self.folder.glob("*.json"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -67,10 +68,11 @@ class TrainingQueue:
         self.waiting: dict[int, Prepared] = {}  # those whose turn has not come
         self.next = 1     # the number whose turn it is
         self.opening = Promise()  # the model itself
-        self.doing = 0    # operations on the thread
-        self.since = 0    # steps since the last checkpoint
-        self.saved = 0    # the last operation in it
-        self.closed = False
+        # kept by the thread: the last operation that is done, steps since the last checkpoint, the last
+        # operation in that, and newest results
+        self.finished = self.since = self.saved = 0
+        self.recent: deque[tuple[int, Result]] = deque(maxlen=32)
+        self.closed = False  # another queue may have the journal by now
 
     # opening
 
@@ -82,6 +84,7 @@ class TrainingQueue:
         def order() -> None:
             try:
                 self.model, facts = make()
+                self.finished = self.saved = int(facts["seq"]) if facts else 0
                 loop.call_soon_threadsafe(self.opened, facts)
             except Exception as error:  # told to everybody who asks for the model
                 loop.call_soon_threadsafe(self.opening.settle, failure(error))
@@ -90,8 +93,7 @@ class TrainingQueue:
 
     def opened(self, facts: dict[str, Any] | None) -> None:
         if facts:
-            self.next = self.saved = int(facts["seq"]) + 1
-            self.saved -= 1
+            self.next = int(facts["seq"]) + 1
             for number, stored in facts["results"].items():
                 self.promise(int(number)).settle(stored_result(stored))
             self.seals |= {int(number): seal for number, seal in facts["seals"].items()}
@@ -121,7 +123,8 @@ class TrainingQueue:
             raise Refusal(f"operation {seq} of {self.place.model_id} is done, and {self.next} is next.",
                           param="seq_id")
         if seq >= self.next + MOST_WAITING:
-            raise Refusal(f"operation {seq} is far ahead of {self.next}, which is next: ask again later.", 429)
+            raise Refusal(f"operation {seq} is far ahead of {self.next}, which is next: ask again later.",
+                          429)
         if len(body) + sum(len(x.operation.body) for x in self.waiting.values()) > MOST_BYTES:
             raise Refusal(f"over {MOST_BYTES:,} bytes wait for this model: ask again in a moment.", 429)
         prepared = self.prepared(operation)
@@ -141,7 +144,7 @@ class TrainingQueue:
             return Prepared(operation, refusal)
 
     def take(self, operation: Operation, prepared: Prepared | None = None) -> None:
-        self.seals[operation.seq] = Operation(kind=operation.kind, seq=operation.seq, body=operation.body).seal
+        self.seals[operation.seq] = operation.seal
         self.promise(operation.seq)
         self.waiting[operation.seq] = prepared or self.prepared(operation)
 
@@ -151,7 +154,6 @@ class TrainingQueue:
         while self.next in self.waiting and self.opening.settled.is_set():
             prepared = self.waiting.pop(self.next)
             self.next += 1
-            self.doing += 1
             self.worker.inbox.put(partial(self.do, loop, prepared))
 
     def do(self, loop: asyncio.AbstractEventLoop, prepared: Prepared) -> None:
@@ -160,10 +162,15 @@ class TrainingQueue:
         try:
             if isinstance(prepared.action, Refusal):
                 raise prepared.action
-            assert self.model, "operations wait until the model is there"
+            if self.model is None:
+                opening = self.opening.result
+                raise Refusal(opening.error if opening and opening.error else
+                              "the model was let go: ask again.")
             result = prepared.action(self.model)
         except Exception as error:  # told to the client, whose model is as it was
             result = failure(error)
+        self.finished = operation.seq
+        self.recent.append((operation.seq, result))
         try:
             facts = self.checkpoint(operation, result)
         except Exception:  # the journal still holds what a checkpoint would have
@@ -171,9 +178,8 @@ class TrainingQueue:
         loop.call_soon_threadsafe(self.done, operation, result, facts)
 
     def done(self, operation: Operation, result: Result, saved: int | None) -> None:
-        self.doing -= 1
         self.promise(operation.seq).settle(result)
-        if saved is not None:
+        if saved is not None and not self.closed:
             self.journal.drop_until(saved)
             for seq in [seq for seq in self.seals if seq <= saved - MOST_WAITING]:
                 del self.seals[seq]
@@ -192,16 +198,19 @@ class TrainingQueue:
         due = operation.kind == "load_weights" or self.since >= EVERY or self.journal.size > JOURNAL_BYTES
         if not due or model.pending:
             return None
-        self.save(operation.seq, {operation.seq: result})
-        return operation.seq
+        return self.save()
 
-    def save(self, seq: int, fresh: dict[int, Result]) -> None:
-        assert self.model
-        results = {n: p.result for n, p in list(self.promises.items()) if p.result and n <= seq} | fresh
+    def save(self) -> int:
+        """A checkpoint of all that is done -> the last operation in it."""
+        assert self.model and not self.model.pending, "a gradient is in the journal alone"
+        seq = self.finished
+        results = {n: p.result for n, p in list(self.promises.items()) if p.result and n <= seq}
+        results |= dict(self.recent)
         seals = {str(n): seal for n, seal in list(self.seals.items()) if seq - MOST_WAITING < n <= seq}
         self.model.checkpoint({"seq": seq, "seals": seals,
                                "results": {str(n): stored_form(r) for n, r in results.items()}})
-        self.since = 0
+        self.since, self.saved = 0, seq
+        return seq
 
 
 def failure(error: Exception) -> Result:
@@ -214,9 +223,8 @@ def failure(error: Exception) -> Result:
 
 def stored_form(result: Result) -> dict[str, Any]:
     """A result as a checkpoint holds it: bytes as a tensor."""
-    proto = result.proto and torch.frombuffer(bytearray(result.proto), dtype=torch.uint8)
-    return {"proto": proto or None if proto is None or isinstance(proto, bytes) else proto,
-            "fields": None if result.fields is None else dict(result.fields),
+    proto = torch.frombuffer(bytearray(result.proto), dtype=torch.uint8) if result.proto else None
+    return {"proto": proto, "fields": None if result.fields is None else dict(result.fields),
             "error": result.error, "category": result.category}
 
 

@@ -71,8 +71,8 @@ def new_policy(base: Network, tuning: Tuning) -> Network | Adapted:
     targets = {path.split(".")[-1] for path in linear_layers(base)
                if all(parts.get(part, True) for part in path.split("."))}
     if tuning.head and not isinstance(base, Decoder):
-        raise Refusal("train_unembed is true, and this model runs through transformers, where the head gets no "
-                      "adapter: pass train_unembed=False.", param="lora_config")
+        raise Refusal("train_unembed is true, and this model runs through transformers, where the head gets "
+                      "no adapter: pass train_unembed=False.", param="lora_config")
     draw = torch.Generator().manual_seed(seed_of(tuning.seed, "lora", "policy"))
     return Adapted(base, Adapter(base, rank=tuning.rank, alpha=ALPHA, generator=draw, head=tuning.head,
                                  targets=("all",) if tuning.attention and tuning.mlp else targets))

@@ -1,5 +1,5 @@
-"""The protocol's protobuf messages: training data in, tensors out. Declared here from the wire: a field is its
-number and type. Bytes hold little-endian numbers.
+"""The protocol's protobuf messages: training data in, tensors out. Declared here from the wire: a field is
+its number and type. Bytes hold little-endian numbers.
 
 Decoded into plain records; what does not fit is refused by the place where it stands.
 """
@@ -31,12 +31,14 @@ MESSAGES: dict[str, Fields] = {
     "Datum": {"model_input": (1, "repeated Chunk"), "loss_fn_inputs": (2, "map Tensor"),
               "model_input_spans": (3, "repeated Other"), "loss_fn_input_spans": (4, "repeated Other")},
     "ConfigValue": {"number": (1, "double"), "text": (2, "string")},
-    "ForwardBackwardRequest": {"model_id": (1, "string"), "seq_id": (2, "int32"), "data": (3, "repeated Datum"),
-                               "loss_fn": (4, "string"), "loss_fn_config": (5, "map double"),
-                               "forward_only": (6, "bool"), "loss_fn_config_v2": (7, "map ConfigValue")},
+    "ForwardBackwardRequest": {"model_id": (1, "string"), "seq_id": (2, "int32"),
+                               "data": (3, "repeated Datum"), "loss_fn": (4, "string"),
+                               "loss_fn_config": (5, "map double"), "forward_only": (6, "bool"),
+                               "loss_fn_config_v2": (7, "map ConfigValue")},
     "BatchedTensor": {"data": (1, "bytes"), "offsets": (2, "bytes"), "dtype": (3, "int32"),
                       "trailing_shape": (4, "repeated int64")},
-    "ArrayRecord": {"type_tag": (1, "string"), "fields": (2, "map BatchedTensor"), "num_datums": (3, "int64")},
+    "ArrayRecord": {"type_tag": (1, "string"), "fields": (2, "map BatchedTensor"),
+                    "num_datums": (3, "int64")},
     "ForwardBackwardOutput": {"loss_fn_output_type": (1, "string"),
                               "loss_fn_outputs": (2, "repeated ArrayRecord"), "metrics": (3, "map double")},
     "TopkLogprobs": {"token_ids": (1, "bytes"), "logprobs": (2, "bytes"), "k": (3, "uint32"),
@@ -46,7 +48,8 @@ MESSAGES: dict[str, Fields] = {
     "SampleResponse": {"sequences": (1, "repeated SampledSequence"), "prompt_logprobs": (2, "bytes"),
                        "topk_prompt_logprobs": (3, "TopkLogprobs"), "prompt_cache_hit_tokens": (4, "int32")},
 }
-TYPES = {"double": 1, "int64": 3, "int32": 5, "bool": 8, "string": 9, "message": 11, "bytes": 12, "uint32": 13}
+TYPES = {"double": 1, "int64": 3, "int32": 5, "bool": 8, "string": 9, "message": 11, "bytes": 12,
+         "uint32": 13}
 FLOAT32, INT64, INT32, BFLOAT16 = 1, 2, 3, 4
 DTYPES: dict[int, np.dtype[Any]] = {FLOAT32: np.dtype("<f4"), INT64: np.dtype("<i8"), INT32: np.dtype("<i4"),
                                     BFLOAT16: np.dtype("<u2")}
@@ -62,7 +65,8 @@ def message_classes() -> dict[str, Any]:
     except ImportError as error:
         raise ValueError("training over the Tinker protocol needs the package protobuf: pip install "
                          "'postgrad[tinker]'.") from error
-    file = descriptor_pb2.FileDescriptorProto(name="postgrad_tinker.proto", package="postgrad", syntax="proto2")
+    file = descriptor_pb2.FileDescriptorProto(name="postgrad_tinker.proto", package="postgrad",
+                                              syntax="proto2")
     for name, fields in MESSAGES.items():
         message = file.message_type.add(name=name)
         for field, (number, kind) in fields.items():
@@ -150,8 +154,8 @@ def decode_tensor(tensor: Any, place: str) -> Array:
         values = widened(numbers(tensor.dense, tensor.dtype, place), tensor.dtype)
         shape = shape or (len(values),)
         if min(shape) < 0 or math.prod(shape) != len(values):
-            raise Refusal(f"{place} has {len(values)} numbers, and its shape {shorten_value(list(shape))} has "
-                          "others.")
+            raise Refusal(f"{place} has {len(values)} numbers, and its shape {shorten_value(list(shape))} "
+                          "has others.")
         return values.reshape(shape)
     csr = tensor.sparse_csr
     values = widened(numbers(csr.values, tensor.dtype, place), tensor.dtype)
