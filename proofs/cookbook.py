@@ -36,7 +36,7 @@ from harness import (
 )
 from tinker_clients import client_environment, client_python, clients, hostile, kills
 
-from postgrad.data.tasks import load_task
+from postgrad.data.tasks.word_problems import apply_operation, write_problem
 from postgrad.models import find_model
 
 ALIAS = "Qwen/Qwen3-8B-Base"  # the cookbook's table gives it the renderer role_colon
@@ -122,12 +122,12 @@ RECIPES = {
         "dataset_builder.common_config.max_length=256 learning_rate=2e-3 lora_rank=16 max_steps=30",
         "train_mean_nll", rises=False, data="HuggingFaceH4/no_robots"),
     "rl_loop": Recipe(
-        "rl_loop", "batch_size=8 group_size=8 learning_rate=1e-3 lora_rank=16 max_tokens=24 max_steps=30",
+        "rl_loop", "batch_size=12 group_size=8 learning_rate=1e-3 lora_rank=16 max_tokens=24 max_steps=30",
         "reward/total", data="openai/gsm8k"),
     "rl_basic": Recipe(
         "rl_basic", "dataset_builder=tinker_cookbook.recipes.math_rl.math_env:Gsm8kDatasetBuilder "
         "dataset_builder.model_name_for_tokenizer={alias} dataset_builder.renderer_name=role_colon "
-        "dataset_builder.batch_size=8 dataset_builder.group_size=8 learning_rate=1e-3 lora_rank=16 "
+        "dataset_builder.batch_size=12 dataset_builder.group_size=8 learning_rate=1e-3 lora_rank=16 "
         "max_tokens=24 max_steps=30", "env/all/reward/total", data="openai/gsm8k"),
     "math_rl": Recipe(
         "math_rl.train", "env=arithmetic groups_per_batch=12 group_size=8 learning_rate=1e-3 lora_rank=16 "
@@ -146,10 +146,15 @@ RECIPES = {
 NO_BASE_URL = ("guess_number",)  # the SDK then asks TINKER_BASE_URL
 
 
-def problems(split: str, count: int, seed: int) -> list[tuple[str, str]]:
-    """Word problems of one operation, and their answers."""
-    drawn = load_task("words-easy").prompts(split, 4 * count, seed)
-    return [(p.question, p.answer) for p in drawn if len(p.meta["ops"]) == 1][:count]
+def problems(rng: random.Random, count: int) -> list[tuple[str, str]]:
+    """Word problems of one sum or difference, and their answers."""
+    rows = []
+    for _ in range(count):
+        start = rng.randint(2, 40)
+        op, n = rng.choice("+-"), rng.randint(1, 20)
+        op = "+" if n > start else op
+        rows.append((write_problem(rng, start, ((op, n),)).text, str(apply_operation(start, op, n))))
+    return rows
 
 
 def write_rows(path: Path, rows: list[dict]) -> Path:
@@ -158,10 +163,10 @@ def write_rows(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-def write_sets(place: Path, seed: int) -> None:
+def write_sets(place: Path, rng: random.Random) -> None:
     """The folders that the recipes find under the names of the hub's sets: rows of ours in their columns."""
     for split, count in (("train", 600), ("test", 16)):
-        rows = problems(split, count, seed)
+        rows = problems(rng, count)
         replies = [f"There are {answer} of them." for _, answer in rows]
         write_rows(place / f"HuggingFaceH4/no_robots/{split}.jsonl", [
             {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": reply}]}
@@ -188,13 +193,13 @@ def prepare(place: Path, python: Path, seed: int) -> Path:
     (place / ALIAS).mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(Path(find_model("tiny-chat")) / name, place / ALIAS / name)
-    write_sets(place, seed)
+    rng = random.Random(seed)
+    write_sets(place, rng)
     start = shutil.copytree(find_model("tiny-chat"), place / "start", dirs_exist_ok=True)
     config = json.loads((start / "config.json").read_text())
     (start / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 1024}))
-    rng = random.Random(seed)
     number = lambda: rng.randrange(101)  # noqa: E731
-    asked = {"model": ALIAS, "seed": seed, "share": 0.3, "problems": problems("train", 2000, seed + 1000),
+    asked = {"model": ALIAS, "seed": seed, "share": 0.3, "problems": problems(rng, 2000),
              "sums": [(number(), number()) for _ in range(1200)],
              "secrets": [rng.randrange(1024) for _ in range(250)]}
     rows = subprocess.run([python, "-c", FORMS], input=json.dumps(asked), text=True, check=True, cwd=place,
