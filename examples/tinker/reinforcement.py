@@ -1,7 +1,7 @@
 """Reinforcement learning by the Tinker SDK: advantages of one's own, the loss of a row of the table.
 
     postgrad serve tiny-chat --tinker                                  # in another terminal
-    TINKER_API_KEY=tml-local python examples/tinker/reinforcement.py http://127.0.0.1:8000 [STEPS]
+    TINKER_API_KEY=tml-local python examples/tinker/reinforcement.py http://127.0.0.1:8000 tiny-chat [STEPS]
 
 loss_fn="postgrad/dapo" is the row that `postgrad methods dapo` prints; "ppo" and "importance_sampling" are
 the SDK's own.
@@ -11,10 +11,10 @@ import sys
 
 import tinker
 
-STEPS, PROMPTS, GROUP = int(sys.argv[2]) if len(sys.argv) > 2 else 20, 4, 8
+STEPS, PROMPTS, GROUP = int(sys.argv[3]) if len(sys.argv) > 3 else 20, 4, 8
 
 service = tinker.ServiceClient(base_url=sys.argv[1])
-client = service.create_lora_training_client(base_model="tiny-chat", rank=8).result()
+client = service.create_lora_training_client(base_model=sys.argv[2], rank=8).result()
 tokenizer = client.get_tokenizer()
 sampling = tinker.SamplingParams(max_tokens=24, temperature=1.0)
 

@@ -1,17 +1,17 @@
 """Supervised fine-tuning by the Tinker SDK, in a loop of one's own: a new way to answer sums.
 
     postgrad serve tiny-chat --tinker                                  # in another terminal
-    TINKER_API_KEY=tml-local python examples/tinker/supervised.py http://127.0.0.1:8000 [STEPS]
+    TINKER_API_KEY=tml-local python examples/tinker/supervised.py http://127.0.0.1:8000 tiny-chat [STEPS]
 """
 
 import sys
 
 import tinker
 
-STEPS, BATCH = int(sys.argv[2]) if len(sys.argv) > 2 else 20, 16
+STEPS, BATCH = int(sys.argv[3]) if len(sys.argv) > 3 else 20, 16
 
 service = tinker.ServiceClient(base_url=sys.argv[1])
-client = service.create_lora_training_client(base_model="tiny-chat", rank=8).result()
+client = service.create_lora_training_client(base_model=sys.argv[2], rank=8).result()
 tokenizer = client.get_tokenizer()
 
 

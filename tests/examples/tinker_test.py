@@ -4,46 +4,22 @@ import ast
 import re
 import runpy
 import sys
-import threading
-from contextlib import contextmanager
 
 import pytest
 from paths import ROOT
+from tinker_small import tinker_server
 
 import postgrad as pg
-from postgrad.recipes.serve import open_served
-from postgrad.serving.app import create_app
-from postgrad.system.sockets import bind, http_server
 
-pytest.importorskip("tinker")
-pytest.importorskip("google.protobuf")
 FILES = sorted((ROOT / "examples" / "tinker").glob("*.py"))
-
-
-@contextmanager
-def training_server(runs):
-    """The address of a server of `tiny-chat` that trains. runs: the folder of its runs."""
-    from postgrad.serving.tinker.routes import add_tinker
-    opened = open_served("tiny-chat", name=None, rows=16, context=256, queue=64, record=None, every=2.0,
-                         device="cpu", tinker_runs=str(runs))
-    app, sock = create_app(opened.served), bind("127.0.0.1", 0)
-    add_tinker(app, opened.tinker)
-    server = http_server(app)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_loop_runs_and_leaves_a_run(path, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TINKER_API_KEY", "tml-test")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with training_server(tmp_path) as address:
-        monkeypatch.setattr(sys, "argv", [str(path), address, "2"])
+    with tinker_server(tmp_path) as (address, _):
+        monkeypatch.setattr(sys, "argv", [str(path), address, "small", "2"])
         runpy.run_path(str(path), run_name="__main__")
     steps = re.findall(r"step (\d): \w+ (-?\d+\.\d+)", capsys.readouterr().out)
     assert [number for number, _ in steps] == ["0", "1"]
