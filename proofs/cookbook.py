@@ -1,11 +1,12 @@
 """The Tinker server against the real SDK and the real cookbook, whose recipes run unedited on a laptop's CPU.
 
-    python proofs/cookbook.py recipes [seeds=0,1,2] [only=sl_loop,rl_loop] [place=/tmp/cookbook]
+    python proofs/cookbook.py [tests] [recipes] [kills] [clients] [hostile]
+                              [seeds=0,1,2] [only=sl_loop,rl_loop] [place=/tmp/cookbook]
 
 recipes: an environment of the cookbook's own in PLACE, made from the package index unless it is there; a
 working folder with our tokenizer and our rows under the names that the recipes load; `tiny-chat`, brought
 into the recipes' form by SFT; the server under an alias from the cookbook's table of models; eight recipes,
-each by its command line. A recipe that ran is not run again.
+each by its command line. A recipe that ran is not run again. The other parts: tinker_clients.py.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from harness import (
     read_lines,
     rooms,
     served,
+    tests,
     train,
 )
 from tinker_clients import client_environment, client_python, clients, hostile, kills
@@ -290,7 +292,8 @@ def recipe_bars(ran: dict[int, dict[str, dict]]) -> tuple[Bars, Tables]:
 
 
 PAGE = Page("tinker", "The Tinker server",
-            {"recipes": recipes, "kills": kills, "clients": clients, "hostile": hostile}, [0],
+            {"tests": tests("tinker"), "recipes": recipes, "kills": kills, "clients": clients,
+             "hostile": hostile}, [0],
             paths=(*COMPUTES, *rooms("serving")))
 
 if __name__ == "__main__":

@@ -271,7 +271,7 @@ def hostile(folder: Path) -> tuple[Bars, Tables]:
         info = asked(url, "get_info", json.dumps({"model_id": model}).encode())[0] == 200
     return [bar("hostile bodies to the server's routes: a sentence each, nothing down",
                 f"{BODIES} answered, 0 with a 5xx or without a sentence",
-                f"{counts['refused']} refused with a sentence, {counts['taken']} that ask for something "
-                f"sound, {counts['neither']} neither; the server "
+                f"{counts['refused']} refused with a sentence, {counts['taken']} taken, "
+                f"{counts['neither']} neither; the server "
                 f"{'answers' if alive and info else 'is down'}",
                 alive and info and not counts["neither"])], {"Hostile bodies that were not refused": rest}
