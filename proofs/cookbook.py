@@ -115,35 +115,35 @@ class Recipe:
 
 RECIPES = {
     "sl_loop": Recipe(
-        "sl_loop", "batch_size=16 max_length=256 learning_rate=2e-3 lora_rank=16 max_steps=30",
+        "sl_loop", "batch_size=16 max_length=256 learning_rate=2e-3 lora_rank=16 max_steps=25",
         "train_mean_nll", rises=False, data="HuggingFaceH4/no_robots"),
     "sl_basic": Recipe(
         "sl_basic", "dataset_builder=tinker_cookbook.recipes.chat_sl.chat_datasets:NoRobotsBuilder "
         "dataset_builder.common_config.model_name_for_tokenizer={alias} "
         "dataset_builder.common_config.renderer_name=role_colon dataset_builder.common_config.batch_size=16 "
-        "dataset_builder.common_config.max_length=256 learning_rate=2e-3 lora_rank=16 max_steps=30",
+        "dataset_builder.common_config.max_length=256 learning_rate=2e-3 lora_rank=16 max_steps=25",
         "train_mean_nll", rises=False, data="HuggingFaceH4/no_robots"),
     "rl_loop": Recipe(
-        "rl_loop", "batch_size=12 group_size=8 learning_rate=1e-3 lora_rank=16 max_tokens=24 max_steps=30",
+        "rl_loop", "batch_size=8 group_size=8 learning_rate=2e-3 lora_rank=16 max_tokens=16 max_steps=25",
         "reward/total", data="openai/gsm8k"),
     "rl_basic": Recipe(
         "rl_basic", "dataset_builder=tinker_cookbook.recipes.math_rl.math_env:Gsm8kDatasetBuilder "
         "dataset_builder.model_name_for_tokenizer={alias} dataset_builder.renderer_name=role_colon "
-        "dataset_builder.batch_size=12 dataset_builder.group_size=8 learning_rate=1e-3 lora_rank=16 "
-        "max_tokens=24 max_steps=30", "env/all/reward/total", data="openai/gsm8k"),
+        "dataset_builder.batch_size=8 dataset_builder.group_size=8 learning_rate=2e-3 lora_rank=16 "
+        "max_tokens=16 max_steps=25", "env/all/reward/total", data="openai/gsm8k"),
     "math_rl": Recipe(
-        "math_rl.train", "env=arithmetic groups_per_batch=12 group_size=8 learning_rate=1e-3 lora_rank=16 "
+        "math_rl.train", "env=arithmetic groups_per_batch=12 group_size=8 learning_rate=2e-3 lora_rank=16 "
         "max_tokens=12 eval_every=0 max_steps=30", "env/all/reward/total"),
     "preference": Recipe(
-        "preference.dpo.train", "dataset=hhh batch_size=16 max_length=256 learning_rate=5e-4 max_steps=25",
+        "preference.dpo.train", "dataset=hhh batch_size=8 max_length=256 learning_rate=1e-3 max_steps=20",
         "dpo_loss", rises=False, data="Anthropic/hh-rlhf"),
     "distillation": Recipe(
         "distillation.on_policy_distillation", "dataset=deepmath teacher_model={alias} "
-        "teacher_checkpoint={teacher} groups_per_batch=8 group_size=4 learning_rate=1e-3 lora_rank=16 "
-        "max_tokens=32 eval_every=0 max_steps=25", "teacher_kl", rises=False, data="zwhe99/DeepMath-103K"),
+        "teacher_checkpoint={teacher} groups_per_batch=6 group_size=4 learning_rate=2e-3 lora_rank=16 "
+        "max_tokens=24 eval_every=0 max_steps=25", "teacher_kl", rises=False, data="zwhe99/DeepMath-103K"),
     "guess_number": Recipe(
-        "multiplayer_rl.guess_number.train", "renderer_name=role_colon batch_size=6 group_size=8 "
-        "learning_rate=5e-4 max_tokens=12 eval_every=0 max_steps=20", "env/all/reward/total"),
+        "multiplayer_rl.guess_number.train", "renderer_name=role_colon batch_size=2 group_size=6 "
+        "learning_rate=1e-3 max_tokens=12 eval_every=0 max_steps=12", "env/all/reward/total"),
 }
 NO_BASE_URL = ("guess_number",)  # the SDK then asks TINKER_BASE_URL
 
