@@ -1,4 +1,4 @@
-"""A server of the Tinker protocol over the embedded chat model, for the real SDK: in this process, on a socket."""
+"""A server of the Tinker protocol over the embedded chat model, for the real SDK: here, on a socket."""
 
 import threading
 from contextlib import contextmanager

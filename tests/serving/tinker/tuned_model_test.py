@@ -1,5 +1,5 @@
-"""What a client trains, over the wire by the real SDK, is what our own training makes of the same data, bit for
-bit on a CPU."""
+"""What a client trains, over the wire by the real SDK, is what our own training makes of the same data, bit
+for bit on a CPU."""
 
 import numpy as np
 import pytest
