@@ -1,6 +1,6 @@
 """The Tinker server against the real SDK and the real cookbook, whose recipes run unedited on a laptop's CPU.
 
-    python proofs/cookbook.py [tests] [recipes] [kills] [clients] [hostile]
+    python proofs/cookbook.py [tests] [methods] [recipes] [kills] [clients]
                               [seeds=0,1,2] [only=sl_loop,rl_loop] [place=/tmp/cookbook]
 
 recipes: an environment of the cookbook's own in PLACE, made from the package index unless it is there; a
@@ -17,6 +17,7 @@ import random
 import shlex
 import shutil
 import subprocess
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from harness import (
     COMPUTES,
+    HOME,
     Bars,
     Page,
     Tables,
@@ -32,11 +34,13 @@ from harness import (
     postgrad,
     read_lines,
     rooms,
+    run_tests,
     served,
+    test_bar,
     tests,
     train,
 )
-from tinker_clients import client_environment, client_python, clients, hostile, kills
+from tinker_clients import client_environment, client_python, clients, kills
 
 from postgrad.data.tasks.word_problems import apply_operation, write_problem
 from postgrad.models import find_model
@@ -291,9 +295,23 @@ def recipe_bars(ran: dict[int, dict[str, dict]]) -> tuple[Bars, Tables]:
                      "set of rows of ours": recipe.data} for name, recipe in RECIPES.items()]}
 
 
+def methods(folder: Path) -> tuple[Bars, Tables]:
+    """Every public method of the SDK's clients, and whether it is served."""
+    sys.path.insert(1, str(HOME / "tests/serving/tinker"))
+    from routes_test import PAIRS, REFUSED, plain
+    words = [f"tests/serving/tinker/routes_test.py::{name}" for name in (
+        "test_the_table_has_every_public_method", "test_a_method_is_served_or_refused_with_a_sentence")]
+    counts = run_tests(folder, ["tests/serving/tinker/routes_test.py"])
+    rows = [{"client": kind.__name__, "method": name,
+             "here": f"refused: {REFUSED[plain(name)]}" if plain(name) in REFUSED else "served"}
+            for kind, name in PAIRS]
+    return [test_bar(f"{len(PAIRS)} public methods of the SDK's clients, each called: served, or refused "
+                     "with a sentence", "all", words, counts)], {"Methods of the SDK": rows}
+
+
 PAGE = Page("tinker", "The Tinker server",
-            {"tests": tests("tinker"), "recipes": recipes, "kills": kills, "clients": clients,
-             "hostile": hostile}, [0],
+            {"tests": tests("tinker"), "methods": methods, "recipes": recipes, "kills": kills,
+             "clients": clients}, [0],
             paths=(*COMPUTES, *rooms("serving")))
 
 if __name__ == "__main__":

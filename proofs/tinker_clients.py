@@ -1,4 +1,4 @@
-"""Clients of the Tinker server: its kills under them, many at once, hostile ones. Parts of cookbook.py."""
+"""Clients of the Tinker server while it is killed, and many of them at once: parts of cookbook.py."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from harness import Bars, Tables, bar, environment, once, own_python, served
+from harness import Bars, bar, environment, once, own_python, served
 
 from postgrad.system.sockets import bind
 
 PACKAGES = ["torch==2.13.0", "tinker-cookbook[math-rl]"]
 KEY = "tml-this-machine"
-KILLS, CLIENTS, ADAPTERS, BODIES = 20, 8, 4, 300
+KILLS, CLIENTS, ADAPTERS = 20, 8, 4
 SHARED = r"""
 import json, sys, time, tinker
 service = tinker.ServiceClient(base_url=sys.argv[1])
@@ -181,97 +178,3 @@ def clients(folder: Path, place: str = "") -> Bars:
                 "8 of 8", f"{equal} of {len(works)}", equal == CLIENTS),
             bar("their throughput against one client that sends the same work in one batch", ">= 0.7",
                 f"{one / seconds:.2f} ({seconds:.1f} s against {one:.1f} s)", one / seconds >= 0.7)]
-
-
-# hostile bodies
-
-NEVER = [{}, {"a": 1}, [{}], [[[]]], 10**30, "\ud800", [None], -1, 0.5, "x" * 300,
-         "tinker://x/y/z", "../../etc"]
-
-
-def asked(url: str, path: str, content: bytes, kind: str = "application/json", key: str = KEY,
-          method: str = "POST") -> tuple[int, bytes]:
-    """The status and the body of an answer."""
-    request = urllib.request.Request(url + path, content or None, method=method, headers={
-        "Content-Type": kind, "X-API-Key": key})
-    try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read()
-
-
-def good_bodies(session: str, model: str) -> dict[str, dict]:
-    """What each JSON route takes."""
-    model_of = {"model_id": model, "seq_id": 1}
-    sampling = {"sampling_session_id": f"{session}:sample:0", "seq_id": 1, "num_samples": 1,
-                "prompt": {"chunks": [{"type": "encoded_text", "tokens": [5, 6]}]},
-                "sampling_params": {"max_tokens": 2, "temperature": 1.0, "top_p": 1.0, "seed": 1}}
-    return {"create_session": {"tags": [], "sdk_version": "0.38.0"},
-            "session_heartbeat": {"session_id": session},
-            "create_model": {"session_id": session, "model_seq_id": 7, "base_model": "tiny-chat",
-                             "lora_config": {"rank": 4, "seed": 1}},
-            "get_info": {"model_id": model}, "unload_model": {"model_id": f"{model}9"},
-            "optim_step": model_of | {"adam_params": {"learning_rate": 1e-3, "beta1": 0.9}},
-            "save_weights": model_of | {"path": "a"}, "save_weights_for_sampler": model_of | {"path": "b"},
-            "load_weights": model_of | {"path": "tinker://x/weights/a", "optimizer": True},
-            "create_sampling_session": {"session_id": session, "sampling_session_seq_id": 3,
-                                        "base_model": "tiny-chat"},
-            "asample": sampling, "retrieve_future": {"request_id": "x"}, "cancel_future": {"request_id": "x"},
-            "weights_info": {"tinker_path": "tinker://x/weights/a"}}
-
-
-def spoilt(rng: random.Random, body: dict) -> bytes:
-    """A body with a field of another kind, without one, with one that nobody knows, or torn."""
-    body, how = json.loads(json.dumps(body)), rng.randrange(4)
-    place = body
-    while (deeper := [v for v in place.values() if isinstance(v, dict)]) and rng.random() < 0.6:
-        place = rng.choice(deeper)
-    name = rng.choice(list(place))
-    if how == 0:
-        place[name] = rng.choice(NEVER)
-    elif how == 1:
-        place[rng.choice(["modelid", "\u0000", "a" * 500, "__class__", ""])] = rng.choice(NEVER)
-    elif how == 2:
-        place[name] = [place.pop(name)]
-    text = json.dumps(body).encode()
-    return text[: rng.randrange(1, len(text))] if how == 3 else text
-
-
-def hostile(folder: Path) -> tuple[Bars, Tables]:
-    """Bodies from a seed to every route that takes one; between them a client's model stays as it was."""
-    rng, counts, rest = random.Random(0), Counter(), []
-    with served("serve", "tiny-chat", "--tinker", "--port", "0", cwd=folder) as address:
-        url = f"{address.removesuffix('/v1')}/api/v1/"
-        opened = asked(url, "create_session", b'{"tags": [], "sdk_version": "0"}')[1]
-        session = json.loads(opened)["session_id"]
-        model = json.loads(asked(url, "create_model", json.dumps({
-            "session_id": session, "model_seq_id": 0, "base_model": "tiny-chat",
-            "lora_config": {"rank": 4}}).encode())[1])["model_id"]
-        bodies = good_bodies(session, model)
-        for _ in range(BODIES):
-            path = rng.choice([*bodies, "forward_backward"])
-            if path == "forward_backward":
-                content, kind = rng.randbytes(rng.randrange(1, 400)), "application/x-protobuf"
-            else:
-                content, kind = spoilt(rng, bodies[path]), "application/json"
-            key = rng.choice([KEY, KEY, "tml-of-another"])
-            status, answer = asked(url, path, content, kind, key)
-            if status == 200 and (future := json.loads(answer).get("request_id")):
-                later = json.dumps({"request_id": future}).encode()
-                status, answer = asked(url, "retrieve_future", later, key=key)
-            said = answer.decode(errors="replace")
-            how = ("refused" if 400 <= status < 500 or status == 200 and '"error"' in said else
-                   "taken" if status == 200 else "neither")
-            counts[how] += 1
-            if how != "refused":
-                rest.append({"how": how, "path": path, "status": status, "answer": said[:200],
-                             "body": content[:200].decode(errors="replace")})
-        alive = asked(url, "healthz", b"", method="GET")[0] == 200
-        info = asked(url, "get_info", json.dumps({"model_id": model}).encode())[0] == 200
-    return [bar("hostile bodies to the server's routes: a sentence each, nothing down",
-                f"{BODIES} answered, 0 with a 5xx or without a sentence",
-                f"{counts['refused']} refused with a sentence, {counts['taken']} taken, "
-                f"{counts['neither']} neither; the server "
-                f"{'answers' if alive and info else 'is down'}",
-                alive and info and not counts["neither"])], {"Hostile bodies that were not refused": rest}
