@@ -84,7 +84,8 @@ shot = MathEnv.standard_fewshot_prefix()
 theirs, ours = MathEnv.question_suffix(), Gsm8kDataset.question_suffix()
 swapped = [message | {"content": message["content"].replace(theirs, ours)} for message in shot]
 for number, (question, answer) in enumerate(asked["problems"]):
-    before, suffix = [([], ours), ([], theirs), (swapped, ours), (shot, theirs)][number % 4]
+    before, suffix = ([(swapped, ours), (shot, theirs)] if number % 8 < asked["shots"] else
+                      [([], ours), ([], theirs)])[number % 2]
     talk = [*before, {"role": "user", "content": question + suffix}]
     write(renderer.build_generation_prompt(talk), "\\boxed{" + answer + "}")
 for x, y in asked["sums"]:
@@ -109,6 +110,7 @@ class Recipe:
     curve: str
     rises: bool = True
     data: str = "none"
+    start: str = "forms"
 
     def learned(self, curve: list[float]) -> tuple[float, float, bool]:
         """The means of the curve's first and last fifth, and whether the last is the better one."""
@@ -129,12 +131,12 @@ RECIPES = {
         "train_mean_nll", rises=False, data="HuggingFaceH4/no_robots"),
     "rl_loop": Recipe(
         "rl_loop", "batch_size=8 group_size=8 learning_rate=2e-3 lora_rank=16 max_tokens=16 max_steps=25",
-        "reward/total", data="openai/gsm8k"),
+        "reward/total", data="openai/gsm8k", start="boxed"),
     "rl_basic": Recipe(
         "rl_basic", "dataset_builder=tinker_cookbook.recipes.math_rl.math_env:Gsm8kDatasetBuilder "
         "dataset_builder.model_name_for_tokenizer={alias} dataset_builder.renderer_name=role_colon "
         "dataset_builder.batch_size=8 dataset_builder.group_size=8 learning_rate=2e-3 lora_rank=16 "
-        "max_tokens=16 max_steps=25", "env/all/reward/total", data="openai/gsm8k"),
+        "max_tokens=16 max_steps=25", "env/all/reward/total", data="openai/gsm8k", start="boxed"),
     "math_rl": Recipe(
         "math_rl.train", "env=arithmetic groups_per_batch=12 group_size=8 learning_rate=2e-3 lora_rank=16 "
         "max_tokens=12 eval_every=0 max_steps=30", "env/all/reward/total"),
@@ -189,31 +191,43 @@ def write_sets(place: Path, rng: random.Random) -> None:
     (place / "openai/gsm8k/README.md").write_text(SPLITS)
 
 
-def prepare(place: Path, python: Path, seed: int) -> Path:
-    """The working folder of a user: the tokenizer under the alias, the sets, and a model: `tiny-chat` after
-    SFT on conversations in the recipes' prompts, so short that it still gets many of them wrong. It reads
-    1,024 tokens, not 512: ten turns of guess_number fit with every reply refused."""
-    run, model = place / "form", place / "model"
-    if model.exists():
-        return model
+def prepare(place: Path, seed: int) -> random.Random:
+    """The working folder of a user: the tokenizer under the alias, the sets, and the model before its SFT,
+    which reads 1,024 tokens, not 512: ten turns of guess_number fit with every reply refused."""
+    rng = random.Random(seed)
     (place / ALIAS).mkdir(parents=True, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(Path(find_model("tiny-chat")) / name, place / ALIAS / name)
-    rng = random.Random(seed)
     write_sets(place, rng)
     start = shutil.copytree(find_model("tiny-chat"), place / "start", dirs_exist_ok=True)
     config = json.loads((start / "config.json").read_text())
     (start / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 1024}))
+    (place / "role_colon.jinja").write_text(TEMPLATE)
+    return rng
+
+
+def forms(rng: random.Random, kind: str) -> dict:
+    """What FORMS writes conversations of: every recipe's prompts, or more of those that ask for a box."""
+    if kind == "boxed":
+        return {"problems": problems(rng, 1600), "shots": 2, "sums": [], "secrets": []}
     number = lambda: rng.randrange(101)  # noqa: E731
-    asked = {"model": ALIAS, "seed": seed, "share": 0.3, "problems": problems(rng, 800),
-             "sums": [(number(), number()) for _ in range(500)],
-             "secrets": [rng.randrange(1024) for _ in range(120)]}
+    return {"problems": problems(rng, 800), "shots": 4, "sums": [(number(), number()) for _ in range(500)],
+            "secrets": [rng.randrange(1024) for _ in range(120)]}
+
+
+def start_model(place: Path, kind: str, python: Path, seed: int) -> Path:
+    """`tiny-chat` after SFT on conversations in the recipes' prompts, so short that it still gets many of them
+    wrong."""
+    model, run = place / f"{kind}-model", place / kind
+    if model.exists():
+        return model
+    rng = prepare(place, seed)
+    asked = {"model": ALIAS, "seed": seed, "share": 0.3, **forms(rng, kind)}
     rows = subprocess.run([python, "-c", FORMS], input=json.dumps(asked), text=True, check=True, cwd=place,
                           stdout=subprocess.PIPE, env=client_environment()).stdout.splitlines()
     rng.shuffle(rows)
-    data = write_rows(place / "form.jsonl", [json.loads(row) for row in rows])
-    (place / "role_colon.jinja").write_text(TEMPLATE)
-    train(run, "sft", f"data={data}", f"model={start}", f"template={place / 'role_colon.jinja'}",
+    data = write_rows(place / f"{kind}.jsonl", [json.loads(row) for row in rows])
+    train(run, "sft", f"data={data}", f"model={place / 'start'}", f"template={place / 'role_colon.jinja'}",
           "rows_per_step=32", "epochs=1", "rows.holdout=0", f"seed={seed}")
     postgrad("export", run, "--out", model)
     return model
@@ -249,14 +263,16 @@ def run_recipe(place: Path, name: str, python: Path, url: str, teacher: str = ""
 
 
 def run_seed(place: Path, seed: int, python: Path, names: list[str]) -> dict[str, dict]:
-    """The recipes of one seed, against one server."""
-    model, results = prepare(place, python, seed), {}
-    words = ["serve", model, "--tinker", "--name", ALIAS, "--rows", "64", "--port", "0"]
-    with served(*words, cwd=place) as address:
-        url = address.removesuffix("/v1")
-        for name in names:
-            teacher = saved_weights(place / "logs" / "sl_loop") if name == "distillation" else ""
-            results[name] = once(place / f"{name}.json", run_recipe, place, name, python, url, teacher)
+    """The recipes of one seed, against a server of each model that they begin with."""
+    results = {}
+    for kind in dict.fromkeys(RECIPES[name].start for name in names):
+        model = start_model(place, kind, python, seed)
+        words = ["serve", model, "--tinker", "--name", ALIAS, "--rows", "64", "--port", "0"]
+        with served(*words, cwd=place) as address:
+            url = address.removesuffix("/v1")
+            for name in (name for name in names if RECIPES[name].start == kind):
+                teacher = saved_weights(place / "logs" / "sl_loop") if name == "distillation" else ""
+                results[name] = once(place / f"{name}.json", run_recipe, place, name, python, url, teacher)
     return results
 
 
