@@ -84,7 +84,7 @@ shot = MathEnv.standard_fewshot_prefix()
 theirs, ours = MathEnv.question_suffix(), Gsm8kDataset.question_suffix()
 swapped = [message | {"content": message["content"].replace(theirs, ours)} for message in shot]
 for number, (question, answer) in enumerate(asked["problems"]):
-    before, suffix = ([(swapped, ours), (shot, theirs)] if number % 8 < asked["shots"] else
+    before, suffix = ([(swapped, ours), (shot, theirs)] if number % asked["cycle"] >= asked["cycle"] - 2 else
                       [([], ours), ([], theirs)])[number % 2]
     talk = [*before, {"role": "user", "content": question + suffix}]
     write(renderer.build_generation_prompt(talk), "\\boxed{" + answer + "}")
@@ -209,15 +209,15 @@ def prepare(place: Path, seed: int) -> random.Random:
 def forms(rng: random.Random, kind: str) -> dict:
     """What FORMS writes conversations of: every recipe's prompts, or more of those that ask for a box."""
     if kind == "boxed":
-        return {"problems": problems(rng, 1600), "shots": 2, "sums": [], "secrets": []}
+        return {"problems": problems(rng, 1600), "cycle": 8, "sums": [], "secrets": []}
     number = lambda: rng.randrange(101)  # noqa: E731
-    return {"problems": problems(rng, 800), "shots": 4, "sums": [(number(), number()) for _ in range(500)],
+    return {"problems": problems(rng, 800), "cycle": 4, "sums": [(number(), number()) for _ in range(500)],
             "secrets": [rng.randrange(1024) for _ in range(120)]}
 
 
 def start_model(place: Path, kind: str, python: Path, seed: int) -> Path:
-    """`tiny-chat` after SFT on conversations in the recipes' prompts, so short that it still gets many of them
-    wrong."""
+    """`tiny-chat` after SFT on conversations in the recipes' prompts, so short that it still gets many of
+    them wrong."""
     model, run = place / f"{kind}-model", place / kind
     if model.exists():
         return model
