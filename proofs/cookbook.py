@@ -130,12 +130,12 @@ RECIPES = {
         "dataset_builder.common_config.max_length=256 learning_rate=2e-3 lora_rank=16 max_steps=25",
         "train_mean_nll", rises=False, data="HuggingFaceH4/no_robots"),
     "rl_loop": Recipe(
-        "rl_loop", "batch_size=8 group_size=8 learning_rate=2e-3 lora_rank=16 max_tokens=16 max_steps=25",
+        "rl_loop", "batch_size=8 group_size=8 learning_rate=1e-3 lora_rank=16 max_tokens=16 max_steps=25",
         "reward/total", data="openai/gsm8k", start="boxed"),
     "rl_basic": Recipe(
         "rl_basic", "dataset_builder=tinker_cookbook.recipes.math_rl.math_env:Gsm8kDatasetBuilder "
         "dataset_builder.model_name_for_tokenizer={alias} dataset_builder.renderer_name=role_colon "
-        "dataset_builder.batch_size=8 dataset_builder.group_size=8 learning_rate=2e-3 lora_rank=16 "
+        "dataset_builder.batch_size=8 dataset_builder.group_size=8 learning_rate=1e-3 lora_rank=16 "
         "max_tokens=16 max_steps=25", "env/all/reward/total", data="openai/gsm8k", start="boxed"),
     "math_rl": Recipe(
         "math_rl.train", "env=arithmetic groups_per_batch=12 group_size=8 learning_rate=2e-3 lora_rank=16 "
