@@ -148,8 +148,8 @@ RECIPES = {
         "teacher_checkpoint={teacher} groups_per_batch=6 group_size=4 learning_rate=2e-3 lora_rank=16 "
         "max_tokens=24 eval_every=0 max_steps=25", "teacher_kl", rises=False, data="zwhe99/DeepMath-103K"),
     "guess_number": Recipe(
-        "multiplayer_rl.guess_number.train", "renderer_name=role_colon batch_size=2 group_size=6 "
-        "learning_rate=1e-3 max_tokens=12 eval_every=0 max_steps=12", "env/all/reward/total"),
+        "multiplayer_rl.guess_number.train", "renderer_name=role_colon batch_size=2 group_size=4 "
+        "learning_rate=1e-3 max_tokens=12 eval_every=0 max_steps=10", "env/all/reward/total"),
 }
 NO_BASE_URL = ("guess_number",)  # the SDK then asks TINKER_BASE_URL
 
