@@ -264,16 +264,16 @@ def run_recipe(place: Path, name: str, python: Path, url: str, teacher: str = ""
 
 def run_seed(place: Path, seed: int, python: Path, names: list[str]) -> dict[str, dict]:
     """The recipes of one seed, against a server of each model that they begin with."""
-    results = {}
-    for kind in dict.fromkeys(RECIPES[name].start for name in names):
+    left = [name for name in names if not (place / f"{name}.json").exists()]
+    for kind in dict.fromkeys(RECIPES[name].start for name in left):
         model = start_model(place, kind, python, seed)
         words = ["serve", model, "--tinker", "--name", ALIAS, "--rows", "64", "--port", "0"]
         with served(*words, cwd=place) as address:
             url = address.removesuffix("/v1")
-            for name in (name for name in names if RECIPES[name].start == kind):
+            for name in (name for name in left if RECIPES[name].start == kind):
                 teacher = saved_weights(place / "logs" / "sl_loop") if name == "distillation" else ""
-                results[name] = once(place / f"{name}.json", run_recipe, place, name, python, url, teacher)
-    return results
+                once(place / f"{name}.json", run_recipe, place, name, python, url, teacher)
+    return {name: json.loads((place / f"{name}.json").read_text()) for name in names}
 
 
 def recipes(folder: Path, seeds: str = "0,1,2", only: str = ",".join(RECIPES),
