@@ -96,7 +96,7 @@ def loss_named(name: str, config: Config) -> Loss:
     """The loss of a request; what is not honoured is refused by its name."""
     if name in REFUSED:
         raise Refusal(f"loss_fn {name!r} {REFUSED[name]}.")
-    values = {key: number(key, value) for key, value in config.items()}
+    values = {key: config_number(key, value) for key, value in config.items()}
     if name == "cross_entropy":
         check_empty(values, name)
         return Loss(name=name)
@@ -148,7 +148,7 @@ def changed(row: Policy, values: Mapping[str, float]) -> Policy:
     return row
 
 
-def number(name: str, value: float | str) -> float:
+def config_number(name: str, value: float | str) -> float:
     if isinstance(value, str) or not math.isfinite(value):
         raise Refusal(f"loss_fn_config.{shorten_value(name, quote=False)} is {shorten_value(value)}, and has "
                       "to be a number.")
