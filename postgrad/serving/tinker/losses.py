@@ -119,7 +119,7 @@ def table_loss(name: str, values: dict[str, float]) -> Loss:
     for key, value in sizes.items():
         if value != int(value) or value < 1:
             raise Refusal(f"loss_fn_config.{key} is {value:g}, and has to be a whole number from 1.")
-    row = replace(changed(known, values), critic=False, value_weight=0.0)
+    row = replace(changed(known, values), credit=credit.raw, critic=False, value_weight=0.0, shown=False)
     if missing := sorted({column for place in LOSS_PARTS for column in row.columns_of(place)} - COLUMNS_HERE):
         raise Refusal(f"loss_fn {name!r} needs {' and '.join(missing)}, which a Tinker client cannot send: "
                       "take another row.")

@@ -140,8 +140,8 @@ class TrainingQueue:
             return Prepared(operation, Refusal(operation.refusal))
         try:
             action = prepare_operation(operation.kind, operation.seq, operation.body, self.place)
-        except Refusal as refusal:
-            return Prepared(operation, refusal)
+        except Exception as error:  # told to the client; the number is used up
+            return Prepared(operation, Refusal(failure(error).error))
         return Prepared(operation, action)
 
     def take(self, operation: Operation, prepared: Prepared | None = None) -> None:

@@ -267,12 +267,13 @@ def test_samples_come_with_logprobs_of_their_own_and_of_the_prompt(everything):
 def test_a_later_poll_hears_which_samples_have_ended(everything):
     e = everything
     sampler = e.service.create_sampling_client(base_model="small").result()
-    sampler.holder._client_config.sample_use_retrieve_futures = True
+    holder, config = sampler.holder, sampler.holder._client_config
+    holder._client_config = config.model_copy(update={"sample_use_retrieve_futures": True})
     try:
         assert len(sampler.sample(e.prompt, 1, FEW).result().sequences) == 1
         assert len(sampler.sample(e.prompt, 3, FEW).result().sequences) == 3
     finally:
-        sampler.holder._client_config.sample_use_retrieve_futures = False
+        holder._client_config = config
 
 
 def test_a_custom_loss_trains_as_the_same_loss_by_name(everything):
@@ -329,7 +330,7 @@ def test_every_policy_row_and_every_loss_of_the_sdk_has_a_gradient_or_a_sentence
             continue
         stepped = e.training.optim_step(types.AdamParams(learning_rate=0.0)).result()
         assert stepped.metrics["grad_norm"] > 0, name
-    assert refused == ["postgrad/gkd"]
+    assert refused == ["postgrad/opd"]  # it needs a teacher
 
 
 def test_several_targets_a_token_weigh_as_one_by_one(everything):
