@@ -1,5 +1,5 @@
-"""Bodies that make no sense to a server of the Tinker protocol, from a seed: each is to be answered with a 4xx and
-a sentence."""
+"""Bodies that make no sense to a server of the Tinker protocol, from a seed: each is to be answered with a
+4xx and a sentence."""
 
 import json
 import random
@@ -18,7 +18,8 @@ GOOD = {
     "save_weights_for_sampler": {"model_id": "model", "seq_id": 10**6, "path": "a"},
     "load_weights": {"model_id": "model", "seq_id": 10**6, "path": "path", "optimizer": False},
     "copy_weights": {"source_path": "path"}, "weights_info": {"tinker_path": "path"},
-    "create_sampling_session": {"session_id": "session", "sampling_session_seq_id": 900, "base_model": "small"},
+    "create_sampling_session": {"session_id": "session", "sampling_session_seq_id": 900,
+                                "base_model": "small"},
     "join_sampling_session": {"sampling_session_id": "sampler"},
     "asample": {"sampling_session_id": "sampler", "seq_id": 900, "num_samples": 1,
                 "prompt": {"chunks": [{"type": "encoded_text", "tokens": [5, 6]}]},
@@ -94,7 +95,8 @@ def wrong_pass(rng, routes, known):
         message.data.add().loss_fn_inputs["target_tokens"].dense = bytes(rng.randrange(9))
     text = message.SerializeToString()
     body = rng.choice([text, text[:-1] + b"\xff", rng.randbytes(rng.randrange(1, 200)), b""])
-    headers = rng.choice([PROTO, JSON, {**PROTO, "Content-Encoding": "zstd"}, {**PROTO, "Content-Encoding": "br"}])
+    headers = rng.choice([PROTO, JSON, {**PROTO, "Content-Encoding": "zstd"},
+                          {**PROTO, "Content-Encoding": "br"}])
     return "POST", "/api/v1/forward_backward", body, headers
 
 

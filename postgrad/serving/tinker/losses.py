@@ -96,7 +96,7 @@ def loss_named(name: str, config: Config) -> Loss:
     """The loss of a request; what is not honoured is refused by its name."""
     if name in REFUSED:
         raise Refusal(f"loss_fn {name!r} {REFUSED[name]}.")
-    values = {key: number(key, value) for key, value in config.items()}
+    values = {key: config_number(key, value) for key, value in config.items()}
     if name == "cross_entropy":
         check_empty(values, name)
         return Loss(name=name)
@@ -119,7 +119,7 @@ def table_loss(name: str, values: dict[str, float]) -> Loss:
     for key, value in sizes.items():
         if value != int(value) or value < 1:
             raise Refusal(f"loss_fn_config.{key} is {value:g}, and has to be a whole number from 1.")
-    row = replace(changed(known, values), critic=False, value_weight=0.0)
+    row = replace(changed(known, values), credit=credit.raw, critic=False, value_weight=0.0, shown=False)
     if missing := sorted({column for place in LOSS_PARTS for column in row.columns_of(place)} - COLUMNS_HERE):
         raise Refusal(f"loss_fn {name!r} needs {' and '.join(missing)}, which a Tinker client cannot send: "
                       "take another row.")
@@ -148,7 +148,7 @@ def changed(row: Policy, values: Mapping[str, float]) -> Policy:
     return row
 
 
-def number(name: str, value: float | str) -> float:
+def config_number(name: str, value: float | str) -> float:
     if isinstance(value, str) or not math.isfinite(value):
         raise Refusal(f"loss_fn_config.{shorten_value(name, quote=False)} is {shorten_value(value)}, and has "
                       "to be a number.")

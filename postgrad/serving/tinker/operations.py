@@ -21,7 +21,7 @@ from postgrad.serving.tinker.catalogue import (
 from postgrad.serving.tinker.losses import loss_named
 from postgrad.serving.tinker.passes import check_datum, metric_names
 from postgrad.serving.tinker.sampler_pool import SavedWeights
-from postgrad.serving.tinker.tuned_model import StepParameters, TunedModel, finite
+from postgrad.serving.tinker.tuned_model import StepParameters, TunedModel, finite_numbers
 from postgrad.serving.tinker.wire import decode_pass, encode_pass_output, read_pass_request
 
 
@@ -49,7 +49,7 @@ class ModelPlace:
 Action = Callable[[TunedModel], Result]
 
 
-def prepare(kind: str, seq: int, body: bytes, place: ModelPlace) -> Action:
+def prepare_operation(kind: str, seq: int, body: bytes, place: ModelPlace) -> Action:
     """Reads an operation -> what does it. What is wrong with it is refused here, by name."""
     return PREPARE[kind](seq, body, place)
 
@@ -76,7 +76,7 @@ def prepare_pass(seq: int, body: bytes, place: ModelPlace) -> Action:
 
     def act(model: TunedModel) -> Result:
         result = model.run_pass(asked.data, loss, not asked.forward_only)
-        return Result(proto=encode_pass_output(result.logprobs, finite(metric_names(result))))
+        return Result(proto=encode_pass_output(result.logprobs, finite_numbers(metric_names(result))))
 
     return act
 
@@ -98,7 +98,7 @@ def prepare_step(seq: int, body: bytes, place: ModelPlace) -> Action:
     asked.done()
 
     def act(model: TunedModel) -> Result:
-        return Result(fields={"metrics": finite(model.step(parameters)), "type": "optim_step"})
+        return Result(fields={"metrics": finite_numbers(model.step(parameters)), "type": "optim_step"})
 
     return act
 

@@ -189,7 +189,7 @@ def run_pass(models: Models, optim: Optim, data: Sequence[TrainingDatum], loss: 
     """The loss of the data and their log-probs. backward: the gradient is added to the optimizer's; a pass
     that fails leaves it as it was."""
     size = optim.tokens_per_pass
-    batch = prepare(make_batch(data, loss, optim.stepped[0].device), loss, models, size)
+    batch = add_row_columns(make_batch(data, loss, optim.stepped[0].device), loss, models, size)
     before = [p.grad for p in optim.stepped]
     for p in optim.stepped:
         p.grad = None
@@ -203,11 +203,11 @@ def run_pass(models: Models, optim: Optim, data: Sequence[TrainingDatum], loss: 
     for p, grad in zip(optim.stepped, before, strict=True):
         if grad is not None:
             p.grad = grad if p.grad is None else grad.add_(p.grad)
-    logprobs = [joined(*row) for row in zip(logps, rest, batch.mask, data, strict=True)]
+    logprobs = [join_logprobs(*row) for row in zip(logps, rest, batch.mask, data, strict=True)]
     return PassResult(logprobs=logprobs, loss=total, stats=stats, tokens=int(batch.mask.sum()))
 
 
-def prepare(batch: TargetBatch, loss: Loss, models: Models, size: int) -> TargetBatch:
+def add_row_columns(batch: TargetBatch, loss: Loss, models: Models, size: int) -> TargetBatch:
     """Adds what a row wants: the reference's log-probs, entropies, marks, and the weights of its mean."""
     row = loss.row
     if row is None:
@@ -313,7 +313,8 @@ def untrained_logp(model: LanguageModel, batch: TargetBatch, size: int) -> list[
     return [None if row is None else logps[row] for row in rows]
 
 
-def joined(trained: Tensor, rest: Tensor | None, mask: Tensor, datum: TrainingDatum) -> Array:  # [N], [N, K]
+def join_logprobs(trained: Tensor, rest: Tensor | None, mask: Tensor,
+                  datum: TrainingDatum) -> Array:  # [N], [N, K]
     """A datum's log-probs, in the shape of its targets."""
     targets = datum.inputs["target_tokens"]
     n = len(targets) + 1

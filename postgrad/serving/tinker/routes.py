@@ -327,12 +327,12 @@ async def cancel_future(request: Request) -> Response:
 # what there is
 
 def page(request: Request) -> tuple[int, int]:
-    query = RequestBody({name: number(request.query_params[name], name) for name in ("limit", "offset")
+    query = RequestBody({name: query_number(request.query_params[name], name) for name in ("limit", "offset")
                          if name in request.query_params}, "the query's ")
     return query.take("limit", int, 20, low=1, high=MOST_PAGE), query.take("offset", int, 0, low=0)
 
 
-def number(text: str, name: str) -> int | str:
+def query_number(text: str, name: str) -> int | str:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 18 else text
 
 

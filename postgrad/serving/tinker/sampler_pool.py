@@ -17,7 +17,7 @@ from postgrad.models.checkpoint import read_state
 from postgrad.models.lora import Network
 from postgrad.sampling import Request, RequestBatch, RequestSequence, SampledToken
 from postgrad.serving.decode_worker import DecodeWorker, LoopChannel, PendingRequest, ServedModel
-from postgrad.serving.tinker.tuned_model import Tuning, load_weights, new_policy
+from postgrad.serving.tinker.tuned_model import Tuning, new_policy, put_weights
 
 PLACES = 4  # saves that are sampled from at once
 
@@ -138,7 +138,7 @@ class SamplerPool:
         return self.open(weights)
 
     def refill(self, place: Place, weights: SavedWeights) -> RequestBatch:
-        load_weights(place.policy, read_state(weights.folder))
+        put_weights(place.policy, read_state(weights.folder))
         place.weights = weights
         place.batch.update_weights(place.batch.version + 1)
         self.places.remove(place)  # the one that was used last stands last
@@ -147,7 +147,7 @@ class SamplerPool:
 
     def open(self, weights: SavedWeights) -> RequestBatch:
         policy = new_policy(self.base, weights.tuning).requires_grad_(False)
-        load_weights(policy, read_state(weights.folder))
+        put_weights(policy, read_state(weights.folder))
         context = self.served.context
         batch = RequestBatch(policy, self.served.chat, rows=self.worker.batch.rows, max_prompt_tokens=context,
                              max_new_tokens=context, positions=context)

@@ -20,7 +20,7 @@ import torch
 from postgrad.serving.decode_worker import DecodeWorker
 from postgrad.serving.request_body import Refusal
 from postgrad.serving.tinker.journal import Journal, Operation
-from postgrad.serving.tinker.operations import Action, ModelPlace, Result, prepare
+from postgrad.serving.tinker.operations import Action, ModelPlace, Result, prepare_operation
 from postgrad.serving.tinker.tuned_model import TunedModel
 
 MOST_WAITING = 512      # operations
@@ -139,9 +139,10 @@ class TrainingQueue:
         if operation.refusal:
             return Prepared(operation, Refusal(operation.refusal))
         try:
-            return Prepared(operation, prepare(operation.kind, operation.seq, operation.body, self.place))
-        except Refusal as refusal:
-            return Prepared(operation, refusal)
+            action = prepare_operation(operation.kind, operation.seq, operation.body, self.place)
+        except Exception as error:  # told to the client; the number is used up
+            return Prepared(operation, Refusal(failure(error).error))
+        return Prepared(operation, action)
 
     def take(self, operation: Operation, prepared: Prepared | None = None) -> None:
         self.seals[operation.seq] = operation.seal

@@ -138,7 +138,7 @@ class TunedModel:
 
     def load(self, state: Mapping[str, Any], optimizer: bool) -> None:
         """Weights that `save` has written; without the optimizer's state it begins anew."""
-        load_weights(self.policy, state)
+        put_weights(self.policy, state)
         fresh = Optim(self.models, self.optim.settings, steps=0)
         fresh.masters = [p.detach().float() for p in fresh.rounded]
         self.optim = fresh
@@ -165,7 +165,7 @@ class TunedModel:
         return facts
 
 
-def load_weights(policy: Network | Adapted, state: Mapping[str, Any]) -> None:
+def put_weights(policy: Network | Adapted, state: Mapping[str, Any]) -> None:
     with torch.no_grad():
         own = policy.state_dict()
         stored: dict[str, torch.Tensor] = state["policy"]
@@ -176,6 +176,6 @@ def load_weights(policy: Network | Adapted, state: Mapping[str, Any]) -> None:
             x.copy_(stored[name])
 
 
-def finite(values: Mapping[str, float]) -> dict[str, float]:
+def finite_numbers(values: Mapping[str, float]) -> dict[str, float]:
     """JSON has no number for the others."""
     return {name: value for name, value in values.items() if math.isfinite(value)}

@@ -26,8 +26,8 @@ def data():
 
 
 def loop(client, data, between=lambda: None):
-    """Three steps of a client, and samples from what they made. between: called where a gradient waits for its
-    step."""
+    """Three steps of a client, and samples from what they made. between: called where a gradient waits for
+    its step."""
     training, seen = client.create_lora_training_client("small", rank=2, seed=3).result(), []
     for i, batch in enumerate(data):
         seen.append(training.forward_backward(batch, "cross_entropy").result().metrics["loss:sum"])
@@ -45,8 +45,8 @@ def loop(client, data, between=lambda: None):
 def serve(runs, port):
     """A server in a process of its own, once it listens; and its address."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "postgrad", "serve", "tiny-chat", "--tinker", "--name", "small", "--runs", str(runs),
-         "--port", str(port), "--rows", "4", "--context", "128", "--json"], stdout=subprocess.PIPE,
+        [sys.executable, "-m", "postgrad", "serve", "tiny-chat", "--tinker", "--name", "small", "--rows", "4",
+         "--runs", str(runs), "--port", str(port), "--context", "128", "--json"], stdout=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1"})
     return process, json.loads(process.stdout.readline())["tinker"]
 
@@ -72,18 +72,20 @@ def test_a_killed_server_goes_on_to_the_same_bits(tmp_path, data):
 
 
 def test_a_restart_opens_the_newest_checkpoint_and_sends_old_results_again(tmp_path, data):
-    """Between two servers the model is closed with a checkpoint; a gradient of its own stays in the journal."""
+    """Between two servers the model is closed with a checkpoint."""
     answers = []
     for part in (0, 1):
         with tinker_server(tmp_path / "runs") as (address, service):
             web = httpx.Client(base_url=address, headers={"X-API-Key": KEY})
             if not part:
-                training = service_client(address).create_lora_training_client("small", rank=2, seed=3).result()
+                client = service_client(address)
+                training = client.create_lora_training_client("small", rank=2, seed=3).result()
                 for batch in data[:2]:
                     training.forward_backward(batch, "cross_entropy").result()
                     training.optim_step(ADAM).result()
                 model = training.model_id
-            got = [web.post("/api/v1/retrieve_future", json={"request_id": f"{model}:{i}"}) for i in (1, 2, 4)]
+            got = [web.post("/api/v1/retrieve_future", json={"request_id": f"{model}:{i}"})
+                   for i in (1, 2, 4)]
             answers.append([answer.content for answer in got])
             assert [answer.status_code for answer in got] == [200] * 3
             folder = service.folder(model)

@@ -25,8 +25,8 @@ def request(**inputs):
 
 def test_a_request_reads_as_the_sdk_wrote_it():
     weights = np.array([[0, 2.5], [0, 0], [1.5, 0]], np.float32)
-    sparse = types.TensorData(data=[2.5, 1.5], dtype="float32", shape=[3, 2], sparse_crow_indices=[0, 1, 1, 2],
-                              sparse_col_indices=[1, 0])
+    sparse = types.TensorData(data=[2.5, 1.5], dtype="float32", shape=[3, 2],
+                              sparse_crow_indices=[0, 1, 1, 2], sparse_col_indices=[1, 0])
     made = decode_pass(read_pass_request(request(target_tokens=np.array([[2, 3]] * 3),
                                                  weights=sparse).SerializeToString()))
     assert (made.model_id, made.seq_id, made.loss, made.config) == ("m", 7, "ppo", {"a": 0.5, "b": "text"})
@@ -38,7 +38,7 @@ def test_a_request_reads_as_the_sdk_wrote_it():
 @pytest.mark.parametrize("change, words", [
     (lambda t: t.shape.append(9), "has others"), (lambda t: setattr(t, "dtype", 9), "dtype 9"),
     (lambda t: setattr(t, "dense", b"123"), "no whole numbers"),
-    (lambda t: setattr(t.sparse_csr, "values", b"1234"), "no sparse matrix")])
+    (lambda t: setattr(t.sparse_csr, "values", b"12345678"), "no sparse matrix")])
 def test_a_tensor_that_does_not_fit_is_refused_by_its_place(change, words):
     message = request(target_tokens=np.array([1, 2, 3]))
     change(message.data[0].loss_fn_inputs["target_tokens"])
