@@ -295,7 +295,8 @@ def recipe_bars(ran: dict[int, dict[str, dict]]) -> tuple[Bars, Tables]:
                 learned[name] += better
                 rows.append({"recipe": name, "seed": seed, "minutes": round(results[name]["minutes"], 1),
                              "curve": recipe.curve, "steps": len(results[name]["curve"]),
-                             "first fifth": first, "last fifth": last, "learns": "yes" if better else "no",
+                             "first step": results[name]["curve"][0], "first fifth": first,
+                             "last fifth": last, "learns": "yes" if better else "no",
                              "load of the machine": results[name]["load"]})
     slowest = max(rows, key=lambda row: row["minutes"])
     count = sum(len(results) for results in ran.values())
