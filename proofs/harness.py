@@ -282,10 +282,10 @@ def started(words: list, ready: Callable[[], object] | None = None, **how) -> It
 
 
 @contextmanager
-def served(*words: object, **env: str) -> Iterator[str]:
+def served(*words: object, cwd: Path | None = None, **env: str) -> Iterator[str]:
     """The address that `postgrad WORDS --json` prints, while it runs."""
     with started([sys.executable, "-m", "postgrad", *words, "--json"], stdout=subprocess.PIPE, text=True,
-                 env=environment(**env)) as process:
+                 env=environment(**env), cwd=cwd) as process:
         yield json.loads(process.stdout.readline())["url"]
 
 

@@ -118,6 +118,9 @@ class ServeOptions(CommandOptions):
     template: str | None = setting(None, TEMPLATE[0], metavar="NAME|FILE")
     fronts: int | None = setting(None, "processes that serve HTTP; 0: this one alone. Default: 0 on a CPU "
                                  "and with --record, up to 4 on a GPU", within=NOT_NEGATIVE, metavar="N")
+    tinker: bool = setting(False, "train the model over the Tinker protocol too, whose SDK takes the address "
+                           "as its base_url (pip install 'postgrad[tinker]')")
+    runs: str = setting("runs", "where the training runs of --tinker go", metavar="FOLDER")
     device: str = setting("cpu", DEVICE)
 
 
@@ -127,30 +130,39 @@ def run_serve(options: ServeOptions) -> None:
     if options.record and options.fronts:
         raise ValueError(f"--record keeps all chats in one process: leave --fronts {options.fronts} out.")
     fronts = default_fronts(options.device) if options.fronts is None else options.fronts
-    fronts = 0 if options.record else fronts
+    if options.tinker and options.fronts:
+        raise ValueError(f"--tinker trains in the process that serves: leave --fronts {options.fronts} out.")
+    fronts = 0 if options.record or options.tinker else fronts
     sock = bind(options.host, options.port, API_PORT, shared=fronts > 0)
     token = None if is_loopback(options.host) else keep_token(token_file("serve"))
+    if token and options.tinker:
+        token = f"tml-{token}"  # what its SDK takes for a key
     opened = open_served(
         options.model, name=options.name, rows=options.rows, context=options.context, queue=options.queue,
-        record=options.record, every=options.every, device=options.device, template=options.template)
-    url = f"{origin(options.host, sock.getsockname()[1])}/v1"
+        record=options.record, every=options.every, device=options.device, template=options.template,
+        tinker_runs=options.runs if options.tinker else None)
+    address = origin(options.host, sock.getsockname()[1])
+    url = f"{address}/v1"
 
     def ready() -> None:
         if options.json:
             print_json({"url": url, "model": opened.served.name, "token": token,
                         "follows": opened.source is not None, "context": opened.served.context,
-                        "rows": options.rows})
+                        "rows": options.rows, "tinker": address if options.tinker else None})
         else:
-            print_address(url, opened.served.name, token, opened.source is not None, options.host)
+            print_address(url, opened.served.name, token, opened.source is not None, options.host,
+                          address if options.tinker else None)
 
     serve_opened(opened, sock, token, fronts, ready)
 
 
-def print_address(url: str, name: str, token: str | None, follows: bool, host: str) -> None:
+def print_address(url: str, name: str, token: str | None, follows: bool, host: str,
+                  tinker: str | None) -> None:
     follow = ", following its newest weights" if follows else ""
     key = f"\n  api_key  {token}" if token else ""
-    print(f"postgrad serves {name}{follow}\n  base_url {url}\n  model    {name}{key}\nCtrl-C ends it.",
-          flush=True)
+    train = f"\n  tinker   base_url={tinker}, any api_key that begins with tml-" if tinker else ""
+    print(f"postgrad serves {name}{follow}\n  base_url {url}\n  model    {name}{key}{train}\n"
+          "Ctrl-C ends it.", flush=True)
     if token:
         print(f"Anybody who can reach {host} and has the key can use it; it goes over the network as "
               "it is.", file=sys.stderr)

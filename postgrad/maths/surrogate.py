@@ -210,6 +210,19 @@ def marked_penalty(
     return torch.where(mask, pull - log_ratio.exp() * adv, 0.0), mask & marked & (log_ratio != 0)
 
 
+def squared_ratio(
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *,
+    beta: Annotated[float, NOT_NEGATIVE, "the weight of the squared log-ratio, a pull to the policy that "
+                    "sampled", "more where the policy leaves its samples too fast"] = 0.05,
+) -> tuple[Tensor, Tensor]:
+    """DRO: -A log pi + beta/2 (log rho)^2, the squared log-ratio in the place of a clip.
+
+    Richemond et al. 2024 (2405.19107), the loss of the policy, token by token. Nothing is clipped.
+    """
+    log_ratio = torch.where(mask, logp - old_logp, 0.0)
+    return torch.where(mask, 0.5 * beta * log_ratio**2 - adv * logp, 0.0), torch.zeros_like(mask)
+
+
 def clipped_value(value: Tensor, old_value: Tensor, returns: Tensor, *, clip: float) -> Tensor:  # all [B, T]
     """The critic's loss: 1/2 max( (V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2 ).
 

@@ -97,6 +97,14 @@ def gpu_has_room(size: int, devices: set[torch.device]) -> bool:
     return 2 * size <= torch.cuda.mem_get_info(gpu)[0] + unused
 
 
+def write_state(state: dict[str, Any], folder: Path) -> None:
+    """A state by itself, as `read_state` takes it."""
+    tensors: dict[str, Tensor] = {}
+    plain = json.dumps(_take_out(state, "", tensors))
+    write_tensors(tensors, folder / TENSORS)
+    (folder / "state.json").write_text(plain)
+
+
 def read_state(folder: Path) -> dict[str, Any]:
     path = folder / TENSORS
     stored = read_tensors(path if path.exists() else folder / "state.safetensors")  # the name in older runs

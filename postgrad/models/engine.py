@@ -32,7 +32,13 @@ PREFILL_TOKENS = 16_384  # of waiting prompts, in one pass
 SMALL = 1024  # hidden size up to which a model is bound by kernel launches
 
 
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+
+
 class WeightUpdates(Protocol):
+    @property
+    def has_head(self) -> bool: ...
+
     def update(self, path: str, weight: Tensor) -> Tensor | None: ...
 
     def stand_in(self, name: str) -> Tensor | None: ...
@@ -45,6 +51,8 @@ class Merged(Mapping[str, Tensor]):
         # the parameters themselves: their data may be replaced
         self.body, self.adapter, self.plain = body, adapter, body.state_dict(keep_vars=True)
         self.packed = {f"{path}.weight" for path, layer in body.named_modules() if isinstance(layer, Linear4)}
+        # a head of its own, where the adapter changes one that is tied to the embedding
+        self.untied = [HEAD] if adapter and adapter.has_head and HEAD not in self.plain else []
 
     def __getitem__(self, name: str) -> Tensor:
         if self.adapter and (whole := self.adapter.stand_in(name)) is not None:
@@ -52,7 +60,8 @@ class Merged(Mapping[str, Tensor]):
         path = name.removesuffix(".weight")
         packed = name in self.packed
         layer = self.body.get_submodule(path) if packed else None
-        weight = layer.weight if isinstance(layer, Linear4) else self.plain[name].detach()
+        stored = EMBEDDING if name in self.untied else name
+        weight = layer.weight if isinstance(layer, Linear4) else self.plain[stored].detach()
         if self.adapter is None or path == name:
             return weight
         update = self.adapter.update(path, weight)
@@ -60,14 +69,15 @@ class Merged(Mapping[str, Tensor]):
 
     def like(self, name: str) -> Tensor:
         """A tensor of the same shape and dtype, without merging."""
-        return self[name] if name in self.packed else self.plain[name]
+        return self[name] if name in self.packed or name in self.untied else self.plain[name]
 
     def __iter__(self) -> Iterator[str]:
         yield from self.plain
         yield from sorted(self.packed)
+        yield from self.untied
 
     def __len__(self) -> int:
-        return len(self.plain) + len(self.packed)
+        return len(self.plain) + len(self.packed) + len(self.untied)
 
 
 class EngineModel(Protocol):
@@ -106,8 +116,10 @@ class Engine:
                         dtype=self.dtype, device=self.device)
             for count, tokens in ((rows, new), (rows, new), (prompts, read), (prompts, read)))
         self.turn(positions or read + new - 1)
-        self.layout = weight_layout(self.c, self.layers)
         self.merged = model.merged()
+        self.layout = weight_layout(self.c, self.layers)
+        if self.merged.untied:
+            self.layout["head"] = (HEAD,)
         self.weights: dict[str, Tensor] = {}
         self.panels: dict[str, Panels] = {}
         self.own = self.ops.packed_names(self) if self.fuses else set()  # weights held in panels

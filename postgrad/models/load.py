@@ -248,4 +248,6 @@ def save_model(model: Network | Adapted | ScalarModel, folder: Path,
     write_weights(tensors, folder, dtype, largest)
     written = (network.config.to_hf()
                | {"torch_dtype": str(dtype or next(iter(tensors.values())).dtype).removeprefix("torch.")})
+    if HEAD in tensors:  # also of an adapter on a head that was tied
+        written["tie_word_embeddings"] = False
     (folder / "config.json").write_text(json.dumps(written | facts, indent=1))

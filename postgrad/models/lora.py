@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from postgrad.models.hf_engine import HFEngine
 
 Network = Decoder | HFModel
+HEAD = "lm_head"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,11 +112,12 @@ def names_in(listed: str | list[str]) -> tuple[str, ...]:
 
 class Adapter(nn.Module):
     """A and B for each linear layer of a body whose name is in targets. B starts at zero: no change at
-    first. whole: the trained copies of modules_to_save, by the names of their parameters."""
+    first. whole: the trained copies of modules_to_save, by the names of their parameters. head: the head gets
+    one too; where it is tied to the embedding, that stays as it is."""
 
     def __init__(self, body: nn.Module, *, rank: int, generator: torch.Generator, alpha: float | None = None,
                  targets: Iterable[str] = ("all",), rslora: bool = False, dora: bool = False,
-                 dropout: float = 0.0, modules_to_save: Iterable[str] = ()):
+                 dropout: float = 0.0, modules_to_save: Iterable[str] = (), head: bool = False):
         super().__init__()
         if rank < 1:
             raise ValueError(f"LoRA rank is {rank}: it must be at least 1.")
@@ -155,6 +157,29 @@ class Adapter(nn.Module):
                                                          dtype=w.dtype))
             if dora:
                 self.norms[parameter_key(path)] = nn.Parameter(full_tensor(layer_matrix(layer)).norm(dim=1))
+        if head:
+            self.add_head(body, generator)
+
+    def add_head(self, body: nn.Module, generator: torch.Generator) -> None:
+        if not isinstance(body, Decoder) or f"{HEAD}.weight" in self.stand_ins:
+            raise ValueError("an adapter of the head is for decoders of our own families whose head is not "
+                             "trained in full: leave it out.")
+        outputs, inputs = body.head.shape
+        a = torch.randn(self.rank, inputs, generator=generator) / inputs**0.5
+        self.A[HEAD] = nn.Parameter(a.to(body.head.device, body.head.dtype))
+        self.B[HEAD] = nn.Parameter(torch.zeros(outputs, self.rank, device=body.head.device,
+                                                dtype=body.head.dtype))
+
+    @property
+    def has_head(self) -> bool:
+        return HEAD in self.A
+
+    def add_to_logits(self, logits: Tensor, states: Tensor) -> Tensor:
+        """Adds the head's change, where it has one, to the logits of these states."""
+        if not self.has_head:
+            return logits
+        change: Tensor = states @ self.A[HEAD].T.to(states.dtype) @ self.B[HEAD].T.to(states.dtype)
+        return logits + (change * self.scale).to(logits.dtype)
 
     def copy_modules(self, body: nn.Module, modules: set[str]) -> None:
         """Copies the parameters of these modules; one in several places (tied embeddings) once."""
@@ -276,11 +301,14 @@ class Adapted(nn.Module):
 
     def logits(self, tokens: Tensor) -> Tensor:
         with adapter_active(self.body, self.adapter):
-            return self.body.logits(tokens)
+            logits = self.body.logits(tokens)
+        if self.adapter is None or not self.adapter.has_head:
+            return logits
+        return self.adapter.add_to_logits(logits, self.hidden(tokens))
 
     def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0,
              packed: Packed | None = None) -> tuple[Tensor, Tensor]:
-        if self.adapter is not None and self.adapter.whole:
+        if self.adapter is not None and (self.adapter.whole or self.adapter.has_head):
             logp, entropy = choice_columns(self.choices(tokens, mask, packed), tokens, temperature)
             return logp, entropy
         with adapter_active(self.body, self.adapter):
@@ -292,7 +320,8 @@ class Adapted(nn.Module):
 
         def read(states: Tensor) -> Tensor:  # the head may be the adapter's
             with adapter_active(self.body, self.adapter):
-                return made.read(states)
+                logits = made.read(states)
+            return logits if self.adapter is None else self.adapter.add_to_logits(logits, states)
 
         return replace(made, read=read)
 

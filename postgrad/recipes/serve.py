@@ -6,10 +6,10 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from postgrad.resolve.handles import start_folder
-from postgrad.resolve.models import open_folder, open_writer, run_named
+from postgrad.resolve.models import Network, open_folder, open_writer, run_named
 from postgrad.resolve.weights import current_weights, is_weights_folder
 from postgrad.serving.app import create_app
 from postgrad.serving.decode_worker import ServedModel
@@ -18,15 +18,20 @@ from postgrad.serving.session_recorder import Recorder
 from postgrad.serving.weight_updates import CheckpointWatcher, PushedWeights, WeightFeed
 from postgrad.system.web_server import http_server
 
+if TYPE_CHECKING:
+    from postgrad.serving.tinker.service import TinkerService
+
 PUSH_INTERVAL = 0.05  # seconds between two polls of a folder of weights, for which a training waits
 
 
 class OpenedModel(NamedTuple):
-    """source: where newer weights are looked for, every so many seconds."""
+    """source: where newer weights are looked for, every so many seconds. tinker: what trains it over the
+    Tinker protocol."""
 
     served: ServedModel
     source: WeightFeed | None
     every: float
+    tinker: TinkerService | None = None
 
 
 def default_fronts(device: str) -> int:
@@ -37,19 +42,24 @@ def default_fronts(device: str) -> int:
 def serve_opened(opened: OpenedModel, sock: socket.socket, token: str | None, fronts: int,
                  ready: Callable[[], None]) -> None:
     """Serves until Ctrl-C. ready: called when it listens, or is about to."""
-    served, source, every = opened
+    served, source, every, tinker = opened
     if fronts:
         return serve_by_fronts(served, fronts, sock, token=token, source=source, every=every, ready=ready)
     ready()
     app = create_app(served, token=token, source=source, every=every)
+    if tinker:
+        from postgrad.serving.tinker.routes import add_tinker
+        add_tinker(app, tinker)
     return http_server(app).run(sockets=[sock])
 
 
 def open_served(model: str, *, name: str | None, rows: int, context: int, queue: int, record: str | None,
-                every: float, device: str, template: str | None = None) -> OpenedModel:
+                every: float, device: str, template: str | None = None,
+                tinker_runs: str | None = None) -> OpenedModel:
     """model: a name; a run, whose newest checkpoint is followed; or a folder of weights that a training
     writes for its samplers. every: seconds between two polls for newer weights. template: in place of the
-    model's own."""
+    model's own. tinker_runs: where the runs go that clients train over the Tinker protocol; none: they do
+    not."""
     pushed = is_weights_folder(model)
     run = None if pushed else run_named(model)
     if template and (pushed or run):
@@ -68,4 +78,17 @@ def open_served(model: str, *, name: str | None, rows: int, context: int, queue:
     served.recorder = Recorder(record, chat) if record else None
     newer = training or (CheckpointWatcher(run[0], device, step) if run and run[1] is None else None)
     served.weights = weights.name if weights else ""
-    return OpenedModel(served, newer, min(every, PUSH_INTERVAL) if weights else every)
+    if tinker_runs is None:
+        return OpenedModel(served, newer, min(every, PUSH_INTERVAL) if weights else every)
+    if pushed or newer:
+        raise ValueError(f"{model} is a run that may train on, whose weights would change under those who "
+                         "train on them: name one of its checkpoints, RUN@best or RUN@STEP, for --tinker.")
+    return OpenedModel(served, None, every, open_tinker(served, net, folder, tinker_runs))
+
+
+def open_tinker(served: ServedModel, net: Network, folder: Path, runs: str) -> TinkerService:
+    """What trains a served model over the Tinker protocol."""
+    from postgrad.serving.tinker.service import TinkerService
+    from postgrad.serving.tinker.wire import message_classes
+    message_classes()
+    return TinkerService(served, net, str(folder.resolve()), Path(runs))

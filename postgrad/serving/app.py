@@ -46,7 +46,9 @@ class AccessGuard:
         headers = Headers(scope=scope)
         if self.token is not None:
             kind, _, token = headers.get("authorization", "").partition(" ")
-            if kind.lower() == "bearer" and same_token(token.strip(), self.token):
+            key, _, _ = headers.get("x-api-key", "").partition(".")  # TOKEN, or TOKEN.NAME
+            bearer = token.strip() if kind.lower() == "bearer" else ""
+            if same_token(key, self.token) or same_token(bearer, self.token):
                 return None
             return Refusal("this server needs a token: send the header Authorization: Bearer TOKEN, with the "
                            "token that `postgrad serve` printed.", 401, code="invalid_api_key")
@@ -100,7 +102,8 @@ class Endpoint(Starlette):
 def create_app(served: ServedModel, *, token: str | None = None, source: WeightFeed | None = None,
                every: float = 2.0) -> Starlette:
     """The endpoint of a model. token: who else may ask; without one, this machine alone. source: where newer
-    weights are looked for, every so many seconds."""
+    weights are looked for, every so many seconds. What is in state.closing is awaited before the worker
+    stops."""
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         served.worker.start()
@@ -110,6 +113,8 @@ def create_app(served: ServedModel, *, token: str | None = None, source: WeightF
         yield
         if task:
             task.cancel()
+        for close in app.state.closing:
+            await close()
         await asyncio.to_thread(served.worker.stop)
 
     return build_endpoint(ROUTES, served, token=token, lifespan=life)
@@ -121,6 +126,7 @@ def build_endpoint(routes: list[Route], served: ServedModel, *, token: str | Non
     handlers = {Refusal: on_refusal, HTTPException: on_http_exception, Exception: on_error}
     app = Endpoint(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     app.state.served, app.state.token, app.state.explain = served, token, as_refusal
+    app.state.closing = []
     return app
 
 

@@ -46,6 +46,7 @@ class AskedRequest:
 
     def __init__(self, channel: Channel | None, stream: bool):
         self.channel, self.stream, self.dropped = channel, stream, False
+        self.batch: RequestBatch | None = None  # in which its sequences are decoded
         self.sequences: list[RequestSequence] = []
 
 
@@ -168,12 +169,12 @@ class Worker(ABC):
 
 
 class DecodeWorker(Worker):
-    """One model's request batch and the thread that decodes it. waiting: how many sequences may wait for a
-    slot."""
+    """A model's request batch and the thread that decodes it. waiting: how many sequences may wait for a
+    slot. batches: this one, and others of the same thread."""
 
     def __init__(self, batch: RequestBatch, *, waiting: int):
         super().__init__(batch.rows + waiting)
-        self.batch = batch
+        self.batch, self.batches = batch, [batch]
         self.pending: dict[RequestSequence, tuple[AskedRequest, int]] = {}
         self.thread = threading.Thread(target=self.work, name="postgrad-serve", daemon=True)
         self.inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -239,11 +240,13 @@ class DecodeWorker(Worker):
 
     # on the thread
 
-    def add(self, asked: AskedRequest, prompt: Sequence[int], requests: Sequence[Request]) -> None:
+    def add(self, asked: AskedRequest, prompt: Sequence[int], requests: Sequence[Request],
+            batch: RequestBatch | None = None) -> None:
         if asked.dropped:
             return
         try:
-            asked.sequences = self.batch.add(prompt, requests)
+            asked.batch = batch or self.batch
+            asked.sequences = asked.batch.add(prompt, requests)
             self.pending |= {sequence: (asked, i) for i, sequence in enumerate(asked.sequences)}
         except Exception as error:  # raised to whoever waits
             self.send_failure(asked, error)
@@ -252,16 +255,21 @@ class DecodeWorker(Worker):
         while not self.stopping:
             for order in self.orders():
                 order()
-            if self.batch.busy:
+            for batch in [batch for batch in self.batches if batch.busy]:
                 try:
-                    self.report(self.batch.step())
+                    self.report(batch.step())
                 except Exception as error:  # a model that has diverged, say
-                    row = error.row if isinstance(error, NoDistribution) else len(self.batch.active)
-                    self.fail(error, self.batch.active[row: row + 1])
+                    row = error.row if isinstance(error, NoDistribution) else len(batch.active)
+                    self.fail(error, batch.active[row: row + 1] or [
+                        sequence for sequence, (asked, _) in self.pending.items() if asked.batch is batch])
+
+    @property
+    def busy(self) -> bool:
+        return any(batch.busy for batch in self.batches)
 
     def orders(self) -> Iterator[Callable[[], object]]:
         """Orders of the event loop; blocks for the next one while there is nothing to decode."""
-        if not self.batch.busy:
+        if not self.busy:
             yield self.inbox.get()
         while not self.inbox.empty():
             yield self.inbox.get()
@@ -290,14 +298,15 @@ class DecodeWorker(Worker):
 
     def abort(self, sequences: Sequence[RequestSequence]) -> None:
         for sequence in sequences:
-            self.batch.abort(sequence)
-            self.pending.pop(sequence, None)
+            if sequence in self.pending:
+                asked, _ = self.pending.pop(sequence)
+                assert asked.batch, "it was added to one"
+                asked.batch.abort(sequence)
 
-    def fail(self, error: Exception, rows: Sequence[RequestSequence] = ()) -> None:
-        """Aborts the requests of these rows, without any all requests; the error is raised to who waits."""
+    def fail(self, error: Exception, sequences: Sequence[RequestSequence]) -> None:
+        """Aborts the requests of these sequences; the error is raised to who waits for them."""
         traceback.print_exception(error, file=sys.stderr)
-        lost = {id(asked): asked for asked, _ in (map(self.pending.__getitem__, rows) if rows
-                                                  else self.pending.values())}
+        lost = {id(asked): asked for asked, _ in map(self.pending.__getitem__, sequences)}
         for asked in lost.values():
             self.abort(asked.sequences)
             self.send_failure(asked, error)

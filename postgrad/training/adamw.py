@@ -17,8 +17,9 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 class AdamW:
     """Moments by parameter index; created at a parameter's first gradient."""
 
-    def __init__(self, params: Sequence[Tensor], *, betas: tuple[float, float], weight_decay: float):
-        self.params, self.betas, self.weight_decay = list(params), betas, weight_decay
+    def __init__(self, params: Sequence[Tensor], *, betas: tuple[float, float], weight_decay: float,
+                 eps: float = EPS):
+        self.params, self.betas, self.weight_decay, self.eps = list(params), betas, weight_decay, eps
         self.state: dict[int, dict[str, Tensor]] = {}
 
     def start(self, p: Tensor) -> dict[str, Tensor]:
@@ -43,7 +44,7 @@ class AdamW:
         adamw([self.params[i] for i in grads], list(grads.values()), means, squares, [],
               [self.state[i]["step"] for i in grads],
               fused=True, amsgrad=False, beta1=self.betas[0], beta2=self.betas[1], lr=lr,
-              weight_decay=self.weight_decay, eps=EPS, maximize=False)
+              weight_decay=self.weight_decay, eps=self.eps, maximize=False)
 
     def zero_grad(self) -> None:
         for p in self.params:

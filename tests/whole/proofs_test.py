@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 import harness
+import cookbook
 import environments
 import pytest
 import reasoning
@@ -20,7 +21,7 @@ from postgrad.methods import METHODS
 
 PAGES = {name: importlib.import_module(name).PAGE for name in (
     "foundation", "rlhf", "rows", "scale", "environments", "endpoint", "reasoning", "real_models", "mend",
-    "studio", "book", "exercises", "oversight", "speed", "everyday", "house")}
+    "studio", "book", "exercises", "oversight", "speed", "everyday", "house", "cookbook")}
 CASES = """<testsuites><testsuite>
 <testcase classname="tests.a_test" name="test_one[x]"/><testcase classname="tests.a_test" name="test_one[y]"/>
 <testcase classname="tests.a_test" name="test_two"><failure/></testcase>
@@ -173,6 +174,22 @@ def test_games_hold_where_all_of_them_were_played_and_are_met():
         assert held(change) == [i != fails for i in range(4)]
     assert [b["holds"] for b in environments.game_bars(played[1:])] == [False, True, True, True]
     assert not any(b["holds"] for b in environments.game_bars([]))
+
+
+def test_recipes_hold_where_all_of_them_learned_in_time_with_three_seeds():
+    def results(minutes=4.9):
+        return {name: {"curve": [0.1, 0.3] * 5 + [0.4] * 5 if recipe.rises else [0.4] * 5 + [0.3, 0.1] * 5,
+                       "minutes": minutes, "load": 1.0} for name, recipe in cookbook.RECIPES.items()}
+
+    def held(*seeds):
+        return [row["holds"] for row in cookbook.recipe_bars(dict(enumerate(seeds)))[0]]
+
+    assert held(results(), results(), results()) == [True] * 3
+    assert held(results(), results(5.1), results()) == [True, False, True]
+    assert held(results()) == [True, True, False]
+    flat = results() | {"sl_loop": {"curve": [0.4] * 15, "minutes": 1.0, "load": 1.0}}
+    assert held(results(), flat, results()) == [True, True, False]
+    assert held({name: row for name, row in results().items() if name != "rl_loop"}) == [False] * 3
 
 
 def test_one_test_less_than_rows_does_not_hold():
