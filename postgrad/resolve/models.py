@@ -93,7 +93,15 @@ def open_folder(name: str | Path, files: Sequence[str] = FILES) -> Path:
         return checkpoint_folder(*found)
     if inside := runs_in_folder(name):
         raise ValueError(f"{name} is a folder of runs and no model: name one of them, e.g. {inside[-1]}.")
-    return find_model(name, files)
+    return sound_checkpoint(find_model(name, files))
+
+
+def sound_checkpoint(folder: Path) -> Path:
+    """A model's folder; one that is a checkpoint of a run, by its path, is held against its manifest."""
+    home = folder.absolute().parent
+    if home.name == "checkpoints" and folder.name.isdecimal() and is_run(home.parent):
+        return Run.open(home.parent).verify(int(folder.name))
+    return folder
 
 
 def checkpoint_folder(name: str, step: str | None) -> Path:
