@@ -4,6 +4,7 @@ import random
 import shutil
 
 import faults_small
+import forks
 import kills
 import pytest
 from faults_small import PLACES
@@ -59,3 +60,16 @@ def test_a_clock_that_jumps_changes_no_bit(whole, tmp_path, monkeypatch, capsys)
         assert Run.open(tmp_path / "run").summary()["state"] == "done"
     assert kills.differences(kills.facts(whole), tmp_path / "run") == []
     capsys.readouterr()
+
+
+def test_a_kill_before_an_evaluation_is_written_and_one_in_the_save_after(tmp_path, monkeypatch):
+    monkeypatch.setattr(kills, "spawn",
+                        lambda args, *, at=0, number=9: forks.run("kills:child", at, number, args))
+    kills.left_alone("grpo", tmp_path / "alone")
+    alone = kills.facts(tmp_path / "alone")
+    run = tmp_path / "killed"
+    assert kills.spawn(kills.train_args("grpo", run), at="eval:2")[0] == -9
+    assert kills.spawn(["resume", str(run), "--json"], at="save:3")[0] == -9
+    assert list((run / "checkpoints").glob(".tmp*"))
+    kills.finish("grpo", run)
+    assert kills.differences(alone, run) == []
