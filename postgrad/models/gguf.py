@@ -77,7 +77,7 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.float32) -
 def check_header(path: Path) -> None:
     """Checks that metadata and tensors fit the file's size, before the package trusts its counts."""
     with open(open_regular(path), "rb") as file:
-        end = os.fstat(file.fileno()).st_size
+        end, texts, empty = os.fstat(file.fileno()).st_size, 0, 0
 
         def number(form: str = "<Q") -> int:
             return int(struct.unpack(form, file.read(struct.calcsize(form)))[0])
@@ -103,7 +103,6 @@ def check_header(path: Path) -> None:
             else:
                 raise ValueError(f"a value of the unknown kind {kind}")
 
-        texts = empty = 0
         magic, version = file.read(4), number("<I")
         if magic != b"GGUF" or version not in (2, 3):
             raise ValueError(f"it begins with {magic!r} and version {version:,}; versions 2 and 3 are read")
