@@ -37,6 +37,7 @@ SPLITS = ("smollm", *DIGITS)  # by tokenizer.ggml.pre
 CONTROL, USER = 3, 4  # kinds of tokens that stand outside the merges
 TEXT, ARRAY, WIDTHS = 8, 9, {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # of values
 MANY, MANY_DIMS = 2**22, 4  # facts, tensors or tokens of a file, and dimensions of a tensor
+MANY_TEXTS, MANY_EMPTY = 2**19, 100  # of a file: each costs the package some 100 us
 
 
 def gguf_package() -> Any:
@@ -76,7 +77,7 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.float32) -
 def check_header(path: Path) -> None:
     """Checks that metadata and tensors fit the file's size, before the package trusts its counts."""
     with open(open_regular(path), "rb") as file:
-        end = os.fstat(file.fileno()).st_size
+        end, texts, empty = os.fstat(file.fileno()).st_size, 0, 0
 
         def number(form: str = "<Q") -> int:
             return int(struct.unpack(form, file.read(struct.calcsize(form)))[0])
@@ -87,8 +88,13 @@ def check_header(path: Path) -> None:
                 raise ValueError(f"it counts {count:,} things where {end - file.tell():,} bytes are left")
 
         def pass_over(kind: int) -> None:
+            nonlocal texts, empty
             if kind == TEXT:
                 length = number()
+                texts, empty = texts + 1, empty + (not length)
+                if texts > MANY_TEXTS or empty > MANY_EMPTY:
+                    raise ValueError(f"it has over {MANY_TEXTS:,} texts, or {MANY_EMPTY} empty ones, as no "
+                                     "tokenizer has")
                 if length > end - file.tell():
                     raise ValueError(f"a text of {length:,} bytes where {end - file.tell():,} are left")
                 file.seek(length, os.SEEK_CUR)

@@ -13,6 +13,7 @@ from postgrad.models.kernels.fused import GPU_TRAINING_LAYER, report_refusal
 from postgrad.models.layer import layer_spec
 from postgrad.models.protocols import LanguageModel, Scorer, Trainable
 from postgrad.models.recompute import set_recompute
+from postgrad.models.weights import is_sharded
 from postgrad.system.throughput import compiling_pays
 
 
@@ -39,6 +40,19 @@ class Models:
             if isinstance(model, Decoder | HFModel) and not any(model is m for m in networks):
                 networks.append(model)
         return networks
+
+
+def check_finite(models: Models) -> None:
+    """Raises where a network holds a weight that is no finite number: no step could mend it."""
+    for decoder in models.decoders():
+        for name, p in decoder.named_parameters():
+            mine = p.detach()
+            mine = mine.to_local() if is_sharded(mine) else mine
+            if not mine.isfinite().all():
+                bad = mine.numel() - int(mine.isfinite().sum())
+                raise ValueError(f"{name} of a model that is opened holds {bad:,} weights that are no finite "
+                                 "numbers (nan or inf): its file is damaged, or its training had diverged; "
+                                 "begin with another checkpoint or model.")
 
 
 class ComputeSettings(Protocol):

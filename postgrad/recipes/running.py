@@ -327,6 +327,7 @@ def resume_run(run: Run, config: TrainConfig, *, trackers: Sequence[Tracker] = (
             return train_to_end(Follower(run.folder, done), setup, config)
         run.go_back(checkpoint)
         notes = [("damaged", f"passed over: {damage}") for damage in run.damaged.values()]
+        notes += [("damaged", sentence) for sentence in run.changed_logs]
         if {run.info["steps"], run.config["steps"]} != {steps}:
             notes.append(("steps", length_note(run, config, setup)))
             run.set_steps(steps)

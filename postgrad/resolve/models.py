@@ -60,10 +60,8 @@ def is_run(name: str | Path) -> bool:
 def run_named(name: str | Path) -> tuple[str, str | None] | None:
     """(run, step) of RUN, RUN@STEP or RUN@best, step None for the newest; None where the name is no run's."""
     place, _, step = str(name).rpartition("@")
-    if is_run(name):
-        return str(name), None
-    if not place or not is_run(place):
-        return None
+    if is_run(name) or not place or not is_run(place):
+        return (str(name), None) if is_run(name) else None
     return place, str(best_step(place)) if step == "best" else step
 
 
@@ -86,10 +84,12 @@ def newest_checkpoint(run: str | Path, after: int) -> Path | None:
 
 def open_folder(name: str | Path, files: Sequence[str] = FILES) -> Path:
     """The folder of a model's files. name: an embedded model, a folder, a hub id, a run (its newest sound
-    checkpoint), RUN@best or RUN@STEP; step 0 is the model that the run began with. files: fetched of a
-    hub id."""
+    checkpoint), RUN@best, RUN@STEP; step 0: the model that it began with. files: fetched of a hub id."""
     if found := run_named(name):
         return checkpoint_folder(*found)
+    home = Path(name).absolute().parent
+    if home.name == "checkpoints" and is_run(home.parent):
+        return checkpoint_folder(str(home.parent), Path(name).name)
     if inside := runs_in_folder(name):
         raise ValueError(f"{name} is a folder of runs and no model: name one of them, e.g. {inside[-1]}.")
     return find_model(name, files)

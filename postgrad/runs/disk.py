@@ -213,8 +213,9 @@ def manifest(body: JsonMapping) -> bytes:
                       sort_keys=True, indent=1).encode() + b"\n"
 
 
-def seal(folder: Path, step: int) -> None:
-    """Syncs every file of a checkpoint, then writes and syncs its manifest."""
+def seal(folder: Path, step: int, logs: JsonMapping) -> None:
+    """Syncs every file of a checkpoint, then writes and syncs its manifest. logs: the sums of the run's
+    logs."""
     paths = sorted(folder.rglob("*"))
     files = [p for p in paths if p.is_file()]
     assert files and not any(p.is_symlink()
@@ -224,7 +225,7 @@ def seal(folder: Path, step: int) -> None:
     sums = {p.relative_to(folder).as_posix(): {"bytes": p.stat().st_size,
                                                "sha256": file_hash(p, os.O_NOFOLLOW)} for p in files}
     with open(folder / "manifest.json", "wb") as file:
-        file.write(manifest({"step": step, "files": sums}))
+        file.write(manifest({"step": step, "files": sums, "logs": logs}))
         file.flush()
         os.fsync(file.fileno())
     fsync(folder)

@@ -26,8 +26,10 @@ from postgrad.runs.rows import (
     LOGS,
     JsonDict,
     append,
+    changed_logs,
     cut_log,
     dumps,
+    log_sums,
     number,
     open_log,
     read_json,
@@ -57,6 +59,7 @@ class Run:
         self.info: JsonDict = translate_info(read_json(self.folder / "run.json"))
         self.config: JsonDict = translate_config(read_json(self.folder / "config.json"))
         self.damaged: dict[int, str] = {}  # checkpoints that `latest` skipped, and what is wrong with them
+        self.changed_logs: list[str] = []  # what is wrong with the logs, as `newest` saw it
         self._lock = lock
         self._lock_id = None if lock is None else disk.file_id(lock)  # once this process has held it
         self._files: dict[str, int] = {}  # log -> descriptor
@@ -396,7 +399,7 @@ class Run:
             shutil.rmtree(temp, ignore_errors=True)
             temp.mkdir(parents=True)
             write(temp)
-            disk.seal(temp, step)
+            disk.seal(temp, step, log_sums(self.folder, step))
             for name in LOGS:
                 disk.fsync(self.folder / f"{name}.jsonl")
             self._own()  # the folder may have been replaced during the write
@@ -446,6 +449,10 @@ class Run:
         if path is None and among is None and self.checkpoints():
             raise DamagedCheckpoint(f"every checkpoint in {home} is damaged (see events.jsonl): restore one "
                                     "from a copy, or start a new run from its config.json")
+        sums = read_json(path / "manifest.json").get("logs") if path else None
+        self.changed_logs = changed_logs(self.folder, sums)
+        for sentence in self.changed_logs:
+            self.event("damaged", sentence)
         return path
 
     def go_back(self, path: Path | None) -> None:

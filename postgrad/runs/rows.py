@@ -7,6 +7,7 @@ Left out on purpose: which rows a log holds and in which order (`folder`).
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -19,6 +20,7 @@ from typing import Any, BinaryIO, SupportsFloat
 from postgrad.system.files import error_text, load_json, open_regular
 
 LOGS = ("metrics", "evals", "samples", "events")
+SUMMED = LOGS[:3]       # whose rows have steps: a checkpoint holds their sums
 LARGEST = 2**53 - 1     # a step that a browser can count
 LONGEST = 2**24         # bytes of a row
 READ, LOG = 2**30, 2**35  # bytes of a log that are read at once, and of any log
@@ -223,6 +225,46 @@ def read_step(path: Path, step: int) -> tuple[list[JsonDict], int | None, int | 
                     after[2] if after else None)
     except FileNotFoundError:
         return [], None, None
+
+
+def log_sums(folder: Path, step: int) -> dict[str, JsonDict]:
+    """Of each log with steps: how many bytes the rows up to a step have, and their sha256."""
+    sums: dict[str, JsonDict] = {}
+    for name in SUMMED:
+        path = folder / f"{name}.jsonl"
+        with open_to_read(path) as file:
+            end = begin_of(file, step + 1)
+        sums[name] = {"bytes": end, "sha256": prefix_hash(path, end)}
+    return sums
+
+
+def prefix_hash(path: Path, length: int) -> str:
+    """The sha256 of a log's first bytes."""
+    digest = hashlib.sha256()
+    with open_to_read(path) as file:
+        while length > 0 and (piece := file.read(min(length, 2**20))):
+            digest.update(piece)
+            length -= len(piece)
+    return digest.hexdigest()
+
+
+def changed_logs(folder: Path, sums: object) -> list[str]:
+    """Of the logs of a run, those that no longer begin with the bytes that `log_sums` saw, as sentences."""
+    found = []
+    for name in SUMMED:
+        want = sums.get(name) if isinstance(sums, dict) else None
+        if not isinstance(want, dict) or not isinstance(want.get("bytes"), int):
+            continue  # of an older version
+        path = folder / f"{name}.jsonl"
+        try:
+            if prefix_hash(path, want["bytes"]) == want.get("sha256"):
+                continue
+            what = "has other contents than were written (sha256)"
+        except FileNotFoundError:
+            what = "is missing"
+        found.append(f"{path} {what}: its rows up to the checkpoint cannot be relied on; the training, which "
+                     "does not read them, goes on; restore the file from a copy")
+    return found
 
 
 def cut_log(path: Path, step: int) -> int:

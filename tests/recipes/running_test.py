@@ -118,6 +118,18 @@ def test_a_damaged_checkpoint_that_is_passed_over_is_said(here, capsys):
     assert Run.open("run").state()["state"] == "done" and list(Run.open("run").checkpoints())[-1] == 4
 
 
+def test_a_checkpoint_that_is_named_by_its_path_is_held_against_its_manifest(here, capsys):
+    run = train("run", "steps=4")
+    path = run.folder / "checkpoints/000004"
+    assert main(["chat", str(path), "--prompt", "What is 2+3?", "--json"]) == 0
+    flipped = bytearray((path / "model.safetensors").read_bytes())
+    flipped[-7] ^= 4
+    (path / "model.safetensors").write_bytes(flipped)
+    capsys.readouterr()
+    assert main(["chat", str(path), "--prompt", "What is 2+3?", "--json"]) == 2
+    assert "model.safetensors has other contents than were saved" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("adapter", [[], ["lora=4"]])
 def test_weights_alone_are_saved(here, capsys, adapter):
     """About a third of the bytes; a model like any other; a resume says what to do instead."""

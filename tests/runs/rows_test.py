@@ -148,3 +148,34 @@ def test_what_is_no_json_is_refused_before_anything_is_written(tmp_path):
             == {"a": 0.5, "3": [[1.0, "inf"], [2]]})
     assert dumps({"text": "\ud800\n"}) == '{"text": "\\ud800\\n"}', (
         "a lone surrogate from a model can be written")
+
+
+@pytest.mark.parametrize("name", ["metrics", "evals", "samples"])
+def test_a_flipped_bit_of_a_log_is_said_when_the_run_goes_on(tmp_path, name):
+    """Each bit of the rows up to the checkpoint; the rows behind it are dropped by the resume."""
+    run = make(tmp_path / "run")
+    for step in (1, 2, 3):
+        logged(run, step)
+        run.log_samples(step, [{"id": "a", "text": f"text {step}"}])
+        run.log_eval(step, {"pass@1": 0.5})
+        if step == 2:
+            run.save(2, put("two"))
+    run.close()
+    path = run.folder / f"{name}.jsonl"
+    raw = path.read_bytes()
+    rows = [line for line in raw.splitlines(keepends=True) if json.loads(line)["step"] <= 2]
+    size = sum(map(len, rows))
+    for bit in range(0, 8 * size, 97):
+        bad = bytearray(raw)
+        bad[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bad)
+        again = Run.open(run.folder)
+        assert again.newest().name == "000002"
+        (sentence,) = again.changed_logs
+        assert f"{name}.jsonl has other contents" in sentence
+        assert again.rows("events")[0][-1]["text"] == sentence
+        again.close()
+    path.write_bytes(raw)
+    again = Run.open(run.folder)
+    assert again.resume().name == "000002" and again.changed_logs == []
+    assert {row["step"] for row in again.rows(name)[0]} == {1, 2}

@@ -12,6 +12,7 @@ from postgrad.models import find_model, load_model
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt
 from postgrad.sampling import LocalSampler, Sampling
+from postgrad.serving import chat_completions, completions
 
 TOOL = {"type": "function", "function": {"name": "add"}}
 TOKEN = "a-token-that-nobody-guesses-0123456789"
@@ -207,7 +208,11 @@ def test_the_last_value_that_is_taken_can_be_sampled_with(web, field):
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 200_000}]}),
     ("/v1/completions", {"prompt": "a " * 200_000}), ("/v1/completions", {"prompt": ["b", "a " * 200_000]})])
 def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(web, monkeypatch, path, body):
-    monkeypatch.setattr(Chat, "encode", lambda chat, text, *_: [5] if text == "b" else pytest.fail(text[:9]))
+    async def encode(served, text, special=False):
+        return [5] if text == "b" else pytest.fail(text[:9])
+
+    for module in (completions, chat_completions):
+        monkeypatch.setattr(module, "encode_text", encode)
     error = post(web, path, 400, **body)["error"]
     assert error["code"] == "context_length_exceeded" and "characters" in error["message"]
 

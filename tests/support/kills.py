@@ -1,7 +1,8 @@
 """Kills a training process at a chosen or random moment, resumes it, and compares it with one left alone.
 
     python tests/support/kills.py N SIGNAL ARGS...    `postgrad ARGS...`, which gets the signal at its Nth
-                                                      call that touches a file
+                                                      call that touches a file; save:N: its Nth inside a
+                                                      save; eval:N: before its Nth evaluation is written
 
 Kills at random are parts of proofs: foundation.py, environments.py, reasoning.py and bench/speed.py.
 """
@@ -41,11 +42,13 @@ PIPELINES = {  # a few steps of each stage
 CLOCKS = ("time/", "memory", "seconds", "minutes", "created", "updated", "pid")
 
 
-def child(at: int, number: int, args: list[str]) -> int:
+def child(at: int | str, number: int, args: list[str]) -> int:
     """Counts the calls of `os` that touch files, and sends itself a signal before the given one."""
     import postgrad.recipes.base  # noqa: F401  imported first, so that only the run's own calls are counted
     from postgrad.cli import main
-    seen, inside, written = 0, [], {}
+    from postgrad.runs import Run
+    seen, inside, written, evaluations, log_eval = 0, [], {}, 0, Run.log_eval
+    kind, _, which = str(at).rpartition(":")
 
     def watched(call):
         def wrapper(*a, **k):
@@ -55,20 +58,28 @@ def child(at: int, number: int, args: list[str]) -> int:
                 inside.append(seen)
             if isinstance(a[0], str | os.PathLike):
                 written.setdefault(str(a[0]), seen)
-            if seen == at:
+            if int(which) == {"": seen, "save": len(inside)}.get(kind):
                 os.kill(os.getpid(), number)
             return call(*a, **k)
         return wrapper
 
+    def evaluated(run, step, row):
+        nonlocal evaluations
+        evaluations += 1
+        if kind == "eval" and evaluations == int(which):
+            os.kill(os.getpid(), number)
+        log_eval(run, step, row)
+
+    Run.log_eval = evaluated
     for name in CALLS:
         setattr(os, name, watched(getattr(os, name)))
     code = main(args)
-    print(json.dumps({"calls": seen, "inside_save": inside, "first_call": written,
+    print(json.dumps({"calls": seen, "inside_save": inside, "first_call": written, "evaluations": evaluations,
                       "compiler": "torch._dynamo" in sys.modules}), file=sys.stderr)
     return code
 
 
-def spawn(args: list[str], *, at: int = 0, number: int = signal.SIGKILL,
+def spawn(args: list[str], *, at: int | str = 0, number: int = signal.SIGKILL,
           kill_after: float | None = None) -> tuple[int, str]:
     """A training process. at: the file call at which it signals itself; kill_after: seconds."""
     command = [sys.executable, __file__, str(at), str(int(number)), *args]
@@ -261,4 +272,4 @@ def kill_saves(folder: Path, count: int = 20) -> dict:
 
 if __name__ == "__main__":
     first, second, *rest = sys.argv[1:]
-    sys.exit(child(int(first), int(second), rest))
+    sys.exit(child(first, int(second), rest))

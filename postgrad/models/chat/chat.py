@@ -26,7 +26,6 @@ from postgrad.system.files import error_text, is_fault, load_json, read_text
 LARGEST = 2**28  # bytes of a tokenizer.json
 GROWTH = 64      # times that a text may become longer on its way to tokens or back
 MANY = 16        # replies from which on a byte table or threads pay
-ALONE = 20_000   # characters up to which other threads wait while a text is encoded
 THOUGHT = re.compile(r"<[^<>]*(?:think|thought|channel|reason)[^<>]*>|\[THINK\]", re.IGNORECASE)
 
 
@@ -175,12 +174,8 @@ class Chat:
         thought = [talk[0], talk[1] | {"reasoning_content": "\ue000"}]
         return "\ue000" in self.text_of(thought, reply=False)
 
-    def encode(self, text: str, special: bool = False) -> list[int]:
-        """special: with the tokens that the tokenizer puts around a text."""
-        if len(text) < ALONE:
-            return self.tokenizer.encode(text, add_special_tokens=special).ids
-        # a batch of one: other threads go on meanwhile
-        return self.tokenizer.encode_batch([text], add_special_tokens=special)[0].ids
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of a reply without special tokens; <think> and <answer> are text."""

@@ -1,5 +1,6 @@
 """Doors to packages of others, on what was recorded of the real ones: tests/support/adapters_record.py"""
 
+import io
 import json
 import random
 import sys
@@ -269,3 +270,44 @@ def test_rows_of_skyrl_that_are_not_there(skyrl, tmp_path):
         load_task("env:skyrl:gsm8k")
     with pytest.raises(ValueError, match="cannot be made of its first row: AssertionError"):
         load_task(skyrl[1].replace("gsm8k_multi_turn", "other"))
+
+
+@pytest.mark.parametrize("action", [
+    None, [], 5, "text", {"properties": []}, {"properties": {"a": "string"}}, {"properties": {"a b": {}}},
+    {"properties": {"class": {}}}, {"properties": {"": {}}}, {"properties": {"a" * 101: {}}},
+    {"properties": {"a": {}}, "required": 5}, {"properties": {f"a{i}": {} for i in range(65)}}])
+def test_a_schema_that_is_none_is_a_sentence(action):
+    with pytest.raises(ValueError, match="^the server's schema"):
+        openenv.action_fields(action)
+
+
+@pytest.mark.parametrize("kind", [["string", "null"], {"a": 1}, None, 5, "unheard of"])
+def test_a_type_that_is_not_known_is_a_text(kind):
+    assert openenv.action_fields({"properties": {"a": {"type": kind}}}) == {"a": (str, False)}
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"", b"\xff", b'{"action": 1, "action": 2}', b"[]", b"7",
+                                  b'{"other": {}}', b'{"action": {}, "x": "' + b"a" * 2**20 + b'"}'])
+def test_an_answer_that_is_no_schema_is_a_sentence(monkeypatch, body):
+    answers = SimpleNamespace(open=lambda url, timeout: io.BufferedReader(io.BytesIO(body)))
+    monkeypatch.setattr(openenv, "build_opener", lambda *handlers: answers)
+    with pytest.raises(ValueError, match="no OpenEnv server answers at http://a/schema"):
+        openenv.schema_of("http://a/schema", True)
+
+
+def test_an_answer_that_does_not_end_is_left():
+    endless = SimpleNamespace(read1=lambda most: b"a")
+    with pytest.raises(TimeoutError, match="did not end"):
+        openenv.read_within(endless, 10**9, 0.0)
+
+
+@pytest.mark.parametrize("reward", ["1", [], {}, float("nan"), float("inf"), 10**400, 1e300])
+def test_a_reward_that_is_no_number_is_the_servers_fault(reward):
+    with pytest.raises(ValueError, match="the server's reward is"):
+        openenv.finite_number(reward)
+
+
+@pytest.mark.parametrize("turns", ["0", "-1", "x", "1e3", "9" * 5000, "\u0663"])
+def test_turns_that_are_none_are_a_sentence(turns):
+    with pytest.raises(ValueError, match="is no number of replies"):
+        openenv.load(f"ws://127.0.0.1:1?turns={turns}")

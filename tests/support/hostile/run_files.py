@@ -92,7 +92,7 @@ def sealed(change: Callable[[Path, Place], object], run: Path, at: Place) -> Non
     folder = run / LAST
     change(folder, at)
     (folder / "manifest.json").unlink()
-    disk.seal(folder, 2)
+    disk.seal(folder, 2, {})
 
 
 def remanifested(body: dict, run: Path, _) -> None:

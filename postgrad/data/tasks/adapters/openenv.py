@@ -15,9 +15,12 @@ from __future__ import annotations
 import inspect
 import json
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http.client import HTTPException
+from keyword import iskeyword
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 from urllib.request import ProxyHandler, build_opener
@@ -29,10 +32,12 @@ from postgrad.data.tasks.listed import no_prompts, split_task
 from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.limit import SECONDS
+from postgrad.system.json_text import parse_json
 
 ROWS, TURNS = 1000, 8
 BESIDE = ("metadata", "reward", "done")  # fields that are part of neither action nor observation
 LARGEST = 100 * 2**20                    # bytes of a message of the server
+SCHEMA, MOST_FIELDS = 2**20, 64         # bytes of a schema; fields of an action
 LOCAL = ("localhost", "127.0.0.1", "::1")
 KINDS = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
 
@@ -42,8 +47,11 @@ def load(source: str) -> Task:
     if url.scheme not in ("ws", "wss", "http", "https") or not url.hostname:
         raise ValueError(f"env:openenv:{source} is no address: write env:openenv:ws://localhost:8000.")
     place, safe = f"{url.netloc}{url.path.rstrip('/')}", "s" * (url.scheme in ("wss", "https"))
+    turns = dict(parse_qsl(url.query)).get("turns", str(TURNS))
+    if not (turns.isascii() and turns.isdecimal() and 0 < int(turns[:9]) < 10**6):
+        raise ValueError(f"env:openenv:{source}: turns={turns[:40]} is no number of replies: write ?turns=8.")
     fields = action_fields(schema_of(f"http{safe}://{place}/schema", url.hostname in LOCAL))
-    play = OpenEnvPlay(f"ws{safe}://{place}/ws", fields, int(dict(parse_qsl(url.query)).get("turns", TURNS)))
+    play = OpenEnvPlay(f"ws{safe}://{place}/ws", fields, int(turns[:9]))
     prompts = [Prompt(id=f"{place}/{i}", messages=({"role": "user", "content": ""},)) for i in range(ROWS)]
     task = Task(name=f"env:openenv:{place}", about=f"the OpenEnv server at {place}",
                 prompts=no_prompts, verify=None, play=play, tools=play.tools,
@@ -56,18 +64,42 @@ def schema_of(url: str, local: bool) -> DataRow:
     opener = build_opener(ProxyHandler({})) if local else build_opener()
     try:
         with opener.open(url, timeout=SECONDS) as answer:
-            schema: DataRow = json.load(answer)["action"]
+            schema: DataRow = parse_json(read_within(answer, SCHEMA, time.monotonic() + SECONDS))["action"]
             return schema
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, HTTPException) as error:
         raise ValueError(f"no OpenEnv server answers at {url} ({type(error).__name__}: {error}): start it, "
                          "or mend the address.") from error
 
 
-def action_fields(schema: DataRow) -> dict[str, tuple[Any, bool]]:
+def read_within(answer: Any, most: int, until: float) -> bytes:
+    """The body of an answer; one that is too long, or does not end, raises."""
+    body = b""
+    while piece := answer.read1(2**16):
+        body += piece
+        if len(body) > most:
+            raise ValueError(f"over {most:,} bytes came")
+        if time.monotonic() > until:
+            raise TimeoutError("its answer did not end")
+    return body
+
+
+def action_fields(schema: object) -> dict[str, tuple[Any, bool]]:
     """name -> (type, required) of an action's fields."""
-    required = schema.get("required", [])
-    return {name: (KINDS.get(about.get("type", "string"), str), name in required)
-            for name, about in schema.get("properties", {}).items() if name not in BESIDE}
+    parts = schema if isinstance(schema, dict) else {"properties": None}
+    required, listed = parts.get("required", []), parts.get("properties", {})
+    if not (isinstance(required, list) and isinstance(listed, dict) and len(listed) <= MOST_FIELDS
+            and all(isinstance(about, dict) for about in listed.values())):
+        raise ValueError(f"the server's schema of an action is no object of up to {MOST_FIELDS} fields: "
+                         f"{json.dumps(schema)[:80]}.")
+    fields: dict[str, tuple[Any, bool]] = {}
+    for name, about in listed.items():
+        if not name.isidentifier() or iskeyword(name) or len(name) > 100:
+            raise ValueError(f"the server's schema has a field {name[:60]!r}, which cannot name an argument "
+                             "of the tool act.")
+        kind = about.get("type", "string")
+        if name not in BESIDE:
+            fields[name] = KINDS.get(kind, str) if isinstance(kind, str) else str, name in required
+    return fields
 
 
 def act_of(fields: Mapping[str, tuple[Any, bool]]) -> Callable[..., DataRow]:
@@ -114,7 +146,7 @@ class OpenEnvPlay:
             while (action := self._action(reply)) is not None or reply.malformed:
                 step = (ask_server(connection, "step", action) if action is not None
                         else step | {"reward": 0.0})
-                paid.append(float(step.get("reward") or 0.0))
+                paid.append(finite_number(step.get("reward") or 0.0))
                 if step.get("done") or len(paid) == self.turns:
                     break
                 text = (f"error: {reply.malformed[0]}" if action is None
@@ -148,10 +180,16 @@ class OpenEnvPlay:
         self.free.append(connection)
 
 
+def finite_number(reward: object) -> float:
+    if not isinstance(reward, int | float) or not abs(reward) < 1e100:
+        raise ValueError(f"the server's reward is {reward!r:.60}, and has to be a number")
+    return float(reward)
+
+
 def ask_server(connection: Any, kind: str, data: DataRow) -> DataRow:
     """Sends a message, and returns the data of the answer."""
     connection.send(json.dumps({"type": kind, "data": data}))
-    answer = json.loads(connection.recv(timeout=SECONDS))
+    answer = parse_json(connection.recv(timeout=SECONDS))
     if answer.get("type") != "observation":
         error = answer.get("data", {})
         remedy = ": serve it with more max_concurrent_envs, as many as a step has rollouts" \
