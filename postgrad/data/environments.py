@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from postgrad.data.tasks.base import Task
 from postgrad.maths.noise import seed_of
+from postgrad.models.chat.inert import SpokenText
 from postgrad.models.chat.tools import ModelReply, append_messages, read_reply, tool_schema
 from postgrad.records import Message, Prompt, Rollout, Sampling, Turn, Verdict
 from postgrad.rewards.base import error_verdict
@@ -136,8 +137,9 @@ class EpisodeRows:
             row = TokenRow(request.context)
         self.rows.append(row)
         row.add(tokens, logp, "assistant", step)
+        own = {**spoken, "content": SpokenText(spoken["content"])}
         self.given.append(GivenReply(messages=[*request.messages, message or spoken], tools=request.tools,
-                                     row=row, shown=[*request.shown, spoken], end=len(row.tokens)))
+                                     row=row, shown=[*request.shown, own], end=len(row.tokens)))
         return row
 
 

@@ -22,6 +22,7 @@ from postgrad.records import Conversation, Message, without_training
 from postgrad.system.disk_list import DiskList
 from postgrad.system.files import error_text
 from postgrad.system.hub import dataset_files, is_dataset
+from postgrad.system.strict_json import refuse_constant, unique_fields
 
 DataRow = dict[str, Any]  # a JSON object
 Source = str | Path | Iterable[object]  # a file, hub:OWNER/NAME, or rows: dicts, records, a `datasets` table
@@ -42,23 +43,11 @@ SHOWN = 20            # bad rows in a message
 def parse_json_bytes(raw: bytes, *, first: bool = True) -> object:
     """Strict JSON in UTF-8: repeated keys, NaN and lone surrogates raise ValueError. first: allows a byte
     order mark."""
-    value = json.loads(raw.decode("utf-8-sig" if first else "utf-8"), object_pairs_hook=_once,
-                       parse_constant=_refuse)
+    value = json.loads(raw.decode("utf-8-sig" if first else "utf-8"), object_pairs_hook=unique_fields,
+                       parse_constant=refuse_constant)
     if b"\\u" in raw:
         json.dumps(value, ensure_ascii=False).encode()
     return value
-
-
-def _once(pairs: list[tuple[str, object]]) -> DataRow:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the field {next(n for n in names if names.count(n) > 1)!r} stands twice")
-    return row
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
 
 
 def json_lines(file: IO[bytes] | gzip.GzipFile, place: str,

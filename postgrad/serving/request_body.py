@@ -12,6 +12,8 @@ from typing import Any, NoReturn, TypeVar, overload
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
+from postgrad.system.strict_json import repeated_name
+
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
          429: "rate_limit_error", 500: "server_error", 503: "overloaded_error"}
 
@@ -147,8 +149,7 @@ def check_text(text: str, name: str) -> None:
 def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = repeated_name(pairs)
         raise Refusal(f"the field {shorten_value(twice)} is given twice.", param=twice[:100])
     return fields
 
