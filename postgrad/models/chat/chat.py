@@ -21,14 +21,12 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from postgrad.models.chat.detokenize import ByteTable
-from postgrad.models.chat.inert import ROLES, SpokenText, map_texts, texts_in
+from postgrad.models.chat.inert import BROKEN, LONE, ROLES, SpokenText, map_texts, texts_in
 from postgrad.models.chat.template import BOS, CONTROL, Rendering, compile_template, named_template
 from postgrad.system.files import error_text, is_fault, load_json, read_text
 
 LARGEST = 2**28  # bytes of a tokenizer.json
 GROWTH = 64      # times that a text may become longer on its way to tokens or back
-BROKEN = "\ufffd"   # where a text is broken up that a space does not break
-LONE = re.compile("[\ud800-\udfff]")
 ATTEMPTS = 8        # passes in which control tokens in a text are broken up
 MOST_ESCAPES = 4096  # texts whose escaped form is remembered
 LONGEST_NAME = 64   # characters of a control token that may be joined from pieces

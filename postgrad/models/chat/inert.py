@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+BROKEN = "\ufffd"  # where a text is broken up that a space does not break, and for half a character
+LONE = re.compile("[\ud800-\udfff]")
 ROLES = frozenset(("system", "user", "assistant", "tool", "developer", "function"))
 
 

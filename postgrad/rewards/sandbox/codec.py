@@ -7,8 +7,10 @@ to exactly these types: no class and no code ever travels. Tagged JSON: (1, 2) -
 from __future__ import annotations
 
 import json
+from itertools import groupby
 
 LONGEST, DEPTH, NODES = 1 << 21, 40, 200_000  # bytes of a message, nesting, values in all
+ALIKE = 32  # keys of one dict or set with the same hash
 _TAGS = {"t": tuple, "s": set, "z": frozenset}
 
 
@@ -66,6 +68,13 @@ def decode(data: bytes) -> object:
         raise NotPlain(f"bytes that are no value: {type(fault).__name__}") from None
 
 
+def _check_hashes(keys: list[object]) -> None:
+    """NotPlain where keys were chosen to share a hash, as multiples of 2^61 - 1 do: a set of them takes a time
+    that grows with its square. Hashes are sorted, not hashed again."""
+    if max((len(list(run)) for _, run in groupby(sorted(map(hash, keys)))), default=0) > ALIKE:
+        raise NotPlain(f"{len(keys)} keys of which over {ALIKE} share a hash")
+
+
 def _plain(node: object, depth: int) -> object:
     if depth == 0:
         raise TooBig(f"a value nested over {DEPTH} deep")
@@ -82,7 +91,12 @@ def _plain(node: object, depth: int) -> object:
         real, imag = body
         return complex(real, imag)
     if tag == "d" and isinstance(body, list):
-        return {_plain(key, depth - 1): _plain(value, depth - 1) for key, value in body}
+        pairs = [(_plain(key, depth - 1), _plain(value, depth - 1)) for key, value in body]
+        _check_hashes([key for key, _ in pairs])
+        return dict(pairs)
     if tag in _TAGS and isinstance(body, list):
-        return _TAGS[tag](_plain(item, depth - 1) for item in body)
+        items = [_plain(item, depth - 1) for item in body]
+        if tag != "t":
+            _check_hashes(items)
+        return _TAGS[tag](items)
     raise NotPlain(f"an unknown tag {tag!r:.20}")
