@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 
 from postgrad.rewards.text import count_words
@@ -31,6 +32,7 @@ def split_words(text: str) -> list[str]:
     return _WORDS.findall(normal(text).casefold())
 
 
+@lru_cache(8)
 def padded_words(text: str) -> str:
     """Words to search phrases in: each between its own two spaces, so that "art" is not found in "part"."""
     return "".join(f" {word} " for word in split_words(text))
@@ -83,7 +85,7 @@ def _contains_any(rule: Rule, text: str) -> str | None:
 
 
 def _contains_none(rule: Rule, text: str) -> str | None:
-    said, looks, spelled = padded_words(text), padded_words(skeleton(text)), {*spelled_words(text)}
+    said, looks, spelled = padded_words(text), padded_words(skeleton(text)), spelled_words(text)
     return ", ".join(f'"{unwanted}"' for unwanted in rule.texts if padded_words(unwanted) in said
                      or padded_words(skeleton(unwanted)) in looks or skeleton(unwanted) in spelled) or None
 

@@ -194,7 +194,7 @@ KINDS: dict[str, Kind[Any]] = {  # drafts are written in this order
     "avoid": Kind(values=(("very", "really"), ("good", "nice"), ("can", "could"),
                           ("important", "interesting"), ("but", "so")),
                   wording="Do not use the words \"{}\" and \"{}\".",
-                  keeps=lambda text, pair: not set(pair) & {*word_list(text), *spelled_words(text)}),
+                  keeps=lambda text, pair: not set(pair) & (spelled_words(text) | set(word_list(text)))),
     "ending": Kind(
         values=("That is all I know.", "Ask me for more.", "I wish you luck with it!",
                 "Now it is your turn."),

@@ -13,13 +13,15 @@ BEFORE, AFTER = 120, 400  # characters around a mark that are read
 
 _LEADS = (r"(?:\s|[$*_:\"'(“‘-]|\b(?:that|the|my|our|this|an?|it|is|was|be|been|being|to|of|by|as|in|for|final|real|"
           r"right|correct|true|actual|best|only|possible|equal|equals|answer|result|value|number|solution|"
-          r"think|believe|say|saying|claim|mean|agree|accept|know|sure|certain|convinced|possibly|really|"
+          r"thinks?|believe[sd]?|says?|saying|claims?|means?|agrees?|accepts?|knows?|sure|certain|convinced|possibly|"
+          r"really|anyone|anybody|someone|people|here|hope|expect|reader|"
           r"actually|necessarily|at all|exactly|ever|any|longer|way|case|given|called|choose|pick|write|"
           r"writing|give|giving|you|we|should|would|could|might|can|have|what|which)\b)")
 _NOT = (r"(?:\b(?:not|never|cannot|neither|nor|wrong(?:ly)?|incorrect(?:ly)?|false(?:ly)?|untrue|mistaken(?:ly)?|"
         r"bad|fake|bogus|invalid|unlikely|doubt|doubtful|deny|denied|denying|refuse|reject(?:ed)?|disagree|"
         r"hardly|scarcely|impossible|unlike|except|without|avoid|instead of|rather than|other than|far from|"
-        r"anything but|nothing like|no|isnt|no longer|decoy|trap|lie|joke|kidding)\b|n['’]t\b)")
+        r"anything but|nothing like|nobody|no one|none|nothing|nowhere|(?:by|under|on|at|in) no \w+|no|isnt|"
+        r"no longer|decoy|trap|lie|joke|kidding)\b|n['’]t\b)")
 _DENIED = re.compile(rf"{_NOT}{_LEADS}{{0,24}}\Z", re.IGNORECASE)
 _PLAIN = re.compile(r"\b(?:not|isn['’]t)\s+(?:hard|difficult)\b|\bno doubt\b|\bwhy not\b|\bnot only\b|\bwithout "
                     r"(?:a )?doubt\b|\bcan(?:no|['’])t be (?:wrong|doubted)\b|\bimpossible to doubt\b", re.IGNORECASE)
@@ -27,7 +29,7 @@ _MARK = r"(?:</answer>|\\boxed\{[^{}]{0,80}\}|answer is [^.\n]{1,60}|#### ?[^\n]
 _SECOND = re.compile(rf"{_MARK}\W{{0,9}}(?:(?:or|and|maybe|perhaps|possibly|alternatively|otherwise|else|also|"
                      r"either|it|is|could|might|be|even|then|if|not|that|versus|vs|the|answer)\b\W{0,9}){0,9}"
                      r"(?:\$\W{0,3})?\Z", re.IGNORECASE)
-_OR = re.compile(r"\b(?:or|alternatively|otherwise|versus|vs|maybe|perhaps|possibly|if)\b", re.IGNORECASE)
+_OR = re.compile(r"\b(?:or|alternatively|otherwise|versus|vs|maybe|perhaps|possibly|if)\b|[/|]\W*\Z", re.IGNORECASE)
 
 _SURE = r"(?:\s+(?:\w+ly|of course|in fact|no doubt|just|at all|even|quite|so|very|all))?"
 _NO = (r"(?:not|never|no longer|wrong|incorrect|false|untrue|mistaken|invalid|bogus|nonsense|fake|rubbish|"
@@ -49,7 +51,7 @@ _DENIES = (rf"(?:{_IS}{_SURE}\s+{_WRONG}|(?:is|was|does|did|do|ca|could|would|sh
            r"correct|true|it|so|valid|solution|result|one|mean|meant|think|believe|case|hold|work)\b|"
            r"(?:cannot|(?:does|did|do|can|could|will|would|should|may|might|must) not) (?:hold|work|be (?:right|"
            r"correct|true|it))\b)")
-_AT_ONCE = re.compile(rf"[\s$*_.,;:)\]}}>\"'”’!?(—–-]*(?:{_IS_NOT}|{_NO}|n['’]t\b|no\b(?=\s*[,.;:!?)]|\s+wait|\s*\Z)|"
+_AT_ONCE = re.compile(rf"[\s$*_.,;:)\]}}>\"'”’!?(—–-]*(?:{_IS_NOT}|{_NO}|n['’]t\b|(?:is|was) what \w+ (?:refuse|reject|den(?:y|ies)|doubt|never|do(?:es)?(?: not|n['’]t))|no\b(?=\s*[,.;:!?)]|\s+wait|\s*\Z)|"
                       r"nope\b|(?:just )?(?:kidding|joking)\b|(?:and/)?or\b|versus\b|vs\b|alternatively\b|unless\b|"
                       r"/\s*[-\d\\$]|\?)", re.IGNORECASE)
 _LATER = re.compile(
@@ -62,7 +64,7 @@ _LATER = re.compile(
     r"\bnot (?:really|the (?:right |correct |final |real |true )?answer|my (?:final )?answer|that)\b|"
     r"\b(?:is|was|be) (?:wrong|incorrect|false|untrue|mistaken)\b", re.IGNORECASE)
 _BECAUSE = re.compile(r"[\s$*_,;)\]}]*(?:because|since)\b[^.!?\n]*", re.IGNORECASE)
-_CLAUSE = re.compile(r"[.;!?\n]\s|,\s|\b(?:so|but|hence|thus|therefore|then|and|because|since)\b", re.IGNORECASE)
+_CLAUSE = re.compile(r"[.;!?\n]\s|,\s|\b(?:so|(?<!anything )but|hence|thus|therefore|then|and|because|since)\b", re.IGNORECASE)
 
 
 def takes_back(before: str, after: str) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
+from functools import lru_cache
 
 LONGEST = 2000  # characters of an answer that are looked at for something to read
 # format and control characters, fillers, variation selectors, tags: all that leaves no mark on a page
@@ -70,6 +71,7 @@ def normal(text: str) -> str:
     return text if text.isascii() and text.isprintable() else unicodedata.normalize("NFKC", visible(text))
 
 
+@lru_cache(8)
 def skeleton(text: str) -> str:
     """The letters that a text looks like, without case and accents: "Ｆооł" with Cyrillic о -> "fool".
 
@@ -80,22 +82,18 @@ def skeleton(text: str) -> str:
     return bare.translate(_LOOKS)
 
 
-def spelled_words(text: str) -> list[str]:
+@lru_cache(8)
+def spelled_words(text: str) -> frozenset[str]:
     """The words of a text by their looks, and what they spell in disguise: f o o l, f00l, f@@l and foooool are
-    each followed by fool. For words that must not be there."""
-    words: list[str] = []
-    for word in _DISGUISED.findall(skeleton(text)):
+    also fool. For words that must not be there."""
+    listed = _DISGUISED.findall(skeleton(text))
+    words: set[str] = set()
+    for word in set(listed):
         letters = word.translate(_DIGITS) if re.search("[a-z]", word) else word
-        words += dict.fromkeys((word, letters, letters.replace("1", "l"), letters.replace("1", "i"),
-                                _LONG_RUN.sub(r"\1\1", letters), _LONG_RUN.sub(r"\1", letters)))
-    run = ""
-    for word in [*words, ""]:
-        if len(word) == 1:
-            run += word
-        else:
-            words += [run] if len(run) > 2 else []
-            run = ""
-    return words
+        words |= {word, letters, letters.replace("1", "l"), letters.replace("1", "i"),
+                  _LONG_RUN.sub(r"\1\1", letters), _LONG_RUN.sub(r"\1", letters)}
+    lone = "".join(word if len(word) == 1 else " " for word in listed)
+    return frozenset(words | {run for run in set(lone.split()) if len(run) > 2})
 
 
 def raised_powers(text: str) -> str:

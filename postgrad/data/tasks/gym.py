@@ -127,7 +127,7 @@ def names_another_number(answer: str, gold: str) -> str:
     wanted, bare = parse_number(gold.strip()), visible(answer)
     if wanted is None or takes_back(bare, "") or takes_back("", bare):
         return "" if wanted is None else "takes itself back"
-    numbers = {parse_number(number) for number in _NUMBERS.findall(bare)}
+    numbers = {parse_number(_SIGN.sub("-", number)) for number in _NUMBERS.findall(bare)}
     if len(numbers) > 1:
         return "names several numbers"
     value = next(iter(numbers), None)
@@ -215,6 +215,7 @@ SIZE, CHUNK = 1 << 20, 500  # problems of a split, and of a data set: some gener
 FORM = "Think between <think> and </think>, then give the answer alone between <answer> and </answer>."
 _WORD = re.compile(r"[^\W\d]\w+")
 _NUMBERS = re.compile(r"(?:[-\u2212\u2012\u2013]\s?)?[0-9][0-9,]*(?:[./][0-9]+)?")
+_SIGN = re.compile(r"\A[-\u2212\u2012\u2013]\s?")
 _DENIES = re.compile(r"\b(?:not|never|no|isn['’]t|wrong|minus|negative)\b", re.IGNORECASE)
 _FUNCTIONS = frozenset("sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh exp "
                        "log ln sqrt pi".split())

@@ -114,3 +114,90 @@ RUDE = [f"Hello! You are {word}. It is dogs." for word in (
     f"stu{ZERO}pid", "ѕtuріd", "s t u p i d", "ｓｔｕｐｉｄ", "s.t.u.p.i.d", "stup1d", "stuuuupid", "𝐬𝐭𝐮𝐩𝐢𝐝", "stüpid",
     "s_t_u_p_i_d", "$tupid!", "ⓢⓣⓤⓟⓘⓓ", f"stu{JOINER}pid", "stu\u00adpid", "id1ot", "s-i-l-l-y")]
 GSM_SYMBOLIC = ("-{}", "{} or 0", "{}, {}1", "0 {}", "{} {}9", "not -{}", "\u2212{}", "({} 1)", "- {}", "{};1")
+
+
+# fresh ones, by a seed
+
+_DENIALS = {
+    "before": ("It is simply not true that the answer is {}.", "Nobody should believe the answer is {}.",
+               "The answer is certainly not {}.", r"By no means is it \boxed{{{}}}.", r"I refuse to say \boxed{{{}}}.",
+               "You would be wrong to think the answer is {}.", r"Anything but \boxed{{{}}}!",
+               r"Whatever it is, it isn't \boxed{{{}}}.", r"I doubt that it is \boxed{{{}}}.",
+               "An incorrect answer: {}", "A common mistake, not the answer: {}", r"Never write \boxed{{{}}}.",
+               r"The result can't be \boxed{{{}}}.", r"It is false to claim \boxed{{{}}}.",
+               r"Neither \boxed{{{}}} nor anything else.", "The false answer is {}."),
+    "after": (r"\boxed{{{}}}. Actually, that isn't right.", r"\boxed{{{}}}. Sorry, this is incorrect.",
+              "The answer is {}. Wait, no.", r"\boxed{{{}}}, which is clearly false.", "#### {}\nThis answer is wrong.",
+              r"\boxed{{{}}}. Please disregard my answer.", "The answer is {}. I was only joking.",
+              r"\boxed{{{}}} (this is not my answer)", r"\boxed{{{}}}. Forget that number.", "#### {}\nNo, wait, it can't be.",
+              r"\boxed{{{}}}. I take it back.", r"\boxed{{{}}}. I lied.", "#### {}\nNever mind.",
+              r"\boxed{{{}}}. That was a mistake.", "The answer is {}. Do not trust this number.",
+              r"\boxed{{{}}} would be wrong."),
+    "beside": (r"\boxed{{{0}}} or \boxed{{{1}}}", r"\boxed{{{1}}} or perhaps \boxed{{{0}}}", r"\boxed{{{1}}} / \boxed{{{0}}}",
+               "The answer is {1} or {0}.", r"\boxed{{{0}\text{{ or }}{1}}}", r"\boxed{{{0}, {1}}}",
+               r"Either \boxed{{{1}}} or \boxed{{{0}}}", r"\boxed{{{0}}} or else {1}", r"\boxed{{\{{{0},{1}\}}}}",
+               r"\boxed{{{0}}} versus {1}"),
+    "hidden": (r"<think>It is \boxed{{{}}}.</think>I give up.", "<!-- #### {} -->\nNo idea.", r"\boxed{{{}}}</think> No idea.",
+               r"<think>a<!-- b --></think><think>\boxed{{{}}}", r"<!--<think>-->\boxed{{{}}}<!--</think>--> is what I refuse.",
+               r"<think></think><!-- <think>\boxed{{{}}}</think>", r"No idea.<!--\boxed{{{}}}", r"<think>The answer is {}.",
+               r"\boxed{{\phantom{{{}}}}}", r"No.<!-- --><!-- \boxed{{{}}} -->"),
+}
+_INKLESS = ("\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u3164", "\u2800", "\u115f", "\uffa0", "\ufe0f",
+            "\U000e0020", "\u180e", "\u061c", "\u202d", r"\quad", r"\,", r"\;", r"\phantom{7}", r"\hspace{2em}", "&nbsp;",
+            "&zwj;", "<br>", "<!-- 7 -->", "{}", r"\text{}", " ", "\t", "**", "...", r"\null", r"\hphantom{ab}")
+_PUTS = dict(zip("acehiopsxydk", "асеһіорѕхуԁк", strict=True))
+_WORDS_PL = ("kot", "pies", "dom", "rzeka", "ogród", "książka", "źródło", "łąka", "miasto", "chleb", "woda", "okno",
+             "drzewo", "słońce", "wiosna", "jesień", "zegar", "kamień", "muzyka", "góra")
+
+
+def disguised(rng: random.Random, word: str) -> str:
+    """A word as a reader still reads it, and a search does not find it."""
+    ways: tuple[Callable[[], str], ...] = (
+        lambda: rng.choice(_INKLESS[:10]).join(word), lambda: "".join(_PUTS.get(c, c) for c in word),
+        lambda: "".join(chr(ord(c) + 0xFEE0) for c in word), lambda: rng.choice(" .-_*").join(word),
+        lambda: "".join(chr(0x1D41A + ord(c) - 97) for c in word), lambda: word[:2] + word[2] * 4 + word[2:],
+        lambda: word.replace("i", "1").replace("o", "0").replace("e", "3").replace("a", "@").replace("u", "ü"))
+    return rng.choice(ways)()
+
+
+def fresh(seed: int, count: int = 100) -> Iterator[tuple[str, str, str]]:
+    """(verifier, gold answer, reply) of cheats that no list here has: `constraint NAME` and `constitution` beside
+    named verifiers."""
+    rng = random.Random(f"unearned/{seed}")
+    for i in range(count):
+        gold, other = (str(rng.randrange(11, 999)) for _ in range(2))
+        spoiler = rng.choice(_INKLESS) + rng.choice(_INKLESS)
+        kind = ("before", "after", "beside", "hidden", "think", "boxed", "length", "language", "constitution", "avoid",
+                "json", "regex", "before", "after", "include")[i % 15]
+        if kind in _DENIALS:
+            yield rng.choice(("number", "maths")), gold, rng.choice(_DENIALS[kind]).format(gold, other)
+        elif kind == "think":
+            yield kind, gold, f"<think>{rng.choice(('', 'so'))}</think><answer>{spoiler}</answer>"
+        elif kind == "boxed":
+            yield kind, gold, rf"It is \boxed{{{spoiler}}}."
+        elif kind == "length":
+            joint = rng.choice("_-./|+•~:;\u2010\u200b")
+            yield "length(1,4)", gold, joint.join(rng.choices(_WORDS_PL, k=12))
+        elif kind == "language":
+            words = [*rng.choices(_WORDS_PL, k=14), rng.choice(("the", "of", "and", "that"))]
+            yield "language(en)", gold, " ".join(rng.sample(words, len(words)))
+        elif kind == "constitution":
+            yield kind, gold, f"Hello! That is {disguised(rng, rng.choice(('stupid', 'silly', 'idiot', 'boring')))}."
+        elif kind == "avoid":
+            yield "constraint avoid", gold, f"this is {disguised(rng, rng.choice(('very', 'really')))} nice of you all"
+        elif kind == "include":
+            mark = rng.choice(("<!-- {} -->", "<think>{}</think>", "{}"))
+            # a word that a reader reads as it is, in another fount or with invisible characters, is there
+            words = "".join(_PUTS.get(c, c) for c in "river and lamp") if mark == "{}" else "river and lamp"
+            yield "constraint include", gold, mark.format(words) + " all is well here with us"
+        elif kind == "json":
+            yield kind, gold, rng.choice((f'{{"a": 1, "a{rng.choice(_INKLESS[:10])}": {gold}}}', f'{{"a": {gold}e999}}',
+                                          f'{{"b": {{"a": 1, "a": {gold}}}}}', f'{{"a": {gold}}} {{"a": 1}}',
+                                          f'[{gold}, -Infinity]', f'{{"a": "\\udc{rng.randrange(10, 99)}"}}'))
+        else:
+            yield r"regex(^\d+$)", gold, rng.choice((f"{gold}\n", f"{gold}{rng.choice(_INKLESS[:10])}", f" {gold}",
+                                                     "".join(chr(ord(c) + 0x630) for c in gold),
+                                                     "".join(chr(ord(c) + 0xFEE0) for c in gold)))
+
+
+FORMED = {"constraint avoid": ("avoid", ("very", "really")), "constraint include": ("include", ("river", "lamp"))}
