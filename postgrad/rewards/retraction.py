@@ -21,7 +21,8 @@ _NOT = (r"(?:\b(?:not|never|cannot|neither|nor|wrong(?:ly)?|incorrect(?:ly)?|fal
         r"bad|fake|bogus|invalid|unlikely|doubt|doubtful|deny|denied|denying|refuse|reject(?:ed)?|disagree|"
         r"hardly|scarcely|impossible|unlike|except|without|avoid|instead of|rather than|other than|far from|"
         r"anything but|nothing like|nobody|no one|none|nothing|nowhere|(?:by|under|on|at|in) no \w+|no|isnt|"
-        r"no longer|decoy|trap|lie|joke|kidding)\b|n['’]t\b)")
+        r"no longer|decoy|trap|lie|joke|kidding|mistake|error|ignore|disregard|forget|withdraw|retract|reject|"
+        r"dismiss|discard|cancel|revoke)\b|n['’]t\b)")
 _DENIED = re.compile(rf"{_NOT}{_LEADS}{{0,24}}\Z", re.IGNORECASE)
 _PLAIN = re.compile(r"\b(?:not|isn['’]t)\s+(?:hard|difficult)\b|\bno doubt\b|\bwhy not\b|\bnot only\b|\bwithout "
                     r"(?:a )?doubt\b|\bcan(?:no|['’])t be (?:wrong|doubted)\b|\bimpossible to doubt\b", re.IGNORECASE)
@@ -33,7 +34,7 @@ _OR = re.compile(r"\b(?:or|alternatively|otherwise|versus|vs|maybe|perhaps|possi
 
 _SURE = r"(?:\s+(?:\w+ly|of course|in fact|no doubt|just|at all|even|quite|so|very|all))?"
 _NO = (r"(?:not|never|no longer|wrong|incorrect|false|untrue|mistaken|invalid|bogus|nonsense|fake|rubbish|"
-       r"garbage|impossible|refuted|retracted|withdrawn|rejected|meaningless|a lie|a joke|an error|a mistake|a trap|"
+       r"garbage|impossible|refuted|retracted|withdrawn|rejected|meaningless|far from|anything but|a lie|a joke|an error|a mistake|a trap|"
        r"a decoy|a typo|no answer|only a test|made up|off|out)\b")
 _IS = r"(?:(?:is|was|are|were|be|['’]s|seems|looks|sounds|remains|proves)|(?:can|could|would|should|must|may|might|will)(?: be)?)"
 _IS_NOT = rf"(?:{_IS}{_SURE}\s+{_NO}|(?:is|was|does|did|do|ca|could|would|should|wo|are)n['’]t\b|cannot\b|" \
@@ -49,6 +50,7 @@ _WRONG = (r"(?:wrong|incorrect|false|untrue|mistaken|invalid|bogus|nonsense|fake
 _DENIES = (rf"(?:{_IS}{_SURE}\s+{_WRONG}|(?:is|was|does|did|do|ca|could|would|should|wo|are)n['’]t"
            r"(?: (?:be|the|my|an?|your|what|really|final|right|correct|true|real|actual|i|we|it|to))*? (?:answer|right|"
            r"correct|true|it|so|valid|solution|result|one|mean|meant|think|believe|case|hold|work)\b|"
+           r"(?:is|was)(?:n['’]t| not)(?=\s*(?:[.!?;)]|\Z))|far from (?:right|correct|true|it)|"
            r"(?:cannot|(?:does|did|do|can|could|will|would|should|may|might|must) not) (?:hold|work|be (?:right|"
            r"correct|true|it))\b)")
 _AT_ONCE = re.compile(rf"[\s$*_.,;:)\]}}>\"'”’!?(—–-]*(?:{_IS_NOT}|{_NO}|n['’]t\b|(?:is|was) what \w+ (?:refuse|reject|den(?:y|ies)|doubt|never|do(?:es)?(?: not|n['’]t))|no\b(?=\s*[,.;:!?)]|\s+wait|\s*\Z)|"
@@ -60,7 +62,9 @@ _LATER = re.compile(
     r"do(?: not|n['’]t) (?:use|take|trust|count|accept|believe|read))\s+(?:\w+\s+){0,4}?(?:that|this|it|above|answer|"
     r"previous|result|number|value|box|line|all|everything|what)\b|\b(?:take|took|taking) (?:that|it|this|everything|"
     r"all)(?: \w+){0,2} back\b|\btake back\b|\bon second thoughts?\b|\bi (?:was|am|stand)(?: \w+)? (?:wrong|lying|mistaken|joking|"
-    r"corrected|kidding)\b|\bi lied\b|\bmy mistake\b|\bopposite (?:is|day|of)\b|\bno,? wait\b|\bwait,? no\b|"
+    r"corrected|kidding)\b|\bi (?:lied|(?:just )?(?:made|invented|guessed) (?:that|this|it)(?: up)?)\b|\bcorrection\b|"
+    r"\b(?:a|an|one) (?:\w+ )?(?:example|sample|case|instance) of an? (?:wrong|incorrect|false|bad)|"
+    r"(?:[.!?\n]|\A)[\s)]*(?:\w+,? )?no[.!]|\bmy mistake\b|\bopposite (?:is|day|of)\b|\bno,? wait\b|\bwait,? no\b|"
     r"\bnot (?:really|the (?:right |correct |final |real |true )?answer|my (?:final )?answer|that)\b|"
     r"\b(?:is|was|be) (?:wrong|incorrect|false|untrue|mistaken)\b", re.IGNORECASE)
 _BECAUSE = re.compile(r"[\s$*_,;)\]}]*(?:because|since)\b[^.!?\n]*", re.IGNORECASE)
