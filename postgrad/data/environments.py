@@ -255,7 +255,8 @@ class Episode:
         try:
             self.request = self.rows.ask(self.messages, tools)
         except ValueError as error:
-            return self._cut(f"the conversation can't be shown to the model: {error}", paid=self._is_own(tools))
+            return self._cut(f"the conversation can't be shown to the model: {error}",
+                             paid=self._is_own(tools))
         if len(self.context) > self.room:
             what = "conversation" if self.replies else "prompt"
             return self._cut(f"the {what} has {len(self.context)} tokens, of which {self.room} leave room to "
@@ -263,8 +264,9 @@ class Episode:
         self.asked[tuple(self.context)] += 1
 
     def _is_own(self, tools: Sequence[ToolSchema]) -> bool:
-        """Whether the replies are why a conversation cannot be rendered: with others in their place it can."""
-        plain = [{"role": m["role"], "content": "."} if m["role"] == "assistant" else m for m in self.messages]
+        """Whether the replies are why a conversation cannot be rendered: with others in their place it is."""
+        plain = [{"role": m["role"], "content": "."} if m["role"] == "assistant" else m
+                 for m in self.messages]
         try:
             self.chat.render(plain, tools)
         except ValueError:
@@ -276,8 +278,8 @@ class Episode:
         return self.chat.inert(message) if self.asks or message["role"] == "assistant" else message
 
     def _cut(self, reason: str, paid: bool = True) -> None:
-        """Truncates the episode with a score of 0; with an error verdict before the first reply, and where it is
-        not the replies' doing (not `paid`)."""
+        """Truncates the episode with a score of 0; with an error verdict before the first reply, and where
+        it is not the replies' doing (not `paid`)."""
         self.close()
         self.verdict = (Verdict(score=0.0, reason=reason) if self.replies and paid else error_verdict(reason))
 

@@ -1,9 +1,10 @@
 """Constraints on the form of a reply that code can check (IFEval: Zhou et al. 2023, arXiv:2311.07911).
 
 A kind says how it is asked for, how a reply is checked, and how a draft is made to keep it, for gold replies.
-Checked is what a reader sees outside thoughts and comments, in NFKC. Words are runs of letters and digits; sentences end in . ! or ? before a space or the end; paragraphs have a
-blank line between them; a language is told by its function words. Left out on purpose: whether the request
-was answered, which IFEval leaves out too.
+Checked is what a reader sees outside thoughts and comments, in NFKC. Words are runs of letters and digits;
+sentences end in . ! or ? before a space or the end; paragraphs have a blank line between them; a language is
+told by its function words. Left out on purpose: whether the request was answered, which IFEval leaves out
+too.
 """
 
 from __future__ import annotations
@@ -178,7 +179,8 @@ KINDS: dict[str, Kind[Any]] = {  # drafts are written in this order
                      keeps=lambda text, name: language_of(text) == name,
                      write=lambda draft, name: replace(draft, sentences=STOCK[name][:3], stock=STOCK[name])),
     "sentences": Kind(values=(2, 3, 4, 5, 6), wording="Write exactly {} sentences.",
-                      keeps=lambda text, count: with_words(_SENTENCE_END.split(text)[:-1]) == count, write=Draft.of),
+                      keeps=lambda text, count: with_words(_SENTENCE_END.split(text)[:-1]) == count,
+                      write=Draft.of),
     "at least": Kind(values=(20, 30, 40, 50, 60, 80), wording="Write at least {} words.",
                      keeps=lambda text, least: len(word_list(text)) >= least, write=_long),
     "at most": Kind(values=(10, 15, 20, 25, 30), wording="Write at most {} words.",
@@ -208,7 +210,8 @@ KINDS: dict[str, Kind[Any]] = {  # drafts are written in this order
         write=_begin),
     "placeholders": Kind(values=(1, 2, 3),
                          wording="Put at least {} placeholders in square brackets, such as [address], in it.",
-                         keeps=lambda text, count: with_words(_PLACEHOLDER.findall(text)) >= count, write=_fill),
+                         keeps=lambda text, count: with_words(_PLACEHOLDER.findall(text)) >= count,
+                         write=_fill),
     "bullets": Kind(values=(2, 3, 4, 5),
                     wording="Write exactly {} bullet points, each on a line that begins with *.",
                     keeps=lambda text, count: with_words(_BULLET.findall(text)) == count, write=_bullets),
@@ -219,7 +222,8 @@ KINDS: dict[str, Kind[Any]] = {  # drafts are written in this order
                   wording="Give it a title in double angular brackets, such as {}.",
                   keeps=lambda text, _: with_words(_TITLE.findall(text)) > 0,
                   write=lambda draft, _: draft.then(lambda text: f"<<One way>>\n{text}")),
-    "no commas": Kind(values=("",), wording="Do not use any commas.", keeps=lambda text, _: not has_comma(text)),
+    "no commas": Kind(values=("",), wording="Do not use any commas.",
+                      keeps=lambda text, _: not has_comma(text)),
     "lower": Kind(values=("",), wording="Use lower case letters only.",
                   keeps=lambda text, _: is_cased(text, "Ll"), write=lambda draft, _: draft.then(str.lower)),
     "upper": Kind(values=("",), wording="Use capital letters only.",

@@ -1,9 +1,9 @@
 """A chat model that grades single replies from 0 to 10 by a rubric; judges.py compares pairs.
 
 The reply is quoted between marks that it cannot contain, so that it cannot pose as the rubric, and control
-tokens in it are text (models/chat). A reply that is too long, or to which the grader gives no score, gets 0 where
-the grader can grade another reply to that question: only a grader that cannot is at fault. A grader can still be
-flattered, and a policy learns what it pays for: watch the true score beside it.
+tokens in it are text (models/chat). A reply that is too long, or to which the grader gives no score, gets 0
+where the grader can grade another reply to that question: only a grader that cannot is at fault. A grader
+can still be flattered, and a policy learns what it pays for: watch the true score beside it.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def _share(number: str | None) -> float | None:
 
 
 class GraderReward(Reward):
-    """Asks a model for a score of each rollout, in one batch. Without one it is asked for a score of NEUTRAL: the
-    reply gets 0 where that has one, else an error verdict.
+    """Asks a model for a score of each rollout, in one batch. Without one it is asked for a score of
+    NEUTRAL: the reply gets 0 where that has one, else an error verdict.
 
     The strict reading is paid; with `lenient` the lenient one where there is no strict one. settings: greedy,
     so that a grade does not depend on the other replies. fits(prompt): raises ValueError where a question is
@@ -75,10 +75,12 @@ class GraderReward(Reward):
         verdicts = self._graded([(r.prompt, r.text) for r in rollouts])
         failed = [i for i, verdict in enumerate(verdicts) if verdict.error]
         asked = {rollouts[i].prompt.id: rollouts[i].prompt for i in failed}
-        neutral = dict(zip(asked, self._graded([(prompt, NEUTRAL) for prompt in asked.values()]), strict=True))
+        probes = self._graded([(prompt, NEUTRAL) for prompt in asked.values()])
+        neutral = dict(zip(asked, probes, strict=True))
         for i in failed:
             if not neutral[rollouts[i].prompt.id].error:
-                verdicts[i] = Verdict(score=0.0, reason=f"{shorten(str(verdicts[i].error), 300)}, and another "
+                verdicts[i] = Verdict(score=0.0, reason=f"{shorten(str(verdicts[i].error), 300)}, and "
+                                                        f"another "
                                                         "reply has a score")
         return verdicts
 

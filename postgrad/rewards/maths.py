@@ -4,8 +4,8 @@ Cheap comparison first: equal text, exact numbers, values that differ. The rest,
 be a formula, goes to math-verify in the jail. A gold answer that it cannot parse raises before any training.
 
 Stricter than math-verify on purpose: decimals are exact (0.333 is not 1/3, however long), "5%" is not 5 where
-the gold answer has no percent sign, (1, 2) is not {1, 2}, x^2=x^2 says nothing. A degree sign is a unit, which
-may stand in one alone. Gold answers in words are compared as text. Left out on
+the gold answer has no percent sign, (1, 2) is not {1, 2}, x^2=x^2 says nothing. A degree sign is a unit,
+which may stand in one alone. Gold answers in words are compared as text. Left out on
 purpose: sums, products, integrals, limits.
 """
 

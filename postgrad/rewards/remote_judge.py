@@ -7,9 +7,9 @@ The rubric stands in the system message. The reply is a JSON string in the user 
 with the control tokens of chat templates escaped, so that it cannot pose as a turn or an instruction. A
 verdict is read from the last line of the judge's own message alone, and has to carry the request's id, which
 no reply knows: what a judge quotes is no verdict. Busy or failing servers, timeouts and answers without a
-verdict are asked again; what stays without one is an error verdict, which is kept out of the loss. But where the
-judge answers without a verdict, or refuses, and has one for a neutral reply to that question, the reply is why,
-and it gets 0; so does one of over 8,000 characters. Verdicts are kept on disk and not paid for twice.
+verdict are asked again; what stays without one is an error verdict, which is kept out of the loss. But where
+the judge answers without a verdict, or refuses, and has one for a neutral reply to that question, the reply
+is why, and it gets 0; so does one of over 8,000 characters. Verdicts are kept on disk and not paid for twice.
 """
 
 from __future__ import annotations
@@ -324,8 +324,8 @@ class RemoteJudge(Reward):
         groups: dict[str, list[int]] = {}
         for i, r in enumerate(rollouts):
             groups.setdefault(r.prompt.id, []).append(i)
-        distinct = {name: list(dict.fromkeys(rollouts[i].text for i in rows if len(rollouts[i].text) <= LONGEST))
-                    for name, rows in groups.items()}
+        distinct = {name: [text for text in dict.fromkeys(rollouts[i].text for i in rows)
+                           if len(text) <= LONGEST] for name, rows in groups.items()}
         several = [name for name, texts in distinct.items() if len(texts) > 1]
         answers = self.ask([ranking_messages(rollouts[groups[name][0]].prompt, distinct[name], self.rubric)
                             for name in several])
@@ -416,7 +416,8 @@ class RemoteJudge(Reward):
 
 
 class Refused(Exception):
-    """The server will not answer this request. of_request: for what stands in it, a reply that is too long, say."""
+    """The server will not answer this request. of_request: for what stands in it, say a reply that is too
+    long."""
 
     def __init__(self, why: str, of_request: bool):
         super().__init__(why)

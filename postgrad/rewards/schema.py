@@ -6,7 +6,6 @@ of the schema is refused, and nothing is ever fetched.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,8 +124,8 @@ def _unfenced(text: str) -> str:
 
 
 def json_reply(schema_file: str = "") -> JudgeText:
-    """1 where the <answer> outside thoughts, else the whole reply, is JSON (a ``` fence allowed) and obeys the
-    schema, as a reader sees its texts."""
+    """1 where the <answer> outside thoughts, else the whole reply, is JSON (a ``` fence allowed) and obeys
+    the schema, as a reader sees its texts."""
     schema = read_schema(schema_file) if schema_file else None
 
     def verify(text: str) -> Verdict:

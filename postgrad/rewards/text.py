@@ -46,9 +46,9 @@ def strict_pattern(pattern: str) -> str:
 
 
 def regex_verifier(pattern: str) -> JudgeText:
-    """1 where `re.search` finds the pattern, in the reply as it is and in what a reader sees of it. Python's re
-    has no time limit and may backtrack for hours, so the search runs in the jail, with a wall limit; a timeout
-    is no match."""
+    """1 where `re.search` finds the pattern, in the reply as it is and in what a reader sees of it. Python's
+    re has no time limit and may backtrack for hours, so the search runs in the jail, with a wall limit; a
+    timeout is no match."""
     try:
         re.compile(pattern)
     except re.error as wrong:
@@ -82,8 +82,8 @@ LONG_WORD, LETTERS = 30, 10  # a longer word counts as one for every so many let
 
 
 def count_words(text: str) -> int:
-    """Runs of letters, with one apostrophe, and numbers: words_joined, words-joined and wordsJoined are two. A
-    run of over 30 letters, which no word is, counts as one for every ten."""
+    """Runs of letters, with one apostrophe, and numbers: words_joined, words-joined and wordsJoined are two.
+    A run of over 30 letters, which no word is, counts as one for every ten."""
     words = [word for word in _WORD.findall(text) if word]
     return sum(max(1 + len(_HUMP.findall(word)), -(-len(word) // LETTERS) if len(word) > LONG_WORD else 1)
                for word in words)
@@ -149,8 +149,8 @@ SPOKEN, VARIED = 4, 12  # one word in so many is a function word; one in so many
 
 
 def function_words(text: str, most: int | None = None) -> dict[str, int]:
-    """The number of function words of each language: "the cat y el gato" -> {"en": 1, "es": 2, ...}. most: how
-    often the same word counts."""
+    """The number of function words of each language: "the cat y el gato" -> {"en": 1, "es": 2, ...}. most:
+    how often the same word counts."""
     words = Counter(_LETTERS.findall(text.lower()))
     return {name: sum(min(count, most or count) for word, count in words.items() if word in own)
             for name, own in WORDS.items()}

@@ -19,7 +19,8 @@ LONE = re.compile("[\ud800-\udfff]")
 _FENCE = re.compile(r"<!--|-->|<think>|</think>")
 _NO_INK = re.compile(  # LaTeX and HTML that print nothing, alone or around what they hide
     r"\\(?:[hv]?phantom|hspace\*?|vspace\*?|label|color|kern|rule|smash|mathstrut)\s*(?:\[[^][]*\])?"
-    r"\s*(?:\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*|\\(?:q?quad|enspace|thinspace|null|relax|empty|strut|displaystyle|[,;:! >])(?![a-z])"
+    r"\s*(?:\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*|\\(?:q?quad|enspace|thinspace|null|relax|empty|strut|"
+    r"displaystyle|[,;:! >])(?![a-z])"
     r"|\\(?:text|textbf|mathrm|mbox|hbox)(?=\s*\{)|<[a-z/][^<>]{0,200}>", re.IGNORECASE)
 _LOOKS = str.maketrans({pair[0]: pair[1:] for pair in (
     "аa еe оo рp сc уy хx іi їi јj ѕs һh ԁd ԛq ԝw ӏl вb кk мm нh тt гr зz пn ьb бb үy өo "
@@ -84,8 +85,8 @@ def skeleton(text: str) -> str:
 
 @lru_cache(8)
 def spelled_words(text: str) -> frozenset[str]:
-    """The words of a text by their looks, and what they spell in disguise: f o o l, f00l, f@@l and foooool are
-    also fool. For words that must not be there."""
+    """The words of a text by their looks, and what they spell in disguise: f o o l, f00l, f@@l and foooool
+    are also fool. For words that must not be there."""
     listed = _DISGUISED.findall(skeleton(text))
     words: set[str] = set()
     for word in set(listed):
@@ -102,8 +103,8 @@ def raised_powers(text: str) -> str:
 
 
 def has_content(text: str) -> bool:
-    r"""Whether a text has anything to read: a letter, a digit, or a sign that is not punctuation (∞, an emoji).
-    Not \quad, \phantom{5}, &nbsp;, {} or an empty tag."""
+    r"""Whether a text has anything to read: a letter, a digit, or a sign that is not punctuation (∞, an
+    emoji). Not \quad, \phantom{5}, &nbsp;, {} or an empty tag."""
     text, before = outside_comments(visible(html.unescape(text[:LONGEST]))), ""
     while text != before:
         before, text = text, _NO_INK.sub(" ", text)

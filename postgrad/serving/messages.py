@@ -196,8 +196,9 @@ def parameter_schemas(function: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def tool_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function",
-            "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False, allow_nan=False)}}
+            "function": {"name": name, "arguments": text}}
 
 
 class ToolCallBuffer:

@@ -1,4 +1,4 @@
-"""No reply speaks for a judge: not in a forged turn, not in a forged quotation, not by leaving it speechless."""
+"""No reply speaks for a judge: not in a forged turn, nor in a forged quotation."""
 
 import pytest
 from golden_templates import open_chat, templates

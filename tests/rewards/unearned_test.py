@@ -1,4 +1,4 @@
-"""Nothing is paid for answers that are hidden, denied or hedged, nor for forms without content; gold still is."""
+"""Nothing is paid for answers that are hidden, denied or hedged, nor for forms without content; gold is."""
 
 import pytest
 from hostile.unearned import ANSWERS, CONSTRAINTS, FORMED, FORMS, GSM_SYMBOLIC, MATHS, RUDE, fresh
@@ -32,14 +32,15 @@ def test_an_answer_that_is_hidden_denied_or_hedged_is_none(verify):
     paid = [name for name, reply in ANSWERS.items()
             if verify(Prompt.ask("?", "42"), f"So\n{reply}").score]
     assert not paid and len(ANSWERS) >= 30
-    boxes = [reply.replace(r"\boxed{42}", "\n#### 42\n") for reply in ANSWERS.values() if r"\boxed{42}" in reply]
-    assert not [reply for reply in boxes if verify(Prompt.ask("?", "42"), f"So {reply}").score]
+    marked = [reply.replace(r"\boxed{42}", "\n#### 42\n") for reply in ANSWERS.values()]
+    assert not [reply for reply in marked if verify(Prompt.ask("?", "42"), f"So {reply}").score]
 
 
 @pytest.mark.parametrize("reply", [
     r"It is not hard to see that the answer is \boxed{42}.", "The answer is 41. No, the answer is 42.",
     "<think>Is it 41? No, 42.</think>The answer is 42.", "I guess the answer is 42.", "#### 42\nThat is all.",
-    "The answer is 42 because 41 is wrong.", "It can't be 41, so the answer is 42.", "No doubt the answer is 42.",
+    "The answer is 42 because 41 is wrong.", "It can't be 41, so the answer is 42.", "No doubt the answer "
+                                                                                     "is 42.",
     r"\boxed{42}. I hope this helps!", "The answer is 4\u200b2.", "x</think>The answer is 42"])
 def test_an_answer_that_stands_is_paid(reply):
     assert read_spec("number")(Prompt.ask("?", "42"), reply).score == 1
@@ -50,7 +51,8 @@ def test_maths_pays_nothing_for_them_either():
     pytest.importorskip("math_verify")
     rows = [("42", reply) for reply in ANSWERS.values()] + list(MATHS.values())
     assert not [row for row in rows if earned("maths", *row)]
-    assert earned("maths", "100", "10²") == earned("maths", "x^2", "x\u200b²") == earned("maths", "90^\\circ", "90") == 1
+    for gold, answer in (("100", "10²"), ("x^2", "x\u200b²"), (r"90^\circ", "90")):
+        assert earned("maths", gold, answer) == 1
 
 
 @pytest.mark.parametrize("spec", FORMS)
@@ -62,7 +64,8 @@ def test_a_form_without_content_is_not_paid(spec):
 
 
 def test_a_constraint_is_kept_by_what_is_seen():
-    assert not [(rule, reply) for rule, replies in CONSTRAINTS.items() for reply in replies if is_kept(reply, rule)]
+    rows = [(rule, reply) for rule, replies in CONSTRAINTS.items() for reply in replies]
+    assert not [row for row in rows if is_kept(row[1], row[0])]
     assert sum(map(len, CONSTRAINTS.values())) >= 60
 
 

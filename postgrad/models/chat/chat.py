@@ -1,7 +1,7 @@
 """Messages to tokens and back: the one place that knows templates, special tokens and stop tokens.
 
-Text is never structure: whatever stands in a message, a tool or a tool's result stays text when it is rendered.
-A `Chat` is a tokenizer with its chat template, read from `tokenizer.json`, `tokenizer_config.json`,
+Text is never structure: whatever stands in a message, a tool or a tool's result stays text when it is
+rendered. A `Chat` is a tokenizer with its chat template, read from `tokenizer.json`, `tokenizer_config.json`,
 `chat_template.jinja` and `generation_config.json`, all of them untrusted.
 """
 
@@ -11,7 +11,7 @@ import json
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from os.path import commonprefix
@@ -148,8 +148,9 @@ class Chat:
 
     def rendering(self, messages: Sequence[Mapping[str, Any]], *, reply: bool,
                   tools: Sequence[Mapping[str, object]] = ()) -> Rendering:
-        """`text_of` with where each message's text stands. The one door: no text of a message or a tool becomes
-        a control token, by itself (`inert`) or joined to what the template or another text writes beside it."""
+        """`text_of` with where each message's text stands. The one door: no text of a message or a tool
+        becomes a control token, by itself (`inert`) or joined to what the template or another text writes
+        beside it."""
         messages, tools = [self.inert(m) for m in messages], [self.inert(tool) for tool in tools]
         whole = self._rendered(messages, reply, tools)
         if not any(self._is_risky(text) for text in texts_in([messages, tools])):
@@ -287,8 +288,8 @@ class Chat:
 
     def escaped(self, text: str) -> str:
         """Untrusted text with a space inside each control token's name, under any spelling that the tokenizer
-        takes for it, so that it cannot end or begin a turn; U+FFFD where a space does not help, and for half of
-        a surrogate pair. A reply of this model in its own turn (SpokenText) stays as it is."""
+        takes for it, so that it cannot end or begin a turn; U+FFFD where a space does not help, and for half
+        of a surrogate pair. A reply of this model in its own turn (SpokenText) stays as it is."""
         if isinstance(text, SpokenText):
             return str(text)
         if text not in self._escapes:
@@ -309,9 +310,12 @@ class Chat:
                 return text
             for start, end in reversed(spans):
                 name = text[start:end]
-                apart = (f"{name[:1]} {name[1:]}" if len(name) > 1 else " ") if attempt < ATTEMPTS // 2 else BROKEN
-                text = text[:start] + (BROKEN if name in apart else apart) + text[end:]
-        raise ValueError("a text can't be shown to the model, as this tokenizer takes part of it for a control "
+                apart = f"{name[:1]} {name[1:]}" if len(name) > 1 else " "
+                if name in apart or attempt >= ATTEMPTS // 2:
+                    apart = BROKEN
+                text = text[:start] + apart + text[end:]
+        raise ValueError("a text can't be shown to the model, as this tokenizer takes part of it for a "
+                         "control "
                          f"token however it is written: {whole[:60]!r}")
 
     @cached_property

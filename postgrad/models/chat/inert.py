@@ -12,8 +12,8 @@ ROLES = frozenset(("system", "user", "assistant", "tool", "developer", "function
 
 
 class SpokenText(str):
-    """A reply that this model sampled, in its own turn of a conversation that goes on: the control tokens in it
-    are tokens that it has sampled."""
+    """A reply that this model sampled, in its own turn of a conversation that goes on: the control tokens in
+    it are tokens that it has sampled."""
 
 
 def map_texts(value: Any, change: Callable[[str], str]) -> Any:

@@ -69,8 +69,8 @@ def decode(data: bytes) -> object:
 
 
 def _check_hashes(keys: list[object]) -> None:
-    """NotPlain where keys were chosen to share a hash, as multiples of 2^61 - 1 do: a set of them takes a time
-    that grows with its square. Hashes are sorted, not hashed again."""
+    """NotPlain where keys were chosen to share a hash, as multiples of 2^61 - 1 do: a set of them takes a
+    time that grows with its square. Hashes are sorted, not hashed again."""
     if max((len(list(run)) for _, run in groupby(sorted(map(hash, keys)))), default=0) > ALIKE:
         raise NotPlain(f"{len(keys)} keys of which over {ALIKE} share a hash")
 

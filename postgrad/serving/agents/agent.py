@@ -132,7 +132,8 @@ class Agent(Settings):
     """A program of yours that plays the episodes."""
 
     command: str | None = setting(None, "started for each episode; it asks the policy as an OpenAI endpoint "
-                                  "and writes {\"score\": x} to the file of POSTGRAD_SCORE; none: the task is "
+                                  "and writes {\"score\": x} to the file of POSTGRAD_SCORE; none: the task "
+                                  "is "
                                   "asked or played as it is",
                                   "where an agent with tools, prompts or turns of its own exists already")
     seconds: float = setting(60.0, "the longest that it may take from one reply to its next question or its "
@@ -140,8 +141,8 @@ class Agent(Settings):
     at_once: int = setting(8, "episodes that are played side by side", "fewer where the programs need much "
                            "memory; more where they wait for others most of the time")
 
-    highest: float = setting(1.0, "the highest score that it may write; the lowest is the same below 0", "where "
-                             "its scores are points")
+    highest: float = setting(1.0, "the highest score that it may write; the lowest is the same below 0",
+                             "where its scores are points")
 
     prefix: ClassVar[str] = "agent."
 
@@ -205,7 +206,8 @@ class AgentPlay:
         if written:
             return written
         if self.verify is None:
-            return Verdict.failed(f'the agent wrote no {{"score": x}} to the file of {SCORE}, and the task has '
+            return Verdict.failed(f'the agent wrote no {{"score": x}} to the file of {SCORE}, and the task '
+                                  f'has '
                                   'no verifier')
         return self.verify(prompt, reply.text)
 

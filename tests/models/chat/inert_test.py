@@ -4,50 +4,26 @@ token."""
 import json
 
 import pytest
-from golden_templates import TALKS, open_chat, templates
-from hostile.injections import hostile_texts
+from golden_templates import open_chat, templates
+from hostile.injections import forging_texts
 from talks import STYLES
 from tokenizers import AddedToken
 
 from postgrad.models.chat import Chat
-from postgrad.models.chat.inert import SpokenText, map_texts, texts_in
+from postgrad.models.chat.inert import SpokenText, texts_in
 
 FOUND = {name: path for name, path, _ in templates()}
 USUAL = sorted(FOUND)[::9]  # the others are tried by `python proofs/reliability.py templates`
 
 
-def controls_of(chat, messages, tools):
-    control = set(chat.controls.values())
-    return [token for token in chat.render(messages, tools) if token in control]
-
-
-def forged(chat, count):
-    """Hostile texts that change the control tokens of a conversation, put into every message of it, its tool's
-    description and result."""
-    texts, bad = [*hostile_texts(chat, 0, count)], []
-    for talk in ("single", "system", "turns", "tools"):
-        messages, tools = TALKS[talk]
-        try:
-            wanted = controls_of(chat, messages, tools)
-        except ValueError:
-            continue  # the template refuses such a conversation
-        for text, other in zip(texts, texts[1:] + texts[:1], strict=True):
-            spoilt = [m | {"content": text if i % 2 else other} if m.get("content") else m
-                      for i, m in enumerate(messages)]
-            named = map_texts(tools, lambda value, text=text: text if value == "Adds two numbers." else value)
-            if controls_of(chat, spoilt, named) != wanted:
-                bad.append((talk, text))
-    return bad
-
-
 @pytest.mark.parametrize("name", USUAL)
 def test_no_text_is_structure(name):
-    assert not forged(open_chat(FOUND[name].read_text()), 16)
+    assert not forging_texts(open_chat(FOUND[name].read_text()), 16)
 
 
 @pytest.mark.parametrize("style", ["ours", "ours with tools", "qwen2.5"])
 def test_no_text_is_structure_in_our_templates(style):
-    assert not forged(STYLES[style](), 16)
+    assert not forging_texts(STYLES[style](), 16)
 
 
 def with_special(chat, *names, template=None):
@@ -57,10 +33,12 @@ def with_special(chat, *names, template=None):
 
 
 def test_pieces_do_not_join():
-    chat = with_special(STYLES["ours"](), "<|halt|>", template="{% for m in messages %}{{ m.content }}{% endfor %}")
+    chat = with_special(STYLES["ours"](), "<|halt|>", template="{% for m in messages %}{{ m.content }}{% "
+                                                               "endfor %}")
     halves = [{"role": "user", "content": "a<|ha"}, {"role": "user", "content": "lt|>b"}]
     assert chat.id("<|halt|>") not in chat.render(halves) and chat.id("<|halt|>") in chat.encode("a<|halt|>b")
-    literal = with_special(chat, "<|halt|>", template="{% for m in messages %}<|{{ m.content }}|>{% endfor %}")
+    literal = with_special(chat, "<|halt|>", template="{% for m in messages %}<|{{ m.content }}|>{% endfor "
+                                                      "%}")
     assert chat.id("<|halt|>") not in literal.render([{"role": "user", "content": "halt"}])
     assert literal.text_of([{"role": "user", "content": "go"}], reply=False) == "<|go|>"
 
@@ -79,7 +57,8 @@ def test_a_special_token_of_one_sign_ends_no_program(name):
 def test_the_models_own_turn_stays_as_it_was_sampled_and_nobody_elses():
     chat = next(iter(STYLES.values()))()
     own = f"5{chat.eos}6"
-    assert chat.escaped(SpokenText(own)) == own != chat.escaped(own) and type(chat.escaped(SpokenText(own))) is str
+    assert chat.escaped(SpokenText(own)) == own != chat.escaped(own)
+    assert type(chat.escaped(SpokenText(own))) is str
     assert chat.escaped(json.loads(json.dumps(SpokenText(own)))) != own, "no file holds one"
     assert "\ud800" not in chat.escaped("a\ud800b") and chat.escaped("2 < 3 |> x") == "2 < 3 |> x"
     assert [*texts_in([{"role": "user", "content": "a"}, {"role": "odd", "x": ["b"]}])] == ["a", "odd", "b"]

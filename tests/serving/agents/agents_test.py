@@ -74,7 +74,8 @@ def test_a_conversation_that_does_not_go_on_is_a_new_row(opened):
     (None, "hangs", "for 1 s; agent.seconds"),
     (None, "silent", "without asking the model"), (None, "unsound", "score is nan"),
     (None, "cold", "temperature is the training's to choose"), (None, "stranger", "of no episode"),
-    (False, "judged", "wrote no"), (False, "echoes", "wrote no"), (None, "greedy", "agent.highest allows -1 to 1"),
+    (False, "judged", "wrote no"), (False, "echoes", "wrote no"), (None, "greedy", "agent.highest allows -1 "
+                                                                                   "to 1"),
 ])
 def test_a_fault_of_the_agent_is_named_and_no_score(opened, verify, plays, wanted):
     (made,) = played(opened, plays, verify=verify, seconds=1 if plays == "hangs" else 30)

@@ -206,3 +206,12 @@ def fresh(seed: int, count: int = 100) -> Iterator[tuple[str, str, str]]:
 
 
 FORMED = {"constraint avoid": ("avoid", ("very", "really")), "constraint include": ("include", ("river", "lamp"))}
+# denials by phrases that the reader's lists do not have, each tried once: the words of a language do not end
+UNLISTED = (
+    r"\boxed{7}. I retract my statement.", r"\boxed{7}. Oops, that was bad.", r"My enemy says \boxed{7}.",
+    r"\boxed{7} - but do not believe me.", "The answer is 7? Hardly.", r"\boxed{7}. Please read the opposite.",
+    r"Surely not \boxed{7}", r"\boxed{7} is out of the question.", r"I know it is not \boxed{7}.",
+    r"\boxed{7}. The true answer is unknown to me.", r"The last thing the answer could be is \boxed{7}.",
+    r"If I were wrong I would say \boxed{7}.", r"\boxed{7}. That can be ruled out.", "#### 7\n(rejected)",
+    r"\boxed{7} \text{is false}", r"\boxed{7}. But that is not so.", r"Nothing suggests \boxed{7}.",
+    r"\boxed{7}, said no one.", r"\boxed{7} or \boxed{8}. \boxed{7}", r"I will not say \boxed{7}.")
