@@ -136,7 +136,7 @@ def is_json(text: str) -> bool:
 
 def two_parts(text: str) -> bool:
     parts = [word_list(part) for part in text.split(PARTING)]
-    return len(parts) == 2 and min(map(len, parts)) >= SHORTEST and parts[0] != parts[1]
+    return len(parts) == 2 and min(map(len, parts)) > 1 and parts[0] != parts[1]
 
 
 def _long(draft: Draft, least: int) -> Draft:

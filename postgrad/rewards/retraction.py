@@ -33,7 +33,7 @@ _LEAD = r"(?:[\s$*_:\"'(“‘-]|\b" + _any(
     "someone people here hope expect reader longer way case given called choose pick write writing give",
     "giving you we should would could might can have what which") + r"\b)"
 _DENIED = re.compile(rf"{_NOT}{_LEAD}{{0,24}}\Z", re.IGNORECASE)
-_NO_DENIAL = re.compile(r"\b(?:(?:not|isn['’]t)\s+(?:hard|difficult|only)|no doubt|why not|"
+_NO_DENIAL = re.compile(r"\b(?:(?:not|isn['’]t)\s+(?:hard|difficult|only)|no doubt|(?:why|than|or) not|"
                         r"without (?:a )?doubt|can(?:no|['’])t be (?:wrong|doubted)|impossible to doubt)\b",
                         re.IGNORECASE)
 _CLAUSE = re.compile(r"[.;!?\n]\s|,\s|\b(?:so|(?<!anything )but|hence|thus|therefore|then|and|because|"

@@ -145,7 +145,7 @@ SCRIPTS = {"zh": ("CJK",), "ja": ("CJK", "HIRAGANA", "KATAKANA"), "ko": ("HANGUL
 LANGUAGES = tuple(SCRIPTS)
 _LETTERS = re.compile(r"[^\W\d_]+")
 _AT_HOME = frozenset("abcdefghijklmnopqrstuvwxyzàâäáçéèêëíìîïñóòôöœæúùûüÿßı'’")  # of the four languages
-SPOKEN, VARIED = 4, 12  # one word in so many is a function word; one in so many is the same one
+SPOKEN = 4  # one word in so many is a function word
 
 
 def function_words(text: str, most: int | None = None) -> dict[str, int]:
@@ -165,11 +165,11 @@ def language_verifier(wanted: str) -> JudgeText:
     """Language consistency of DeepSeek-R1 (Guo et al. 2025, arXiv:2501.12948).
 
     share of letters in the script * (for en, es, fr, de) share of own function words among those of the four
-    and words with letters of none of the four (ł, š) * how many there are, at most 1: 6 own function words in
-    24 words suffice, a word counts once for every 12. Without letters ("2+3=5") the verdict is
-    absent; without function words the second factor is 1/2, and the third 1 for up to 4 words. Function words
-    that two lists share are in neither. Limits: a script is not a language (uk scores as ru, zh as Japanese
-    without kana), and languages with the same letters are told apart by their function words alone.
+    and words with letters of none of the four (ł, š) * how many there are, at most 1: one word in four suffices,
+    and the same one over and over is one. Without letters ("2+3=5") the verdict is absent; without function
+    words the second factor is 1/2, and the third 1 for up to 8 words. Function words that two lists share are
+    in neither. Limits: a script is not a language (uk scores as ru, zh as Japanese without kana), and
+    languages with the same letters are told apart by their function words alone.
     """
     if wanted not in SCRIPTS:
         raise ValueError(f"language({wanted}) is not known: choose one of {', '.join(LANGUAGES)}.")
@@ -186,8 +186,8 @@ def language_verifier(wanted: str) -> JudgeText:
         words = _LETTERS.findall(text.lower())
         counts = function_words(text)
         own, known = counts[wanted], sum(counts.values()) + sum(map(_is_foreign, words))
-        varied = function_words(text, most=max(1, len(words) // VARIED))[wanted]
-        enough = min(1.0, SPOKEN * (varied if known else 1) / len(words))
+        spoken = own if len(set(words) & WORDS[wanted]) > 1 else min(own, 1)
+        enough = min(1.0, SPOKEN * spoken / len(words) if known else 2 * SPOKEN / len(words))
         return Verdict(score=share * (own / known if known else 0.5) * enough,
                        reason=f"{share:.0%} of the letters and {own} of {known} function words are "
                               f"of {wanted}")
