@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from postgrad.data.tasks.base import Task
 from postgrad.maths.noise import seed_of
+from postgrad.models.chat.inert import SpokenText
 from postgrad.models.chat.tools import ModelReply, append_messages, read_reply, tool_schema
 from postgrad.records import Message, Prompt, Rollout, Sampling, Turn, Verdict
 from postgrad.rewards.base import error_verdict
@@ -136,8 +137,9 @@ class EpisodeRows:
             row = TokenRow(request.context)
         self.rows.append(row)
         row.add(tokens, logp, "assistant", step)
+        own = {**spoken, "content": SpokenText(spoken["content"])}
         self.given.append(GivenReply(messages=[*request.messages, message or spoken], tools=request.tools,
-                                     row=row, shown=[*request.shown, spoken], end=len(row.tokens)))
+                                     row=row, shown=[*request.shown, own], end=len(row.tokens)))
         return row
 
 
@@ -250,21 +252,36 @@ class Episode:
             self.asks, self.messages, tools = added, list(added.messages), added.tools
         else:
             self.messages, tools = [*append_messages(self.messages, added)], self.schemas
-        self.request = self.rows.ask(self.messages, tools)
+        try:
+            self.request = self.rows.ask(self.messages, tools)
+        except ValueError as error:
+            return self._cut(f"the conversation can't be shown to the model: {error}",
+                             paid=self._is_own(tools))
         if len(self.context) > self.room:
             what = "conversation" if self.replies else "prompt"
             return self._cut(f"the {what} has {len(self.context)} tokens, of which {self.room} leave room to "
                              "reply")
         self.asked[tuple(self.context)] += 1
 
+    def _is_own(self, tools: Sequence[ToolSchema]) -> bool:
+        """Whether the replies are why a conversation cannot be rendered: with others in their place it is."""
+        plain = [{"role": m["role"], "content": "."} if m["role"] == "assistant" else m
+                 for m in self.messages]
+        try:
+            self.chat.render(plain, tools)
+        except ValueError:
+            return False
+        return True
+
     def _shown(self, message: Message) -> Message:
         """Escapes control tokens in replies, and in everything that a caller sends."""
         return self.chat.inert(message) if self.asks or message["role"] == "assistant" else message
 
-    def _cut(self, reason: str) -> None:
-        """Truncates the episode with a score of 0, or an error verdict before the first reply."""
+    def _cut(self, reason: str, paid: bool = True) -> None:
+        """Truncates the episode with a score of 0; with an error verdict before the first reply, and where
+        it is not the replies' doing (not `paid`)."""
         self.close()
-        self.verdict = Verdict(score=0.0, reason=reason) if self.replies else error_verdict(reason)
+        self.verdict = (Verdict(score=0.0, reason=reason) if self.replies and paid else error_verdict(reason))
 
     def close(self) -> None:
         if hasattr(self.game, "close"):
@@ -287,12 +304,18 @@ class Episode:
         """The model's turn. Without a caller, a reply that is truncated at its length ends the episode."""
         reply = replace(read_reply(self.chat.decode(tokens), self.tools), tokens=tuple(tokens),
                         logp=tuple(logp))
-        message = self.asks.answer(reply, self.context, step) if self.asks else None
+        message, fault = None, ""
+        try:
+            message = self.asks.answer(reply, self.context, step) if self.asks else None
+        except Exception as error:  # noqa: BLE001 - a reply that can't be handed on is its own fault
+            fault = f"a reply can't be handed on: {type(error).__name__}: {str(error)[:200]}"
         self.rows.wrote(self.request, tokens, logp, step, message)
         self.lengths.append(len(tokens))
         self.messages.append({"role": "assistant", "content": self.chat.spoken(tokens)})
         self.replies.append(reply)
-        if not finished and not self.asks:
+        if fault:
+            self._cut(fault)
+        elif not finished and not self.asks:
             self._cut(f"a reply was cut at {len(tokens)} tokens")
 
     def _paid(self, verdict: Verdict) -> Verdict:

@@ -13,8 +13,11 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 
+from postgrad.rewards.text import count_words
+from postgrad.rewards.visible import normal, outside_comments, skeleton, spelled_words
 from postgrad.system.files import error_text, read_bytes
 
 LARGEST = 2**20  # bytes of a constitution
@@ -25,10 +28,11 @@ _WORDS = re.compile(r"[^\W_]+")
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text without case; everything that is no letter or digit parts them."""
-    return _WORDS.findall(text.casefold())
+    """The visible words of a text without case, in NFKC; everything that is no letter or digit parts them."""
+    return _WORDS.findall(normal(text).casefold())
 
 
+@lru_cache(8)
 def padded_words(text: str) -> str:
     """Words to search phrases in: each between its own two spaces, so that "art" is not found in "part"."""
     return "".join(f" {word} " for word in split_words(text))
@@ -65,33 +69,34 @@ class Rule:
 
 
 def _starts(rule: Rule, text: str) -> str | None:
-    kept = padded_words(text).startswith(tuple(map(padded_words, rule.texts)))
+    kept = padded_words(outside_comments(text)).startswith(tuple(map(padded_words, rule.texts)))
     return None if kept else quote_pieces(text.split()[:SHOWN])
 
 
 def _ends(rule: Rule, text: str) -> str | None:
-    kept = padded_words(text).endswith(tuple(map(padded_words, rule.texts)))
+    kept = padded_words(outside_comments(text)).endswith(tuple(map(padded_words, rule.texts)))
     return None if kept else quote_pieces(text.split()[-SHOWN:])
 
 
 def _contains_any(rule: Rule, text: str) -> str | None:
-    said = padded_words(text)
+    said = padded_words(outside_comments(text))
     return (None if any(padded_words(wanted) in said for wanted in rule.texts)
             else "none of " + ", ".join(f'"{t}"' for t in rule.texts))
 
 
 def _contains_none(rule: Rule, text: str) -> str | None:
-    said = padded_words(text)
-    return ", ".join(f'"{unwanted}"' for unwanted in rule.texts if padded_words(unwanted) in said) or None
+    said, looks, spelled = padded_words(text), padded_words(skeleton(text)), spelled_words(text)
+    return ", ".join(f'"{unwanted}"' for unwanted in rule.texts if padded_words(unwanted) in said
+                     or padded_words(skeleton(unwanted)) in looks or skeleton(unwanted) in spelled) or None
 
 
 def _at_most(rule: Rule, text: str) -> str | None:
-    count = len(split_words(text))
+    count = count_words(normal(text))
     return f"{count} words, {rule.words} are enough" if count > rule.words else None
 
 
 def _no_repeat(rule: Rule, text: str) -> str | None:
-    said, seen = split_words(text), set()
+    said, seen = split_words(skeleton(text)), set()
     for i in range(len(said) - rule.words + 1):
         phrase = tuple(said[i: i + rule.words])
         if phrase in seen:

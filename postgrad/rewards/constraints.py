@@ -1,29 +1,33 @@
 """Constraints on the form of a reply that code can check (IFEval: Zhou et al. 2023, arXiv:2311.07911).
 
 A kind says how it is asked for, how a reply is checked, and how a draft is made to keep it, for gold replies.
-Words are runs of letters and digits; sentences end in . ! or ? before a space or the end; paragraphs have a
-blank line between them; a language is told by its function words. Left out on purpose: whether the request
-was answered, which IFEval leaves out too.
+Checked is what a reader sees outside thoughts and comments, in NFKC. Words are runs of letters and digits;
+sentences end in . ! or ? before a space or the end; paragraphs have a blank line between them; a language is
+told by its function words. Left out on purpose: whether the request was answered, which IFEval leaves out
+too.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from postgrad.rewards.schema import parse_json
 from postgrad.rewards.text import function_words
+from postgrad.rewards.visible import normal, outside_thoughts, spelled_words
 
 LONGEST = 20_000  # characters: a longer reply keeps no constraint
-SHORTEST = 4      # words: less is no reply, and keeps no constraint either
+SHORTEST = 4      # words with a letter: less is no reply, and keeps no constraint either
 PARTING = "******"
 V = TypeVar("V")  # what a kind of constraint asks for
 
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"[^\W_]+")
 _SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++[\"')\]]*+(?=\s|$)")  # a run of dots is read once
-_BULLET = re.compile(r"^[ \t]*[*\-][ \t]+\S", re.MULTILINE)
+_BULLET = re.compile(r"^[ \t]*[*\-][ \t]+(?=\S)(.*)$", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,80}\]")
 _TITLE = re.compile(r"<<[^<>\n]{1,200}>>")
 CODES = {"English": "en", "Spanish": "es", "French": "fr", "German": "de"}
@@ -89,28 +93,50 @@ def word_list(text: str) -> list[str]:
 
 def language_of(text: str) -> str | None:
     """The language whose function words are the most frequent, at least one word in eight; else None."""
-    counts = function_words(text)
+    words = word_list(text)
+    counts = function_words(text, most=max(1, len(words) // 12))
     ranked = sorted(((counts[code], name) for name, code in CODES.items()), reverse=True)
     (most, name), (second, _) = ranked[:2]
-    return name if most > second and 8 * most >= len(word_list(text)) else None
+    return name if most > second and 8 * most >= len(words) else None
 
 
 def split_paragraphs(text: str) -> list[str]:
-    return [part for part in re.split(r"\n[ \t]*\n", text.strip()) if part.strip()]
+    return [part for part in re.split(r"\n[ \t]*\n", text.strip()) if word_list(part)]
+
+
+def with_words(pieces: list[str]) -> int:
+    """How many of the pieces have a word in them."""
+    return sum(1 for piece in pieces if _WORD.search(piece))
+
+
+def has_comma(text: str) -> bool:
+    """Whether any script's comma, or what looks like one, is there."""
+    return any(char in ",\u201a\xb8" or not char.isascii() and "COMMA" in unicodedata.name(char, "")
+               for char in text)
+
+
+def is_cased(text: str, category: str) -> bool:
+    """Whether every letter is a capital ("Lu") or a small one ("Ll")."""
+    return all(unicodedata.category(char) == category for char in text if char.isalpha())
+
+
+def is_quoted(text: str) -> bool:
+    """Whether one pair of quotation marks holds the whole: "a" b "c" is two."""
+    text = text.strip()
+    first = text.find('"', 1)
+    return (len(text) > 2 and text[0] == text[-1] == '"' and text[1] != '"' != text[-2]
+            and (first == len(text) - 1 or not text[first - 1].isalnum() and text[first - 1] not in ".!?"))
 
 
 def is_json(text: str) -> bool:
     """Whether a text is one JSON object; a ```json fence around it is allowed, as in IFEval."""
-    try:
-        return isinstance(
-            json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")), dict)
-    except (ValueError, RecursionError):
-        return False
+    bare = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")
+    return isinstance(parse_json(bare)[0], dict)
 
 
 def two_parts(text: str) -> bool:
-    parts = [part.strip() for part in text.split(PARTING)]
-    return len(parts) == 2 and all(parts) and parts[0] != parts[1]
+    parts = [word_list(part) for part in text.split(PARTING)]
+    return len(parts) == 2 and min(map(len, parts)) > 1 and parts[0] != parts[1]
 
 
 def _long(draft: Draft, least: int) -> Draft:
@@ -153,7 +179,8 @@ KINDS: dict[str, Kind[Any]] = {  # drafts are written in this order
                      keeps=lambda text, name: language_of(text) == name,
                      write=lambda draft, name: replace(draft, sentences=STOCK[name][:3], stock=STOCK[name])),
     "sentences": Kind(values=(2, 3, 4, 5, 6), wording="Write exactly {} sentences.",
-                      keeps=lambda text, count: len(_SENTENCE_END.findall(text)) == count, write=Draft.of),
+                      keeps=lambda text, count: with_words(_SENTENCE_END.split(text)[:-1]) == count,
+                      write=Draft.of),
     "at least": Kind(values=(20, 30, 40, 50, 60, 80), wording="Write at least {} words.",
                      keeps=lambda text, least: len(word_list(text)) >= least, write=_long),
     "at most": Kind(values=(10, 15, 20, 25, 30), wording="Write at most {} words.",
@@ -169,7 +196,7 @@ KINDS: dict[str, Kind[Any]] = {  # drafts are written in this order
     "avoid": Kind(values=(("very", "really"), ("good", "nice"), ("can", "could"),
                           ("important", "interesting"), ("but", "so")),
                   wording="Do not use the words \"{}\" and \"{}\".",
-                  keeps=lambda text, pair: not set(pair) & set(word_list(text))),
+                  keeps=lambda text, pair: not set(pair) & (spelled_words(text) | set(word_list(text)))),
     "ending": Kind(
         values=("That is all I know.", "Ask me for more.", "I wish you luck with it!",
                 "Now it is your turn."),
@@ -183,28 +210,30 @@ KINDS: dict[str, Kind[Any]] = {  # drafts are written in this order
         write=_begin),
     "placeholders": Kind(values=(1, 2, 3),
                          wording="Put at least {} placeholders in square brackets, such as [address], in it.",
-                         keeps=lambda text, count: len(_PLACEHOLDER.findall(text)) >= count, write=_fill),
+                         keeps=lambda text, count: with_words(_PLACEHOLDER.findall(text)) >= count,
+                         write=_fill),
     "bullets": Kind(values=(2, 3, 4, 5),
                     wording="Write exactly {} bullet points, each on a line that begins with *.",
-                    keeps=lambda text, count: len(_BULLET.findall(text)) == count, write=_bullets),
+                    keeps=lambda text, count: with_words(_BULLET.findall(text)) == count, write=_bullets),
     "parts": Kind(values=(PARTING,), wording="Give two different replies, with {} between them.",
                   keeps=lambda text, _: two_parts(text),
                   write=lambda draft, mark: draft.then(lambda text: f"{text}\n{mark}\n{draft.stock[3]}")),
     "title": Kind(values=("<<a good day>>",),
                   wording="Give it a title in double angular brackets, such as {}.",
-                  keeps=lambda text, _: bool(_TITLE.search(text)),
+                  keeps=lambda text, _: with_words(_TITLE.findall(text)) > 0,
                   write=lambda draft, _: draft.then(lambda text: f"<<One way>>\n{text}")),
-    "no commas": Kind(values=("",), wording="Do not use any commas.", keeps=lambda text, _: "," not in text),
+    "no commas": Kind(values=("",), wording="Do not use any commas.",
+                      keeps=lambda text, _: not has_comma(text)),
     "lower": Kind(values=("",), wording="Use lower case letters only.",
-                  keeps=lambda text, _: text == text.lower(), write=lambda draft, _: draft.then(str.lower)),
+                  keeps=lambda text, _: is_cased(text, "Ll"), write=lambda draft, _: draft.then(str.lower)),
     "upper": Kind(values=("",), wording="Use capital letters only.",
-                  keeps=lambda text, _: text == text.upper(), write=lambda draft, _: draft.then(str.upper)),
+                  keeps=lambda text, _: is_cased(text, "Lu"), write=lambda draft, _: draft.then(str.upper)),
     "json": Kind(
         values=("",), wording="Write the reply as one JSON object and nothing else.",
         keeps=lambda text, _: is_json(text),
         write=lambda draft, _: draft.then(lambda text: json.dumps({"reply": text}, ensure_ascii=False))),
     "quoted": Kind(values=("",), wording="Put the whole reply in double quotation marks.",
-                   keeps=lambda text, _: len(text.strip()) > 1 and text.strip()[0] == text.strip()[-1] == '"',
+                   keeps=lambda text, _: is_quoted(text),
                    write=lambda draft, _: draft.then(lambda text: f'"{text}"')),
 }
 
@@ -214,7 +243,9 @@ Rule = tuple[str, object]  # (a kind's name, its value)
 def is_kept(text: str, rule: Rule) -> bool:
     """Whether a reply, as it stands, keeps a constraint."""
     name, value = rule
-    return len(text) <= LONGEST and len(word_list(text)) >= SHORTEST and KINDS[name].keeps(text, value)
+    text = normal(outside_thoughts(text[:LONGEST + 1]))
+    words = [word for word in word_list(text[:LONGEST]) if any(map(str.isalpha, word))]
+    return len(text) <= LONGEST and len(words) >= SHORTEST and KINDS[name].keeps(text, value)
 
 
 def is_kept_loosely(text: str, rule: Rule) -> bool:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Iterator
+from operator import itemgetter
 
 from postgrad.records import Verdict
+from postgrad.rewards.retraction import takes_back
+from postgrad.rewards.visible import has_content, outside_comments, outside_thoughts, visible
 
 THINK, END_THINK, ANSWER, END_ANSWER = TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 BOX, MARK = "\\boxed{", "####"
@@ -20,7 +24,8 @@ _BEGIN = frozenset("".join(_DRESSES))
 
 def split_reply(text: str) -> tuple[str, str] | str:
     """"<think>2+3=5</think><answer>5</answer>" -> ("2+3=5", "5"), or the reason why a reply is not in form:
-    each tag once, in this order, nothing but whitespace outside."""
+    each tag once, in this order, nothing but whitespace outside. Invisible characters count for nothing."""
+    text = visible(text)
     for tag in TAGS:
         count = text.count(tag)
         if count != 1:
@@ -43,7 +48,7 @@ def think_answer(text: str) -> Verdict:
     parts = split_reply(text)
     if isinstance(parts, str):
         return Verdict(score=0.0, reason=parts)
-    return (Verdict(score=1.0, reason="in form") if parts[1]
+    return (Verdict(score=1.0, reason="in form") if has_content(parts[1])
             else Verdict(score=0.0, reason="an empty <answer>"))
 
 
@@ -63,14 +68,20 @@ def find_answer(text: str) -> str | None:
 def find_boxed(text: str) -> str | None:
     """The text in the last \\boxed{...}, None where it does not close. Braces after a backslash are text."""
     text = text[-END:].replace("\\boxed {", BOX)
+    start, end = _boxed_span(text)
+    return text[start + len(BOX): end].strip() if end > 0 else None
+
+
+def _boxed_span(text: str) -> tuple[int, int]:
+    """Where the last \\boxed{ begins, and where its closing brace stands; -1 for none."""
     start = text.rfind(BOX)
     depth, at = 1, start + len(BOX)
     while start >= 0 and at < len(text):
         depth += {"{": 1, "}": -1}.get(text[at], 0)
         if depth == 0:
-            return text[start + len(BOX): at].strip()
+            return start, at
         at += 2 if text[at] == "\\" else 1
-    return None
+    return start, -1
 
 
 def tidy(answer: str) -> str:
@@ -88,40 +99,53 @@ def tidy(answer: str) -> str:
     return answer
 
 
-def _said(text: str) -> str | None:
+def _said(text: str) -> str:
     """What follows "the answer is", up to the end of the line, of the sentence, or a "because"."""
     rest = text.split("\n", 1)[0].split("</", 1)[0].split(". ", 1)[0]
-    return tidy(_REASON.split(rest, maxsplit=1)[0]) or None
+    return _REASON.split(rest, maxsplit=1)[0]
 
 
-def _after_mark(text: str) -> str | None:
-    """The line after a last ####, where that is no heading: "72\\nThat is all." -> "72"."""
-    text = text.strip()
-    heading = re.match(_HEADING, text, re.IGNORECASE)
-    return tidy(text[heading.end() if heading else 0:].split("\n", 1)[0]) or None
+def _marks(text: str) -> Iterator[tuple[int, str, int]]:
+    """(where it begins, the answer, where it ends) for the last mark of each kind."""
+    stop = text.rfind(END_ANSWER)
+    if stop >= 0 and (start := text.rfind(ANSWER, 0, stop)) >= 0:
+        yield start, text[start + len(ANSWER): stop], stop + len(END_ANSWER)
+    start, end = _boxed_span(text)
+    if end > 0:
+        yield start, text[start + len(BOX): end], end + 1
+    if (start := text.rfind(MARK)) >= 0:
+        after = text[start + len(MARK):]
+        heading = re.match(rf"\s*{_HEADING}", after, re.IGNORECASE)
+        begin = heading.end() if heading else len(after) - len(after.lstrip())
+        line = after[begin:].split("\n", 1)[0]
+        if tidy(line):
+            yield start, line, start + len(MARK) + begin + len(line)
+    for last in deque(_SAID.finditer(text), maxlen=1):
+        said = _said(text[last.end():])
+        if tidy(said):
+            yield last.start(), said, last.end() + len(said)
 
 
 def find_marked(text: str) -> str | None:
-    """The answer that a reply marks as its own, by whichever mark begins last; None where it marks none.
+    """The answer that a reply marks as its own, by whichever mark begins last; None where it marks none, ""
+    where it takes the marked one back. Thoughts and comments are not read.
 
-    "<answer>5</answer>"   "\\boxed{5}"   "#### 5\\nThat is all."   "The answer is **5**. Bye!" -> "5"
+    "<answer>5</answer>"   "\\boxed{5}"   "#### 5\nThat is all."   "The answer is **5**. Bye!" -> "5"
+    "It is not \\boxed{5}"   "\\boxed{5} is wrong"   "\\boxed{4} or \\boxed{5}" -> ""
     """
-    text = text[-END:].replace("\\boxed {", BOX).rstrip().removesuffix(MARK)
-    said = [(text.rfind(ANSWER, 0, text.rfind(END_ANSWER)), find_answer(text)),
-            (text.rfind(BOX), find_boxed(text))]
-    if (at := text.rfind(MARK)) >= 0:
-        said.append((at, _after_mark(text[at + len(MARK):])))
-    for last in deque(_SAID.finditer(text), maxlen=1):
-        said.append((last.start(), _said(text[last.end():])))
-    found = max(((at, answer) for at, answer in said if answer is not None), default=(0, None))[1]
-    return None if found is None else tidy(found)
+    text = outside_thoughts(visible(text))[-END:].replace("\\boxed {", BOX).rstrip().removesuffix(MARK)
+    start, answer, end = max(_marks(text), default=(0, None, 0), key=itemgetter(0))
+    return None if answer is None else "" if takes_back(text[:start], text[end:]) else tidy(answer)
 
 
 def boxed(text: str) -> Verdict:
-    """1 for a reply with exactly one closed, non-empty \\boxed{...}, else 0."""
-    count = text.replace("\\boxed {", BOX).count(BOX)
+    """1 for a reply with exactly one closed, non-empty \\boxed{...} outside its thoughts, else 0."""
+    if not (text := outside_comments(visible(text))).count(BOX):
+        text = text.replace("\\boxed {", BOX)
+    seen, count = outside_thoughts(text), text.replace("\\boxed {", BOX).count(BOX)
     if count != 1:
         return Verdict(score=0.0,
                        reason=f"no {BOX}...}}" if count == 0 else f"{count} times {BOX}...}} instead of once")
-    found = find_boxed(text)
-    return Verdict(score=float(bool(found)), reason="in form" if found else f"an open or empty {BOX}...}}")
+    inside = find_boxed(seen)
+    formed = inside is not None and has_content(inside)
+    return Verdict(score=float(formed), reason="in form" if formed else f"an open or empty {BOX}...}}")

@@ -3,8 +3,9 @@
 Cheap comparison first: equal text, exact numbers, values that differ. The rest, if short and flat enough to
 be a formula, goes to math-verify in the jail. A gold answer that it cannot parse raises before any training.
 
-Stricter than math-verify on purpose: decimals are exact (0.333 is not 1/3), "5%" is not 5 where the gold
-answer has no percent sign, (1, 2) is not {1, 2}. Gold answers in words are compared as text. Left out on
+Stricter than math-verify on purpose: decimals are exact (0.333 is not 1/3, however long), "5%" is not 5 where
+the gold answer has no percent sign, (1, 2) is not {1, 2}, x^2=x^2 says nothing. A degree sign is a unit,
+which may stand in one alone. Gold answers in words are compared as text. Left out on
 purpose: sums, products, integrals, limits.
 """
 
@@ -22,6 +23,7 @@ from postgrad.rewards.format import find_marked, tidy
 from postgrad.rewards.number import last_number, parse_number
 from postgrad.rewards.sandbox import Jailed
 from postgrad.rewards.unequal import CLOSE, OPEN, differ, is_interval, solutions
+from postgrad.rewards.visible import outside_thoughts, raised_powers, visible
 from postgrad.rewards.wording import split_wording, words_agree
 
 LONGEST, DEPTH, DIGITS = 300, 4, 40  # characters, brackets in brackets, digits in a row
@@ -93,6 +95,7 @@ _DRESS = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])(?![a-zA-Z])|\s+")
 _FRACTION = re.compile(r"([+-]?)\\frac(?:\{([+-]?[0-9.,]+)\}\{([+-]?[0-9.,]+)\}| ?([0-9]) ?([0-9]))")
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox)\{([^{}]*)\}")
 _IN_WORDS = re.compile(r"[A-Za-z][A-Za-z -]{3,60}")
+_LONG_DECIMAL = re.compile(r"\.[0-9]{7}")
 _FACTORIALS = re.compile(r"(?<![0-9.}])(?:[0-9]{1,2}|[a-z])!(?!!)")
 _BINOMIALS = re.compile(r"\\binom\{[0-9]{1,2}\}\{[0-9]{1,2}\}")
 
@@ -106,7 +109,7 @@ def cut_answer(text: str) -> str:
 @functools.lru_cache(1 << 12)
 def plain_formula(text: str) -> str:
     """A formula without $ and spacing, in one notation of fractions, percents and minus."""
-    text = tidy(cut_answer(text))
+    text = tidy(raised_powers(visible(cut_answer(text))))
     for begin, end in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("$", ""), (r"\$", "")):
         if len(text) >= len(begin + end) and text.startswith(begin) and text.endswith(end):
             text = text[len(begin): len(text) - len(end)]
@@ -240,6 +243,10 @@ def _compare_formulas(wanted: str, got: str, shown: str) -> Verdict:
         return _verdict(same or gold_percent and number == gold_number, shown)
     if _IN_WORDS.fullmatch(wanted):
         return _verdict(wanted.casefold() == got.casefold(), shown)
+    if _LONG_DECIMAL.search(got) and not _LONG_DECIMAL.search(wanted):
+        return Verdict(score=0.0, reason=f"{shown!r} is a rounded number")
+    if "=" in got and "=" not in wanted and len(set(got.split("="))) == 1:
+        return Verdict(score=0.0, reason=f"{shown!r} says nothing")
     if why := unfit(got):
         return Verdict(score=0.0, reason=f"{shown!r} is no formula: {why}")
     if (listed := solutions(got)) != got and ("=" not in wanted or solutions(wanted) != wanted):
@@ -264,9 +271,9 @@ def read_loosely(text: str, gold: str) -> str | None:
 
 
 def read_strict(text: str) -> str:
-    """The answer that a reply marks, or else the whole reply."""
+    """The answer that a reply marks, or else all that it says outside thoughts and comments."""
     marked = find_marked(text)
-    return text if marked is None else marked
+    return outside_thoughts(visible(text)).strip() if marked is None else marked
 
 
 def judge_maths(prompt: Prompt, text: str) -> Verdict:

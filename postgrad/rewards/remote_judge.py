@@ -7,8 +7,9 @@ The rubric stands in the system message. The reply is a JSON string in the user 
 with the control tokens of chat templates escaped, so that it cannot pose as a turn or an instruction. A
 verdict is read from the last line of the judge's own message alone, and has to carry the request's id, which
 no reply knows: what a judge quotes is no verdict. Busy or failing servers, timeouts and answers without a
-verdict are asked again; what stays without one is an error verdict, which is kept out of the loss. Verdicts
-are kept on disk and not paid for twice.
+verdict are asked again; what stays without one is an error verdict, which is kept out of the loss. But where
+the judge answers without a verdict, or refuses, and has one for a neutral reply to that question, the reply
+is why, and it gets 0; so does one of over 8,000 characters. Verdicts are kept on disk and not paid for twice.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from urllib.parse import urlsplit
 
 from postgrad.records import Message, Prompt, Reward, Rollout, Verdict
 from postgrad.rewards.base import error_verdict, shorten
-from postgrad.rewards.grader import BEST, LONGEST, RUBRIC
+from postgrad.rewards.grader import BEST, LONGEST, NEUTRAL, RUBRIC, TOO_LONG
 from postgrad.rewards.parallel import OBSERVED, BatchCaller
 from postgrad.system.files import read_text
 from postgrad.system.user_code import GIVEN
@@ -97,8 +98,7 @@ def read_rubric(path: str) -> str | tuple[RubricItem, ...]:
 
 
 def quoted(text: str) -> str:
-    """A text as a JSON string of one line, shortened, with the beginnings of control tokens escaped."""
-    text = text if len(text) <= LONGEST else text[:LONGEST] + " ..."
+    """A text as a JSON string of one line, with the beginnings of control tokens escaped."""
     line = json.dumps(text.encode(errors="replace").decode(), ensure_ascii=True)
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
@@ -286,10 +286,27 @@ class RemoteJudge(Reward):
                 "sha256": hashlib.sha256(judged_by.encode()).hexdigest()}
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
-        verdicts = self.score_ranked(rollouts) if self.ranked else [
-            answer.verdict() for answer in self.ask([self.request(r.prompt, r.text) for r in rollouts])]
+        verdicts = self.score_ranked(rollouts) if self.ranked else self.score_each(rollouts)
         totals = dict(self.totals)
         return [replace(verdict, metrics=totals) for verdict in verdicts]
+
+    def score_each(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+        short = [r for r in rollouts if len(r.text) <= LONGEST]
+        answers = dict(zip(map(id, short), self.ask([self.request(r.prompt, r.text) for r in short]),
+                           strict=True))
+        asked = {r.prompt.id: r.prompt for r in short if answers[id(r)].spoken}
+        neutral = dict(zip(asked, self.ask([self.request(prompt, NEUTRAL) for prompt in asked.values()]),
+                           strict=True))
+        verdicts = []
+        for r in rollouts:
+            answer = answers.get(id(r))
+            if answer is None:
+                verdicts.append(Verdict(score=0.0, reason=TOO_LONG))
+            elif answer.spoken and neutral[r.prompt.id].figures is not None:
+                verdicts.append(Verdict(score=0.0, reason=f"{answer.said}, and has one for another reply"))
+            else:
+                verdicts.append(answer.verdict())
+        return verdicts
 
     def request(self, prompt: Prompt, reply: str) -> tuple[tuple[Message, ...], Read, str]:
         if self.rubric_column:
@@ -307,8 +324,8 @@ class RemoteJudge(Reward):
         groups: dict[str, list[int]] = {}
         for i, r in enumerate(rollouts):
             groups.setdefault(r.prompt.id, []).append(i)
-        distinct = {name: list(dict.fromkeys(rollouts[i].text for i in rows))
-                    for name, rows in groups.items()}
+        distinct = {name: [text for text in dict.fromkeys(rollouts[i].text for i in rows)
+                           if len(text) <= LONGEST] for name, rows in groups.items()}
         several = [name for name, texts in distinct.items() if len(texts) > 1]
         answers = self.ask([ranking_messages(rollouts[groups[name][0]].prompt, distinct[name], self.rubric)
                             for name in several])
@@ -316,6 +333,9 @@ class RemoteJudge(Reward):
         out: dict[int, Verdict] = {}
         for name, rows in groups.items():
             for i in rows:
+                if rollouts[i].text not in distinct[name]:
+                    out[i] = Verdict(score=0.0, reason=TOO_LONG)
+                    continue
                 number = distinct[name].index(rollouts[i].text) + 1
                 out[i] = (by_name[name].verdict(str(number)) if name in by_name else
                           Verdict(score=0.5, reason="its only reply: nothing to rank"))
@@ -337,7 +357,7 @@ class RemoteJudge(Reward):
         if (known := self.cache.rows.get(key)) is not None:
             self.count({"judge/cached": 1})
             return Answer(known, "cached")
-        why = ""
+        why, spoken = "", False
         for attempt in range(self.retries + 1):
             pause = min(0.5 * 2**attempt, LONGEST_PAUSE)
             try:
@@ -345,10 +365,11 @@ class RemoteJudge(Reward):
                 figures = read_verdict(said, mark, read)
             except Retry as fault:
                 why, pause = str(fault), max(pause, fault.after)
+                spoken = False
             except ValueError as fault:
-                why = f"its answer has {fault}"
+                why, spoken = f"its answer has {fault}", True
             except Refused as fault:
-                why = str(fault)
+                why, spoken = str(fault), fault.of_request
                 break
             else:
                 self.cache.keep(key, figures)
@@ -357,7 +378,7 @@ class RemoteJudge(Reward):
                 self.count({"judge/retries": 1})
                 self.sleep(pause)
         self.count({"judge/failed": 1})
-        return Answer(None, f"the judge {self.address} gave no verdict: {why}")
+        return Answer(None, f"the judge {self.address} gave no verdict: {why}", spoken)
 
     def post(self, messages: tuple[Message, ...]) -> str:
         """The judge's message. Retry: it may be asked again; Refused: it may not."""
@@ -379,7 +400,7 @@ class RemoteJudge(Reward):
             if error.code in (408, 409, 425, 429) or error.code >= 500:
                 after = _seconds(error.headers.get("Retry-After"))
                 raise Retry(f"status {error.code}: {said}", after) from None
-            raise Refused(f"status {error.code}: {said}") from None
+            raise Refused(f"status {error.code}: {said}", error.code in (400, 413, 422)) from None
         except (OSError, http.client.HTTPException) as error:
             raise Retry(shorten(str(getattr(error, "reason", error)) or type(error).__name__, 120)) from None
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -395,15 +416,21 @@ class RemoteJudge(Reward):
 
 
 class Refused(Exception):
-    """The server will not answer this request."""
+    """The server will not answer this request. of_request: for what stands in it, say a reply that is too
+    long."""
+
+    def __init__(self, why: str, of_request: bool):
+        super().__init__(why)
+        self.of_request = of_request
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A judge's figures, or None and why there are none."""
+    """A judge's figures, or None and why there are none. spoken: it answered, without a verdict."""
 
     figures: Mapping[str, float] | None = None
     said: str = "no answer"
+    spoken: bool = False
 
     def verdict(self, name: str = "score") -> Verdict:
         if self.figures is None:

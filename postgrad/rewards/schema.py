@@ -6,7 +6,6 @@ of the schema is refused, and nothing is ever fetched.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,11 @@ from postgrad.records import Verdict
 from postgrad.rewards.base import JudgeText, error_verdict, shorten
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.sandbox import Jailed
+from postgrad.rewards.text import strict_pattern
+from postgrad.rewards.visible import outside_thoughts, visible
 from postgrad.system.files import error_text as one_line
 from postgrad.system.files import load_json
+from postgrad.system.json_text import refuse_twice, strict_json
 
 LONGEST, DEPTH = 100_000, 32  # characters, brackets in brackets
 
@@ -55,13 +57,9 @@ def parse_json(text: str) -> tuple[object, str]:
         if depth > DEPTH:
             return None, f"nested over {DEPTH} deep"
     try:
-        return json.loads(text, parse_constant=_refuse), ""
+        return strict_json(text), ""
     except (ValueError, RecursionError) as wrong:
         return None, f"not JSON: {shorten(str(wrong))}"
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
 
 
 def read_schema(path: str) -> object:
@@ -79,7 +77,35 @@ def read_schema(path: str) -> object:
     outcome = SCHEMA("broken", schema)
     if outcome.kind != "pass" or outcome.value:
         raise ValueError(f"json({path}) is no JSON schema: {outcome.value or outcome.reason}.")
-    return schema
+    return strict_patterns(schema)
+
+
+def strict_patterns(schema: object) -> object:
+    """A schema with its patterns as JSON Schema means them (ECMA 262): $ is the end of a text, \\d is 0-9."""
+    if isinstance(schema, list):
+        return [strict_patterns(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out: dict[str, object] = {}
+    for key, value in schema.items():
+        if key == "pattern" and isinstance(value, str):
+            out[key] = strict_pattern(value)
+        elif key == "patternProperties" and isinstance(value, dict):
+            out[key] = {strict_pattern(name): strict_patterns(inside) for name, inside in value.items()}
+        else:
+            out[key] = value if key in ("const", "enum", "default", "examples") else strict_patterns(value)
+    return out
+
+
+def visible_values(value: object) -> object:
+    """A JSON value without invisible characters in its texts; ValueError where two keys look the same."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, list):
+        return [visible_values(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return refuse_twice([(visible(key), visible_values(inside)) for key, inside in value.items()])
 
 
 def _refs(node: object) -> Iterator[object]:
@@ -98,12 +124,17 @@ def _unfenced(text: str) -> str:
 
 
 def json_reply(schema_file: str = "") -> JudgeText:
-    """1 where the <answer>, else the whole reply, is JSON (a ``` fence allowed) and obeys the schema."""
+    """1 where the <answer> outside thoughts, else the whole reply, is JSON (a ``` fence allowed) and obeys
+    the schema, as a reader sees its texts."""
     schema = read_schema(schema_file) if schema_file else None
 
     def verify(text: str) -> Verdict:
-        answer = find_answer(text)
+        answer = find_answer(outside_thoughts(text))
         value, why = parse_json(_unfenced((text if answer is None else answer).strip()))
+        try:
+            value = visible_values(value)
+        except ValueError as wrong:
+            why = str(wrong)
         if not why and schema is not None:
             outcome = SCHEMA("fault", schema, value)
             if outcome.kind == "infrastructure":

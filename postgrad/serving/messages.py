@@ -17,6 +17,7 @@ from typing import Any
 
 from postgrad.models.chat import Chat
 from postgrad.serving.request_body import Refusal, RequestBody, shorten_value
+from postgrad.system.json_text import strict_json
 
 ROLES = ("system", "user", "assistant", "tool")
 MOST_TOOLS = 128
@@ -164,7 +165,7 @@ def parse_json_call(text: str, tools: ToolSchemas) -> dict[str, Any] | None:
     if not (text.startswith("{") and text.endswith("}")):
         return None
     try:
-        call = json.loads(text)
+        call = strict_json(text)
     except (ValueError, RecursionError):
         return None
     name, arguments = call.get("name"), call.get("arguments", call.get("parameters", {}))
@@ -179,9 +180,9 @@ def parse_short_call(text: str, tools: ToolSchemas) -> dict[str, Any] | None:
     if schemas is None or len(schemas) > 1:
         return None
     try:
-        return tool_call(name, {key: NUMBERS.get(kind.get("type", ""), str)(argument.strip())
+        return tool_call(name, {key: NUMBERS.get(str(kind.get("type", "")), str)(argument.strip())
                            for key, kind in schemas.items()})
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -193,8 +194,9 @@ def parameter_schemas(function: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def tool_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function",
-            "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}}
+            "function": {"name": name, "arguments": text}}
 
 
 class ToolCallBuffer:

@@ -1,8 +1,9 @@
-"""JSON that may be anybody's: each field once, no NaN, nested within a limit; all else is a ValueError."""
+"""JSON that may be anybody's: each field once, finite numbers, nested within a limit; else a ValueError."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, NoReturn
 
@@ -23,10 +24,19 @@ def parse_json(text: str | bytes | bytearray, depth: int = DEPTH) -> Any:
     text = text if isinstance(text, str) else text.decode()
     try:
         if nesting(text) <= depth:
-            return json.loads(text, object_pairs_hook=refuse_twice, parse_constant=refuse_constant)
+            return json.loads(text, object_pairs_hook=refuse_twice, parse_constant=refuse_constant,
+                              parse_float=finite_number)
     except RecursionError:
         pass
     raise ValueError(f"it is nested over {depth} deep")
+
+
+def strict_json(text: str) -> Any:
+    """parse_json, and no half of a surrogate pair: strict_json('"\\ud800"') raises ValueError."""
+    value = parse_json(text)
+    if "\\u" in text:
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def nesting(text: str) -> int:
@@ -53,3 +63,9 @@ def refuse_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def refuse_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is no JSON number")
+
+
+def finite_number(digits: str) -> float:
+    if math.isinf(number := float(digits)):
+        raise ValueError(f"{digits:.40} is larger than any number that is read")
+    return number

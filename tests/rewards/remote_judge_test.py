@@ -44,11 +44,11 @@ def test_faults_are_asked_again_and_no_grade_is_lost_or_wrong(tmp_path):
 
 
 def test_what_stays_nonsense_is_a_failed_verdict_and_is_not_kept(tmp_path):
-    with JudgeServer({n: "nonsense" for n in range(3)} | {3: 401}) as server:
+    with JudgeServer({n: "nonsense" for n in range(6)} | {6: 401}) as server:  # to a neutral reply too
         reward = judge(server, tmp_path, retries=2)
         (said,) = reward.score(rollouts(["quality 9"]))
         assert said.error and "no JSON object with the id of the request" in said.error
-        assert "status 401: " in reward.score(rollouts(["quality 9"]))[0].error and len(server.bodies) == 4
+        assert "status 401: " in reward.score(rollouts(["quality 9"]))[0].error and len(server.bodies) == 7
         assert reward.score(rollouts(["quality 9"]))[0].score == 0.9
 
 

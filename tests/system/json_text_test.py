@@ -4,18 +4,26 @@ import json
 
 import pytest
 
-from postgrad.system.json_text import FieldTwice, nesting, parse_json
+from postgrad.system.json_text import FieldTwice, nesting, parse_json, strict_json
 
 
 @pytest.mark.parametrize("text, words", [
     ("[" * 100_000, "nested over 200 deep"), ("[" * 201 + "]" * 201, "nested over 200 deep"),
     ('{"a":' * 5000 + "1" + "}" * 5000, "nested over 200 deep"), ('{"a": NaN}', "NaN is no JSON number"),
-    ("[-Infinity]", "no JSON number"), ('{"a": 1, "a": 2}', "field 'a' stands twice"), ("9" * 5000, "limit"),
+    ("[-Infinity]", "no JSON number"),
+    ("[1e999]", "1e999 is larger than any number that is read"),
+    ('{"a": 1, "a": 2}', "field 'a' stands twice"), ("9" * 5000, "limit"),
     ('[{"b": {"x": 1, "y": 2, "x": 3}}]', "field 'x' stands twice"), ("{'a': 1}", "Expecting"), ("", "Expe"),
     (b"\xff", "utf-8")])
 def test_what_is_refused(text, words):
     with pytest.raises(ValueError, match=words):
         parse_json(text)
+
+
+def test_half_of_a_surrogate_pair_is_no_text():
+    assert strict_json('["\\ud83d\\ude00", "\\\\ud800"]') == ["\U0001f600", "\\ud800"]
+    with pytest.raises(ValueError, match="surrogates"):
+        strict_json('["\\ud800"]')
 
 
 def test_keys_are_looked_through_once():

@@ -21,7 +21,7 @@ from postgrad.methods import METHODS
 
 PAGES = {name: importlib.import_module(name).PAGE for name in (
     "foundation", "rlhf", "rows", "scale", "environments", "endpoint", "reasoning", "real_models", "mend",
-    "studio", "book", "exercises", "oversight", "speed", "everyday", "house", "cookbook")}
+    "studio", "book", "exercises", "oversight", "speed", "everyday", "house", "cookbook", "reliability")}
 CASES = """<testsuites><testsuite>
 <testcase classname="tests.a_test" name="test_one[x]"/><testcase classname="tests.a_test" name="test_one[y]"/>
 <testcase classname="tests.a_test" name="test_two"><failure/></testcase>

@@ -18,6 +18,8 @@ from postgrad.data.tasks.listed import disjoint_splits, hold_out, read_each, sam
 from postgrad.records import Pair, Prompt, Verdict
 from postgrad.rewards.format import MARK
 from postgrad.rewards.number import bare_number, exact_number, last_number
+from postgrad.rewards.retraction import takes_back
+from postgrad.rewards.visible import outside_thoughts, visible
 
 NAMES = ("gsm8k:FOLDER",)
 
@@ -42,10 +44,11 @@ def gold(prompt: Prompt) -> str:
 
 
 def verify(prompt: Prompt, text: str) -> Verdict:
-    judge = exact_number(prompt.answer)
+    judge, text = exact_number(prompt.answer), outside_thoughts(visible(text))
     before, marked, after = text.rstrip().removesuffix(MARK).rpartition(MARK)
     formed = bool(marked and before.strip())
-    line = bare_number(after.strip().partition("\n")[0])
+    line, _, rest = after.strip().partition("\n")
+    line = "" if takes_back(before, rest) else bare_number(line)
     strict = judge(line) if formed else Verdict(score=0.0, reason=f"no {MARK} after the steps")
     lenient = judge(last_number(text) or "")
     return Verdict(score=strict.score, reason=strict.reason,

@@ -41,7 +41,9 @@ from postgrad.data.tasks.countdown import judge_expression
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import GARBAGE, error_verdict, shorten
 from postgrad.rewards.number import parse_number
+from postgrad.rewards.retraction import takes_back
 from postgrad.rewards.sandbox import Jailed
+from postgrad.rewards.visible import visible
 
 NAMES = ("gym:GENERATOR",)
 
@@ -108,10 +110,29 @@ def judge_answer(of: GymGenerator, prompt: Prompt, answer: str) -> Verdict:
         return paid_verdict(0.0, f"an answer of more than {LONGEST} characters" if answer else "no answer")
     if answer == str(prompt.answer).strip():
         return paid_verdict(1.0, f"{shorten(answer)!r} is the answer")
+    if of.own_scorer and not of.evaluates and (why := names_another_number(answer, str(prompt.answer))):
+        return paid_verdict(0.0, f"{shorten(answer)!r} {why}")
     if not harmless(answer, of.evaluates):
         return paid_verdict(0.0, f"{shorten(answer)!r} is more than a {of.evaluates}")
     return (score_answer(of, entry_of(prompt), answer) if of.own_scorer
             else paid_verdict(0.0, f"{shorten(answer)!r} is not the answer"))
+
+
+def names_another_number(answer: str, gold: str) -> str:
+    """Why an answer in words is not the gold number, whatever the scorer reads in it; "" where it may be.
+
+    Several numbers are no answer, and -37 or not 37 is not 37: scorers that search a number in an answer take
+    the first one, without its sign.
+    """
+    wanted, bare = parse_number(gold.strip()), visible(answer)
+    if wanted is None or takes_back(bare, "") or takes_back("", bare):
+        return "" if wanted is None else "takes itself back"
+    numbers = {parse_number(_SIGN.sub("-", number)) for number in _NUMBERS.findall(bare)}
+    if len(numbers) > 1:
+        return "names several numbers"
+    value = next(iter(numbers), None)
+    return "has the other sign" if value is not None and wanted and value == -wanted else (
+        "denies it" if _DENIES.search(bare) else "")
 
 
 def verify(prompt: Prompt, text: str, *, of: GymGenerator) -> Verdict:
@@ -193,6 +214,9 @@ SEEDS = {"train": 0, "validation": 2 << 29, "test": 3 << 29}  # the first of eac
 SIZE, CHUNK = 1 << 20, 500  # problems of a split, and of a data set: some generators prepare all
 FORM = "Think between <think> and </think>, then give the answer alone between <answer> and </answer>."
 _WORD = re.compile(r"[^\W\d]\w+")
+_NUMBERS = re.compile(r"(?:[-\u2212\u2012\u2013]\s?)?[0-9][0-9,]*(?:[./][0-9]+)?")
+_SIGN = re.compile(r"\A[-\u2212\u2012\u2013]\s?")
+_DENIES = re.compile(r"\b(?:not|never|no|isn['’]t|wrong|minus|negative)\b", re.IGNORECASE)
 _FUNCTIONS = frozenset("sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh exp "
                        "log ln sqrt pi".split())
 

@@ -1,6 +1,7 @@
 """Messages to tokens and back: the one place that knows templates, special tokens and stop tokens.
 
-A `Chat` is a tokenizer with its chat template, read from `tokenizer.json`, `tokenizer_config.json`,
+Text is never structure: whatever stands in a message, a tool or a tool's result stays text when it is
+rendered. A `Chat` is a tokenizer with its chat template, read from `tokenizer.json`, `tokenizer_config.json`,
 `chat_template.jinja` and `generation_config.json`, all of them untrusted.
 """
 
@@ -20,11 +21,15 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from postgrad.models.chat.detokenize import ByteTable
+from postgrad.models.chat.inert import BROKEN, LONE, ROLES, SpokenText, map_texts, texts_in
 from postgrad.models.chat.template import BOS, CONTROL, Rendering, compile_template, named_template
 from postgrad.system.files import error_text, is_fault, load_json, read_text
 
 LARGEST = 2**28  # bytes of a tokenizer.json
 GROWTH = 64      # times that a text may become longer on its way to tokens or back
+ATTEMPTS = 8        # passes in which control tokens in a text are broken up
+MOST_ESCAPES = 4096  # texts whose escaped form is remembered
+LONGEST_NAME = 64   # characters of a control token that may be joined from pieces
 MANY = 16        # replies from which on a byte table or threads pay
 THOUGHT = re.compile(r"<[^<>]*(?:think|thought|channel|reason)[^<>]*>|\[THINK\]", re.IGNORECASE)
 
@@ -49,6 +54,7 @@ class Chat:
         self.ends = tuple(ends)
         self._render = compile_template(template)
         self._pieces: dict[int, str] = {}
+        self._escapes: dict[str, str] = {}
 
     @classmethod
     def load(cls, folder: Path | str, template: str | None = None) -> Chat:
@@ -142,12 +148,49 @@ class Chat:
 
     def rendering(self, messages: Sequence[Mapping[str, Any]], *, reply: bool,
                   tools: Sequence[Mapping[str, object]] = ()) -> Rendering:
-        """`text_of` with where each message's text stands."""
+        """`text_of` with where each message's text stands. The one door: no text of a message or a tool
+        becomes a control token, by itself (`inert`) or joined to what the template or another text writes
+        beside it."""
+        messages, tools = [self.inert(m) for m in messages], [self.inert(tool) for tool in tools]
+        whole = self._rendered(messages, reply, tools)
+        if not any(self._is_risky(text) for text in texts_in([messages, tools])):
+            return whole
+        parted = [map_texts(one, self._parted) for one in (messages, tools)]
+        apart = self._rendered(parted[0], reply, parted[1])
+        return whole if self._count_controls(whole.text) == self._count_controls(apart.text) else apart
+
+    def _rendered(self, messages: Sequence[Mapping[str, Any]], reply: bool,
+                  tools: Sequence[Mapping[str, object]]) -> Rendering:
         named = {"bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad}
         return self._render(messages=[with_thoughts(m) for m in messages], add_generation_prompt=reply,
                             documents=None,
                             tools=[dict(tool) for tool in tools] or None,
                             **{name: token for name, token in named.items() if token})
+
+    def _is_risky(self, text: str) -> bool:
+        """Whether a text may be part of a control token that something beside it completes."""
+        begins, ends, inside = self._pieces_of_names
+        bare = text.strip()
+        return bool(bare) and (bare.endswith(begins) or bare.startswith(ends) or bare in inside)
+
+    def _parted(self, text: str) -> str:
+        return f"{BROKEN}{text}{BROKEN}" if self._is_risky(text) else text
+
+    def _count_controls(self, text: str) -> int:
+        return sum(token in self._control_ids for token in self.encode(text))
+
+    @cached_property
+    def _control_ids(self) -> frozenset[int]:
+        return frozenset(self.controls.values())
+
+    @cached_property
+    def _pieces_of_names(self) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]:
+        """Proper beginnings, proper ends and inner parts of the control tokens' names."""
+        names = [name for name in self.controls if 1 < len(name) <= LONGEST_NAME]
+        return (tuple({name[:k] for name in names for k in range(1, len(name))}),
+                tuple({name[k:] for name in names for k in range(1, len(name))}),
+                frozenset(name[a:b] for name in names for a in range(1, len(name))
+                          for b in range(a + 1, len(name))))
 
     def left_out(self, messages: Sequence[Mapping[str, Any]],
                  tools: Sequence[Mapping[str, object]] = ()) -> str:
@@ -244,26 +287,45 @@ class Chat:
         return self.tokenizer.decode(list(tokens[:-1] if ended else tokens), skip_special_tokens=False)
 
     def escaped(self, text: str) -> str:
-        """Untrusted text with a space inside each special token's name, so that it cannot end or begin a
-        turn."""
-        while found := [name for name in self.controls if name in text]:
-            for name in found:
-                text = text.replace(name, f"{name[:1]} {name[1:]}" if len(name) > 1 else " ")
-        if set(self.controls.values()) & set(self.encode(text)):
-            raise ValueError("a text holds a control token under another spelling, so it is not shown to the "
-                             f"model: {text[:60]!r}")
-        return text
+        """Untrusted text with a space inside each control token's name, under any spelling that the tokenizer
+        takes for it, so that it cannot end or begin a turn; U+FFFD where a space does not help, and for half
+        of a surrogate pair. A reply of this model in its own turn (SpokenText) stays as it is."""
+        if isinstance(text, SpokenText):
+            return str(text)
+        if text not in self._escapes:
+            if len(self._escapes) >= MOST_ESCAPES:
+                self._escapes.clear()
+            self._escapes[text] = self._escaped(text)
+        return self._escapes[text]
+
+    def _escaped(self, whole: str) -> str:
+        text = LONE.sub(BROKEN, whole)
+        for attempt in range(ATTEMPTS):
+            spans = [match.span() for match in self._names.finditer(text)] if self.controls else []
+            if not spans:
+                coded = self.tokenizer.encode(text, add_special_tokens=False)
+                spans = [span for token, span in zip(coded.ids, coded.offsets, strict=True)
+                         if token in self._control_ids]
+            if not spans:
+                return text
+            for start, end in reversed(spans):
+                name = text[start:end]
+                apart = f"{name[:1]} {name[1:]}" if len(name) > 1 else " "
+                if name in apart or attempt >= ATTEMPTS // 2:
+                    apart = BROKEN
+                text = text[:start] + apart + text[end:]
+        raise ValueError("a text can't be shown to the model, as this tokenizer takes part of it for a "
+                         "control "
+                         f"token however it is written: {whole[:60]!r}")
+
+    @cached_property
+    def _names(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(re.escape, sorted(self.controls, key=len, reverse=True))))
 
     def inert(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """A message, or a tool's schema, in which no text is a control token."""
-        def within(value: Any) -> Any:
-            if isinstance(value, str):
-                return self.escaped(value)
-            if isinstance(value, dict):
-                return {within(key): within(inside) for key, inside in value.items()}
-            return [within(inside) for inside in value] if isinstance(value, list) else value
-
-        return {key: value if key == "role" else within(value) for key, value in message.items()}
+        return {key: value if key == "role" and value in ROLES else map_texts(value, self.escaped)
+                for key, value in message.items()}
 
     @cached_property
     def controls(self) -> dict[str, int]:
@@ -295,8 +357,7 @@ class Chat:
         if not turns:
             raise ValueError("every assistant's turn has weight 0, so there is nothing to learn from: give "
                              "one weight 1, or leave the conversation out.")
-        shown = [{key: value for key, value in self.inert(m).items() if key != "weight"} for m in messages]
-        tools = [self.inert(tool) for tool in tools]
+        shown = [{key: value for key, value in m.items() if key != "weight"} for m in messages]
         whole = self.rendering(shown, reply=False, tools=tools)
         coded = self.tokenizer.encode(whole.text, add_special_tokens=False)
         if whole.marks:
@@ -377,7 +438,8 @@ class Chat:
         return text.strip()
 
     def document(self, text: str) -> tuple[list[int], list[bool]]:
-        """A text with bos and eos; the mask is True on all tokens but the first."""
+        """A text with bos and eos; the mask is True on all tokens but the first. A document is read as it is,
+        control tokens included: its owner has rendered it."""
         tokens = self.encode(f"{self.bos or ''}{text}{self.eos}")
         return tokens, [i > 0 for i in range(len(tokens))]
 

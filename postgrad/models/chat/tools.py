@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from postgrad.models.chat.inert import BROKEN, LONE
+from postgrad.system.json_text import strict_json
 
 KINDS: dict[object, str] = {
     str: "string", int: "integer", float: "number", bool: "boolean", list: "array", tuple: "array",
@@ -38,9 +42,10 @@ class ToolCall:
         """The tool's result; where it raises, the error, for the model to read."""
         try:
             result = self.function(**self.arguments)
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises
-            result = f"error: {type(error).__name__}: {' '.join(str(error).split())}"
-        text = result if isinstance(result, str) else json.dumps(result, default=str)
+            text = result if isinstance(result, str) else json.dumps(result, default=str)
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises, or its result when written
+            text = f"error: {type(error).__name__}: {' '.join(str(error).split())}"
+        text = LONE.sub(BROKEN, text)
         return text if len(text) <= LONGEST else f"{text[:LONGEST]} (cut)"
 
     def message(self) -> dict[str, str]:
@@ -132,9 +137,9 @@ def read_reply(text: str, tools: Sequence[Callable[..., object]]) -> ModelReply:
 
 def _json_call(inside: str) -> tuple[str, dict[str, Any]]:
     try:
-        call = json.loads(inside)
-    except (ValueError, RecursionError):
-        raise ValueError("a call is one JSON object") from None
+        call = strict_json(inside)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"a call is one JSON object ({' '.join(str(error).split())[:100]})") from None
     arguments = call.get("arguments", {}) if isinstance(call, dict) else None
     if not isinstance(arguments, dict) or not isinstance(call.get("name"), str):
         raise ValueError('a call is {"name": ..., "arguments": {...}}')
@@ -166,8 +171,10 @@ def bind_arguments(named: Mapping[str, Callable[..., object]], name: str,
         if wanted in (int, float) and (isinstance(value, str) or type(value) is int):
             try:
                 bound[key] = wanted(value)
-            except ValueError:
+            except (ValueError, OverflowError):
                 raise ValueError(f"{name}: {key} is no {KINDS[wanted]}") from None
+            if not math.isfinite(bound[key]):
+                raise ValueError(f"{name}: {key} is no finite number")
         elif isinstance(wanted, type) and wanted in KINDS and not isinstance(value, wanted):
             raise ValueError(f"{name}: {key} is no {KINDS[wanted]}")
     return dict(bound)

@@ -1,5 +1,5 @@
-"""An agent as an environment: its program calls the policy; its last line or the task's verifier is the
-reward."""
+"""An agent as an environment: its program calls the policy; the score that it writes to a file of its own, or
+the task's verifier, is the reward. What it prints is no score: it may print what the policy said."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from postgrad.data.environments import Asks
@@ -24,8 +25,10 @@ from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Prompt, Verdict
 from postgrad.sampling.sampler import DecodableModel
+from postgrad.system.files import error_text, read_bytes
 from postgrad.system.settings import Settings, setting
 
+SCORE = "POSTGRAD_SCORE"  # names the file that a program writes its score to
 TAIL = 2**16  # last bytes of a program's output that are read
 
 
@@ -49,18 +52,21 @@ def search_path() -> str:
 
 class AgentProgram:
     """The command of one episode. It reads one JSON object from its standard input, calls the endpoint of
-    OPENAI_BASE_URL and OPENAI_API_KEY, which OpenAI's clients read by themselves, and may print
-    {"score": 0.5} as its last line."""
+    OPENAI_BASE_URL and OPENAI_API_KEY, which OpenAI's clients read by themselves, and may write
+    {"score": 0.5} to the file that POSTGRAD_SCORE names."""
 
     def __init__(self, words: list[str], given: dict[str, Any], environment: dict[str, str]):
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.folder = tempfile.TemporaryDirectory(prefix="postgrad-agent-", ignore_cleanup_errors=True)
+        self.score = Path(self.folder.name) / "score.json"
         with tempfile.TemporaryFile() as stdin:
             stdin.write(json.dumps(given, default=str).encode())
             stdin.seek(0)
             local = ",".join(filter(None, (os.environ.get("NO_PROXY"), "127.0.0.1")))
             self.process = subprocess.Popen(
                 words, stdin=stdin, stdout=self.out, stderr=self.err, start_new_session=True,
-                env=os.environ | {"PATH": search_path(), "NO_PROXY": local, "no_proxy": local} | environment)
+                env=os.environ | {"PATH": search_path(), "NO_PROXY": local, "no_proxy": local,
+                                  SCORE: str(self.score)} | environment)
 
     def ended(self) -> bool:
         return self.process.poll() is not None
@@ -72,29 +78,39 @@ class AgentProgram:
         self.process.wait()
         self.out.close()
         self.err.close()
+        self.folder.cleanup()
 
-    def verdict(self) -> Verdict | None:
-        """Its score, or its failure; None where it ended well and printed no score."""
+    def verdict(self, highest: float) -> Verdict | None:
+        """Its score, or its failure; None where it ended well and wrote no score."""
         code = self.process.wait()
         if code:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
             why = last_line(self.err) or last_line(self.out) or "it said nothing"
             return Verdict.failed(f"the agent {how}: {why}")
-        return parse_score(last_line(self.out))
+        if not self.score.exists():
+            return None
+        try:
+            return parse_score(read_bytes(self.score, TAIL).decode(), highest)
+        except (OSError, ValueError) as error:
+            return Verdict.failed(f"what the agent wrote to {SCORE} can't be read: {error_text(error)}")
 
 
-def parse_score(line: str) -> Verdict | None:
-    """{"score": 0.5, "reason": "close"} -> its verdict; None of a line that is no object with a score."""
+def parse_score(text: str, highest: float) -> Verdict:
+    """{"score": 0.5, "reason": "close"} -> its verdict, an error verdict where the score is none or outside
+    the range that is stated."""
     try:
-        printed = json.loads(line)
+        written = json.loads(text)
     except (ValueError, RecursionError):
-        return None
-    if not isinstance(printed, dict) or "score" not in printed:
-        return None
-    score = printed["score"]
-    if not isinstance(score, bool | int | float) or not math.isfinite(score):
+        written = None
+    if not isinstance(written, dict) or "score" not in written:
+        return Verdict.failed(f'the agent wrote {text!r:.60} to {SCORE}: expected {{"score": 0.5}}')
+    score = written["score"]
+    if not isinstance(score, bool | int | float) or score != score:
         return Verdict.failed(f"the agent's score is {score!r:.60}: it has to be a number")
-    return Verdict(score=float(score), reason=str(printed.get("reason", ""))[:500])
+    if not -highest <= score <= highest:
+        return Verdict.failed(f"the agent's score is {score!r:.60}, and agent.highest allows {-highest:g} to "
+                              f"{highest:g}")
+    return Verdict(score=float(score), reason=str(written.get("reason", ""))[:500])
 
 
 def last_line(file: IO[bytes]) -> str:
@@ -116,12 +132,17 @@ class Agent(Settings):
     """A program of yours that plays the episodes."""
 
     command: str | None = setting(None, "started for each episode; it asks the policy as an OpenAI endpoint "
-                                  "and prints {\"score\": x}; none: the task is asked or played as it is",
+                                  "and writes {\"score\": x} to the file of POSTGRAD_SCORE; none: the task "
+                                  "is "
+                                  "asked or played as it is",
                                   "where an agent with tools, prompts or turns of its own exists already")
     seconds: float = setting(60.0, "the longest that it may take from one reply to its next question or its "
                              "end", "more where its tools are slow")
     at_once: int = setting(8, "episodes that are played side by side", "fewer where the programs need much "
                            "memory; more where they wait for others most of the time")
+
+    highest: float = setting(1.0, "the highest score that it may write; the lowest is the same below 0",
+                             "where its scores are points")
 
     prefix: ClassVar[str] = "agent."
 
@@ -130,6 +151,8 @@ class Agent(Settings):
         if not 0 < self.seconds < math.inf or self.at_once < 1:
             raise ValueError(f"agent.seconds {self.seconds} and agent.at_once {self.at_once}: the time must "
                              "be above 0 seconds, the number at least 1.")
+        if not 0 < self.highest < math.inf:
+            raise ValueError(f"agent.highest {self.highest}: the highest score must be a number above 0.")
 
     @property
     def words(self) -> list[str]:
@@ -144,6 +167,7 @@ class AgentPlay:
 
     def __init__(self, agent: Agent, task: Task, chat: Chat, model: DecodableModel):
         self.words, self.limit, self.at_once = agent.words, agent.seconds, agent.at_once
+        self.highest = agent.highest
         self.verify = task.guarded_verify
         self.chat, self.config = chat, model.config
 
@@ -173,17 +197,18 @@ class AgentPlay:
             program.stop()
 
     def verdict(self, prompt: Prompt, program: AgentProgram, reply: ModelReply | None) -> Verdict:
-        printed = program.verdict()
-        if printed and printed.error:
-            return printed
+        written = program.verdict(self.highest)
+        if written and written.error:
+            return written
         if reply is None:
             return Verdict.failed("the agent ended without asking the model: it has to ask at "
                                   "OPENAI_BASE_URL")
-        if printed:
-            return printed
+        if written:
+            return written
         if self.verify is None:
-            return Verdict.failed('the agent printed no {"score": x} as its last line, and the task has no '
-                                  'verifier')
+            return Verdict.failed(f'the agent wrote no {{"score": x}} to the file of {SCORE}, and the task '
+                                  f'has '
+                                  'no verifier')
         return self.verify(prompt, reply.text)
 
 

@@ -20,6 +20,11 @@ def ask(messages, **more):
         sys.exit(json.load(error)["error"]["message"])
 
 
+def pay(score):
+    with open(os.environ["POSTGRAD_SCORE"], "w") as file:
+        json.dump({"score": score}, file)
+
+
 def user(text):
     return {"role": "user", "content": text}
 
@@ -27,7 +32,7 @@ def user(text):
 def two(talk):
     first = ask(talk)
     ask([*talk, first, user("Are you sure?")])
-    print(json.dumps({"score": len(first["content"]) % 3}))
+    pay(len(first["content"]) % 3 / 2)
 
 
 def judged(talk):
@@ -41,7 +46,18 @@ def forgets(talk):
     ask([*talk, first, user("Sure?")])
     ask([*talk, {**first, "content": first["content"] + " well"}, user("Sure?")])
     ask([*talk, first, user("Really?")])
-    print(json.dumps({"score": 1}))
+    pay(1)
+
+
+def echoes(talk):
+    """What the policy says is printed, and would be a score."""
+    ask(talk)
+    print(json.dumps({"score": 1000000}))
+
+
+def greedy(talk):
+    ask(talk)
+    pay(1000000)
 
 
 def crashes(talk):
@@ -55,12 +71,12 @@ def hangs(talk):
 
 
 def silent(talk):
-    print(json.dumps({"score": 1}))
+    pay(1)
 
 
 def unsound(talk):
     ask(talk)
-    print('{"score": NaN}')
+    pay(float("nan"))
 
 
 def cold(talk):

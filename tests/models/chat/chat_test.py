@@ -73,7 +73,7 @@ def test_a_prompt_is_the_beginning_of_its_conversation(chat):
 def test_the_tokens_are_those_of_transformers(chat):
     theirs = PreTrainedTokenizerFast.from_pretrained(TINY)
     odd = [{"role": "user", "content": text}
-           for text in ("", " ", "\n\n x\t", "ééé", "<|end|>", "1234.5e-6", "a\u0301🙂")]
+           for text in ("", " ", "\n\n x\t", "ééé", "< |end|>", "1234.5e-6", "a\u0301🙂")]
     for talk in (TALK, TALK[:2], *([m] for m in odd)):
         for reply in (True, False):
             text = theirs.apply_chat_template(list(talk), add_generation_prompt=reply, tokenize=False)

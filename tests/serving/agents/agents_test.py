@@ -74,15 +74,17 @@ def test_a_conversation_that_does_not_go_on_is_a_new_row(opened):
     (None, "hangs", "for 1 s; agent.seconds"),
     (None, "silent", "without asking the model"), (None, "unsound", "score is nan"),
     (None, "cold", "temperature is the training's to choose"), (None, "stranger", "of no episode"),
-    (False, "judged", "printed no"),
+    (False, "judged", "wrote no"), (False, "echoes", "wrote no"), (None, "greedy", "agent.highest allows -1 "
+                                                                                   "to 1"),
 ])
 def test_a_fault_of_the_agent_is_named_and_no_score(opened, verify, plays, wanted):
     (made,) = played(opened, plays, verify=verify, seconds=1 if plays == "hangs" else 30)
     assert made.verdict.error.startswith("infrastructure: the agent") and wanted in made.verdict.error
 
 
-def test_the_verifier_judges_where_no_score_is_printed_and_turns_have_an_end(opened):
-    judged, endless = played(opened, "judged", "endless", turns=3)
+def test_the_verifier_judges_where_no_score_is_written_and_turns_have_an_end(opened):
+    judged, endless, echo = played(opened, "judged", "endless", "echoes", turns=3)
+    assert echo.verdict.score == float("7" in echo.text)  # not the printed {"score": 1000000}
     assert judged.verdict.error is None and judged.verdict.score == float("7" in judged.text)
     assert endless.verdict.score == 0 and endless.verdict.reason == "no verdict after 3 replies"
 
