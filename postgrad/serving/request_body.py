@@ -166,8 +166,13 @@ async def read_body(request: Request) -> RequestBody:
         raise Refusal(f"the body did not come within {PATIENCE:g} seconds.", 408) from None
     except ClientDisconnect:
         raise Refusal("the connection was closed before the body had come.", 400) from None
+    return parse_body(body) if len(body) < LONG else await run_in_threadpool(parse_body, body)
+
+
+def parse_body(body: bytes | bytearray) -> RequestBody:
+    """The JSON object of a body."""
     try:
-        fields = parse_json(body) if len(body) < LONG else await run_in_threadpool(parse_json, body)
+        fields = parse_json(body)
     except FieldTwice as error:
         raise Refusal(f"{error}.", param=error.name[:100]) from None
     except ValueError as error:

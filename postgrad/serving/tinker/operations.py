@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from postgrad.models.checkpoint import read_state
-from postgrad.serving.request_body import Refusal, RequestBody, refuse_constant, refuse_duplicates
+from postgrad.serving.request_body import Refusal, RequestBody, parse_body
 from postgrad.serving.tinker.catalogue import (
     Catalogue,
     SavedCheckpoint,
@@ -55,15 +54,7 @@ def prepare_operation(kind: str, seq: int, body: bytes, place: ModelPlace) -> Ac
 
 
 def json_body(body: bytes) -> RequestBody:
-    try:
-        fields = json.loads(body, object_pairs_hook=refuse_duplicates, parse_constant=refuse_constant)
-    except RecursionError:
-        raise Refusal("the body is nested too deeply.") from None
-    except ValueError as error:
-        raise Refusal(f"the body is no JSON: {' '.join(str(error).split())[:200]}.") from None
-    if not isinstance(fields, dict):
-        raise Refusal("the body has to be an object.")
-    asked = RequestBody(fields)
+    asked = parse_body(body)
     asked.take("type", str, None)
     return asked
 
