@@ -374,6 +374,20 @@ def test_the_weights_of_one_key_are_not_anothers_until_published(everything):
         other.create_training_client_from_state(e.state).result()
 
 
+def test_elsewhere_a_client_needs_the_token_and_may_have_a_name(tmp_path):
+    token = "tml-0123456789abcdef0123456789abcdef"
+    with tinker_server(tmp_path / "runs", token=token) as (address, _):
+        ids = []
+        for key in (token, f"{token}.bob"):
+            client = service_client(address, key)
+            ids.append(client.holder.get_session_id())
+            rest = tinker.RestClient(base_url=address, api_key=key)
+            assert rest.list_sessions().result().sessions == ids[-1:]
+        for key in ("tml-guess", f"{token}x", ""):
+            refused = httpx.get(f"{address}/api/v1/sessions", headers={"X-API-Key": key})
+            assert refused.status_code == 401 and "needs a token" in refused.text
+
+
 def test_pages_of_others_and_other_names_are_refused(everything):
     web = httpx.Client(base_url=everything.address)
     assert web.get("/api/v1/healthz", headers={"Origin": "http://evil.example"}).status_code == 403
