@@ -514,7 +514,6 @@ def close_model(queue: TrainingQueue, state: str = "stopped") -> None:
     assert model
     if not model.pending and queue.finished > queue.saved:
         queue.save()
-    model.run.set_steps(model.run.next_step - 1)
     model.run.status(state)
     queue.journal.close()
     queue.model = None

@@ -131,6 +131,8 @@ class TunedModel:
         self.began = now
         self.run.log(step, row)
         self.run.log_samples(step, self.samples)
+        self.run.set_steps(step)  # how many there will be is the client's to know
+        self.run.status("running")
         self.forget()
         if row["skipped"]:
             why = f"loss {row['loss']}, gradient norm {norm}" if rows else "no gradient came before it"

@@ -67,7 +67,7 @@ def custom(data, logprobs):
     return loss, {"mine": float(loss)}
 
 
-def traced(datum, logprobs):
+def traced(logprobs):
     return -logprobs.sum()
 
 
@@ -84,7 +84,7 @@ SERVICE = {
     "create_training_client_from_state_with_optimizer":
         lambda e: e.service.create_training_client_from_state_with_optimizer(e.state),
     "create_sampling_client": lambda e: e.service.create_sampling_client(base_model="small"),
-    "create_custom_loss": lambda e: e.service.create_custom_loss(traced, {}),
+    "create_custom_loss": lambda e: e.service.create_custom_loss(traced, {"logprobs": 1}),
     "create_rest_client": lambda e: e.service.create_rest_client(),
     "copy_weights": lambda e: tinker.ServiceClient(base_url=e.address, api_key=KEY,
                                                    project_id=PROJECT).copy_weights(e.state),
