@@ -14,6 +14,7 @@ from postgrad.maths.surrogate import (
     probability_clip,
     sequence_ratio,
     soft_gate,
+    squared_ratio,
     stale_dropped,
 )
 from postgrad.maths.weights import sequence_mean, token_mean
@@ -47,6 +48,13 @@ def test_clipped_ratio_by_hand():
     assert at(clip02, 1.1, 2.0) == (pytest.approx(-2.2), pytest.approx(-2.2), False)
     wider = partial(clipped_ratio, low=0.2, high=0.28)
     assert at(wider, 1.25, 1.0)[2] is False and at(clip02, 1.25, 1.0)[2] is True
+
+
+def test_squared_ratio_by_hand():
+    """-A log pi + beta/2 (log rho)^2, at log pi = log 4 and log pi_old = 0; its slope: -A + beta log rho."""
+    loss, grad, clipped = at(partial(squared_ratio, beta=0.5), 4.0, 3.0)
+    assert loss == pytest.approx(-3 * math.log(4) + 0.25 * math.log(4) ** 2)
+    assert grad == pytest.approx(-3 + 0.5 * math.log(4)) and clipped is False
 
 
 def test_cispo_by_hand():
@@ -156,7 +164,7 @@ def case(seed=0, off=0.3):
 MARKED = torch.tensor([[0, 1, 0, 0, 1], [0, 1, 0, 0, 0], [0, 0, 0, 1, 0], [1, 0, 0, 0, 0]]).bool()
 YOUNG = [partial(tv, low=0.15, high=0.15, square=0.1),
          partial(soft_gate, praised=1.0, blamed=1.05), partial(geometric_mean, low=0.4, high=0.4),
-         partial(marked_penalty, marked=MARKED, penalty=1.0)]
+         partial(marked_penalty, marked=MARKED, penalty=1.0), partial(squared_ratio, beta=0.1)]
 
 
 @pytest.mark.parametrize("surrogate", [clip02, partial(cispo, low=1.0, high=4.0),

@@ -11,14 +11,14 @@ from postgrad.training.adamw import (
 )
 
 
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_the_bits_are_those_of_torchs_class(weight_decay):
+@pytest.mark.parametrize("weight_decay, eps", [(0.0, 1e-8), (0.1, 1e-12)])
+def test_the_bits_are_those_of_torchs_class(weight_decay, eps):
     """Over rates that change, and a parameter that has a gradient only now and then."""
     draw = torch.Generator().manual_seed(0)
     first = [torch.randn(shape, generator=draw) for shape in ((5, 3), (7,), ())]
     ours, theirs = ([torch.nn.Parameter(x.clone()) for x in first] for _ in range(2))
-    adam = AdamW(ours, betas=(0.9, 0.95), weight_decay=weight_decay)
-    theirs_adam = torch.optim.AdamW(theirs, betas=(0.9, 0.95), weight_decay=weight_decay, fused=True)
+    adam = AdamW(ours, betas=(0.9, 0.95), weight_decay=weight_decay, eps=eps)
+    theirs_adam = torch.optim.AdamW(theirs, betas=(0.9, 0.95), weight_decay=weight_decay, eps=eps, fused=True)
     for step in range(12):
         lr = 1e-2 / (1 + step)
         for i, (p, q) in enumerate(zip(ours, theirs, strict=True)):

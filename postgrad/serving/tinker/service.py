@@ -34,7 +34,8 @@ from postgrad.serving.tinker.training_queue import Promise, TrainingQueue, failu
 from postgrad.serving.tinker.tuned_model import TunedModel, Tuning
 from postgrad.serving.tinker.wire import SampledReply, encode_sample
 
-MOST_MODELS = 64         # in memory at once
+MOST_MODELS = 64         # in memory at once; one of which all weights are trained counts as so many:
+WHOLE_MODEL = 16
 MOST_PROMISES = 100_000  # of samples
 MOST_STOP, MOST_TOP = 64, 100
 CLONE = 10**9            # numbers of a client's requests in a sampling session
@@ -51,6 +52,8 @@ class TinkerService:
         self.sessions = SessionBook(runs / ".tinker")
         self.pool = SamplerPool(served, self.worker, base)
         self.queues: dict[str, TrainingQueue] = {}
+        self.known: dict[str, dict[str, Any]] = {}  # what models were made with, which never changes
+        self.catalogues: dict[str, Catalogue] = {}
         self.samples: dict[str, SamplePromise] = {}
         self.ended: dict[tuple[str, int], EndedSamples] = {}
         self.copies: dict[tuple[str, str], str] = {}  # by owner and idempotency key
@@ -84,6 +87,8 @@ class TinkerService:
 
     def facts(self, model_id: str) -> dict[str, Any] | None:
         """What a model was made with; None where there is none."""
+        if model_id in self.known:
+            return self.known[model_id]
         session, middle, number = model_id.partition(":train:")
         if not middle or not session.isalnum() or not session.isascii() or not number.isdecimal():
             return None
@@ -91,7 +96,10 @@ class TinkerService:
         if not (folder / "run.json").is_file():
             return None
         facts = Run.open(folder).info.get("tinker")
-        return facts if isinstance(facts, dict) else None
+        if not isinstance(facts, dict):
+            return None
+        self.known[model_id] = facts
+        return facts
 
     def owned_facts(self, model_id: str, owner: str) -> dict[str, Any]:
         facts = self.facts(model_id)
@@ -118,21 +126,32 @@ class TinkerService:
     def queue(self, model_id: str, owner: str) -> TrainingQueue:
         """A model in memory, opened where it is not."""
         facts = self.owned_facts(model_id, owner)
-        if (queue := self.queues.get(model_id)) and not (queue.opening.result and queue.opening.result.error):
+        if (queue := self.queues.pop(model_id, None)) and not queue.failed:
+            self.queues[model_id] = queue  # the one that was used last stands last
             return queue
         if facts["base_model"] != self.served.name:
             raise Refusal(f"training run {model_id} is on {facts['base_model']}, and this server has "
                           f"{self.served.name}: serve that one.")
-        if len(self.queues) >= MOST_MODELS:
-            raise Refusal(f"{MOST_MODELS} models are being trained, the most that are: finish a session.",
-                          429)
+        self.make_room(model_cost(facts))
         home = self.folder(model_id) / "tinker"
-        place = ModelPlace(model_id=model_id, catalogue=Catalogue(home), vocab=self.worker.vocab_size,
-                           positions=self.positions, resolve=partial(self.saved_weights, owner=owner))
+        place = ModelPlace(model_id=model_id, catalogue=self.catalogue(model_id),
+                           vocab=self.worker.vocab_size, positions=self.positions,
+                           resolve=partial(self.saved_weights, owner=owner))
         queue = self.queues[model_id] = TrainingQueue(
             self.worker, place, Journal(home / "journal"), facts["load"] and facts["load"]["path"])
         queue.open(partial(self.open_model, facts, queue))
         return queue
+
+    def make_room(self, cost: int) -> None:
+        """Lets go of models that nothing is asked of, the longest unused first."""
+        taken = sum(model_cost(self.known[model_id]) for model_id in self.queues)
+        for model_id in [model_id for model_id, queue in self.queues.items() if queue.idle]:
+            if taken + cost <= MOST_MODELS:
+                return
+            taken -= model_cost(self.known[model_id])
+            self.unload(model_id)
+        if taken + cost > MOST_MODELS:
+            raise Refusal("as many models are trained at once as have room: ask again in a moment.", 429)
 
     def open_model(self, facts: Mapping[str, Any],
                    queue: TrainingQueue) -> tuple[TunedModel, dict[str, Any] | None]:
@@ -211,8 +230,9 @@ class TinkerService:
     # saved weights
 
     def catalogue(self, model_id: str) -> Catalogue:
-        queue = self.queues.get(model_id)
-        return queue.place.catalogue if queue else Catalogue(self.folder(model_id) / "tinker")
+        if model_id not in self.catalogues:
+            self.catalogues[model_id] = Catalogue(self.folder(model_id) / "tinker")
+        return self.catalogues[model_id]
 
     def checkpoint(self, path: str, owner: str) -> tuple[dict[str, Any], SavedCheckpoint, Catalogue]:
         """Saved weights by their path, of this key or published by another."""
@@ -480,6 +500,10 @@ def prompt_tokens(prompt: dict[str, Any]) -> list[int]:
     return tokens
 
 
+def model_cost(facts: Mapping[str, Any]) -> int:
+    return 1 if facts["tuning"]["rank"] else WHOLE_MODEL
+
+
 def run_config(origin: str, tuning: Tuning) -> dict[str, Any]:
     return {"model": origin, **asdict(tuning)}
 
@@ -490,7 +514,6 @@ def close_model(queue: TrainingQueue, state: str = "stopped") -> None:
     assert model
     if not model.pending and queue.finished > queue.saved:
         queue.save()
-    model.run.set_steps(model.run.next_step - 1)
     model.run.status(state)
     queue.journal.close()
     queue.model = None

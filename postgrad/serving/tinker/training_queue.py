@@ -74,6 +74,15 @@ class TrainingQueue:
         self.recent: deque[tuple[int, Result]] = deque(maxlen=32)
         self.closed = False  # another queue may have the journal by now
 
+    @property
+    def idle(self) -> bool:
+        return self.opening.settled.is_set() and not self.waiting and self.finished == self.next - 1
+
+    @property
+    def failed(self) -> bool:
+        """Whether the model could not be opened."""
+        return self.opening.result is not None and bool(self.opening.result.error)
+
     # opening
 
     def open(self, make: Callable[[], tuple[TunedModel, dict[str, Any] | None]]) -> None:
@@ -165,8 +174,7 @@ class TrainingQueue:
                 raise prepared.action
             if self.model is None:
                 opening = self.opening.result
-                raise Refusal(opening.error if opening and opening.error else
-                              "the model was let go: ask again.")
+                raise Refusal((opening and opening.error) or "the model was let go: ask again.")
             result = prepared.action(self.model)
         except Exception as error:  # told to the client, whose model is as it was
             result = failure(error)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from postgrad.maths.noise import seed_of
@@ -23,12 +24,13 @@ from postgrad.runs import Run
 from postgrad.serving.request_body import Refusal
 from postgrad.serving.tinker.losses import Loss
 from postgrad.serving.tinker.passes import PassResult, run_pass
-from postgrad.serving.tinker.wire import TrainingDatum
+from postgrad.serving.tinker.wire import Array, TrainingDatum
 from postgrad.system.files import atomic_folder
 from postgrad.system.throughput import memory_taken
 from postgrad.training.optim import Optim, OptimSettings
 from postgrad.training.stats import Stats
 
+LOGGED = 4    # samples of a step in the run folder
 ALPHA = 32.0  # of every adapter, as Tinker has it: the scale is 32 / rank
 
 
@@ -87,8 +89,13 @@ class TunedModel:
         reference = Adapted(base, None) if isinstance(self.policy, Adapted) else base
         self.models = Models(policy=self.policy, reference=reference)
         self.optim = Optim(self.models, OptimSettings(lr=1e-4, compile=False), steps=0)
-        self.stats, self.loss, self.tokens, self.data = Stats(), 0.0, 0, 0  # since the last step
+        self.forget()
         self.began = time.perf_counter()
+
+    def forget(self) -> None:
+        """Begins the statistics of a step, and the samples that are logged with it."""
+        self.stats, self.loss, self.tokens, self.data = Stats(), 0.0, 0, 0
+        self.samples: list[dict[str, object]] = []
 
     @property
     def pending(self) -> bool:
@@ -102,6 +109,10 @@ class TunedModel:
             self.loss += result.loss
             self.tokens += result.tokens
             self.data += len(data)
+            if loss.row:
+                left = LOGGED - len(self.samples)
+                self.samples += [sample_row(self.chat, datum, logp) for datum, logp in
+                                 zip(data[:left], result.logprobs[:left], strict=True)]
         return result
 
     def step(self, asked: StepParameters) -> dict[str, float]:
@@ -119,7 +130,10 @@ class TunedModel:
         row |= {"time/step": now - self.began, "memory": memory_taken()}
         self.began = now
         self.run.log(step, row)
-        self.stats, self.loss, self.tokens, self.data = Stats(), 0.0, 0, 0
+        self.run.log_samples(step, self.samples)
+        self.run.set_steps(step)  # how many there will be is the client's to know
+        self.run.status("running")
+        self.forget()
         if row["skipped"]:
             why = f"loss {row['loss']}, gradient norm {norm}" if rows else "no gradient came before it"
             self.run.event("skipped", f"step {step}: {why}; the weights were left as they were", step=step)
@@ -174,6 +188,23 @@ def put_weights(policy: Network | Adapted, state: Mapping[str, Any]) -> None:
                           "rank and layers.")
         for name, x in own.items():
             x.copy_(stored[name])
+
+
+def sample_row(chat: Chat, datum: TrainingDatum, logp: Array) -> dict[str, object]:
+    """A reinforced row as the run's samples have it, from its first trained token on. Its score is not told:
+    advantages are all that a client sends."""
+    targets, adv = datum.inputs["target_tokens"], datum.inputs["advantages"]
+    trained = np.asarray(datum.inputs.get("mask", datum.inputs.get("weights", adv)) != 0)
+    first = int(trained.argmax())
+    reply, prompt = targets[first:].tolist(), [*datum.tokens[: first + 1].tolist()]
+    columns = {"logp": logp, "adv": adv, "mask": trained, "old_logp": datum.inputs.get("logprobs", logp)}
+    return {"id": f"prompt/{seed_of(*prompt) % 10**8:08d}",
+            "prompt": chat.decode(prompt), "text": chat.decode(reply),
+            "tokens": chat.pieces(reply), "token_ids": reply, "prompt_tokens": chat.pieces(prompt),
+            "columns": {name: [round(float(x), 5) for x in column[first:]]
+                        for name, column in columns.items()},
+            "score": None, "reason": "", "parts": {}, "finished": True,
+            "adv": float(adv[trained].mean()) if trained.any() else 0.0}
 
 
 def finite_numbers(values: Mapping[str, float]) -> dict[str, float]:

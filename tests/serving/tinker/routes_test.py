@@ -67,7 +67,7 @@ def custom(data, logprobs):
     return loss, {"mine": float(loss)}
 
 
-def traced(datum, logprobs):
+def traced(logprobs):
     return -logprobs.sum()
 
 
@@ -84,7 +84,7 @@ SERVICE = {
     "create_training_client_from_state_with_optimizer":
         lambda e: e.service.create_training_client_from_state_with_optimizer(e.state),
     "create_sampling_client": lambda e: e.service.create_sampling_client(base_model="small"),
-    "create_custom_loss": lambda e: e.service.create_custom_loss(traced, {}),
+    "create_custom_loss": lambda e: e.service.create_custom_loss(traced, {"logprobs": 1}),
     "create_rest_client": lambda e: e.service.create_rest_client(),
     "copy_weights": lambda e: tinker.ServiceClient(base_url=e.address, api_key=KEY,
                                                    project_id=PROJECT).copy_weights(e.state),
@@ -372,6 +372,20 @@ def test_the_weights_of_one_key_are_not_anothers_until_published(everything):
     e.rest.unpublish_checkpoint_from_tinker_path(e.state).result()
     with pytest.raises(tinker.NotFoundError):
         other.create_training_client_from_state(e.state).result()
+
+
+def test_elsewhere_a_client_needs_the_token_and_may_have_a_name(tmp_path):
+    token = "tml-0123456789abcdef0123456789abcdef"
+    with tinker_server(tmp_path / "runs", token=token) as (address, _):
+        ids = []
+        for key in (token, f"{token}.bob"):
+            client = service_client(address, key)
+            ids.append(client.holder.get_session_id())
+            rest = tinker.RestClient(base_url=address, api_key=key)
+            assert rest.list_sessions().result().sessions == ids[-1:]
+        for key in ("tml-guess", f"{token}x", ""):
+            refused = httpx.get(f"{address}/api/v1/sessions", headers={"X-API-Key": key})
+            assert refused.status_code == 401 and "needs a token" in refused.text
 
 
 def test_pages_of_others_and_other_names_are_refused(everything):

@@ -72,7 +72,7 @@ def test_a_killed_server_goes_on_to_the_same_bits(tmp_path, data):
 
 
 def test_a_restart_opens_the_newest_checkpoint_and_sends_old_results_again(tmp_path, data):
-    """Between two servers the model is closed with a checkpoint."""
+    """Between two servers the model is closed with a checkpoint. A sample is drawn again: the same bits."""
     answers = []
     for part in (0, 1):
         with tinker_server(tmp_path / "runs") as (address, service):
@@ -83,11 +83,15 @@ def test_a_restart_opens_the_newest_checkpoint_and_sends_old_results_again(tmp_p
                 for batch in data[:2]:
                     training.forward_backward(batch, "cross_entropy").result()
                     training.optim_step(ADAM).result()
-                model = training.model_id
+                model, prompt = training.model_id, types.ModelInput.from_ints([5, 6, 7])
+                sampler = training.save_weights_and_get_sampling_client().result()
+                before = sampler.sample(prompt, 2, FEW).result().sequences
+                asked = before[0].sequence_id.rpartition(":")[0]
             got = [web.post("/api/v1/retrieve_future", json={"request_id": f"{model}:{i}"})
                    for i in (1, 2, 4)]
+            got.append(web.post("/api/v1/retrieve_future", json={"request_id": asked}, timeout=60))
             answers.append([answer.content for answer in got])
-            assert [answer.status_code for answer in got] == [200] * 3
+            assert [answer.status_code for answer in got] == [200] * 4
             folder = service.folder(model)
     assert answers[0] == answers[1]
     assert [*Run.open(folder).checkpoints()] == [2] and Run.open(folder).state()["state"] == "stopped"
@@ -118,3 +122,19 @@ def test_operations_are_done_in_the_order_of_their_numbers(tmp_path, data):
                for seq in (1, 2, 3)]
         assert [x["metrics"]["lr"] for x in got] == pytest.approx([0.1, 0.2, 0.3])
         assert [x["metrics"]["skipped"] for x in got] == [1.0] * 3  # no gradient came before them
+
+
+def test_a_model_that_makes_room_for_others_is_opened_again_with_its_gradient(tmp_path, data, monkeypatch):
+    monkeypatch.setattr("postgrad.serving.tinker.service.MOST_MODELS", 1)
+    with tinker_server(tmp_path / "runs") as (address, service):
+        client = service_client(address)
+        first, *others = [client.create_lora_training_client("small", rank=2, seed=3).result()
+                          for _ in range(3)]
+        assert [*service.queues] == [others[-1].model_id]
+        losses = [first.forward_backward(data[0], "cross_entropy").result().metrics["loss:sum"]]
+        assert [*service.queues] == [first.model_id]
+        others[0].forward(data[0], "cross_entropy").result()
+        stepped = first.optim_step(ADAM).result()
+        again = others[1].forward_backward(data[0], "cross_entropy").result().metrics["loss:sum"]
+        assert stepped.metrics["skipped"] == 0.0 and again == losses[0]
+        assert others[1].optim_step(ADAM).result().metrics["grad_norm"] == stepped.metrics["grad_norm"]

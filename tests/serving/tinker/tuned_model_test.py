@@ -14,7 +14,8 @@ from postgrad.models.checkpoint import read_state
 from postgrad.models.lora import Adapted
 from postgrad.records import Batch
 from postgrad.resolve.models import open_writer, with_adapter
-from postgrad.serving.tinker.tuned_model import Tuning, new_policy
+from postgrad.runs import Run
+from postgrad.serving.tinker.tuned_model import LOGGED, Tuning, new_policy
 from postgrad.training.batches.columns import weigh_minibatch
 from postgrad.training.batches.shuffled import padded_columns
 from postgrad.training.loop import train
@@ -121,6 +122,9 @@ def test_a_row_of_the_table_is_our_own_objective(server, chat):
     made = [one_step(training, data, "postgrad/grpo") for _ in range(STEPS)]
     assert made == list(zip(log.losses, log.norms, strict=True))
     assert same(stored(service, training, "grpo"), weights)
+    samples, _, _ = Run.open(service.folder(training.model_id)).at("samples", STEPS)
+    assert [row["adv"] for row in samples] == pytest.approx([float(x) for x in adv[:LOGGED]])
+    assert samples[0]["text"] == chat.decode(listed[0][0][3:])
 
 
 def test_an_adapter_of_a_tied_head_computes_what_its_merged_model_does(chat):
