@@ -45,8 +45,8 @@ RULES = {  # pattern -> instead
     r"\bnor of the one\b": "nor that of the one",
 }
 COMPILED = [(re.compile(pattern), instead) for pattern, instead in RULES.items()]
-OUTSIDE = re.compile(r"\$\$.*?\$\$|\$[^$\n]+\$|`[^`\n]+`|\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|\]\([^)\s]+\)"
-                     r"|\[@\w+\]", re.S)
+OUTSIDE = re.compile(r"\$\$.*?\$\$|\$[^$\n]+\$|`[^`\n]+`|\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|"
+                     r"\]\([^)\s]+\)|\[@\w+\]", re.S)
 
 
 class StyleHit(NamedTuple):

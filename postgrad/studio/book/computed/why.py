@@ -44,9 +44,10 @@ def demonstration_values() -> JsonDict:
 
     task = load_task("words")
     assert task.verify is not None and task.demonstrations is not None
-    talks = task.demonstrations("train", DEMONSTRATIONS, 0)
-    right = [task.verify(prompt, talk.messages[-1]["content"]).score >= 1
-             for prompt, talk in zip(task.prompts("train", DEMONSTRATIONS, 0), talks, strict=True)]
+    asked = task.prompts("train", DEMONSTRATIONS, 0)
+    shown = task.demonstrations("train", DEMONSTRATIONS, 0)
+    right = [task.verify(prompt, str(talk.messages[-1]["content"])).score >= 1
+             for prompt, talk in zip(asked, shown, strict=True)]
     return {"demonstrations": len(right), "demonstrations_right": sum(right) / len(right),
             "supposed_right": SUPPOSED}
 
