@@ -2,7 +2,8 @@
 solutions, hostile answers, and answers that are the library's own.
 
     python proofs/exercises.py [tests] [report=tests.xml]
-    python proofs/exercises.py mutants [seed=TEXT]     without a seed: the commit, so that nobody chose it
+    python proofs/exercises.py mutants [seed=TEXT] [first=TEXT]
+                                                       without a seed: the commit, so that nobody chose it
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ COUNT, OTHERS = 12, 12
 KINDS = ("mistake", "symptom", "shape", "where", "property", "count")
 
 
-def mutants(folder: Path, seed: str = "") -> tuple[Bars, Tables]:
-    """Each solution with one change, drawn by a seed: what the grader says of twelve that are wrong."""
+def mutants(folder: Path, seed: str = "", first: str = "") -> tuple[Bars, Tables]:
+    """Each solution with one change, drawn by a seed: what the grader says of twelve that are wrong.
+
+    first: what came of an earlier run, before a mend.
+    """
     from mutants import wrong_answers
 
     from postgrad.studio.exercises import EXERCISES
@@ -41,8 +45,8 @@ def mutants(folder: Path, seed: str = "") -> tuple[Bars, Tables]:
             ">= 85 %", f"{named} of {drawn} ({named / drawn:.0%}): {told} by what was done or how the result "
             f"relates to the right one, {found['where']} by where it is wrong, {found['property']} by a "
             "property that breaks", named >= 0.85 * drawn, command, seeds=[seed]),
-        bar("wrong answers made by a mutator that are praised", "0", f"{found['praised']} of {drawn}",
-            not found["praised"], command, seeds=[seed]),
+        bar("wrong answers made by a mutator that are praised", "0", "; ".join(filter(None, (
+            f"{found['praised']} of {drawn}", first))), not found["praised"], command, seeds=[seed]),
     ], {"Wrong answers made by a mutator": rows}
 
 

@@ -18,12 +18,12 @@ from typing import Any
 
 from postgrad.studio.exercises.base import AnswerVerdict, Exercise, NamedBy, Property, with_full_stop
 from postgrad.studio.exercises.symptoms import (
-    Outcome,
+    CaseOutcome,
     error_symptom,
     kind_symptom,
     parts_standing,
     shape_symptom,
-    symptom,
+    value_symptom,
 )
 from postgrad.studio.exercises.values import near, tame, to_plain, value_text
 from postgrad.studio.exercises.watch import ANSWER, Watch, copied_function, imported_library, watching
@@ -136,13 +136,13 @@ def compare_outcomes(exercise: Exercise, load: Load, cases: list[Values], outcom
     number, says, by = name_fault(exercise, load, cases, outcomes, wanted, wrong)
     broken = [says for says, ok in checks if not ok]
     if not by:
-        rows = [Outcome(exercise.marks(case), *row)
+        rows = [CaseOutcome(exercise.marks(case), *row)
                 for case, *row in zip(cases, outcomes, wanted, strict=True)]
         standing = parts_standing(rows, exercise.parts, exercise.tolerance)
         count = f"{len(wrong)} of {len(cases)} cases come out wrong, and by none of the usual mistakes."
         if broken:
             says, by = f"This should hold and does not: {broken[0]}{standing}", "property"
-        elif says := symptom(rows, exercise.parts, exercise.tolerance, strong=False):
+        elif says := value_symptom(rows, exercise.parts, exercise.tolerance, strong=False):
             by = "where"
         else:
             says, by = count + standing, "count"
@@ -175,12 +175,12 @@ def name_fault(exercise: Exercise, load: Load, cases: list[Values], outcomes: Js
     broken = [not tame(got) for got in outcomes]
     if any(broken):
         return None, f"It gives nan, or a number that has blown up{error_symptom(marks, broken)}.", "symptom"
-    rows = [Outcome(*row) for row in zip(marks, outcomes, wanted, strict=True)]
+    rows = [CaseOutcome(*row) for row in zip(marks, outcomes, wanted, strict=True)]
     if says := shape_symptom(rows, exercise.tolerance) or kind_symptom(rows):
         return None, says, "shape"
     if named := mistakes_by_part(exercise, known, outcomes, wanted):
         return named[0], " ".join(exercise.mistakes[i].says for i in named), "mistake"
-    says = symptom(rows, exercise.parts, exercise.tolerance, strong=True)
+    says = value_symptom(rows, exercise.parts, exercise.tolerance, strong=True)
     return None, says, "symptom" if says else ""
 
 

@@ -20,7 +20,7 @@ Look = Callable[[list[JsonDict], list[bool]], str]  # (arguments, whether right)
 FACTORS = {2.0: "twice", -2.0: "minus twice", 0.5: "half of", -0.5: "minus half of"}
 
 
-class Outcome(NamedTuple):
+class CaseOutcome(NamedTuple):
     """One case: its arguments by name, what the answer gave, and what is right."""
 
     arguments: JsonDict
@@ -28,12 +28,15 @@ class Outcome(NamedTuple):
     right: object
 
 
-def joined(names: list[str]) -> str:
+Change = Callable[[list[float], CaseOutcome], list[float]]  # what is right, changed
+
+
+def listed(names: list[str]) -> str:
     """a; a and b; a, b and c."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def symptom(outcomes: list[Outcome], parts: Parts, tolerance: float, *, strong: bool) -> str:
+def value_symptom(outcomes: list[CaseOutcome], parts: Parts, tolerance: float, *, strong: bool) -> str:
     """What can be said of values that are wrong and of the right kind; "" where nothing can.
 
     strong: what holds of every case; otherwise also where most of what is wrong stands."""
@@ -52,16 +55,16 @@ def symptom(outcomes: list[Outcome], parts: Parts, tolerance: float, *, strong: 
     if not wrong or not (all(says.values()) or (fine and not strong)):
         return ""
     if len(set(says.values())) == 1 and says[wrong[0]] and len(wrong) > 1:
-        told = [f"{joined(wrong)}: each {says[wrong[0]]}"]
+        told = [f"{listed(wrong)}: each {says[wrong[0]]}"]
     else:
         told = [f"{name} {says[name] or 'comes out wrong'}" for name in wrong]
     if fine:
-        told.append(f"{joined(fine)} {'are' if len(fine) > 1 else 'is'} right")
+        told.append(f"{listed(fine)} {'are' if len(fine) > 1 else 'is'} right")
     sentence = "; ".join(told)
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
-def parts_standing(outcomes: list[Outcome], parts: Parts, tolerance: float) -> str:
+def parts_standing(outcomes: list[CaseOutcome], parts: Parts, tolerance: float) -> str:
     """Which parts are right and which are wrong, where both are; with a space before it."""
     try:
         ok = {name: all(near(pick(o.got), pick(o.right), tolerance) for o in outcomes)
@@ -72,16 +75,16 @@ def parts_standing(outcomes: list[Outcome], parts: Parts, tolerance: float) -> s
     if not fine or not wrong:
         return ""
     verbs = ["are" if len(names) > 1 else "is" for names in (fine, wrong)]
-    sentence = f"{joined(fine)} {verbs[0]} right, {joined(wrong)} {verbs[1]} not."
+    sentence = f"{listed(fine)} {verbs[0]} right, {listed(wrong)} {verbs[1]} not."
     return f" {sentence[0].upper()}{sentence[1:]}"
 
 
 # another shape
 
-def shape_symptom(outcomes: list[Outcome], tolerance: float) -> str:
+def shape_symptom(outcomes: list[CaseOutcome], tolerance: float) -> str:
     """One number where a list is right, a list with too many or too few, texts."""
     rows = [(o.got, o.right) for o in outcomes if isinstance(o.right, list) and len(o.right) > 1]
-    if rows and all(number(got) for got, _ in rows):
+    if rows and all(plain_number(got) for got, _ in rows):
         right = [numbers(wanted) for _, wanted in rows]
         for word, reduce in REDUCED:
             if all(row and near(got, reduce(row), tolerance)
@@ -111,7 +114,7 @@ LISTS: tuple[tuple[str, Callable[..., list[object]]], ...] = (
 
 # all numbers alike
 
-def relation_symptom(outcomes: list[Outcome], tolerance: float) -> str:
+def relation_symptom(outcomes: list[CaseOutcome], tolerance: float) -> str:
     """One relation that holds between all numbers that came and all that are right."""
     pairs = [(numbers(o.got), numbers(o.right)) for o in outcomes]
     if any(got is None or right is None or len(got) != len(right) for got, right in pairs):
@@ -120,18 +123,17 @@ def relation_symptom(outcomes: list[Outcome], tolerance: float) -> str:
     if not all(map(isfinite, got)):
         return "" if any(map(isfinite, got)) else "is nan or infinite in every case"
 
-    def agrees(change: Callable[[list[float], Outcome], list[float]]) -> bool:
+    def agrees(change: Change) -> bool:
         changed = [change(list(numbers(o.right) or ()), o) for o in outcomes]
         return near(got, [x for part in changed for x in part], tolerance)
 
-    def each(change: Callable[[float], float]) -> Callable[[list[float], Outcome], list[float]]:
+    def each(change: Callable[[float], float]) -> Change:
         return lambda x, _: [change(v) for v in x]
 
-    def whole(change: Callable[[list[float]], list[float]]) -> Callable[[list[float], Outcome], list[float]]:
+    def whole(change: Callable[[list[float]], list[float]]) -> Change:
         return lambda x, _: change(x)
 
-    def with_argument(change: Callable[[float, float], float], by: dict[int, float],
-                      ) -> Callable[[list[float], Outcome], list[float]]:
+    def with_argument(change: Callable[[float, float], float], by: dict[int, float]) -> Change:
         return lambda x, o: [change(v, by[id(o)]) for v in x]
 
     if agrees(each(lambda v: -v)):
@@ -165,7 +167,7 @@ def constant_relation(got: list[float], right: list[float], tolerance: float) ->
     return ""
 
 
-def echo_symptom(outcomes: list[Outcome], tolerance: float) -> str:
+def echo_symptom(outcomes: list[CaseOutcome], tolerance: float) -> str:
     for name in outcomes[0].arguments:
         if all(near(numbers(o.got), numbers(o.arguments[name]), tolerance) for o in outcomes):
             return f"is `{name}` as it came"
@@ -193,11 +195,11 @@ BY_ARGUMENT: tuple[tuple[str, Callable[[float, float], float]], ...] = (
 )
 
 
-def argument_numbers(outcomes: list[Outcome]) -> Iterator[tuple[str, list[float]]]:
+def argument_numbers(outcomes: list[CaseOutcome]) -> Iterator[tuple[str, list[float]]]:
     """Words for a number that each case has, and the numbers: an argument, or the length of a list."""
     for name in outcomes[0].arguments:
         values = [o.arguments[name] for o in outcomes]
-        if all(map(number, values)) and len(set(map(str, values))) > 1:
+        if all(map(plain_number, values)) and len(set(map(str, values))) > 1:
             yield f"`{name}`", [float(str(v)) for v in values]
         elif all(isinstance(v, list) for v in values) and len({len(v) for v in values
                                                                if isinstance(v, list)}) > 1:
@@ -206,7 +208,7 @@ def argument_numbers(outcomes: list[Outcome]) -> Iterator[tuple[str, list[float]
 
 # where it is wrong
 
-def place_symptom(outcomes: list[Outcome], tolerance: float, look: Look) -> str:
+def place_symptom(outcomes: list[CaseOutcome], tolerance: float, look: Look) -> str:
     """Which places of a list are wrong: the first, the last, those at which an argument is of one kind."""
     rows = [(o, o.got, o.right) for o in outcomes]
     if not all(isinstance(got, list) and isinstance(right, list) and len(got) == len(right) and right
@@ -238,17 +240,17 @@ ENDS: tuple[tuple[str, Callable[[int, int], bool]], ...] = (
 )
 
 
-def case_symptom(outcomes: list[Outcome], tolerance: float, look: Look) -> str:
+def case_symptom(outcomes: list[CaseOutcome], tolerance: float, look: Look) -> str:
     """Which cases are wrong, by their arguments; which text stands for which; 1 for 0."""
     right = [near(o.got, o.right, tolerance) for o in outcomes]
     texts = {(o.right, o.got) for o, ok in zip(outcomes, right, strict=True) if not ok
              and isinstance(o.right, str) and isinstance(o.got, str)}
     if texts:
-        return joined([f'says "{got}" where "{wanted}" is right' for wanted, got in sorted(texts)][:3])
+        return listed([f'says "{got}" where "{wanted}" is right' for wanted, got in sorted(texts)][:3])
     if says := look([o.arguments for o in outcomes], right):
         return f"is wrong {says}"
     bits = {(float(str(o.right)), float(str(o.got))) for o, ok in zip(outcomes, right, strict=True)
-            if not ok and number(o.right) and number(o.got)}
+            if not ok and plain_number(o.right) and plain_number(o.got)}
     if bits in ({(0.0, 1.0)}, {(1.0, 0.0)}):
         (wanted, came), = bits
         first = min((o for o, ok in zip(outcomes, right, strict=True) if not ok),
@@ -280,7 +282,7 @@ def conditions(marks: list[JsonDict]) -> Iterator[tuple[str, list[bool]]]:
     names = list(marks[0]) if marks else []
     for name in names:
         values = [mark[name] for mark in marks]
-        if all(map(number, values)):
+        if all(map(plain_number, values)):
             yield from ((f"`{name}` is {words}", [test(float(str(v))) for v in values])
                         for words, test in NUMBER_TESTS)
         elif all(isinstance(v, bool) for v in values):
@@ -289,7 +291,7 @@ def conditions(marks: list[JsonDict]) -> Iterator[tuple[str, list[bool]]]:
             yield from ((f"`{name}` {words}", [test(v) for v in values]) for words, test in LIST_TESTS)
     for one, other in combinations(names, 2):
         pairs = [(mark[one], mark[other]) for mark in marks]
-        if all(number(a) and number(b) for a, b in pairs):
+        if all(plain_number(a) and plain_number(b) for a, b in pairs):
             sized = [(float(str(a)), float(str(b))) for a, b in pairs]
             yield f"`{one}` is `{other}`", [a == b for a, b in sized]
             yield f"`{one}` is above `{other}`", [a > b for a, b in sized]
@@ -304,13 +306,13 @@ LIST_TESTS: tuple[tuple[str, Callable[..., bool]], ...] = (
     ("is empty", lambda v: not v), ("has one item", lambda v: len(v) == 1),
     ("has more than one item", lambda v: len(v) > 1), ("has more than two items", lambda v: len(v) > 2),
     ("has equal items", lambda v: len(v) > 1 and all(x == v[0] for x in v)),
-    ("has a 0 in it", lambda v: any(number(x) and x == 0 for x in v)),
-    ("has a negative number in it", lambda v: any(number(x) and x < 0 for x in v)),
+    ("has a 0 in it", lambda v: any(plain_number(x) and x == 0 for x in v)),
+    ("has a negative number in it", lambda v: any(plain_number(x) and x < 0 for x in v)),
     ("has an item twice", lambda v: any(v.count(x) > 1 for x in v)),
 )
 
 
-def number(value: object) -> bool:
+def plain_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -333,7 +335,7 @@ def error_symptom(marks: list[JsonDict], raised: list[bool]) -> str:
     return f" {says}" if says else ""
 
 
-def kind_symptom(outcomes: list[Outcome]) -> str:
+def kind_symptom(outcomes: list[CaseOutcome]) -> str:
     """Another kind of value than is asked for."""
     for o in outcomes:
         if o.got is None and o.right is not None:

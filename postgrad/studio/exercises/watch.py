@@ -59,7 +59,7 @@ _WATCHES: list[Watch] = []  # the one that is on, last
 
 def audit(event: str, _: object) -> None:
     """Python's own hook, before it does what is asked: os.system, for one, raises nothing in a jail."""
-    if _WATCHES and event in OUTSIDE and (line := answer_line()):
+    if _WATCHES and event in OUTSIDE and (line := running_line()):
         _WATCHES[-1].outside.append(line)
         raise OutsideCall(event)
 
@@ -69,7 +69,7 @@ def install_audit() -> None:
     sys.addaudithook(audit)
 
 
-def answer_line() -> int:
+def running_line() -> int:
     """The line of the answer that is running, or 0; what an import does is not the answer's doing."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != ANSWER:
