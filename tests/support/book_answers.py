@@ -113,7 +113,7 @@ ANSWERS = {
     ("agents", "crashed"): "Nothing is decided: it is counted and left out of the loss",
     ("agents", "stalling"): f"{4 * 0.4:.1f}, which is more",
     ("agents", "one-turn"): f"{0.3 - 0.4 + 0.5 * 0.2:.1f}".replace("-0.0", "0.0"),
-    ("measuring", "narrower"): "k^2 n",
+    ("measuring", "narrower"): "k^2 n problems",
     ("measuring", "none-right"): f"{100 * 2.0930**2 / (20 + 2.0930**2):.0f} %",  # t of 19 degrees, by table
     ("measuring", "many-comparisons"): f"{100 * (1 - 0.95**20):.0f} %",
     ("measuring", "both-orders"): f"{100 * (1 - 0.7):.0f} % and {100 * (0.7 + 0.3) / 2:.0f} %",
