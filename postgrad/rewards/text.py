@@ -168,7 +168,7 @@ def language_verifier(wanted: str) -> JudgeText:
     and words with letters of none of the four (ł, š) * how many there are, at most 1: one word in four is
     enough, and the same one over and over is one. Without letters ("2+3=5") the verdict is absent; without
     function words the second factor is 1/2, and the third 1 for up to 8 words. Function words that two lists
-    share are in neither. Limits: a script is not a language (uk scores as ru, zh as Japanese without kana), and
+    share are in neither. Limits: a script is not a language (uk scores as ru, zh as Japanese without kana);
     languages with the same letters are told apart by their function words alone.
     """
     if wanted not in SCRIPTS:
