@@ -333,7 +333,8 @@ def test_a_reply_that_cannot_be_shown_again_costs_itself_and_a_prompt_that_canno
 
     def run(where):
         chat = SimpleNamespace(render=refusing(where), extend=lambda so_far, shown, tools: chat.render(shown),
-                               inert=dict, escaped=str, decode=lambda tokens: "bad", spoken=lambda tokens: "bad")
+                               inert=dict, escaped=str, decode=lambda tokens: "bad",
+                               spoken=lambda tokens: "bad")
         episode = Episode(Prompt.ask("?"), play, (), chat, seed=0, env_seed=0, room=99, turns=9)
         episode.step()
         episode.wrote([7], [0.0], True, 0)

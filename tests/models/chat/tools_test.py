@@ -20,11 +20,23 @@ def loop() -> object:
     return value
 
 
-@pytest.mark.parametrize("arguments", [
-    '{"x": 1%s}' % ("0" * 309), '{"x": "1%s"}' % ("0" * 309), '{"x": 1e999}', '{"x": NaN}', '{"x": "inf"}',
-    '{"x": "nan"}', '{"x": 1, "x": 2}', '{"x": 1, "n": "%s"}' % ("9" * 5000), '{"x": "\\ud800"}', '{"x": []}'])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"x": 1%s}' % ("0" * 309),
+        '{"x": "1%s"}' % ("0" * 309),
+        '{"x": 1e999}',
+        '{"x": NaN}',
+        '{"x": "inf"}',
+        '{"x": "nan"}',
+        '{"x": 1, "x": 2}',
+        '{"x": 1, "n": "%s"}' % ("9" * 5000),
+        '{"x": "\\ud800"}',
+        '{"x": []}',
+    ],
+)
 def test_arguments_that_do_not_fit_are_a_sentence(arguments):
-    reply = read_reply('<tool_call>{"name": "scale", "arguments": %s}</tool_call>' % arguments, [scale])
+    reply = read_reply(f'<tool_call>{{"name": "scale", "arguments": {arguments}}}</tool_call>', [scale])
     assert not reply.tool_calls and len(reply.malformed) == 1
 
 
