@@ -145,7 +145,7 @@ SCRIPTS = {"zh": ("CJK",), "ja": ("CJK", "HIRAGANA", "KATAKANA"), "ko": ("HANGUL
 LANGUAGES = tuple(SCRIPTS)
 _LETTERS = re.compile(r"[^\W\d_]+")
 _AT_HOME = frozenset("abcdefghijklmnopqrstuvwxyzàâäáçéèêëíìîïñóòôöœæúùûüÿßı'’")  # of the four languages
-SPOKEN = 4  # one word in so many is a function word
+SPOKEN = 4  # one word in so many is a function word; one in all of SPOKEN + 1 words is enough
 
 
 def function_words(text: str, most: int | None = None) -> dict[str, int]:
@@ -168,7 +168,7 @@ def language_verifier(wanted: str) -> JudgeText:
     and words with letters of none of the four (ł, š) * how many there are, at most 1: one word in four is
     enough, and the same one over and over is one. Without letters ("2+3=5") the verdict is absent; without
     function words the second factor is 1/2, and the third 1 for up to 8 words. Function words that two lists
-    share are in neither. Limits: a script is not a language (uk scores as ru, zh as Japanese without kana), and
+    share are in neither. Limits: a script is not a language (uk scores as ru, zh as Japanese without kana);
     languages with the same letters are told apart by their function words alone.
     """
     if wanted not in SCRIPTS:
@@ -188,6 +188,7 @@ def language_verifier(wanted: str) -> JudgeText:
         own, known = counts[wanted], sum(counts.values()) + sum(map(_is_foreign, words))
         spoken = own if len(set(words) & WORDS[wanted]) > 1 else min(own, 1)
         enough = min(1.0, SPOKEN * spoken / len(words) if known else 2 * SPOKEN / len(words))
+        enough = 1.0 if len(words) <= SPOKEN + 1 else enough
         return Verdict(score=share * (own / known if known else 0.5) * enough,
                        reason=f"{share:.0%} of the letters and {own} of {known} function words are "
                               f"of {wanted}")

@@ -317,3 +317,29 @@ def test_new_weights_are_seen_from_the_first_turn_on():
         model.head.mul_(1.1)
     after = played(sampler)
     assert after == played(LocalSampler(model, CHAT)) and after != before
+
+
+def test_a_reply_that_cannot_be_shown_again_costs_itself_and_a_prompt_that_cannot_is_a_fault():
+    def refusing(where):
+        def render(messages, tools=()):
+            if any(where in m["content"] for m in messages):
+                raise ValueError("the template says no")
+            return [1, 2, 3]
+        return render
+
+    def play(prompt, rng):
+        yield ()
+        yield {"role": "user", "content": "again"}
+
+    def run(where):
+        chat = SimpleNamespace(render=refusing(where), extend=lambda so_far, shown, tools: chat.render(shown),
+                               inert=dict, escaped=str, decode=lambda tokens: "bad",
+                               spoken=lambda tokens: "bad")
+        episode = Episode(Prompt.ask("?"), play, (), chat, seed=0, env_seed=0, room=99, turns=9)
+        episode.step()
+        episode.wrote([7], [0.0], True, 0)
+        episode.step()
+        return episode.verdict
+
+    assert (run("bad").score, run("bad").error) == (0.0, None) and "the template says no" in run("bad").reason
+    assert "the template says no" in run("again").error
