@@ -22,7 +22,7 @@ from postgrad.records import Conversation, Message, without_training
 from postgrad.system.disk_list import DiskList
 from postgrad.system.files import error_text
 from postgrad.system.hub import dataset_files, is_dataset
-from postgrad.system.json_text import parse_json
+from postgrad.system.json_text import strict_json
 
 DataRow = dict[str, Any]  # a JSON object
 Source = str | Path | Iterable[object]  # a file, hub:OWNER/NAME, or rows: dicts, records, a `datasets` table
@@ -43,7 +43,7 @@ SHOWN = 20            # bad rows in a message
 def parse_json_bytes(raw: bytes, *, first: bool = True) -> object:
     """Strict JSON in UTF-8: repeated keys, NaN, lone surrogates and great depth raise ValueError. first:
     allows a byte order mark."""
-    value = parse_json(raw.decode("utf-8-sig" if first else "utf-8"))
+    value = strict_json(raw.decode("utf-8-sig" if first else "utf-8"))
     if b"\\u" in raw:
         json.dumps(value, ensure_ascii=False).encode()
     return value

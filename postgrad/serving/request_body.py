@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
-from postgrad.system.json_text import FieldTwice, parse_json
+from postgrad.system.json_text import FieldTwice, strict_json
 
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
          429: "rate_limit_error", 500: "server_error", 503: "overloaded_error"}
@@ -167,7 +167,7 @@ async def read_body(request: Request) -> RequestBody:
     except ClientDisconnect:
         raise Refusal("the connection was closed before the body had come.", 400) from None
     try:
-        fields = parse_json(body) if len(body) < LONG else await run_in_threadpool(parse_json, body)
+        fields = strict_json(body) if len(body) < LONG else await run_in_threadpool(strict_json, body)
     except FieldTwice as error:
         raise Refusal(f"{error}.", param=error.name[:100]) from None
     except ValueError as error:

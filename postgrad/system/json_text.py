@@ -18,8 +18,8 @@ class FieldTwice(ValueError):
         self.name = name
 
 
-def parse_json(text: str | bytes | bytearray, depth: int = DEPTH) -> Any:
-    """parse_json('{"a": [1]}') -> {"a": [1]}; bytes are UTF-8."""
+def strict_json(text: str | bytes | bytearray, depth: int = DEPTH) -> Any:
+    """strict_json('{"a": [1]}') -> {"a": [1]}; bytes are UTF-8."""
     text = text if isinstance(text, str) else text.decode()
     try:
         if nesting(text) <= depth:
