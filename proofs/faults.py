@@ -202,7 +202,7 @@ def machine(folder: Path) -> Bars:
         code, said = faults_small.command("train", *strikes.SMALL["sft"], *words)
         tried[name] = code == 2 and faults_small.is_sentence(said)
     for seconds in (1.0, 3600.0, 3e8):
-        place = folder / f"clock-{seconds:g}"
+        place = folder / f"clock-{seconds:.0f}"
         shutil.rmtree(place, ignore_errors=True)
         code, _ = faults_small.command(*strikes.train_args("sft", place), clock=seconds)
         tried[f"a clock that jumps by {seconds:g} s"] = code == 0 and not strikes.differences(alone, place)

@@ -22,6 +22,11 @@ EXTRAS = {
     "gym": "the tasks of reasoning-gym",
     "vllm": "sampling with vLLM",
     "bench": "the benchmarks of lm-eval",
+    "tinker": "serving the Tinker protocol",
+    "trackio": "runs in trackio",
+    "wandb": "runs in Weights & Biases",
+    "tensorboard": "runs in TensorBoard",
+    "mlflow": "runs in MLflow",
     "test": "make test",
 }
 """What each extra adds."""

@@ -33,7 +33,7 @@ from postgrad.records import Sampling
 from postgrad.sampling.request_batch import FinishedSequence
 from postgrad.sampling.token_sampler import TokenSampler
 from postgrad.system.files import error_text
-from postgrad.system.json_text import parse_json
+from postgrad.system.json_text import strict_json
 
 API_KEY = "POSTGRAD_SAMPLER_KEY"  # in the environment: the samplers' API key
 LARGEST = 2**28                   # bytes of an answer
@@ -86,7 +86,7 @@ def request_json(address: str, path: str, body: Mapping[str, object] | None, unt
         raise SamplerFault(f"sampler {address} refused {path} with status {answer.status}: "
                            f"{response_error(text)}")
     try:
-        return parse_json(text) if text else None
+        return strict_json(text) if text else None
     except ValueError as error:
         raise SamplerFault(f"sampler {address} answered {path} with what is no JSON ({error_text(error)}): "
                            f"{response_error(text)}") from None
@@ -142,7 +142,7 @@ def seconds_left(until: float) -> float:
 def response_error(text: bytes) -> str:
     """The message of an error in OpenAI's format, else the beginning of the answer."""
     try:
-        message = parse_json(text)["error"]["message"]
+        message = strict_json(text)["error"]["message"]
     except (ValueError, LookupError, TypeError):
         message = text[:200].decode(errors="replace")
     return " ".join(str(message).split())[:300]

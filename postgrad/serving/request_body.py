@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
-from postgrad.system.json_text import FieldTwice, parse_json
+from postgrad.system.json_text import FieldTwice, strict_json
 
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
          429: "rate_limit_error", 500: "server_error", 503: "overloaded_error"}
@@ -172,7 +172,7 @@ async def read_body(request: Request) -> RequestBody:
 def parse_body(body: bytes | bytearray) -> RequestBody:
     """The JSON object of a body."""
     try:
-        fields = parse_json(body)
+        fields = strict_json(body, surrogates=True)
     except FieldTwice as error:
         raise Refusal(f"{error}.", param=error.name[:100]) from None
     except ValueError as error:

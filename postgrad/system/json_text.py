@@ -19,24 +19,20 @@ class FieldTwice(ValueError):
         self.name = name
 
 
-def parse_json(text: str | bytes | bytearray, depth: int = DEPTH) -> Any:
-    """parse_json('{"a": [1]}') -> {"a": [1]}; bytes are UTF-8."""
+def strict_json(text: str | bytes | bytearray, depth: int = DEPTH, *, surrogates: bool = False) -> Any:
+    """strict_json('{"a": [1]}') -> {"a": [1]}; bytes are UTF-8. surrogates: allows half of a surrogate pair,
+    "\\ud800"."""
     text = text if isinstance(text, str) else text.decode()
     try:
         if nesting(text) <= depth:
-            return json.loads(text, object_pairs_hook=refuse_twice, parse_constant=refuse_constant,
-                              parse_float=finite_number)
+            value = json.loads(text, object_pairs_hook=refuse_twice, parse_constant=refuse_constant,
+                               parse_float=finite_number)
+            if "\\u" in text and not surrogates:
+                json.dumps(value, ensure_ascii=False).encode()
+            return value
     except RecursionError:
         pass
     raise ValueError(f"it is nested over {depth} deep")
-
-
-def strict_json(text: str) -> Any:
-    """parse_json, and no half of a surrogate pair: strict_json('"\\ud800"') raises ValueError."""
-    value = parse_json(text)
-    if "\\u" in text:
-        json.dumps(value, ensure_ascii=False).encode()
-    return value
 
 
 def nesting(text: str) -> int:

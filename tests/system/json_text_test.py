@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from postgrad.system.json_text import FieldTwice, nesting, parse_json, strict_json
+from postgrad.system.json_text import FieldTwice, nesting, strict_json
 
 
 @pytest.mark.parametrize("text, words", [
@@ -17,7 +17,7 @@ from postgrad.system.json_text import FieldTwice, nesting, parse_json, strict_js
     (b"\xff", "utf-8")])
 def test_what_is_refused(text, words):
     with pytest.raises(ValueError, match=words):
-        parse_json(text)
+        strict_json(text)
 
 
 def test_half_of_a_surrogate_pair_is_no_text():
@@ -46,7 +46,7 @@ def test_keys_are_looked_through_once():
 
 def test_brackets_in_texts_do_not_count_and_escapes_end_no_text():
     text = json.dumps({"a": "[" * 1000 + '\\"' + "{" * 1000, "b": [["]"]]})
-    assert nesting(text) == 3 and parse_json(text)["b"] == [["]"]]
+    assert nesting(text) == 3 and strict_json(text)["b"] == [["]"]]
     flat = json.dumps([[i] for i in range(500)])
-    assert nesting(flat) == 2 and len(parse_json(flat)) == 500
+    assert nesting(flat) == 2 and len(strict_json(flat)) == 500
     assert nesting('"' + "\\" * 99_999 + "[" * 300) <= 300  # a text that does not end takes no longer

@@ -1,7 +1,6 @@
 """JSON from others, read strictly."""
 
 import pytest
-
 from postgrad.system.strict_json import repeated_name, strict_json
 
 

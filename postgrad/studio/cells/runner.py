@@ -26,7 +26,7 @@ from pathlib import Path
 from postgrad.studio.cells.catalogue import HOME, CodeCell
 from postgrad.studio.exercises.base import AnswerVerdict, Exercise, with_full_stop
 from postgrad.studio.json_types import JsonDict, JsonList
-from postgrad.system.json_text import parse_json
+from postgrad.system.json_text import strict_json
 
 # seconds for one run; for a zygote to import torch, on a machine that is busy training
 WALL, START = 8.0, 60.0
@@ -241,7 +241,7 @@ def parse_result(answers: bytes, output: str, why: str, status: int, seconds: fl
     result, done = CellResult(output=output, fault=why, seconds=seconds), False
     try:
         for line in answers.split(b"\n")[:-1]:
-            row = parse_json(line)
+            row = strict_json(line)
             done = done or "done" in row or "fault" in row
             if "check" in row:
                 result.checks[str(row["check"])] = bool(row["ok"]), str(row["message"])

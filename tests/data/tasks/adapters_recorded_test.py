@@ -304,7 +304,7 @@ def test_an_answer_that_does_not_end_is_left():
 @pytest.mark.parametrize("reward", ["1", [], {}, float("nan"), float("inf"), 10**400, 1e300])
 def test_a_reward_that_is_no_number_is_the_servers_fault(reward):
     with pytest.raises(ValueError, match="the server's reward is"):
-        openenv.finite_number(reward)
+        openenv.reward_number(reward)
 
 
 @pytest.mark.parametrize("turns", ["0", "-1", "x", "1e3", "9" * 5000, "\u0663"])

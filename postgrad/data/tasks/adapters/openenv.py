@@ -32,7 +32,7 @@ from postgrad.data.tasks.listed import no_prompts, split_task
 from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.limit import SECONDS
-from postgrad.system.json_text import parse_json
+from postgrad.system.json_text import strict_json
 
 ROWS, TURNS = 1000, 8
 BESIDE = ("metadata", "reward", "done")  # fields that are part of neither action nor observation
@@ -64,7 +64,7 @@ def schema_of(url: str, local: bool) -> DataRow:
     opener = build_opener(ProxyHandler({})) if local else build_opener()
     try:
         with opener.open(url, timeout=SECONDS) as answer:
-            schema: DataRow = parse_json(read_within(answer, SCHEMA, time.monotonic() + SECONDS))["action"]
+            schema: DataRow = strict_json(read_within(answer, SCHEMA, time.monotonic() + SECONDS))["action"]
             return schema
     except (OSError, ValueError, KeyError, TypeError, HTTPException) as error:
         raise ValueError(f"no OpenEnv server answers at {url} ({type(error).__name__}: {error}): start it, "
@@ -146,7 +146,7 @@ class OpenEnvPlay:
             while (action := self._action(reply)) is not None or reply.malformed:
                 step = (ask_server(connection, "step", action) if action is not None
                         else step | {"reward": 0.0})
-                paid.append(finite_number(step.get("reward") or 0.0))
+                paid.append(reward_number(step.get("reward") or 0.0))
                 if step.get("done") or len(paid) == self.turns:
                     break
                 text = (f"error: {reply.malformed[0]}" if action is None
@@ -180,7 +180,7 @@ class OpenEnvPlay:
         self.free.append(connection)
 
 
-def finite_number(reward: object) -> float:
+def reward_number(reward: object) -> float:
     if not isinstance(reward, int | float) or not abs(reward) < 1e100:
         raise ValueError(f"the server's reward is {reward!r:.60}, and has to be a number")
     return float(reward)
@@ -189,7 +189,7 @@ def finite_number(reward: object) -> float:
 def ask_server(connection: Any, kind: str, data: DataRow) -> DataRow:
     """Sends a message, and returns the data of the answer."""
     connection.send(json.dumps({"type": kind, "data": data}))
-    answer = parse_json(connection.recv(timeout=SECONDS))
+    answer = strict_json(connection.recv(timeout=SECONDS))
     if answer.get("type") != "observation":
         error = answer.get("data", {})
         remedy = ": serve it with more max_concurrent_envs, as many as a step has rollouts" \
