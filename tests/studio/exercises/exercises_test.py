@@ -27,6 +27,7 @@ from postgrad.studio.exercises import EXERCISES, QUESTIONS, exercise_named, prog
 from postgrad.studio.exercises.values import near, to_plain
 
 PLANTED = planted()
+SLOW = ("new-row", "simple-grpo", "bandit", "bias-audit")  # seconds for all their mistakes
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,8 @@ def test_the_starter_is_no_answer(name):
     assert not judged(name, EXERCISES[name].starter).passed
 
 
-@pytest.mark.parametrize("name", EXERCISES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name in SLOW else ())
+                                  for name in EXERCISES])
 def test_every_planted_mistake_is_named(name):
     for exercise, number, source in PLANTED:
         if exercise == name:
