@@ -68,7 +68,7 @@ def custom(data, logprobs):
 
 
 def traced(logprobs):
-    return -logprobs.sum()
+    return -logprobs.sum(), {}
 
 
 HOUR = datetime(2026, 1, 1, tzinfo=UTC)
