@@ -318,7 +318,7 @@ def methods(folder: Path) -> tuple[Bars, Tables]:
     from routes_test import PAIRS, REFUSED, plain
     words = [f"tests/serving/tinker/routes_test.py::{name}" for name in (
         "test_the_table_has_every_public_method", "test_a_method_is_served_or_refused_with_a_sentence")]
-    counts = run_tests(folder, ["tests/serving/tinker/routes_test.py"])
+    counts = run_tests(folder, words)
     rows = [{"client": kind.__name__, "method": name,
              "here": f"refused: {REFUSED[plain(name)]}" if plain(name) in REFUSED else "served"}
             for kind, name in PAIRS]
