@@ -3,13 +3,11 @@
 # make test   adds the tests' packages to .venv and runs the tests, style and types beside them
 # make test-long   further variants of what the tests check (marked long); three minutes
 # make proof  the longer proofs: learning over seeds, runs killed and resumed; writes docs/results/foundation.*
-# make proof-rlhf, -rows, -scale, -exercises, -environments, -reasoning, -oversight, -studio, -mend, -book, -house, -reliability   the
-#             others, a page of docs/results each: minutes to hours; python proofs/NAME.py --help says which parts it has
+# make proof-rlhf, -rows, -scale, -exercises, -environments, -reasoning, -oversight, -studio, -mend, -book, -house,
+#             -reliability   the others, a page of docs/results each: minutes to hours; python proofs/NAME.py --help says which parts it has
 # make proof-judges, -coverage, -files, -mistakes   parts of proof-mend: hostile replies through every verifier and every
 #             generator of reasoning-gym; how often intervals hold the truth; hostile files; mistakes at the command line
 # make proof-doctor   the part of proof-rows with twenty planted faults and twenty healthy runs
-# make proof-faults  kills of every training and pipeline, full disks, flipped bits, numbers that are none; hours on
-#             two cores: shard=1/3 in `python proofs/faults.py kills shard=1/3` is a third of the cases
 # make docs   makes every generated page anew
 # make bench  postgrad and TRL on the same work, interleaved; about ten minutes; writes docs/results/speed-cpu.*
 # make lint   style and types
@@ -24,7 +22,7 @@ TORCH_INDEX ?=
 
 .PHONY: setup demo test suite test-long bench docs lint clean proof proof-rlhf proof-rows proof-scale proof-exercises \
 	proof-environments proof-reasoning proof-oversight proof-studio proof-mend proof-book proof-judges \
-	proof-coverage proof-files proof-mistakes proof-doctor proof-house proof-faults proof-reliability
+	proof-coverage proof-files proof-mistakes proof-doctor proof-house proof-reliability
 .DELETE_ON_ERROR:
 
 $(CORE): pyproject.toml constraints.txt
@@ -73,9 +71,6 @@ proof-doctor: $(READY)
 
 proof-house: $(READY)
 	$(BIN)/python proofs/house.py
-
-proof-faults: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python proofs/faults.py
 
 proof-reliability: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python proofs/reliability.py

@@ -1,6 +1,4 @@
-"""Kills and faults of the machine, over everything that trains: parts of a page on reliability.
-
-    python proofs/faults.py [PART ...] [KEY=VALUE ...]    measures parts, and writes no page
+"""Kills and faults of the machine, over everything that trains: parts of proofs/reliability.py.
 
 Parts: kills, pipelines, full_disk, machine, flips, numbers. A case is recorded when it is done, and not tried
 again. shard=2/3: the second third of the cases; only=NAME,NAME: these cases; folder=runs/proof-reliability.
@@ -286,13 +284,3 @@ def numbers(folder: Path, count: str = "100") -> Bars:
 
 PARTS: Mapping[str, Callable] = {"kills": kills, "pipelines": pipelines, "full_disk": full_disk,
                                  "machine": machine, "flips": flips, "numbers": numbers}
-
-PAGE = harness.Page("reliability", "Reliability: what was tried, and what was lost", PARTS, [SEED],
-                    paths=harness.TRAINS)
-
-if __name__ == "__main__":
-    words, settings = harness.arguments()
-    home = Path(settings.pop("folder", harness.HOME / "runs" / "proof-reliability")).resolve()
-    for part in words or PARTS:
-        (home / f"{part}.json").unlink(missing_ok=True)  # its cases are recorded each for itself
-        PAGE.measure(part, home, settings)

@@ -1,7 +1,10 @@
 """Reliability: docs/results/reliability.json and its page.
 
-    python proofs/reliability.py [PART ...]      earned, fresh, gold, injections, templates, degenerate
+    python proofs/reliability.py [PART ...]      what a reply cannot do: earned, fresh, gold, injections,
+                                                 templates, degenerate; faults: kills, pipelines, full_disk,
+                                                 machine, flips, numbers (faults.py), hours in all
     python proofs/reliability.py fresh seeds=50  other seeds than the tests have
+    python proofs/reliability.py kills shard=1/3 a third of the cases
 
 A part is a function; each measures by itself. GSM8K is read from the folder $POSTGRAD_DATA.
 """
@@ -14,7 +17,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import DATA, HOME, Bars, Page, Tables, bar
+from harness import DATA, HOME, Bars, Page, Tables, arguments, bar
+from faults import PARTS as FAULTS
 from golden_templates import open_chat, templates
 from hostile import unearned
 from hostile.injections import forging_texts, injections, obeyed
@@ -357,19 +361,14 @@ def degenerate_bars(folder: Path) -> tuple[Bars, Tables]:
 
 
 PAGE = Page(
-    "reliability",
-    "What a reply cannot do",
-    {
-        "earned": earned_bars,
-        "fresh": fresh_bars,
-        "gold": gold_bars,
-        "injections": injection_bars,
-        "templates": template_bars,
-        "degenerate": degenerate_bars,
-    },
-    [0],
-    paths=("postgrad/rewards", "postgrad/models/chat", "postgrad/data/tasks"),
-)
+    "reliability", "Reliability: what was tried, and what was lost",
+    {"earned": earned_bars, "fresh": fresh_bars, "gold": gold_bars, "injections": injection_bars,
+     "templates": template_bars, "degenerate": degenerate_bars, **FAULTS},
+    [0])
 
 if __name__ == "__main__":
+    words, settings = arguments()
+    folder = Path(settings.get("folder", HOME / "runs/proof-reliability"))
+    for part in FAULTS.keys() & words:  # its cases are recorded each for itself, so that shards add up
+        (folder / f"{part}.json").unlink(missing_ok=True)
     PAGE.main()
