@@ -53,7 +53,7 @@ def teacher_logits(share: float) -> Tensor:
     return ((1 - FLOOR) * chances + FLOOR / TOKENS).log()
 
 
-def divergence(direction: str, teacher: Tensor, student: Tensor) -> Tensor:
+def directed_kl(direction: str, teacher: Tensor, student: Tensor) -> Tensor:
     """KL(teacher || student) or KL(student || teacher)."""
     from postgrad.maths.kl import exact_kl
 
@@ -70,7 +70,7 @@ def training_path(direction: str, share: float, centre: int) -> tuple[Values, ..
     place, size = (torch.tensor(x, dtype=torch.float64) for x in (float(centre), math.log(WIDTH)))
     for _ in range(STEPS + 1):
         place, size = place.detach().requires_grad_(), size.detach().requires_grad_()
-        loss = divergence(direction, teacher, bump(place, size.exp()))
+        loss = directed_kl(direction, teacher, bump(place, size.exp()))
         slopes = torch.autograd.grad(loss, (place, size))
         path.append((place.item(), size.item(), loss.item(), slopes[0].item(), slopes[1].item()))
         held = max(1.0, math.hypot(slopes[0].item(), slopes[1].item()) / LONGEST)
@@ -86,21 +86,21 @@ def compute(state: State) -> JsonDict:
     place, size, loss, slope_place, slope_size = path[state.step]
     teacher = teacher_logits(round(state.share, 1))
     logits = bump(place, math.exp(size)).requires_grad_()
-    (slope,) = torch.autograd.grad(divergence(state.direction, teacher, logits), logits)
+    (slope,) = torch.autograd.grad(directed_kl(state.direction, teacher, logits), logits)
     p, q = teacher.exp(), logits.detach().softmax(-1)
     return {
         "direction": state.direction, "step": state.step, "share": state.share,
-        "teacher": rounded(p), "student": rounded(q), "push": rounded(0 - slope),
+        "teacher": six_decimals(p), "student": six_decimals(q), "push": six_decimals(0 - slope),
         "centre": round(place, 6), "width": round(math.exp(size), 6), "loss": round(loss, 6),
         "slope_centre": round(slope_place, 6) + 0.0, "slope_width": round(slope_size, 6) + 0.0,
-        "forward": round(divergence("forward", teacher, logits).item(), 6),
-        "reverse": round(divergence("reverse", teacher, logits).item(), 6),
+        "forward": round(directed_kl("forward", teacher, logits).item(), 6),
+        "reverse": round(directed_kl("reverse", teacher, logits).item(), 6),
         "outside": round(q[p < RARE].sum().item(), 6), "covered": round(p[q >= RARE].sum().item(), 6),
         "losses": [[n, round(row[2], 4)] for n, row in enumerate(path)][::EVERY],
     }
 
 
-def rounded(x: Tensor) -> list[float]:
+def six_decimals(x: Tensor) -> list[float]:
     return [round(value, 6) + 0.0 for value in x.tolist()]
 
 

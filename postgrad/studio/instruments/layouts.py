@@ -33,7 +33,7 @@ CONTROLS = (
 
 
 @cache
-def planned(model: str, gpus: int, reply: int, lengths: str) -> list[JsonDict]:
+def planned_options(model: str, gpus: int, reply: int, lengths: str) -> list[JsonDict]:
     """Every layout that fits, with each depth: seconds of a step and its parts, bytes of a GPU."""
     from postgrad.recipes.plan import ReplyLengths, Work, plan_training
 
@@ -50,7 +50,7 @@ def planned(model: str, gpus: int, reply: int, lengths: str) -> list[JsonDict]:
 
 def compute(state: State) -> JsonDict:
     """The layouts at this depth, in turn first, then by the number that sample; the fastest of them."""
-    options = planned(state.model, state.gpus, state.reply, state.lengths)
+    options = planned_options(state.model, state.gpus, state.reply, state.lengths)
     shown = sorted((o for o in options if o["together"] or o["ahead"] == state.depth),
                    key=lambda o: (not o["together"], o["samplers"]))
     apart = [o for o in shown if not o["together"]]
@@ -68,21 +68,22 @@ def insight(numbers: JsonDict) -> str:
     apart, turn = numbers["apart"], numbers["turn"]
     head = f"{numbers['model']} on {numbers['gpus']} H100"
     if turn is None:
-        return f"{head}: in turn it does not fit. Divided, the fastest is {told(apart)}."
+        return f"{head}: in turn it does not fit. Divided, the fastest is {option_text(apart)}."
     if apart is None:
-        return f"{head}: {told(turn)}. No division fits."
+        return f"{head}: {option_text(turn)}. No division fits."
     gap = apart["step"] - turn["step"]
     than = "faster than" if gap < 0 else "slower than" if gap > 0 else "as fast as"
-    return (f"{head}: divided, with {ahead(numbers['depth'])}, the fastest is {told(apart)}. That is {than} "
+    return (f"{head}: divided, with {depth_text(numbers['depth'])}, the fastest is "
+            f"{option_text(apart)}. That is {than} "
             f"all GPUs in turn, {turn['step']:.1f} s a step, of which the trainers wait "
             f"{turn['waiting']:.1f} s.")
 
 
-def ahead(depth: int) -> str:
+def depth_text(depth: int) -> str:
     return "1 collection ahead" if depth == 1 else f"{depth or 'no'} collections ahead"
 
 
-def told(option: JsonDict) -> str:
+def option_text(option: JsonDict) -> str:
     return (f"“{option['words']}”, {option['step']:.1f} s a step, of which the trainers wait "
             f"{option['waiting']:.1f} s")
 

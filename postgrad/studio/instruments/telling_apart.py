@@ -111,7 +111,7 @@ def compute(state: State) -> JsonDict:
     return {
         "models": state.models, "task": pair["task"], "names": pair["names"], "problems": state.problems,
         "samples": state.samples, "paired": state.paired, "truth": truth, "evaluations": EVALUATIONS,
-        "intervals": [[mean, low, high, kind_of(low, high, truth)] for mean, low, high in here],
+        "intervals": [[mean, low, high, interval_colour(low, high, truth)] for mean, low, high in here],
         "told": sum(low > 0 or high < 0 for _, low, high in here),
         "missed": sum(not low <= truth <= high for _, low, high in here),
         "least": here[0][0], "most": here[-1][0],
@@ -120,7 +120,7 @@ def compute(state: State) -> JsonDict:
     }
 
 
-def kind_of(low: float, high: float, truth: float) -> str:
+def interval_colour(low: float, high: float, truth: float) -> str:
     """The colour of an interval: one that misses the truth, one that sees a difference, one that does not."""
     return "down" if not low <= truth <= high else "policy" if low > 0 or high < 0 else "soft"
 
@@ -129,15 +129,15 @@ def insight(numbers: JsonDict) -> str:
     size = "1 sample" if numbers["samples"] == 1 else f"{numbers['samples']} samples"
     count = numbers["evaluations"]
     span = (f"{count} evaluations with {numbers['problems']} problems and {size} of each put the difference "
-            f"between {points(numbers['least'])} and {points(numbers['most'])} points")
+            f"between {gap_text(numbers['least'])} and {gap_text(numbers['most'])} points")
     if not numbers["truth"]:
         return (f"One model against itself: {span}. The truth is 0, and {numbers['told']} of the {count} "
                 "see a difference.")
-    return (f"{span}. The truth is {points(numbers['truth'])}, and {numbers['told']} of the {count} see a "
+    return (f"{span}. The truth is {gap_text(numbers['truth'])}, and {numbers['told']} of the {count} see a "
             f"difference. By the formula below, about {numbers['needed']} problems show it in 80 of 100.")
 
 
-def points(share: float) -> str:
+def gap_text(share: float) -> str:
     return f"{round(100 * share, 1) + 0.0:.1f}".replace("-", MINUS)
 
 

@@ -79,15 +79,15 @@ def insight(numbers: JsonDict) -> str:
     if max(credits) - min(credits) < FLAT:
         if numbers["method"] == "episode":
             return (f"{score}, and the mean of its group is {numbers['mean']:.2f}. Each of its {len(turns)} "
-                    f"turns is given {signed(credits[0])}, whatever was said in it.")
-        return f"{score}. Each of its {len(turns)} turns is given {signed(credits[0])}."
+                    f"turns is given {credit_text(credits[0])}, whatever was said in it.")
+        return f"{score}. Each of its {len(turns)} turns is given {credit_text(credits[0])}."
     best, worst = max(turns, key=lambda turn: turn["credit"]), min(turns, key=lambda turn: turn["credit"])
     return (f"{score}. Turn {turns.index(best) + 1}, “{best['said']}”, is given the most, "
-            f"{signed(best['credit'])}, and turn {turns.index(worst) + 1}, “{worst['said']}”, the least, "
-            f"{signed(worst['credit'])}.")
+            f"{credit_text(best['credit'])}, and turn {turns.index(worst) + 1}, “{worst['said']}”, "
+            f"the least, {credit_text(worst['credit'])}.")
 
 
-def signed(value: float) -> str:
+def credit_text(value: float) -> str:
     return f"{value:+.2f}".replace("-", MINUS)
 
 

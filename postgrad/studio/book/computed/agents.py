@@ -24,7 +24,7 @@ def values(repository: Path) -> JsonDict:
     return {**door_values(kept["tables"]), **jail_values(results("real-models")["bars"]),
             **game_values(kept["tables"]["Games"]),
             **render_values(kept["tables"]["extend against render"]),
-            **episode_values(), **bonus_values(), **turn_values()}
+            **recorded_values(), **bonus_values(), **turn_values()}
 
 
 def game_values(rows: list[JsonDict]) -> JsonDict:
@@ -64,7 +64,7 @@ def render_values(rows: list[JsonDict]) -> JsonDict:
     }
 
 
-def episode_values() -> JsonDict:
+def recorded_values() -> JsonDict:
     """The recorded group, and the table of one of its episodes by each way to compare."""
     from postgrad.studio.instruments.turn_credit import State, compute
     from postgrad.studio.recordings import recording

@@ -26,7 +26,7 @@ def values(repository: Path) -> JsonDict:
 
     return {**evaluation_values(), **interval_values(), **chance_values(), **seed_values(results("rows")),
             **form_values(results("truth"), results("real-models")), **leak_values(),
-            **judge_values(results("rlhf"))}
+            **judge_habits(results("rlhf"))}
 
 
 def evaluation_values() -> JsonDict:
@@ -135,7 +135,7 @@ def leak_values() -> JsonDict:
     }
 
 
-def judge_values(tables: JsonDict) -> JsonDict:
+def judge_habits(tables: JsonDict) -> JsonDict:
     """Judges with a habit: who stands first, and who writes more."""
     from postgrad.maths.agreement import cohen_kappa
 

@@ -21,7 +21,7 @@ RANKS = (1, 2, 4, 8, 16, 64)
 def values(repository: Path) -> JsonDict:
     scale = json.loads((repository / "docs" / "results" / "scale.json").read_text())
     return {**layout_values(), **ragged_values(), **depth_values(scale["tables"]), **stale_values(),
-            **engine_values(), **memory_values(), **hang_values(scale["bars"])}
+            **engine_values(), **sharding_values(), **hang_values(scale["bars"])}
 
 
 def layout_values() -> JsonDict:
@@ -103,7 +103,7 @@ def engine_values() -> JsonDict:
     }
 
 
-def memory_values() -> JsonDict:
+def sharding_values() -> JsonDict:
     """Bytes of a training GPU as weights are divided among more of them."""
     from postgrad import methods
     from postgrad.recipes.plan import CARDS, Costs, named_shape, trainer_memory
