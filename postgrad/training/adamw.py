@@ -12,13 +12,13 @@ from torch.optim.adamw import adamw
 
 EPS = 1e-8
 MOMENTS = ("exp_avg", "exp_avg_sq")
+Betas = tuple[float, float]
 
 
 class AdamW:
     """Moments by parameter index; created at a parameter's first gradient."""
 
-    def __init__(self, params: Sequence[Tensor], *, betas: tuple[float, float], weight_decay: float,
-                 eps: float = EPS):
+    def __init__(self, params: Sequence[Tensor], *, betas: Betas, weight_decay: float, eps: float = EPS):
         self.params, self.betas, self.weight_decay, self.eps = list(params), betas, weight_decay, eps
         self.state: dict[int, dict[str, Tensor]] = {}
 
