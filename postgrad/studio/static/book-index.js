@@ -371,7 +371,7 @@ window.bookIndex = [
 ["/book/glossary#scalable-oversight", "scalable oversight", "Glossary", "Ways to supervise a model on questions that its supervisors could not answer or check by themselves. Also: oversight."],
 ["/book/glossary#self-distillation", "self-distillation", "Glossary", "Distillation in which the teacher is the model itself with more information, such as a demonstration in its prompt."],
 ["/book/glossary#sft", "SFT", "Glossary", "Supervised fine-tuning: further training on demonstrations, prompts with the answers that somebody wrote, by the same loss as pretraining but on the answers alone. Also: supervised fine-tuning."],
-["/book/glossary#sharding", "sharding", "Glossary", "To keep a part of weights, gradients and optimizer state on each process, and to gather a layer’s weights when they are needed. Also: sharded, FSDP, ZeRO."],
+["/book/glossary#sharding", "sharding", "Glossary", "To keep a part of weights, gradients and optimizer state on each process, and to gather a layer’s weights when they are needed. Also: sharded, FSDP."],
 ["/book/glossary#sigmoid", "sigmoid", "Glossary", "The function that turns any number into a chance between zero and one: large positive numbers to almost one, large negative ones to almost zero, zero to even odds."],
 ["/book/glossary#simpo", "SimPO", "Glossary", "A variant of DPO without a reference, on the mean log-probability of a token, with a margin."],
 ["/book/glossary#staleness", "staleness", "Glossary", "How many updates the policy has made since a sample was drawn."],
