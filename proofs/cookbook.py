@@ -47,6 +47,7 @@ from postgrad.models import find_model
 
 ALIAS = "Qwen/Qwen3-8B-Base"  # the cookbook's table gives it the renderer role_colon
 MINUTES = 5.0
+EPOCHS = {"forms": 1, "boxed": 3}  # of the SFT before
 
 # Conversations in the recipes' own prompts: their renderer, their environments, our problems and replies.
 FORMS = r"""
@@ -228,7 +229,7 @@ def start_model(place: Path, kind: str, python: Path, seed: int) -> Path:
     rng.shuffle(rows)
     data = write_rows(place / f"{kind}.jsonl", [json.loads(row) for row in rows])
     train(run, "sft", f"data={data}", f"model={place / 'start'}", f"template={place / 'role_colon.jinja'}",
-          "rows_per_step=32", "epochs=1", "rows.holdout=0", f"seed={seed}")
+          "rows_per_step=32", f"epochs={EPOCHS[kind]}", "rows.holdout=0", f"seed={seed}")
     postgrad("export", run, "--out", model)
     return model
 
