@@ -168,7 +168,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 600) -> None:
     while not condition():
         if time.monotonic() > ends:
             raise TimeoutError(f"it did not come within {seconds:g} s")
-        time.sleep(1)
+        time.sleep(0.05)
 
 
 PARTS = {"wheel": wheel, "sdist": sdist, "workflows": workflows, "skills": skills,

@@ -2,6 +2,7 @@
 
     python proofs/ecosystem.py [PART ...]    the four trackers in an environment of theirs, minutes to install
     python proofs/ecosystem.py llama         in llama.cpp's binding, which pip builds: tens of minutes
+    python proofs/ecosystem.py slurm         with Debian's slurm-wlm and munge installed, as root
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from functools import partial
 from pathlib import Path
 
 from harness import HOME, Bars, Page, Tables, bar, environment, own_python, postgrad, read_lines
+from distribution import PARTS as DISTRIBUTION
+from distribution import wait_until
 
 TRACKERS = ("trackio", "wandb", "tensorboard", "mlflow")
 TRAINING = ("grpo:words steps=12 prompts=8 prompts_per_step=2 group_size=2 rollouts.max_new_tokens=8 "
@@ -29,13 +31,6 @@ from postgrad.runs import Run
 print(json.dumps(compare(sys.argv[1], Run.open(sys.argv[2]), Path(sys.argv[3]))))
 """
 QUESTIONS = 20
-
-
-def until(true, seconds: float = 300.0) -> None:
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, "nothing happened"
-        time.sleep(0.05)
 
 
 def steps_in(run: Path) -> int:
@@ -57,10 +52,10 @@ def killed_twice(python: Path, name: str, place: Path) -> dict:
         training = subprocess.Popen([*words, "train", *TRAINING, f"track={name}", "--run", run, "--json"],
                                     cwd=place, env=env, stdout=log, stderr=log)
         lock = run / "trackers" / f"{name}.lock"
-        until(lambda: lock.exists() and holder(lock) and steps_in(run) >= 2)
+        wait_until(lambda: lock.exists() and holder(lock) and steps_in(run) >= 2)
         os.killpg(holder(lock), signal.SIGKILL)
         after = steps_in(run)
-        until(lambda: steps_in(run) >= min(after + 3, 11) or training.poll() is not None)
+        wait_until(lambda: steps_in(run) >= min(after + 3, 11) or training.poll() is not None)
         alive = training.poll() is None
         training.kill()
         training.wait()
@@ -225,11 +220,12 @@ def llama(folder: Path) -> tuple[Bars, Tables]:
 
 PAGE = Page("ecosystem", "At home in the ecosystem",
             {**{name: partial(tracker, name) for name in TRACKERS},
-             "card": card, "gguf": gguf, "llama": llama},
-            seeds=[0, 3], apart=("llama",),
+             "card": card, "gguf": gguf, "llama": llama, **DISTRIBUTION},
+            seeds=[0, 3], apart=("llama", "slurm"),
             paths=("postgrad/runs/follow.py", "postgrad/runs/backends.py", "postgrad/runs/frame.py",
                    "postgrad/models/gguf.py", "postgrad/models/gguf_write.py", "postgrad/recipes/export.py",
-                   "postgrad/recipes/model_card.py", "postgrad/recipes/publish.py"))
+                   "postgrad/recipes/model_card.py", "postgrad/recipes/publish.py",
+                   "postgrad/recipes/launchers.py", "tools/image.sh", "skills", "pyproject.toml"))
 
 if __name__ == "__main__":
     PAGE.main()
