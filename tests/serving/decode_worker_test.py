@@ -72,7 +72,8 @@ def test_whoever_leaves_frees_a_slot(monkeypatch, count):
         assert len(dropped) == rows
         assert all(row.finish_reason == "abort" and len(row.tokens) < 200 for row in dropped)
         monkeypatch.setattr(batch, "step", step)
-        answer = httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json={"messages": ASK, "n": 2})
+        answer = httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json={"messages": ASK, "n": 2},
+                            timeout=60)
         assert answer.status_code == 200
 
 
@@ -208,7 +209,8 @@ def test_the_command_serves_until_ctrl_c():
                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:
         told = json.loads(process.stdout.readline())
         assert told["model"] == "tiny-chat" and told["token"] is None and told["context"] == 512
-        answer = httpx.post(f"{told['url']}/chat/completions", json={"messages": ASK, "max_tokens": 4})
+        answer = httpx.post(f"{told['url']}/chat/completions", json={"messages": ASK, "max_tokens": 4},
+                            timeout=60)
         assert answer.json()["choices"][0]["message"]["role"] == "assistant"
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)

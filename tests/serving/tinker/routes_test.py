@@ -384,12 +384,12 @@ def test_elsewhere_a_client_needs_the_token_and_may_have_a_name(tmp_path):
             rest = tinker.RestClient(base_url=address, api_key=key)
             assert rest.list_sessions().result().sessions == ids[-1:]
         for key in ("tml-guess", f"{token}x", ""):
-            refused = httpx.get(f"{address}/api/v1/sessions", headers={"X-API-Key": key})
+            refused = httpx.get(f"{address}/api/v1/sessions", headers={"X-API-Key": key}, timeout=60)
             assert refused.status_code == 401 and "needs a token" in refused.text
 
 
 def test_pages_of_others_and_other_names_are_refused(everything):
-    web = httpx.Client(base_url=everything.address)
+    web = httpx.Client(base_url=everything.address, timeout=60)
     assert web.get("/api/v1/healthz", headers={"Origin": "http://evil.example"}).status_code == 403
     assert web.get("/api/v1/healthz", headers={"Host": "evil.example"}).status_code == 421
     assert web.get("/api/v1/healthz").json() == {"status": "ok"}
@@ -401,7 +401,7 @@ def test_a_body_may_be_packed_and_is_taken_once(everything):
         forward_backward_input=types.ForwardBackwardInput(data=e.data, loss_fn="cross_entropy"),
         model_id=training.model_id, seq_id=1)).SerializeToString()
     headers = {"Content-Type": "application/x-protobuf", "X-API-Key": KEY}
-    web = httpx.Client(base_url=e.address, headers=headers)
+    web = httpx.Client(base_url=e.address, headers=headers, timeout=60)
     packed = web.post("/api/v1/forward_backward", content=zstandard.compress(message),
                       headers={"Content-Encoding": "zstd"})
     again = web.post("/api/v1/forward_backward", content=message)
@@ -418,7 +418,7 @@ def test_hostile_bodies_are_answered_with_a_sentence_each(everything):
     e = everything
     known = {"session": e.session, "model": e.training.model_id, "path": e.state,
              "sampler": e.sampler._sampling_session_id}
-    web, count = httpx.Client(base_url=e.address, headers={"X-API-Key": KEY}), 0
+    web, count = httpx.Client(base_url=e.address, headers={"X-API-Key": KEY}, timeout=60), 0
     for method, path, body, headers in bodies(300, seed=0, routes=TINKER_ROUTES, known=known):
         answer = web.request(method, path, content=body, headers=headers)
         assert 400 <= answer.status_code < 500, (method, path, body[:200], answer.text[:200])
@@ -431,7 +431,7 @@ def test_hostile_bodies_are_answered_with_a_sentence_each(everything):
 
 
 def test_a_refused_route_says_what_is_there_instead(everything):
-    web = httpx.Client(base_url=everything.address, headers={"X-API-Key": KEY})
+    web = httpx.Client(base_url=everything.address, headers={"X-API-Key": KEY}, timeout=60)
     for method, path, _ in REFUSED_ROUTES:
         where = path.format(id="x", kind="weights", name="y")
         answer = web.request(method, f"/api/v1{where}")

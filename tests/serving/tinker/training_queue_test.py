@@ -76,7 +76,7 @@ def test_a_restart_opens_the_newest_checkpoint_and_sends_old_results_again(tmp_p
     answers = []
     for part in (0, 1):
         with tinker_server(tmp_path / "runs") as (address, service):
-            web = httpx.Client(base_url=address, headers={"X-API-Key": KEY})
+            web = httpx.Client(base_url=address, headers={"X-API-Key": KEY}, timeout=60)
             if not part:
                 client = service_client(address)
                 training = client.create_lora_training_client("small", rank=2, seed=3).result()
