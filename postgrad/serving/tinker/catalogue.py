@@ -35,11 +35,11 @@ class SavedCheckpoint:
     user_metadata: dict[str, str] | None = None
 
     @property
-    def named(self) -> bool:
+    def has_name(self) -> bool:
         return "/~" not in self.id
 
     @property
-    def there(self) -> bool:
+    def exists(self) -> bool:
         return not self.deleted and not 0 < self.expires <= time.time()
 
     def record(self, model_id: str) -> dict[str, object]:
@@ -98,9 +98,9 @@ class Catalogue:
     def path(self, checkpoint: str) -> Path:
         return self.folder / checkpoint
 
-    def there(self) -> list[SavedCheckpoint]:
+    def available(self) -> list[SavedCheckpoint]:
         """Those with a name that a client may load, newest first."""
-        listed = [entry for entry in self.entries.values() if entry.there and entry.named]
+        listed = [entry for entry in self.entries.values() if entry.exists and entry.has_name]
         return sorted(listed, key=lambda entry: -entry.seq)
 
     def put(self, entry: SavedCheckpoint) -> None:
@@ -122,7 +122,7 @@ class Catalogue:
         before = self.entries.get(entry.id)
         if before and before.seq == entry.seq:
             return
-        if before and before.there and not overwrite:
+        if before and before.exists and not overwrite:
             raise Refusal(f"there are weights called {entry.id} already: take another name, or "
                           "overwrite=True where the call has it.", param="path")
         folder = self.path(entry.id)
@@ -138,9 +138,9 @@ class Catalogue:
 
     def thin_out(self) -> None:
         """Removes the oldest saves without a name, and the files of what has expired."""
-        loose = sorted((e for e in self.entries.values() if not e.named), key=lambda e: e.seq)[:-EPHEMERAL]
+        loose = sorted((e for e in self.entries.values() if not e.has_name), key=lambda e: e.seq)[:-EPHEMERAL]
         gone = {entry.id for entry in loose}
-        late = [e.id for e in self.entries.values() if e.id not in gone and not e.there and not e.deleted]
+        late = [e.id for e in self.entries.values() if e.id not in gone and not e.exists and not e.deleted]
         for checkpoint in (*gone, *late):
             shutil.rmtree(self.path(checkpoint), ignore_errors=True)
         if gone or late:

@@ -36,7 +36,7 @@ def owner(request: Request) -> str:
     return owner_of(request.headers.get("x-api-key", ""))
 
 
-async def asked(request: Request) -> RequestBody:
+async def request_body(request: Request) -> RequestBody:
     body = await read_body(request)
     body.take("type", str, None)
     return body
@@ -89,7 +89,7 @@ async def capabilities(request: Request) -> Response:
 
 
 async def create_session(request: Request) -> Response:
-    body = await asked(request)
+    body = await request_body(request)
     body.take("tags", list, None)
     body.take("sdk_version", str, None)
     session = service_of(request).sessions.create(
@@ -100,7 +100,8 @@ async def create_session(request: Request) -> Response:
 
 
 async def heartbeat(request: Request) -> Response:
-    session = service_of(request).sessions.get((await asked(request)).take("session_id", str), owner(request))
+    body = await request_body(request)
+    session = service_of(request).sessions.get(body.take("session_id", str), owner(request))
     if not session.open:
         raise Refusal(f"session {session.id} is finished.", 410)
     return JSONResponse({"type": "session_heartbeat"})
@@ -109,7 +110,7 @@ async def heartbeat(request: Request) -> Response:
 async def finish_session(request: Request) -> Response:
     service = service_of(request)
     session = service.sessions.get(request.path_params["id"], owner(request))
-    body = await asked(request)
+    body = await request_body(request)
     reason, detail = RequestBody(body.take("reason", dict), "reason."), body.take("detail", str, None)
     kind = reason.take("type", str)
     if kind not in ("success", "errored", "interrupted"):
@@ -125,7 +126,7 @@ async def finish_session(request: Request) -> Response:
 # models
 
 async def create_model(request: Request) -> Response:
-    service, body = service_of(request), await asked(request)
+    service, body = service_of(request), await request_body(request)
     session = service.sessions.get(body.take("session_id", str), owner(request))
     number = body.take("model_seq_id", int, low=0)
     service.check_base(body.take("base_model", str))
@@ -164,7 +165,7 @@ def read_tuning(config: dict[str, Any] | None) -> Tuning:
 
 async def get_info(request: Request) -> Response:
     service = service_of(request)
-    facts = service.owned_facts((await asked(request)).take("model_id", str), owner(request))
+    facts = service.owned_facts((await request_body(request)).take("model_id", str), owner(request))
     rank, name = facts["tuning"]["rank"], facts["base_model"]
     data = {"arch": service.architecture, "model_name": name, "tokenizer_id": service.tokenizer_id}
     return JSONResponse({
@@ -174,7 +175,7 @@ async def get_info(request: Request) -> Response:
 
 async def unload_model(request: Request) -> Response:
     service = service_of(request)
-    model_id = (await asked(request)).take("model_id", str)
+    model_id = (await request_body(request)).take("model_id", str)
     service.owned_facts(model_id, owner(request))
     service.unload(model_id)
     return JSONResponse({"request_id": f"{model_id}:unload", "model_id": model_id})
@@ -248,7 +249,7 @@ async def load_weights(request: Request) -> Response:
 # sampling
 
 async def create_sampling_session(request: Request) -> Response:
-    service, body = service_of(request), await asked(request)
+    service, body = service_of(request), await request_body(request)
     session = service.sessions.get(body.take("session_id", str), owner(request))
     number = body.take("sampling_session_seq_id", int, low=0)
     base, path = body.take("base_model", str, None), body.take("model_path", str, None)
@@ -263,7 +264,7 @@ async def create_sampling_session(request: Request) -> Response:
 
 
 async def join_sampling_session(request: Request) -> Response:
-    service, body = service_of(request), await asked(request)
+    service, body = service_of(request), await request_body(request)
     session, number, _ = service.sampler(body.take("sampling_session_id", str), owner(request))
     body.done()
     session.clones[number] = session.clones.get(number, 0) + 1
@@ -286,7 +287,7 @@ async def asample(request: Request) -> Response:
 # futures
 
 async def retrieve_future(request: Request) -> Response:
-    service, body = service_of(request), await asked(request)
+    service, body = service_of(request), await request_body(request)
     name = body.take("request_id", str)
     body.take("allow_metadata_only", bool, False)
     body.take("model_id", str, None)
@@ -304,7 +305,7 @@ async def retrieve_future(request: Request) -> Response:
 
 
 async def retrieve_futures(request: Request) -> Response:
-    service, body = service_of(request), await asked(request)
+    service, body = service_of(request), await request_body(request)
     target = RequestBody(body.take("target", dict), "target.")
     target.take("type", str, None)
     name, clone = target.take("sampling_session_id", str), target.take("cloned_sampler_id", int, 0, low=0)
@@ -320,7 +321,7 @@ async def retrieve_futures(request: Request) -> Response:
 
 async def cancel_future(request: Request) -> Response:
     service = service_of(request)
-    service.cancel((await asked(request)).take("request_id", str), owner(request))
+    service.cancel((await request_body(request)).take("request_id", str), owner(request))
     return JSONResponse({})
 
 
@@ -352,7 +353,7 @@ async def get_run(request: Request) -> Response:
 async def list_checkpoints(request: Request) -> Response:
     service, model_id = service_of(request), request.path_params["id"]
     service.owned_facts(model_id, owner(request))
-    entries = service.catalogue(model_id).there()
+    entries = service.catalogue(model_id).available()
     return JSONResponse({"checkpoints": [entry.record(model_id) for entry in entries]})
 
 
@@ -386,7 +387,7 @@ async def publish_checkpoint(request: Request) -> Response:
 
 async def set_ttl(request: Request) -> Response:
     catalogue, name = own_checkpoint(request)
-    body = await asked(request)
+    body = await request_body(request)
     expires = expiry(body.take("ttl_seconds", int, None))
     body.done()
     catalogue.change(name, expires=expires)
@@ -394,7 +395,7 @@ async def set_ttl(request: Request) -> Response:
 
 
 async def weights_info(request: Request) -> Response:
-    service, body = service_of(request), await asked(request)
+    service, body = service_of(request), await request_body(request)
     facts, _, _ = service.checkpoint(body.take("tinker_path", str), owner(request))
     tuning = facts["tuning"]
     return JSONResponse({"base_model": facts["base_model"], "is_lora": tuning["rank"] > 0,
@@ -404,7 +405,7 @@ async def weights_info(request: Request) -> Response:
 
 
 async def copy_weights(request: Request) -> Response:
-    service, body = service_of(request), await asked(request)
+    service, body = service_of(request), await request_body(request)
     path, ttl = body.take("source_path", str), body.take("ttl_seconds", int, None)
     session_id, number = body.take("session_id", str, None), body.take("model_seq_id", int, 0, low=0)
     project = body.take("destination_project_id", str, None)
@@ -423,7 +424,7 @@ async def copy_weights(request: Request) -> Response:
 
 
 async def search_sessions(request: Request) -> Response:
-    body = await asked(request)
+    body = await request_body(request)
     sessions = service_of(request).sessions.of(owner(request))
     wanted, words = body.take("session_id", str, None), body.take("display_name", str, None)
     projects, pairs = body.take("project_ids", list, None), text_map(body, "user_metadata") or {}
@@ -451,7 +452,7 @@ async def search_sessions(request: Request) -> Response:
 
 
 def session_summary(service: TinkerService, session: Session, status: dict[str, Any]) -> dict[str, Any]:
-    saved = [entry for model in service.models_of(session) for entry in service.catalogue(model).there()]
+    saved = [entry for model in service.models_of(session) for entry in service.catalogue(model).available()]
     return {"session_id": session.id, "created_at": iso_time(session.created), "owner": session.owner,
             "project_id": session.project_id or "", "status": status, "checkpoints_count": len(saved),
             "display_name": session.display_name, "user_metadata": session.user_metadata,
@@ -459,7 +460,7 @@ def session_summary(service: TinkerService, session: Session, status: dict[str, 
 
 
 async def assign_project(request: Request) -> Response:
-    service, body = service_of(request), await asked(request)
+    service, body = service_of(request), await request_body(request)
     session = service.sessions.get(request.path_params["id"], owner(request))
     session.project_id = body.take("project_id", str)
     body.done()

@@ -201,7 +201,7 @@ class TinkerService:
     def run_record(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """A training run as clients are sent it."""
         model_id, rank = facts["model_id"], facts["tuning"]["rank"]
-        there = self.catalogue(model_id).there()
+        there = self.catalogue(model_id).available()
         newest = {kind: next((e.record(model_id) for e in there if e.id.startswith(f"{kind}/")), None)
                   for kind in ("weights", "sampler_weights")}
         journal = self.folder(model_id) / "tinker" / "journal"
@@ -218,7 +218,7 @@ class TinkerService:
     def checkpoint_records(self, owner: str) -> list[dict[str, object]]:
         """The saved weights of a key, newest first."""
         entries = [(entry, facts["model_id"]) for facts in self.all_facts(owner)
-                   for entry in self.catalogue(facts["model_id"]).there()]
+                   for entry in self.catalogue(facts["model_id"]).available()]
         return [entry.record(model) for entry, model in sorted(entries, key=lambda pair: -pair[0].made)]
 
     async def close(self) -> None:
@@ -240,7 +240,7 @@ class TinkerService:
         facts = self.facts(model_id)
         catalogue = self.catalogue(model_id) if facts else None
         entry = catalogue.entries.get(name) if catalogue else None
-        if not facts or not catalogue or not entry or not entry.there or (
+        if not facts or not catalogue or not entry or not entry.exists or (
                 facts["owner"] != owner and not entry.public):
             raise Refusal(f"there are no weights {shorten_value(path)} of this API key.", 404, param="path")
         return facts, entry, catalogue
@@ -261,7 +261,8 @@ class TinkerService:
 
     def storage(self, owner: str) -> tuple[int, int]:
         """How many weights a key has saved, and their bytes."""
-        entries = [e for facts in self.all_facts(owner) for e in self.catalogue(facts["model_id"]).there()]
+        entries = [entry for facts in self.all_facts(owner)
+                   for entry in self.catalogue(facts["model_id"]).available()]
         return len(entries), sum(entry.size for entry in entries)
 
     def saved_weights(self, path: str, owner: str) -> SavedWeights:
@@ -289,7 +290,7 @@ class TinkerService:
         if path := source.get("path"):
             return self.saved_weights(path, owner)
         if model_id := source.get("inflight"):
-            loose = [e for e in self.catalogue(model_id).entries.values() if not e.named and e.there]
+            loose = [e for e in self.catalogue(model_id).entries.values() if not e.has_name and e.exists]
             if not loose:
                 raise Refusal(f"{model_id} has published no weights to sample from.", 404)
             newest = max(loose, key=lambda entry: entry.seq)
@@ -375,7 +376,7 @@ class TinkerService:
                 return queue.promise(int(seq))
         elif kind == "sample":
             self.sessions.get(session, owner)
-            if request_id not in self.samples and (body := self.sessions.asked(session, request_id)):
+            if request_id not in self.samples and (body := self.sessions.sample_request(session, request_id)):
                 self.ask(RequestBody(body), owner)  # it was asked for before a restart
             if request_id in self.samples:
                 return self.samples[request_id]

@@ -84,7 +84,7 @@ class SessionBook:
         with path.open("a") as file:
             file.write(json.dumps([request_id, dict(fields)]) + "\n")
 
-    def asked(self, session: str, request_id: str) -> dict[str, Any] | None:
+    def sample_request(self, session: str, request_id: str) -> dict[str, Any] | None:
         """What was asked for under this name."""
         for suffix in (".asks", ".asks-before"):
             path = self.folder / f"{session}{suffix}"
