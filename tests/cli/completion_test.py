@@ -28,7 +28,7 @@ def test_bash_completes_commands_options_recipes_settings_and_runs(script, tmp_p
     for run in ("a", "demo/sft"):
         (tmp_path / "runs" / run).mkdir(parents=True)
         (tmp_path / "runs" / run / "run.json").write_text("{}")
-    assert complete(script, tmp_path, "postgrad", "tr") == ["train"]
+    assert complete(script, tmp_path, "postgrad", "tr") == ["train", "track"]
     assert complete(script, tmp_path, "postgrad", "train", "dr_") == ["dr_grpo"]
     assert complete(script, tmp_path, "postgrad", "train", "grpo", "optim.l") == ["optim.lr="]
     assert "group_size=" in complete(script, tmp_path, "postgrad", "train", "grpo", "gr")

@@ -187,7 +187,7 @@ def test_a_model_of_transformers_is_trained_with_the_weights_that_it_has(tmp_pat
     tokens = torch.arange(20)[None]
     with torch.no_grad():
         torch.testing.assert_close(run.model(step=0).net.logits(tokens), model(tokens).logits,
-                                   rtol=0, atol=2e-5)
+                                   rtol=1e-5, atol=2e-5)  # of logits up to 6, by another order of sums
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
     model.config.name_or_path = ""
     with pytest.raises(ValueError, match="its tokenizer is not known"):

@@ -197,7 +197,7 @@ def test_in_a_program_of_its_own(tmp_path):
     ({"watch": None}, "fit takes no watch: display=False prints nothing, and trackers="),
     ({"trackers": "loud"}, "trackers is 'loud': expected a list"),
     ({"trackers": [5]}, "tracker 5 has no on_start, on_step"),
-    ({"trackers": ["loud"]}, "there is no tracker 'loud': name FILE.py"),
+    ({"trackers": ["loud"]}, "there is no tracker 'loud': name trackio, wandb, tensorboard, mlflow, FILE.py"),
     ({"callback": 5}, "callback is 5: expected a function"),
     ({"steps": 0}, "steps is 0: it must be at least 1"),
     ({"steps": "many"}, "steps is 'many', a str: expected a whole number or None"),

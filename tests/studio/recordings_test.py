@@ -201,14 +201,14 @@ def test_sentences_of_the_ledger_hold_everywhere():
             assert row["low"] <= row["gain"] <= row["high"]
             up, down = row["low"] > 0, row["high"] < 0
             wanted = {(1, 0): ("gained", "more varied"), (0, 1): ("lost", "less varied", "collapsed"),
-                      (0, 0): ("not told from chance",)}[up, down]
+                      (0, 0): ("not told apart from chance",)}[up, down]
             assert named[row["task"]] in wanted
             kinds.add(named[row["task"]])
         both = zip(first["text"]["nats"], last["text"]["nats"], strict=True)
         nats = [b - a for a, b in both][: state.problems]
         mean = sum(nats) / len(nats)
         assert ("worse" in said and mean > 0) or ("better" in said and mean < 0) or "can be told" in said
-    assert {"gained", "not told from chance"} <= kinds
+    assert {"gained", "not told apart from chance"} <= kinds
 
 
 # 15: sampler and trainer
@@ -229,14 +229,18 @@ def test_sentences_of_the_mismatch_hold_everywhere():
         apart = sum(abs(x) for row in logs for x in row) / len(ratios)
         assert after(said, "On") == len(ratios)
         assert after(said, "trainer are") == pytest.approx(apart, rel=0.01, abs=6e-4)
-        assert after(said, "ratios go from") == pytest.approx(min(ratios), rel=0.05, abs=6e-3)
-        assert after(said.partition("ratios go from")[2], " to") == pytest.approx(max(ratios), abs=6e-3)
+        if "ratios go from" in said:
+            assert after(said, "ratios go from") == pytest.approx(min(ratios), rel=0.05, abs=6e-3)
+            assert after(said.partition("ratios go from")[2], " to") == pytest.approx(max(ratios), abs=6e-3)
+        else:
+            farthest = max(max(ratios) - 1, 1 - min(ratios))
+            assert after(said, "farther than") == pytest.approx(farthest, rel=0.1, abs=6e-4)
         assert numbers["mean_weight"] == pytest.approx(sum(weights) / len(weights), abs=1e-9)
         if state.rule == "none":
             assert "counts 1" in said
             continue
         assert after(said, "mean is") == pytest.approx(sum(weights) / len(weights), abs=6e-4)
-        told = said.partition(" to ")[2].partition(". ")[2]
+        told = said.partition("on average; ")[2].partition(". ")[2]
         if state.rule == "truncated":
             above = sum(w > cap + 1e-12 for w in ratios)
             assert told.startswith("None is above") if not above else numbers_in(told)[0] == above
@@ -245,7 +249,8 @@ def test_sentences_of_the_mismatch_hold_everywhere():
             out = sum(w == 0 for w in weights)
             assert told.startswith("None") if not out else numbers_in(told)[0] == out
         else:
-            assert after(said, "products:") == sum(w > cap for w in whole)
+            out = sum(w > cap for w in whole)
+            assert after(said, "products:") == out if out else "products: none of" in said
     assert seen == {True, False}
 
 

@@ -116,7 +116,7 @@ def check(line):
         files = [word for word in words if word.endswith(".py")]
         assert files and all((ROOT / file).is_file() for file in files), line
     else:
-        assert first in ("git", "pip", "uv", "cd"), line
+        assert first in ("git", "pip", "uv", "cd", "docker"), line
 
 
 @pytest.mark.parametrize("page", PAGES, **ids)

@@ -155,8 +155,8 @@ def test_a_jsonl_file_is_a_task(tmp_path):
     prompts = [p for split in SPLITS for p in task.prompts(split, 99, 0)]
     assert len(prompts) == 40 and check_verifier(task.verify, [(p, task.gold(p)) for p in prompts]) == 40
     prompt = next(p for p in prompts if p.answer == "1,000")
-    said = ("It is 1000.", "<answer>1000.0</answer> or 3", "1001", "", "one")
-    assert [task.verify(prompt, text).score for text in said] == [1, 1, 0, 0, 0]
+    said = ("It is 1000.", "<answer>1000.0</answer>", "<answer>1000.0</answer> or 3", "1001", "", "one")
+    assert [task.verify(prompt, text).score for text in said] == [1, 1, 0, 0, 0, 0]
     shown = {c.messages[-1]["content"] for split in SPLITS for c in task.demonstrations(split, 99, 0)}
     assert "<think>999 and one.\n999+1 = 1000</think><answer>1,000</answer>" in shown
 

@@ -183,8 +183,9 @@ def test_align_is_what_its_stages_are_by_themselves(tmp_path):
                                    {"optim": config.optim}))])
     for name in ("reward", "simpo"):
         ours, theirs = (left_in(tmp_path / place / name) for place in "ab")
-        for file in ("metrics.jsonl", "evals.jsonl", *(f for f in ours if f.startswith("checkpoints/"))):
-            assert ours[file] == theirs[file], (name, file)
+        saved = [f for f in ours if f.startswith("checkpoints/") and not f.endswith("manifest.json")]
+        for file in ("metrics.jsonl", "evals.jsonl", *saved):  # a manifest sums the logs, which have times
+            assert saved and ours[file] == theirs[file], (name, file)
     task = load_task("questions")
     prompts = [p for split in ("validation", "test") for p in task.prompts(split, 4, 0)][:4]
     model, chat = open_model(tmp_path / "b/simpo")

@@ -384,7 +384,8 @@ def test_every_symbol_has_one_meaning():
         words = r"\\(?:text|mathrm|operatorname)\{[^}]*\}|\\[a-zA-Z]+|\{\{.*?\}\}|\{%.*?%\}|<[^>]*>|\w{2,}"
         bare = re.sub(words, " ", tex)
         for state in re.findall(r"(?<![\w'])s(?:_\{?([^\s}]*))?", bare):
-            assert state and state.split(",")[-1].strip("}").startswith("t"), f"{where}: {tex}"
+            step = state.split(",")[-1].strip("}")  # a token's t, a turn's k
+            assert step.startswith(("t", "k")), f"{where}: {tex}"
     assert all("rewards" not in where and "frontiers" not in where
                for where, tex in formulas() if "\\rho" in tex)  # a ratio, and no correlation
     sigmoid = r"\\sigma(?:\(|\\bigl|\\Bigl|\$|'|\\?$| ?\(|\\,|\s*\\!)"

@@ -20,7 +20,9 @@ from postgrad.studio.instruments import (
     gae,
     grpo,
     kl_estimators,
+    layouts,
     reward_hacking,
+    staleness,
     trial,
 )
 from postgrad.studio.pages import HERE, MINUS
@@ -78,6 +80,17 @@ TITLES = {  # what a title claims, of the numbers of its figure
     "language-mixing": None,
     "ledger": None,
     "mismatch": lambda: start("mismatch")["mean_apart"] > 0.001,
+    "divergences": lambda: all(
+        at("divergences", direction="forward")[part] > at("divergences", direction="reverse")[part]
+        for part in ("covered", "outside")),
+    "staleness": lambda: (at("staleness", updates=1)["share"] > at("staleness", updates=4)["share"]
+                          > 100 * at("staleness", updates=4)["reply"]),
+    "layouts": lambda: at("layouts", reply=256)["best"] != at("layouts", reply=4096)["best"],
+    "turn-credit": lambda: any(
+        max(turn["credit"] for turn in at("turn-credit", method="episode", episode=n)["turns"]) < 0
+        < max(turn["change"] for turn in at("turn-credit", method="values", episode=n)["turns"])
+        for n in range(1, 9)),
+    "telling-apart": lambda: start("telling-apart")["least"] < start("telling-apart")["most"],
 }
 
 
@@ -112,6 +125,12 @@ NOTED = {  # number in a template -> whether it is so
     "instruments/language-mixing.html": {
         "three": lambda: "task=words+words-es+countdown" in recording("languages")["runs"][0]["command"]},
     "instruments/pipeline_replies.html": {"ten": lambda: len(recording("pipeline")["prompts"]) == 10},
+    "instruments/below/layouts.html": {"256": lambda: layouts.PROMPT == 256},
+    "instruments/below/staleness.html": {"six": lambda: len(staleness.LOGITS) == 6},
+    "instruments/below/turn-credit.html": {
+        "four": lambda: max(len(at("turn-credit", episode=n)["turns"]) for n in range(1, 9)) == 4,
+        "0.1": lambda: 0.1 in {turn["reward"] for n in range(1, 9)
+                               for turn in at("turn-credit", episode=n)["turns"]}},
     "instruments/trial.html": {"four": lambda: len({pair for _, pair, _ in trial.ORDER}) == 4},
     "book/workshop.html": {"0": lambda: "seed" not in SMALL,
                            "100": lambda: SMALL["evaluation.problems"] == "100"},
@@ -164,6 +183,8 @@ ABOUT = {  # number in the list's sentence of an instrument -> whether it is so
     "test-time": {"32": lambda: control("test-time", "spent").high == 32},
     "pass-at-k": {"64": lambda: control("pass-at-k", "k").high == 64},
     "kl-estimators": {"five": lambda: len(kl_estimators.REFERENCE) == 5},
+    "turn-credit": {"Eight": lambda: start("turn-credit")["group"] == 8,
+                    "three": lambda: len(control("turn-credit", "method").options) == 3},
 }
 
 

@@ -18,7 +18,7 @@ from postgrad.studio.pages import format_bytes
 from postgrad.studio.runs import forms, processes, traces
 from postgrad.studio.runs.launch import shell_path
 from postgrad.system.settings import flat_settings
-from postgrad.training.memory import Setup, beside, cache, parameters
+from postgrad.training.memory import Setup, cache, parameters, sampler_bytes
 
 SPECS = [f"{row['name']}:{key}" for row in forms.recipe_menu() for key, _ in row["settings"]]
 
@@ -55,7 +55,7 @@ def test_the_memory_of_a_form_is_that_of_postgrad_memory(tmp_path):
     # a reference beside the policy
     assert (needs["weights"], needs["gradients"], needs["optimizer"]) == (8 * n, 4 * n, 8 * n)
     writing = Setup(bits=32, tokens=64, samples=128, on_gpu=False)
-    assert needs["cache"] == cache(shape, writing) + beside(shape, writing)
+    assert (needs["cache"], needs["sampler"]) == (cache(shape, writing), sampler_bytes(shape, writing))
     alone = forms.plan_command("grpo", {"task": "words", "kl.coef": "0"}, "runs/x")["memory"]
     assert alone["weights"] == 4 * n
     assert forms.plan_command("dpo", {"task": "questions", "model": "no-such-model"},

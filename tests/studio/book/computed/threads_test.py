@@ -48,9 +48,9 @@ def test_a_long_reply_is_shown_up_to_its_answer():
     assert threads.shortened_reply("391") == threads.answer_line("391") == "391"
 
 
-@pytest.mark.parametrize("chapter", chapters.all_chapters(), ids=lambda c: c.name)
-def test_every_chapter_takes_up_all_five(chapter):
-    """By name, in one table, with what a model of ours replied."""
+@pytest.mark.parametrize("chapter", chapters.all_chapters()[:6], ids=lambda c: c.name)
+def test_every_chapter_of_the_story_takes_up_all_five(chapter):
+    """By name, in one table, with what a model of ours replied. Chapters 7 to 10 go on from the story."""
     page, kept = list(blocks.walk_blocks(chapter.layers["intuition"])), chapters.stored_values()[chapter.name]
     tables = [*([[inline.plain_text(cell) for cell in row] for row in b.rows] for b in page
                 if b.kind == "grid"),
