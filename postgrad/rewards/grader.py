@@ -79,9 +79,8 @@ class GraderReward(Reward):
         neutral = dict(zip(asked, probes, strict=True))
         for i in failed:
             if not neutral[rollouts[i].prompt.id].error:
-                verdicts[i] = Verdict(score=0.0, reason=f"{shorten(str(verdicts[i].error), 300)}, and "
-                                                        f"another "
-                                                        "reply has a score")
+                why = shorten(str(verdicts[i].error), 300)
+                verdicts[i] = Verdict(score=0.0, reason=f"{why}, and another reply has a score")
         return verdicts
 
     def _graded(self, replies: Sequence[tuple[Prompt, str]]) -> list[Verdict]:

@@ -315,8 +315,7 @@ class Chat:
                     apart = BROKEN
                 text = text[:start] + apart + text[end:]
         raise ValueError("a text can't be shown to the model, as this tokenizer takes part of it for a "
-                         "control "
-                         f"token however it is written: {whole[:60]!r}")
+                         f"control token however it is written: {whole[:60]!r}")
 
     @cached_property
     def _names(self) -> re.Pattern[str]:
