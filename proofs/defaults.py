@@ -1,17 +1,25 @@
 """Default commands on small and real models, beside sweeps of what they chose (issue 36). Parts of
 proofs/truth.py, on a GPU with SmolLM2-135M (`postgrad fetch smollm2`), reasoning-gym and GSM8K's rows:
 
-    python proofs/truth.py defaults data=DATA [cases=words,arithmetic,sums,gsm8k] [seeds=51,52,53]
+    python proofs/truth.py defaults data=DATA [cases=words,arithmetic,sums,gsm8k] [seeds=51,52,53] [at_once=6]
     python proofs/truth.py arms data=DATA [cases=sums,gsm8k]
+    python proofs/truth.py gsm8k task=gsm8k:DATA           expert iteration, seeds 20 to 22 side by side
+
+Every training is a process of its own (`python proofs/defaults.py FOLDER ...`), recorded when it is done.
 """
 
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import reasoning
 import torch
-from harness import Bars, Tables, bar, once, train
+from harness import Bars, Tables, bar, environment, shared_gpu, train
 
 from postgrad.cli.settings import config_from_text
 from postgrad.data.environments import sampler_for
@@ -25,6 +33,9 @@ from postgrad.sampling import LocalSampler
 PROBLEMS, SAMPLES = 250, 4
 RATES = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)  # times the rule's
 SWEPT = 60  # the seed of the sweeps
+GSM8K_SEEDS = (20, 21, 22)
+# reasoned from the stages of seeds 3 to 5: the last one gains most a collection
+LENGTHS = ("lengths.grpo=80", "lengths.last=180")
 # HALF, TWICE: of the limit of a reply's tokens
 ARMS = {"default": "", "no KL": "kl=0", "KL 0.001": "kl=0.001", "groups of 4": "rollouts.group_size=4",
         "groups of 16": "rollouts.group_size=16", "32 prompts": "rollouts.prompts_per_step=32",
@@ -70,25 +81,53 @@ def gain(folder: Path, task: str, words: list[str], *changes: str) -> dict:
             "high": high}
 
 
+def train_one(folder: Path, key: str, name: str, seed: int, times: float, arm: str, data: str,
+              model: str) -> None:
+    """Writes folder/KEY.json: a default run, or one with another rate (a quarter as long on a GPU) or arm."""
+    task, words = case(name, folder / key, data, model, seed)
+    config, changes = filled(words), [f"seed={seed}"]
+    if times:
+        steps = config.last_step // (4 if config.device == "cuda" else 1)
+        changes += [f"steps={steps}", f"lr={config.optim.lr * times:.2e}"]
+    if arm:
+        limit = config.rollouts.budget
+        own = {"HALF": f"rollouts.max_new_tokens={limit // 2}",
+               "TWICE": f"rollouts.max_new_tokens={2 * limit}"}
+        changes += filter(None, [own.get(ARMS[arm], ARMS[arm])])
+    found = gain(folder / key / "run", task, words, *changes)
+    (folder / f"{key}.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def train_all(folder: Path, wanted: dict[str, tuple], data: str, model: str, at_once: int) -> dict[str, dict]:
+    """What train_one(folder, KEY, ...) writes of each key, `at_once` processes beside each other."""
+    def child(key: str) -> None:
+        if not (folder / f"{key}.json").exists():
+            given = json.dumps([key, *wanted[key], data, model])
+            with (folder / f"{key}.log").open("wb") as log:
+                subprocess.run([sys.executable, __file__, str(folder), given], stdout=log, stderr=log,
+                               env=environment() | env, check=True)
+
+    with shared_gpu() as env, ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(child, wanted))
+    return {key: json.loads((folder / f"{key}.json").read_text()) for key in wanted}
+
+
 def defaults(folder: Path, data: str = "", model: str = "models/smollm2",
-             cases: str = "words,arithmetic,sums,gsm8k", seeds: str = "51,52,53") -> tuple[Bars, Tables]:
-    rows, swept, held, best_of = [], [], 0, []
-    for name in cases.split(","):
-        for seed in map(int, seeds.split(",")):
-            task, words = case(name, folder, data, model, seed)
-            found = once(folder / f"{name}-{seed}.json", gain, folder / f"{name}-{seed}", task, words,
-                         f"seed={seed}")
-            held += found["low"] > 0
-            rows.append({"case": name, "seed": seed, **found})
-        task, words = case(name, folder, data, model, SWEPT)
-        config = filled(words)
-        length = f"steps={config.last_step if name in ('words', 'arithmetic') else config.last_step // 4}"
-        for times in RATES:
-            found = once(folder / f"{name}-rate-{times:.2f}.json", gain, folder / f"{name}-rate-{times:.2f}",
-                         task, words, length, f"lr={config.optim.lr * times:.2e}", f"seed={SWEPT}")
-            swept.append({"case": name, "times the rule's rate": round(times, 2), **found})
-        ours = next(r["after"] for r in swept if r["case"] == name and r["times the rule's rate"] == 1.0)
-        best_of.append(ours / max(max(r["after"] for r in swept if r["case"] == name), 1e-9))
+             cases: str = "words,arithmetic,sums,gsm8k", seeds: str = "51,52,53",
+             at_once: str = "1") -> tuple[Bars, Tables]:
+    names, wanted = cases.split(","), {}
+    for name in names:
+        wanted |= {f"{name}-{seed}": (name, int(seed), 0.0, "") for seed in seeds.split(",")}
+        wanted |= {f"{name}-rate-{times:.2f}": (name, SWEPT, times, "") for times in RATES}
+    found = train_all(folder, wanted, data, model, int(at_once))
+    rows = [{"case": wanted[key][0], "seed": wanted[key][1], **row} for key, row in found.items()
+            if not wanted[key][2]]
+    swept = [{"case": wanted[key][0], "times the rule's rate": round(wanted[key][2], 2), **row}
+             for key, row in found.items() if wanted[key][2]]
+    held, best_of = sum(row["low"] > 0 for row in rows), []
+    for name in names:
+        ends = {row["times the rule's rate"]: row["after"] for row in swept if row["case"] == name}
+        best_of.append(ends[1.0] / max(*ends.values(), 1e-9))
     return [bar("default commands: paired 95 % lower bound of the gain above 0, four cases on three seeds",
                 "12 of 12", f"{held} of {len(rows)}", held == len(rows) >= 12),
             bar("default rate: held-out pass@1 against the best of five rates, each case (one seed)",
@@ -97,18 +136,32 @@ def defaults(folder: Path, data: str = "", model: str = "models/smollm2",
 
 
 def arms(folder: Path, data: str = "", model: str = "models/smollm2", cases: str = "sums,gsm8k",
-         seeds: str = "61,62") -> tuple[Bars, Tables]:
+         seeds: str = "61,62", at_once: str = "1") -> tuple[Bars, Tables]:
     """One setting at a time against the default: figures without a target."""
-    rows = []
-    for name in cases.split(","):
-        for seed in map(int, seeds.split(",")):
-            task, words = case(name, folder, data, model, seed)
-            limit = filled(words).rollouts.budget
-            own = {"HALF": f"rollouts.max_new_tokens={limit // 2}",
-                   "TWICE": f"rollouts.max_new_tokens={2 * limit}"}
-            for arm, change in ARMS.items():
-                place = folder / f"{name}-{arm.replace(' ', '-')}-{seed}"
-                found = once(place.with_suffix(".json"), gain, place, task, words,
-                             *filter(None, [own.get(change, change)]), f"seed={seed}")
-                rows.append({"case": name, "arm": arm, "seed": seed, **found})
-    return [], {"Defaults against other values": rows}
+    wanted = {f"{name}-{arm.replace(' ', '-')}-{seed}": (name, int(seed), 0.0, arm)
+              for name in cases.split(",") for seed in seeds.split(",") for arm in ARMS}
+    found = train_all(folder, wanted, data, model, int(at_once))
+    return [], {"Defaults against other values": [
+        {"case": wanted[key][0], "arm": wanted[key][3], "seed": wanted[key][1], **row}
+        for key, row in found.items()]}
+
+
+def gsm8k(folder: Path, task: str = "gsm8k", model: str = "models/smollm2",
+          device: str = "cuda") -> tuple[Bars, Tables]:
+    done, minutes = reasoning.train_gsm8k(folder, GSM8K_SEEDS, [
+        f"task={task}", f"model={model}", f"device={device}", *LENGTHS])
+    last = {seed: measured["last"] for seed, measured in done.items()}
+    sampled, greedy = (reasoning.mean(last, name) for name in ("pass@1", "greedy"))
+    whole = all(row["problems"] == 1319 for row in last.values())
+    return [bar("SmolLM2-135M on GSM8K, mean of seeds 20 to 22, side by side on one H200",
+                "pass@1 >= 14.5 %, greedy >= 16.5 %, <= 25 minutes",
+                f"{sampled:.1%}, {greedy:.1%}, {minutes:.1f} minutes: "
+                f"{reasoning.by_seed(last, reasoning.both_rates)}",
+                whole and sampled >= 0.145 and greedy >= 0.165 and minutes <= 25,
+                f"postgrad train expert-iteration task=gsm8k:DATA device=cuda {' '.join(LENGTHS)} seed=N")], {
+        "GSM8K by expert iteration, stage by stage": [
+            {"pass@1 / greedy / pass@8": reasoning.stages_by_seed(done)}]}
+
+
+if __name__ == "__main__":
+    train_one(Path(sys.argv[1]), *json.loads(sys.argv[2]))

@@ -231,50 +231,57 @@ def gsm8k_run(folder: Path, seed: int, changes: list[str]) -> None:
     clock.write_text(json.dumps({"began": began, "ended": time.time()}))
 
 
-def gsm8k(folder: Path, task: str = "gsm8k", model: str = "models/smollm2",
-          device: str = "cuda") -> tuple[Bars, Tables]:
-    """Every seed in a process of its own, its output in FOLDER/gsm8k-SEED.log."""
-    changes = [f"task={task}", f"model={model}", f"device={device}"]
-    threads, started = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // len(SEEDS)))}, []
+def train_gsm8k(folder: Path, seeds: Iterable[int], changes: list[str]) -> tuple[dict[int, dict], float]:
+    """(what each seed's stages measured, minutes): every seed in a process of its own, its output in
+    FOLDER/gsm8k-SEED.log."""
+    seeds, started = list(seeds), []
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // len(seeds)))}
     with shared_gpu() as shared:
-        for seed in SEEDS:
+        for seed in seeds:
             with (folder / f"gsm8k-{seed}.log").open("ab") as log:
                 started.append(subprocess.Popen(
                     [sys.executable, __file__, "gsm8k-run", str(folder), str(seed), *changes], stdout=log,
                     stderr=log, env=os.environ | threads | shared))
-        failed = [seed for seed, process in zip(SEEDS, started, strict=True) if process.wait()]
+        failed = [seed for seed, process in zip(seeds, started, strict=True) if process.wait()]
     if failed:
         raise SystemExit(f"seeds {failed} did not end: see {folder}/gsm8k-SEED.log.")
-    return gsm8k_bars(folder)
+    clocks = [json.loads((folder / f"clock-{seed}.json").read_text()) for seed in seeds]
+    return ({seed: json.loads((folder / f"gsm8k-{seed}/summary.json").read_text())["measured"]
+             for seed in seeds}, (max(c["ended"] for c in clocks) - min(c["began"] for c in clocks)) / 60)
 
 
-def gsm8k_bars(folder: Path) -> tuple[Bars, Tables]:
-    done = {seed: json.loads((folder / f"gsm8k-{seed}/summary.json").read_text())["measured"]
-            for seed in SEEDS}
-    clocks = [json.loads((folder / f"clock-{seed}.json").read_text()) for seed in SEEDS]
-    spent = (max(c["ended"] for c in clocks) - min(c["began"] for c in clocks)) / 60
+def stages_by_seed(done: dict[int, dict]) -> str:
+    """pass@1, greedy and pass@8 of every stage."""
+    return by_seed(done, lambda measured: ", ".join(
+        f"{name} {share(row['pass@1'])} / {share(row['greedy'])} / pass@8 {share(row['pass@8'])}"
+        for name, row in measured.items()))
+
+
+def both_rates(row: dict) -> str:
+    return f"pass@1 {within(row)}, greedy {within(row, 'greedy')}"
+
+
+def gsm8k(folder: Path, task: str = "gsm8k", model: str = "models/smollm2",
+          device: str = "cuda") -> tuple[Bars, Tables]:
+    done, minutes = train_gsm8k(folder, SEEDS, [f"task={task}", f"model={model}", f"device={device}"])
     first, last = ({seed: measured[stage] for seed, measured in done.items()} for stage in ("grpo", "last"))
     means = lambda rows: [mean(rows, name) for name in ("pass@1", "greedy")]  # noqa: E731
-    both = lambda row: f"pass@1 {within(row)}, greedy {within(row, 'greedy')}"  # noqa: E731
     lenient = lambda row: f"pass@1 {share(row['lenient'])}, greedy {share(row['greedy_lenient'])}"  # noqa: E731
-    stages = lambda measured: ", ".join(  # noqa: E731
-        f"{name} {share(row['pass@1'])} / {share(row['greedy'])} / pass@8 {share(row['pass@8'])}"
-        for name, row in measured.items())
     every = all(row["problems"] == 1319 for row in last.values())
     command, (sampled, greedy), (was, greedy_was) = \
         "postgrad train expert-iteration task=gsm8k:DATA device=cuda seed=N", means(last), means(first)
     return [bar("SmolLM2-135M on GSM8K by expert iteration, 1,319 test problems, strict",
                 "pass@1 >= 12 % and greedy >= 14 %, mean of 3 seeds",
-                f"{share(sampled)} and {share(greedy)}: {by_seed(last, both)}",
+                f"{share(sampled)} and {share(greedy)}: {by_seed(last, both_rates)}",
                 every and sampled >= 0.12 and greedy >= 0.14, command),
             bar("minutes of the three seeds side by side on one H200, measurements included", "<= 25",
-                f"{spent:.1f}", spent <= 25)], {
+                f"{minutes:.1f}", minutes <= 25)], {
         FIGURES: [{"what": "GSM8K, read leniently", "measured": by_seed(last, lenient)},
                   {"what": "GSM8K, the baseline: step 150 of the first GRPO in the same runs",
-                   "measured": f"{share(was)} and {share(greedy_was)}: {by_seed(first, both)}; leniently "
-                               f"{by_seed(first, lenient)}"},
+                   "measured": f"{share(was)} and {share(greedy_was)}: {by_seed(first, both_rates)}; "
+                               f"leniently {by_seed(first, lenient)}"},
                   {"what": "GSM8K stage by stage, pass@1 / greedy / pass@8",
-                   "measured": by_seed(done, stages)}]}
+                   "measured": stages_by_seed(done)}]}
 
 
 def killed(folder: Path) -> Bars:

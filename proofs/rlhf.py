@@ -19,14 +19,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean, stdev
 
-from harness import FIGURES, HOME, TRAINS, Bars, Page, Tables, bar, once, pipeline, tests, train
+from harness import FIGURES, HOME, TRAINS, Bars, Page, Tables, bar, once, pipeline, shared_gpu, tests, train
 
 from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import questions
@@ -138,14 +140,20 @@ def lab(folder: Path, seed: str = "", **changes: str) -> tuple[Bars, Tables]:
         "Over-optimisation: turning points": rows, "Best of n against the same proxy": best}
 
 
-def preregistered(folder: Path, device: str = "cpu", seed: str = "") -> tuple[Bars, Tables]:
+def preregistered(folder: Path, device: str = "cpu", seed: str = "",
+                  at_once: str = "1") -> tuple[Bars, Tables]:
     """Ten seeds by the rule that docs/results/preregistered/overoptimisation.md had before they were run."""
-    rows = []
-    for each in [int(seed)] if seed else PREREGISTERED:
+    def run_seed(each: int) -> None:
+        if not (folder / f"lab-{each}" / "curves.json").exists():
+            run_lab(folder / f"lab-{each}", [f"seed={each}", "evaluation.samples=48", f"kls=0,{LEASH}",
+                                             "proxies.members=1", f"device={device}"])
+
+    rows, seeds = [], [int(seed)] if seed else PREREGISTERED
+    with shared_gpu() as env, ThreadPoolExecutor(int(at_once)) as pool:
+        os.environ.update(env)
+        list(pool.map(run_seed, seeds))
+    for each in seeds:
         place = folder / f"lab-{each}"
-        if not (place / "curves.json").exists():
-            run_lab(place, [f"seed={each}", "evaluation.samples=48", f"kls=0,{LEASH}", "proxies.members=1",
-                            f"device={device}"])
         rows += [{"seed": each, "KL weight": p["kl_weight"], "start": p["points"][0]["true"],
                   **{k: p["turning"][k] for k in ("step", "peak", "end", "fall")},
                   "fall over the peak": 1 - p["turning"]["end"] / p["turning"]["peak"],

@@ -5,19 +5,21 @@
                                            look: a default run from nothing, by one yes; ten minutes
                                            probes: ten planted conditions, ten healthy runs; two minutes
                                            defaults, arms: default commands, rates, other values; on a GPU
+                                           gsm8k: SmolLM2-135M, three seeds; on a GPU, 25 minutes
 """
 
 from __future__ import annotations
 
 from harness import Page
-from defaults import arms, defaults
+from defaults import arms, defaults, gsm8k
 from look import look, probes
 from planted import doctor, guard
 
 PAGE = Page("truth", "Right on real models, and honest about it",
             {"doctor": doctor, "guard": guard, "look": look, "probes": probes, "defaults": defaults,
-             "arms": arms},
-            [34, 35, 36, 37, 52, 41, 42, 43, 45, 52, 53, 60, 61, 62], apart=("defaults", "arms"))
+             "arms": arms, "gsm8k": gsm8k},
+            [34, 35, 36, 37, 52, 41, 42, 43, 45, 52, 53, 60, 61, 62, 20, 21, 22],
+            apart=("defaults", "arms", "gsm8k"))
 
 if __name__ == "__main__":
     PAGE.main()
