@@ -37,6 +37,7 @@ import shapes
 import torch
 from harness import DATA, HOME, arguments, started, train
 from shapes import Setting
+from cookbook import TEMPLATE
 from sides import Side
 
 from postgrad.models.chat import Chat
@@ -224,12 +225,12 @@ def gsm8k(s: Setting, model: Path, data: Path, steps: int, seed: int, lr: float 
     learnt = folder / "rows.jsonl"
     learnt.write_text("".join(json.dumps({k: row[k] for k in ("prompt", "completion")}) + "\n"
                               for row in rows[:half]))
-    template = folder / "plain.jinja"
-    template.write_text("{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    template = folder / "role_colon.jinja"
+    template.write_text(TEMPLATE)
     began = time.perf_counter()
     run = train(folder / "sft", "sft", f"data={learnt}", f"model={model}", f"template={template}",
-                "rows_per_step=64", "epochs=1", "rows.holdout=0", f"seed={seed}", f"device={s.device}",
-                "optim.adapter.lora=0", *s.ours)
+                "rows_per_step=64", "epochs=1", "rows.holdout=0", "truncate=drop", f"seed={seed}",
+                f"device={s.device}", "optim.adapter.lora=0", *s.ours)
     start = folder / "start"
     export_model(str(run.folder), start)
     taught = time.perf_counter() - began
