@@ -177,8 +177,8 @@ def wide(column: Array, several: bool) -> Array:
 def pad_arrays(rows: Sequence[Array], dtype: torch.dtype) -> Tensor:  # [B, T], [B, T, K]
     shape = tuple(max(row.shape[i] for row in rows) for i in range(rows[0].ndim))
     out = torch.zeros((len(rows), *shape), dtype=dtype)
-    for whole, row in zip(out, rows, strict=True):
-        whole[tuple(slice(n) for n in row.shape)] = torch.from_numpy(np.ascontiguousarray(row)).to(dtype)
+    for whole, row in zip(out.numpy(), rows, strict=True):
+        whole[tuple(slice(n) for n in row.shape)] = row
     return out
 
 
@@ -203,7 +203,7 @@ def run_pass(models: Models, optim: Optim, data: Sequence[TrainingDatum], loss: 
     for p, grad in zip(optim.stepped, before, strict=True):
         if grad is not None:
             p.grad = grad if p.grad is None else grad.add_(p.grad)
-    logprobs = [join_logprobs(*row) for row in zip(logps, rest, batch.mask, data, strict=True)]
+    logprobs = [join_logprobs(*row) for row in zip(logps, rest, batch.mask.cpu(), data, strict=True)]
     return PassResult(logprobs=logprobs, loss=total, stats=stats, tokens=int(batch.mask.sum()))
 
 
@@ -231,8 +231,8 @@ def trained_pass(models: Models, optim: Optim, batch: TargetBatch, loss: Loss, s
     stats, total = Stats(), torch.zeros((), dtype=torch.float64, device=batch.tokens.device)
     logps: list[Tensor] = []
     if not batch.mask.any():
-        return 0.0, stats, [x.new_zeros(x.shape, dtype=torch.float32)
-                            for x in (batch.tokens if batch.targets is None else batch.targets)]
+        empty = batch.tokens if batch.targets is None else batch.targets
+        return 0.0, stats, list(torch.zeros(empty.shape))
     for micro in batch.split(size):
         assert isinstance(micro, TargetBatch)
         with torch.set_grad_enabled(backward):
@@ -243,9 +243,9 @@ def trained_pass(models: Models, optim: Optim, batch: TargetBatch, loss: Loss, s
         optim.gather()
         total = total + part.detach().double()
         stats.add(seen)
-        logps += list(logp)
+        logps.append(logp)
     stats.columns.clear()
-    return float(total), stats, logps
+    return float(total), stats, cpu_rows(logps)
 
 
 def micro_loss(models: Models, micro: TargetBatch, loss: Loss) -> tuple[Tensor, Stats, Tensor]:
@@ -262,7 +262,7 @@ def micro_loss(models: Models, micro: TargetBatch, loss: Loss) -> tuple[Tensor, 
 
 @torch.no_grad()
 def row_logps(model: LanguageModel, batch: TargetBatch, size: int) -> list[Tensor]:
-    """The log-probs of each row's masked tokens, [T] or [T, K]."""
+    """The log-probs of each row's masked tokens, [T] or [T, K], on the CPU."""
     rows: list[Tensor] = []
     for micro in batch.split(size):
         assert isinstance(micro, TargetBatch)
@@ -272,30 +272,36 @@ def row_logps(model: LanguageModel, batch: TargetBatch, size: int) -> list[Tenso
             logp, _ = TargetModel(model, micro.targets).logp(micro.tokens, micro.mask, 1.0, micro.packed)
         else:
             logp = TargetModel(model, micro.targets).each_logp(micro.tokens, micro.mask, micro.packed)
-        rows += list(logp)
-    return rows
+        rows.append(logp)
+    return cpu_rows(rows)
+
+
+def cpu_rows(passes: Sequence[Tensor]) -> list[Tensor]:
+    """The rows of tensors, each tensor fetched once: a row at a time would wait for a GPU so many times."""
+    return [row for each in passes for row in each.cpu()]
 
 
 def pad_tensors(rows: Sequence[Tensor], batch: Batch) -> Tensor:  # [B, T]
-    out = torch.zeros(batch.tokens.shape, dtype=torch.float32, device=batch.tokens.device)
+    out = torch.zeros(batch.tokens.shape, dtype=torch.float32)
     for whole, row in zip(out, rows, strict=True):
         whole[: len(row)] = row
-    return out
+    return out.to(batch.tokens.device)
 
 
 def untrained_logp(model: LanguageModel, batch: TargetBatch, size: int) -> list[Tensor | None]:
     """For each row the log-probs of the targets that its loss does not count, up to the last of them. Equal
     rows, such as the prompts of a group, are computed once."""
-    place = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
-    wanted = (place > 0) & (place < batch.lengths[:, None]) & ~batch.mask
+    tokens, mask, lengths = batch.tokens.cpu(), batch.mask.cpu(), batch.lengths.cpu()
+    targets = None if batch.targets is None else batch.targets.cpu()
+    place = torch.arange(tokens.shape[1])
+    wanted = (place > 0) & (place < lengths[:, None]) & ~mask
     ends = torch.where(wanted, place, 0).amax(1).tolist()
     numbers: dict[bytes, int] = {}
     picked: list[int] = []
     rows: list[int | None] = []
     for i, end in enumerate(ends):
-        columns = [batch.tokens[i, : end + 1]] + ([] if batch.targets is None
-                                                  else [batch.targets[i, : end + 1].flatten()])
-        key = torch.cat(columns).cpu().numpy().tobytes()
+        key = tokens[i, : end + 1].numpy().tobytes()
+        key += b"" if targets is None else targets[i, : end + 1].numpy().tobytes()
         if end and key not in numbers:
             numbers[key] = len(picked)
             picked.append(i)
@@ -303,12 +309,12 @@ def untrained_logp(model: LanguageModel, batch: TargetBatch, size: int) -> list[
     if not picked:
         return [None] * len(rows)
     lengths = torch.tensor([ends[i] + 1 for i in picked])
-    width, index = int(lengths.max()), torch.tensor(picked, device=batch.tokens.device)
-    column = torch.arange(width)
-    asked = TargetBatch(ids=tuple(map(str, picked)), tokens=batch.tokens[index, :width],
-                        mask=((column > 0) & (column < lengths[:, None])).to(batch.tokens.device),
-                        lengths=lengths.to(batch.tokens.device), weight=torch.zeros(len(picked)),
-                        targets=None if batch.targets is None else batch.targets[index, :width])
+    width, column = int(lengths.max()), torch.arange(int(lengths.max()))
+    asked = TargetBatch(ids=tuple(map(str, picked)), tokens=tokens[picked, :width],
+                        mask=(column > 0) & (column < lengths[:, None]), lengths=lengths,
+                        weight=torch.zeros(len(picked)),
+                        targets=None if targets is None else targets[picked, :width]).to(batch.tokens.device)
+    assert isinstance(asked, TargetBatch)
     logps = row_logps(model, asked, size)
     return [None if row is None else logps[row] for row in rows]
 
@@ -323,7 +329,7 @@ def join_logprobs(trained: Tensor, rest: Tensor | None, mask: Tensor,
         end = min(n, len(rest))
         counted = mask[:end] if out.dim() == 1 else mask[:end, None]
         out = torch.cat([torch.where(counted, out[:end], rest[:end].float()), out[end:]])
-    values: Array = out[1:].cpu().numpy()
+    values: Array = out[1:].numpy()
     return values[:, : targets.shape[1]] if targets.ndim == 2 else values.reshape(len(targets))
 
 
