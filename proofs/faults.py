@@ -1,7 +1,7 @@
 """Kills and faults of the machine, over everything that trains: parts of proofs/reliability.py.
 
-Parts: kills, pipelines, full_disk, machine, flips, numbers. A case is recorded when it is done, and not tried
-again. shard=2/3: the second third of the cases; only=NAME,NAME: these cases; folder=runs/proof-reliability.
+Parts: kills, pipelines, full_disk, machine, flips, numbers. Each is many cases. A case has a process of its
+own, is recorded when it is done, and not tried again; a part counts what is recorded.
 """
 
 from __future__ import annotations
@@ -14,22 +14,30 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import harness
 import faults_small
+import forks
 import kills as strikes
-from harness import Bars, Tables, bar, once, served
+from harness import Bars, Tables, bar, served
 
+import postgrad.recipes.base  # noqa: F401  what a fork has, it need not import
 from postgrad.cli.settings import config_from_text
 from postgrad.methods import METHODS
 from postgrad.runs import Run
 from postgrad.system.settings import flat_settings
 
-SEED = 0
+SEED, LIMIT = 0, 600  # seconds that a case may take
+KILLS, OTHER_KILLS, PIPELINE_KILLS = 50, 3, 16
+POINTS, FLIPS, NUMBERS = 20, 1000, 100
 TEACHER = {"opd": "teacher=tiny-chat", "sdft": "teacher=tiny-chat"}
 FEW = {  # settings that make any recipe small, where it has them
     "steps": 6, "save_every": 2, "rollouts.prompts": 16, "rollouts.prompts_per_step": 2,
@@ -53,168 +61,325 @@ def small_args(name: str, spec: str) -> tuple[str, ...]:
     return (spec, *needed, *(f"{key}={value}" for key, value in FEW.items() if key in known))
 
 
-def shard_of(cases: Mapping[str, object], shard: str, only: str) -> list[str]:
-    """The cases of a shard "2/3", or those named."""
-    part, of = map(int, shard.split("/"))
-    if unknown := [name for name in only.split(",") if name and name not in cases]:
-        sys.exit(f"{unknown[0]} is none of {', '.join(cases)}.")
-    return only.split(",") if only else list(cases)[part - 1:: of]
+# cases
+
+@dataclass(frozen=True)
+class Case:
+    """work(*args) -> JSON, kept in `record`. It begins when the file that it needs is there, in its turn."""
+
+    record: Path
+    work: Callable
+    args: tuple = ()
+    needs: Path | None = None
+    turn: int = 5
 
 
-def progress(row: dict) -> dict:
-    print(json.dumps(row), file=sys.stderr, flush=True)
-    return row
+def at_once(cases: list[Case], workers: int, minutes: float) -> None:
+    """The cases that are not recorded, each in a fork of this process, so many at once, until the time is
+    over. What a case says that fails is in its record's .error."""
+    ends, running = time.monotonic() + 60 * minutes, dict[int, tuple[Case, float]]()
+    waiting = sorted((case for case in cases if not case.record.exists()), key=lambda case: case.turn)
+    where = {"commit": harness.commit(), "machine": harness.machine()}
+    print(f"{len(waiting)} of {len(cases)} cases are to be done", file=sys.stderr, flush=True)
+    while time.monotonic() < ends:
+        ready = (case for case in waiting if case.needs is None or case.needs.exists())
+        while len(running) < workers and (case := next(ready, None)):
+            waiting.remove(case)
+            running[begin(case, where)] = case, time.monotonic()
+            ready = (case for case in waiting if case.needs is None or case.needs.exists())
+        if not running:
+            break
+        for pid, (case, began) in [*running.items()]:
+            if time.monotonic() > began + LIMIT:
+                os.killpg(pid, signal.SIGKILL)
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                del running[pid]
+                outcome = "done" if case.record.exists() else "FAILED"
+                print(f"{outcome} {case.record.parent.name}/{case.record.stem} "
+                      f"{time.monotonic() - began:.0f} s, {len(waiting)} wait", file=sys.stderr, flush=True)
+        time.sleep(0.01)
+    for pid in running:
+        os.killpg(pid, signal.SIGKILL)
+    while running:
+        del running[os.wait()[0]]
+
+
+def work_of(folder: Path) -> Path:
+    """Where a part's runs lie: of another commit they are not used."""
+    return folder / ("work-" + harness.commit().replace(" ", "-"))
+
+
+def begin(case: Case, where: dict) -> int:
+    """A fork that does a case and records it."""
+    case.record.parent.mkdir(parents=True, exist_ok=True)
+    if pid := os.fork():
+        return pid
+    code, failed = 1, case.record.with_suffix(".error")
+    try:
+        os.setsid()
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        failed.write_text(f"It had not ended after {LIMIT} s, or with the time of all.\n")
+        half = case.record.with_suffix(".half")
+        half.write_text(json.dumps(where | {"row": case.work(*case.args)}))
+        failed.unlink()
+        half.rename(case.record)
+        code = 0
+    except BaseException:
+        failed.write_text(traceback.format_exc()[-8000:])
+    finally:
+        os._exit(code)
+
+
+def forked(args: list[str], *, at: int | str = 0, number: int = signal.SIGKILL,
+           kill_after: float | None = None) -> tuple[int, str]:
+    """kills.spawn in a fork of this process, which has imported torch and computed nothing."""
+    with tempfile.TemporaryFile() as said:
+        pid = os.fork()
+        if pid == 0:
+            code = 70
+            try:
+                code = forks.carry_out({"call": "kills:child", "args": [at, int(number), args],
+                                        "argv": ["postgrad"], "cwd": "."}, said.fileno())
+            finally:
+                os._exit(code)
+        ends, struck = time.monotonic() + (LIMIT if kill_after is None else kill_after), False
+        while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+            if time.monotonic() > ends and not struck:
+                struck = os.kill(pid, signal.SIGKILL) is None
+            time.sleep(0.005)
+        said.seek(0)
+        return os.waitstatus_to_exitcode(ended[1]), said.read().decode(errors="replace")
+
+
+def recorded(folder: Path) -> tuple[dict[str, list], str, dict]:
+    """Rows of a part by case, a sentence about cases without a result, and the commit and machines of all."""
+    rows, commits, machines = dict[str, list](), set[str](), dict[str, dict]()
+    for path in sorted(folder.glob("*/*.json")):
+        record = json.loads(path.read_text())
+        rows.setdefault(path.parent.name, []).append(record["row"])
+        commits.add(record["commit"])
+        machines[record["machine"]["cpu"]] = record["machine"]
+    if len(commits) > 1:
+        sys.exit(f"{folder} has cases of several commits, which are no one measurement: {commits}.")
+    on = {"cpu": "; ".join(machines)} if len(machines) > 1 else {}
+    where = {"commit": commits.pop(), "machine": [*machines.values()][0] | on} if commits else {}
+    failed = [f"{path.parent.name}/{path.stem}" for path in sorted(folder.glob("*/*.error"))]
+    more = f"; without a result: {', '.join(failed[:5])}{' ...' if failed[5:] else ''}" if failed else ""
+    return rows, more, where
 
 
 # kills
 
-def moments_of(calls: dict, count: int, draw: random.Random, length: float) -> list[dict]:
+def leave_alone(place: Path, name: str) -> dict:
+    """A run that is not killed, in a fresh interpreter; -> what strikes have to know of it."""
+    shutil.rmtree(place / "alone", ignore_errors=True)
+    with ExitStack() as stack:
+        prepare(name, place / "alone-weights", stack)
+        return strikes.left_alone(name, place / "alone")
+
+
+def prepare(name: str, weights: Path, stack: ExitStack) -> None:
+    """The words of a training; a remote sampler is begun."""
+    if name in strikes.PIPELINES:
+        return
+    strikes.SMALL[name] = small_args(name, (NAMED | OTHERS)[name])
+    if name == "remote":
+        from remote_small import begin
+        shutil.rmtree(weights, ignore_errors=True)
+        begin(weights, "tiny")
+        url = stack.enter_context(served("serve", weights, "--port", 0, "--every", 0.05))
+        strikes.SMALL[name] += (f"remote.sampler={url.removesuffix('/v1')}", f"remote.weights={weights}")
+
+
+def moments_of(name: str, calls: dict, count: int) -> list[dict]:
     """When a run is killed: a quarter inside saves, of which the first is killed again in the save after its
     resume; one before an evaluation is written; the rest at any file call and at any time."""
+    draw = random.Random(f"{name}/{SEED}")
     saves = max(1, count // 4)
     moments: list[dict] = [{"at": draw.choice(calls["inside_save"])} for _ in range(saves)]
     moments[0]["again"] = f"save:{draw.randint(1, 5)}"
     moments += [{"at": f"eval:{draw.randint(1, 2)}"}] if calls["evaluations"] else []
     rest = count - len(moments)
     moments += [{"at": draw.randint(1, calls["calls"])} for _ in range(rest - rest // 2)]
-    return moments + [{"kill_after": draw.uniform(0.3, 0.95) * length} for _ in range(rest // 2)]
+    return moments + [{"kill_after": draw.uniform(0, 0.9) * calls["seconds"]} for _ in range(rest // 2)]
 
 
-def strike(name: str, run: Path, alone: dict, moment: dict) -> dict:
+def moments_between(calls: dict) -> list[dict]:
+    """When a pipeline is killed: before files that end a step or a stage, and inside saves of every stage."""
+    ends = [at for path, at in calls["first_call"].items() if Path(path).name.startswith(
+        (".state.json", ".pipeline.json", ".summary.json", ".counts.json")) or "/measured/" in path]
+    spread = lambda calls, n: [calls[i * len(calls) // n] for i in range(n)]  # noqa: E731
+    half = PIPELINE_KILLS // 2
+    return [{"at": at} for pair in zip(spread(sorted(ends), half), spread(calls["inside_save"], half),
+                                       strict=True) for at in pair]
+
+
+def strike(place: Path, name: str, count: int, i: int) -> dict:
     """One kill, a second one where the moment says so, and what differs after the resume."""
-    again = moment.pop("again", None)
-    code, _ = strikes.spawn(strikes.train_args(name, run), **moment)
-    inside = bool([*(run / "checkpoints").glob(".tmp*")]) if run.exists() else False
-    second = None
-    if again and (run / "run.json").exists():
-        second, _ = strikes.spawn(["resume", str(run), "--json"], at=again)
-    strikes.finish(name, run)
-    row = {"case": name, **moment, "killed": code == -signal.SIGKILL, "inside_save": inside,
-           "killed_again": second == -signal.SIGKILL, "differences": strikes.differences(alone, run)}
-    shutil.rmtree(run)
-    return progress(row)
-
-
-def kill_case(name: str, folder: Path, count: int) -> list[dict]:
-    """A training that is left alone, and so many kills of it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    spec = (NAMED | OTHERS)[name]
-    strikes.SMALL[name] = small_args(name, spec)
+    calls, run = json.loads((place / "calls.json").read_text())["row"], place / f"killed-{i}"
+    many = name in strikes.PIPELINES
+    moment = (moments_between(calls) if many else moments_of(name, calls, count))[i]
+    again, second = moment.pop("again", None), None
+    strikes.spawn = forked
     with ExitStack() as stack:
-        if name == "remote":
-            from remote_small import begin
-            weights = begin(folder / "weights", "tiny")
-            url = stack.enter_context(served("serve", weights, "--port", 0, "--every", 0.05))
-            strikes.SMALL[name] += (f"remote.sampler={url.removesuffix('/v1')}", f"remote.weights={weights}")
-        began = time.perf_counter()
-        calls = strikes.left_alone(name, folder / "alone")
-        length, alone = time.perf_counter() - began, strikes.facts(folder / "alone")
-        moments = moments_of(calls, count, random.Random(f"{name}/{SEED}"), length)
-        rows = [strike(name, folder / f"killed-{i}", alone, moment) for i, moment in enumerate(moments)]
-    shutil.rmtree(folder)
-    return rows
+        prepare(name, place / f"weights-{i}", stack)
+        shutil.rmtree(run, ignore_errors=True)
+        code, said = forked(strikes.train_args(name, run), **moment)
+        while code == 0 and "kill_after" in moment:  # it came too late
+            shutil.rmtree(run)
+            moment["kill_after"] *= 0.7
+            code, said = forked(strikes.train_args(name, run), **moment)
+        inside = bool([*run.glob("**/checkpoints/.tmp*")])
+        if again and (run / "run.json").exists():
+            second, _ = forked(["resume", str(run), "--json"], at=again)
+        row = {**moment, "killed": code == -signal.SIGKILL, "inside_save": inside,
+               "killed_again": second == -signal.SIGKILL}
+        if code > 0:
+            return row | {"differences": [f"it ended with {code}"], "evidence": said[-4000:]}
+        try:
+            strikes.finish(name, run)
+        except AssertionError as error:
+            return row | {"differences": ["it was not resumed"], "evidence": str(error)[-4000:]}
+    if many:
+        alone, now = strikes.left_in(place / "alone"), strikes.left_in(run)
+        row["differences"] = sorted(k for k in alone.keys() | now.keys() if alone.get(k) != now.get(k))
+    else:
+        alone = strikes.facts(place / "alone")
+        now, row["differences"] = strikes.facts(run), strikes.differences(alone, run)
+    if row["differences"]:
+        row["evidence"] = {k: strikes.first_difference(alone.get(k), now.get(k))
+                           for k in row["differences"][:8]}
+    shutil.rmtree(run)
+    return row
 
 
-def kills(folder: Path, shard: str = "1/1", only: str = "", count: str = "50", others: str = "3"
-          ) -> tuple[Bars, Tables]:
-    """Every row of the table, every recipe, environments and a remote sampler: killed, resumed, compared."""
-    cases = {name: int(count) for name in NAMED} | {name: int(others) for name in OTHERS}
-    for name in shard_of(cases, shard, only):
-        once(folder / f"{name}.json", kill_case, name, folder / name, cases[name])
-    by_case = {name: json.loads(path.read_text()) for name in cases
-               if (path := folder / f"{name}.json").exists()}
+def struck(folder: Path, name: str, count: int, first: int, turn: int, then: int) -> Iterator[Case]:
+    """The kills of a training or pipeline, and before them the run that is left alone."""
+    place = work_of(folder) / name
+    calls = place / "calls.json"
+    mine = [Case(folder / name / f"{i:02}.json", strike, (place, name, count, i), calls,
+                 turn if i < first else then) for i in range(count)]
+    if not all(case.record.exists() for case in mine):
+        yield Case(calls, leave_alone, (place, name), turn=turn)
+        yield from mine
+
+
+def kill_cases(folder: Path) -> list[Case]:
+    """Every row of the table, recipe and environment, and a remote sampler: their kills inside saves first,
+    taken in turns."""
+    named = [[*struck(folder, name, KILLS, KILLS // 4 + 1, 1, 6)] for name in NAMED]
+    others = [[*struck(folder, name, OTHER_KILLS, OTHER_KILLS, 2, 2)] for name in OTHERS]
+    return [case for cases in (named, others) for turn in zip_longest(*cases) for case in turn if case]
+
+
+def pipeline_cases(folder: Path) -> list[Case]:
+    cases = [[*struck(folder, name, PIPELINE_KILLS, 4, 3, 5)] for name in strikes.PIPELINES]
+    return [case for turn in zip_longest(*cases) for case in turn if case]
+
+
+def kills(folder: Path) -> tuple[Bars, Tables]:
+    by_case, failed, where = recorded(folder)
     rows = [row for listed in by_case.values() for row in listed]
-    hit = [row for row in rows if row["killed"]]
-    same = sum(not row["differences"] for row in hit)
-    inside = {name: sum(row["inside_save"] for row in by_case.get(name, ())) for name in NAMED}
-    again = sum(row["killed_again"] for row in rows)
-    table = [{"case": name, "kills": sum(row["killed"] for row in listed),
-              "inside a save": sum(row["inside_save"] for row in listed),
-              "again in the save after": sum(row["killed_again"] for row in listed),
+    count = lambda name, what: sum(row[what] for row in by_case.get(name, ()))  # noqa: E731
+    same, wanted = sum(not row["differences"] for row in rows), dict.fromkeys(NAMED, KILLS)
+    wanted |= dict.fromkeys(OTHERS, OTHER_KILLS)
+    short = [name for name in wanted if count(name, "killed") < wanted[name]]
+    inside, again = [count(name, "inside_save") for name in NAMED], sum(row["killed_again"] for row in rows)
+    table = [{"case": name, "kills": count(name, "killed"), "inside a save": count(name, "inside_save"),
+              "again in the save after": count(name, "killed_again"),
               "other bits": sum(bool(row["differences"]) for row in listed)}
              for name, listed in by_case.items()]
     return [bar("trainings killed at random moments and resumed, each step once, no temporary file left",
-                f"all the same bits, in all {len(cases)} cases",
-                f"{same} of {len(hit)} in {len(by_case)} cases, {len(rows) - len(hit)} kills came too late",
-                same == len(hit) > 0 and by_case.keys() == cases.keys()),
-            bar("kills inside a save", f">= {int(count) // 5} of each of {len(NAMED)} families",
-                f"{min(inside.values())} to {max(inside.values())}", min(inside.values()) >= int(count) // 5),
-            bar("second kills in the save after the resume", f">= {len(cases) // 2}, all the same bits",
-                again, again >= len(cases) // 2 and same == len(hit))], {"Kills, case by case": table}
+                f"all the same bits: {KILLS} of each of {len(NAMED)} families, {OTHER_KILLS} of each of "
+                f"{len(OTHERS)} other rows",
+                f"{same} of {len(rows)} in {len(by_case)} cases"
+                + (f"; fewer of {', '.join(short)}" if short else "") + failed,
+                same == len(rows) and not short and not failed) | where,
+            bar("kills inside a save", f">= {KILLS // 5} of each of {len(NAMED)} families",
+                f"{min(inside)} to {max(inside)}", min(inside) >= KILLS // 5) | where,
+            bar("second kills in the save after the resume", f">= {len(wanted) // 2}, all the same bits",
+                again, again >= len(wanted) // 2 and same == len(rows)) | where
+            ], {"Kills, case by case": table}
 
 
-def pipelines(folder: Path, shard: str = "1/1", only: str = "") -> Bars:
+def pipelines(folder: Path) -> Bars:
     """Every pipeline, killed inside each stage, at saves, and between two stages."""
-    for name in shard_of(strikes.PIPELINES, shard, only):
-        once(folder / f"{name}.json", strikes.kill_pipeline, name, folder / name)
-    rows = [json.loads(path.read_text()) for name in strikes.PIPELINES
-            if (path := folder / f"{name}.json").exists()]
-    kills, wrong = sum(row["killed"] for row in rows), sum(len(row["differing"]) for row in rows)
+    by_case, failed, where = recorded(folder)
+    rows = [row for listed in by_case.values() for row in listed]
+    same = sum(not row["differences"] for row in rows)
     return [bar("pipelines killed inside and between their stages and resumed",
-                f"all the same files, in all {len(strikes.PIPELINES)} pipelines",
-                f"{kills - wrong} of {kills} in {len(rows)} pipelines",
-                not wrong and kills > 0 and len(rows) == len(strikes.PIPELINES))]
+                f"all the same files: {PIPELINE_KILLS} kills of each of {len(strikes.PIPELINES)} pipelines",
+                f"{same} of {len(rows)} in {len(by_case)} pipelines{failed}",
+                same == len(rows) == PIPELINE_KILLS * len(strikes.PIPELINES)) | where]
 
 
 # the machine
 
-def alone_run(folder: Path, name: str = "grpo") -> tuple[Path, dict]:
-    """A training that is left alone, done once."""
-    run = folder / "alone"
-    if not harness.is_done(run):
-        shutil.rmtree(run, ignore_errors=True)
-        strikes.left_alone(name, run)
-    return run, strikes.facts(run)
+def alone_of(name: str, folder: Path) -> tuple[Case, Path]:
+    place = work_of(folder) / name
+    return Case(place / "calls.json", leave_small, (place, name), turn=4), place
 
 
-def full_disk(folder: Path, points: str = "20") -> Bars:
+def leave_small(place: Path, name: str) -> dict:
+    shutil.rmtree(place / "alone", ignore_errors=True)
+    return strikes.left_alone(name, place / "alone")
+
+
+def tried(folder: Path, training: str, cases: Mapping[str, tuple]) -> list[Case]:
+    """Cases, (work, more ...) each, over a small training that is left alone: work(place, more ...)."""
+    alone, place = alone_of(training, folder)
+    mine = [Case(folder / name / "0.json", work, (place, *more), alone.record, 4)
+            for name, (work, *more) in cases.items()]
+    return [] if all(case.record.exists() for case in mine) else [alone, *mine]
+
+
+def full_at(place: Path, i: int) -> dict:
+    """A training whose files may have so many bytes, in POINTS steps up to its largest; then without."""
+    alone, run = place / "alone", place / f"full-{i}"
+    shutil.rmtree(run, ignore_errors=True)
+    largest = max(path.stat().st_size for path in alone.rglob("*") if path.is_file())
+    limit = max(1, int(largest * (i + 0.5) / POINTS))
+    code, said = faults_small.command(*strikes.train_args("grpo", run), file_bytes=limit)
+    begun = Run.open(run) if (run / "run.json").exists() else None
+    sound = begun is None or all(begun.verify(step) for step in begun.checkpoints())
+    strikes.finish("grpo", run)
+    differences = strikes.differences(strikes.facts(alone), run)
+    good = code != 0 and "no room to write" in said and "Traceback" not in said and sound and not differences
+    return {"good": good, "limit": limit, "code": code, "sound": bool(sound), "differences": differences,
+            "said": said[-2000:]}
+
+
+def full_disk_cases(folder: Path) -> list[Case]:
+    return tried(folder, "grpo", {f"{i:02}": (full_at, i) for i in range(POINTS)})
+
+
+def full_disk(folder: Path) -> Bars:
     """A limit on the size of files at many points of a training's largest file, and below its logs."""
-    run, alone = alone_run(folder)
-    largest = max(path.stat().st_size for path in run.rglob("*") if path.is_file())
-    rows = []
-    for i in range(int(points)):
-        place = folder / f"full-{i}"
-        shutil.rmtree(place, ignore_errors=True)
-        limit = max(1, int(largest * (i + 0.5) / int(points)))
-        code, said = faults_small.command(*strikes.train_args("grpo", place), file_bytes=limit)
-        sound = not place.exists() or not (place / "run.json").exists() or all(
-            Run.open(place).verify(step) for step in Run.open(place).checkpoints())
-        strikes.finish("grpo", place)
-        rows.append(progress({"limit": limit, "code": code, "sentence": "no room to write" in said
-                              and "Traceback" not in said, "sound": bool(sound),
-                              "differences": strikes.differences(alone, place)}))
-        shutil.rmtree(place)
-    good = sum(row["code"] != 0 and row["sentence"] and row["sound"] and not row["differences"]
-               for row in rows)
+    rows, failed, where = recorded(folder)
+    good = sum(row["good"] for (row,) in rows.values())
     return [bar("a full disk: one sentence, what was saved is sound, the resumed run has the same bits",
-                f"{points} of {points} points", f"{good} of {len(rows)}", good == len(rows))]
+                f"{POINTS} of {POINTS} points", f"{good} of {len(rows)}{failed}", good == POINTS) | where]
 
 
-def machine(folder: Path) -> Bars:
-    """Folders that cannot be written, clocks that jump, two processes, runs that are copied or moved."""
-    run, alone = alone_run(folder, "sft")
-    tried: dict[str, bool] = {}
-    for name, words in {"a folder that cannot be written": ["--run", "/proc/postgrad-run"],
-                        "a file in the place of the folder": ["--run", __file__ + "/run"]}.items():
-        code, said = faults_small.command("train", *strikes.SMALL["sft"], *words)
-        tried[name] = code == 2 and faults_small.is_sentence(said)
-    for seconds in (1.0, 3600.0, 3e8):
-        place = folder / f"clock-{seconds:.0f}"
-        shutil.rmtree(place, ignore_errors=True)
-        code, _ = faults_small.command(*strikes.train_args("sft", place), clock=seconds)
-        tried[f"a clock that jumps by {seconds:g} s"] = code == 0 and not strikes.differences(alone, place)
-    tried["two processes on one run"] = two_processes(folder / "two", alone)
-    for name in ("copied", "moved", "copied while it is trained"):
-        tried[f"a run that is {name}"] = carried(name, folder, run, alone)
-    good = sum(tried.values())
-    return [bar(f"{', '.join(tried)}", f"all {len(tried)}: one sentence, or the same bits",
-                f"{good} of {len(tried)}" + "".join(f"; not {name}" for name, ok in tried.items() if not ok),
-                good == len(tried))]
+def refused_in(place: Path, folder: str) -> dict:
+    code, said = faults_small.command("train", *strikes.SMALL["sft"], "--run", folder)
+    return {"good": code == 2 and faults_small.is_sentence(said), "said": said[-2000:]}
 
 
-def two_processes(place: Path, alone: dict) -> bool:
+def tricked(place: Path, trick: str) -> dict:
+    """A training under a clock or a file system that does what it may."""
+    run = place / re.sub(r"\W", "-", trick)
+    shutil.rmtree(run, ignore_errors=True)
+    code, said = faults_small.command(*strikes.train_args("sft", run), trick=trick)
+    differences = strikes.differences(strikes.facts(place / "alone"), run) if code == 0 else []
+    return {"good": code == 0 and not differences, "differences": differences, "said": said[-2000:]}
+
+
+def two_processes(folder: Path) -> dict:
     """A second process is refused with a sentence, and the first goes on to the same bits."""
+    place = folder / "two"
     shutil.rmtree(place, ignore_errors=True)
     first = subprocess.Popen([sys.executable, "-m", "postgrad", *strikes.train_args("sft", place)],
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -228,17 +393,17 @@ def two_processes(place: Path, alone: dict) -> bool:
         first.wait(600)
     finally:
         first.kill()
-    return (code == 2 and "is training in" in said and "Traceback" not in said and first.returncode == 0
-            and not strikes.differences(alone, place))
+    good = code == 2 and "is training in" in said and "Traceback" not in said and first.returncode == 0
+    return {"good": good and not strikes.differences(strikes.facts(folder / "alone"), place), "said": said}
 
 
-def carried(how: str, folder: Path, run: Path, alone: dict) -> bool:
+def carried(folder: Path, how: str) -> dict:
     """A run in the middle of its work, in another place."""
-    begun, place = folder / "begun", folder / "elsewhere" / "run"
+    begun, place = folder / f"{how} begun", folder / how / "run"
     for old in (begun, place):
         shutil.rmtree(old, ignore_errors=True)
     place.parent.mkdir(exist_ok=True)
-    shutil.copytree(run, begun)
+    shutil.copytree(folder / "alone", begun)
     opened = Run.open(begun)
     opened.go_back(next(iter(opened.checkpoints().values())))
     if how == "copied while it is trained":
@@ -249,38 +414,86 @@ def carried(how: str, folder: Path, run: Path, alone: dict) -> bool:
     if how == "moved":
         shutil.move(begun, place)
     strikes.finish("sft", place)
-    return not strikes.differences(alone, place)
+    differences = strikes.differences(strikes.facts(folder / "alone"), place)
+    return {"good": not differences, "differences": differences}
 
 
-def flips(folder: Path, count: str = "1000") -> Bars:
-    run, _ = alone_run(folder)
-    silent = faults_small.flip_bits(run, int(count), random.Random(SEED))
+def machine_cases(folder: Path) -> list[Case]:
+    return tried(folder, "sft", MACHINE)
+
+
+def machine(folder: Path) -> Bars:
+    """Folders that cannot be written, clocks that jump, two processes, runs that are copied or moved."""
+    rows, failed, where = recorded(folder)
+    good = sum(row["good"] for (row,) in rows.values())
+    bad = "".join(f"; not {name}" for name, (row,) in rows.items() if not row["good"])
+    return [bar(f"{', '.join(MACHINE)}", f"all {len(MACHINE)}: one sentence, or the same bits",
+                f"{good} of {len(rows)}{bad}{failed}", good == len(MACHINE)) | where]
+
+
+MACHINE: Mapping[str, tuple] = {
+    "a folder that cannot be written": (refused_in, "/proc/postgrad-run"),
+    "a file in the place of the folder": (refused_in, __file__ + "/run"),
+    **{f"a clock that jumps by {s:g} s": (tricked, f"clock:{s}") for s in (1.0, 3600.0, 3e8)},
+    "two processes on one run": (two_processes,),
+    **{f"a run that is {how}": (carried, how) for how in ("copied", "moved", "copied while it is trained")}}
+
+
+# bits and numbers
+
+def flipped(place: Path, i: int) -> dict:
+    run = place / f"flips-{i}"
+    shutil.rmtree(run, ignore_errors=True)
+    shutil.copytree(place / "alone", run)
+    return {"silent": faults_small.flip_bits(run, FLIPS // 10, random.Random(f"{SEED}/{i}"))}
+
+
+def flip_cases(folder: Path) -> list[Case]:
+    return tried(folder, "grpo", {str(i): (flipped, i) for i in range(10)})
+
+
+def flips(folder: Path) -> Bars:
+    rows, failed, where = recorded(folder)
+    silent, count = [flip for (row,) in rows.values() for flip in row["silent"]], len(rows) * FLIPS // 10
     return [bar("single bits flipped over all files of a checkpoint",
-                f"{count} of {count} detected, the checkpoint before it offered",
-                f"{int(count) - len(silent)} of {count}", not silent)]
+                f"{FLIPS} of {FLIPS} detected, the checkpoint before it offered",
+                f"{count - len(silent)} of {count}{failed}", count == FLIPS and not silent) | where]
 
 
-def numbers(folder: Path, count: str = "100") -> Bars:
-    """Numbers that are none, or too large, at random steps and tokens of a training."""
-    draw, rows = random.Random(SEED), []
+def spoilt(place: Path, i: int) -> dict:
+    """A tenth of the numbers that are none, or too large, at random steps and tokens of a training; and a
+    model with such a weight."""
+    draw, rows, folder = random.Random(f"{SEED}/{i}"), [], place / str(i)
+    shutil.rmtree(folder, ignore_errors=True)
     kinds = [(place, value) for place, values in faults_small.PLACES.items() for value in values]
-    for i in range(int(count)):
-        place, value = kinds[i % len(kinds)]
-        rows.append(faults_small.numeric_fault(place, value, draw, folder / str(i)))
-    good, models = sum(map(faults_small.is_caught, rows)), 0
-    for i in range(10):
-        model = folder / f"model-{i}"
-        shutil.rmtree(model, ignore_errors=True)
-        faults_small.damaged_model(model, ("nan", "inf", "-inf")[i % 3], draw)
-        words = [w for w in strikes.SMALL["sft"] if not w.startswith("model=")]
-        code, said = faults_small.command("train", *words, f"model={model}", "--run", folder / f"run-{i}")
-        models += code == 2 and bool(re.search("no finite numbers|no distribution", said))
+    for k in range(i, NUMBERS, 10):
+        rows.append(faults_small.numeric_fault(*kinds[k // 10 % len(kinds)], draw, folder / f"{k}"))
+    model = faults_small.damaged_model(folder / "model", ("nan", "inf", "-inf")[i % 3], draw)
+    words = [w for w in strikes.SMALL["sft"] if not w.startswith("model=")]
+    code, said = faults_small.command("train", *words, f"model={model}", "--run", folder / "run")
+    refused = code == 2 and bool(re.search("no finite numbers|no distribution", said))
+    return {"caught": [row for row in rows if faults_small.is_caught(row)], "model": refused,
+            "missed": [row for row in rows if not faults_small.is_caught(row)], "said": said[-2000:]}
+
+
+def number_cases(folder: Path) -> list[Case]:
+    place = work_of(folder)
+    return [Case(folder / str(i) / "0.json", spoilt, (place, i), turn=4) for i in range(10)]
+
+
+def numbers(folder: Path) -> Bars:
+    rows, failed, where = recorded(folder)
+    good, models = (sum(counts(row) for (row,) in rows.values())
+                    for counts in (lambda row: len(row["caught"]), lambda row: row["model"]))
     return [bar("nan, inf and spikes of 1e30 in loss, gradient, log-prob, reward and advantage",
-                f"{count} of {count} reported at their step with the ids, weights unchanged, the run goes on",
-                f"{good} of {len(rows)}", good == len(rows)),
+                f"all {NUMBERS} named at their step with the ids of the batch, the weights unchanged",
+                f"{good} of {len(rows) * NUMBERS // 10}{failed}", good == NUMBERS) | where,
             bar("models opened with one weight that is no number", "10 of 10 refused with a sentence",
-                f"{models} of 10", models == 10)]
+                f"{models} of {len(rows)}", models == 10) | where]
 
 
 PARTS: Mapping[str, Callable] = {"kills": kills, "pipelines": pipelines, "full_disk": full_disk,
                                  "machine": machine, "flips": flips, "numbers": numbers}
+CASES: Mapping[str, Callable[[Path], list[Case]]] = {
+    "kills": kill_cases, "pipelines": pipeline_cases, "full_disk": full_disk_cases,
+    "machine": machine_cases, "flips": flip_cases, "numbers": number_cases}

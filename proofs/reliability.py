@@ -4,7 +4,9 @@
                                                  templates, degenerate; faults: kills, pipelines, full_disk,
                                                  machine, flips, numbers (faults.py), hours in all
     python proofs/reliability.py fresh seeds=50  other seeds than the tests have
-    python proofs/reliability.py kills shard=1/3 a third of the cases
+    python proofs/reliability.py kills flips workers=10 minutes=18
+                                                 so many cases of faults at once, and no longer;
+                                                 only=ppo,dpo: those of these names
 
 A part is a function; each measures by itself. GSM8K is read from the folder $POSTGRAD_DATA.
 """
@@ -18,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import DATA, HOME, Bars, Page, Tables, arguments, bar
+from faults import CASES, at_once
 from faults import PARTS as FAULTS
 from golden_templates import open_chat, templates
 from hostile import unearned
@@ -369,6 +372,11 @@ PAGE = Page(
 if __name__ == "__main__":
     words, settings = arguments()
     folder = Path(settings.get("folder", HOME / "runs/proof-reliability"))
-    for part in FAULTS.keys() & words:  # its cases are recorded each for itself, so that shards add up
+    parts = [part for part in FAULTS if part in words or not words]
+    for part in parts:  # it counts cases that are recorded each for itself
         (folder / f"{part}.json").unlink(missing_ok=True)
+    only = settings.get("only", "").split(",")
+    at_once([case for part in parts for case in CASES[part](folder / part)
+             if only == [""] or case.record.parent.name in only],
+            int(settings.get("workers", 1)), float(settings.get("minutes", "inf")))
     PAGE.main()

@@ -1,7 +1,7 @@
 """Faults on purpose: numbers that are none in a training, full disks, flipped bits, clocks that jump. For
 tests, and for proofs/faults.py, which tries many more.
 
-    python tests/support/faults_small.py CLOCK ARGS...    `postgrad ARGS...` under a clock that jumps
+    python tests/support/faults_small.py TRICK ARGS...    `postgrad ARGS...` under a trick: clock:SECONDS
 """
 
 import json
@@ -144,10 +144,10 @@ def flip_bits(folder: Path, count: int, draw: random.Random) -> list[tuple[str, 
 
 # processes
 
-def command(*words: object, file_bytes: int = 0, clock: float | None = None,
-            user: int | None = None) -> tuple[int, str]:
-    """`postgrad WORDS`: how it ended, and what it said. file_bytes: the most that a file may have. clock: the
-    seconds by which the clock jumps to and fro. user: under which id it runs."""
+def command(*words: object, file_bytes: int = 0, trick: str = "", user: int | None = None
+            ) -> tuple[int, str]:
+    """`postgrad WORDS`: how it ended, and what it said. file_bytes: the most that a file may have. trick:
+    what the clock does. user: under which id it runs."""
     def limits():
         if file_bytes:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -155,7 +155,7 @@ def command(*words: object, file_bytes: int = 0, clock: float | None = None,
         if user is not None:
             os.setuid(user)
 
-    begins = [sys.executable, "-m", "postgrad"] if clock is None else [sys.executable, __file__, str(clock)]
+    begins = [sys.executable, __file__, trick] if trick else [sys.executable, "-m", "postgrad"]
     done = subprocess.run([*begins, *map(str, words)], capture_output=True, text=True, preexec_fn=limits,
                           env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"})
     return done.returncode, done.stderr
@@ -179,7 +179,8 @@ def jump(seconds: float) -> None:
 
 if __name__ == "__main__":
     from postgrad.cli import main
-    jump(float(sys.argv[1]))
+    name, _, value = sys.argv[1].partition(":")
+    {"clock": jump}[name](float(value))
     with suppress(BrokenPipeError):
         code = main(sys.argv[2:])
     sys.exit(json.loads(str(code or 0)))

@@ -73,9 +73,11 @@ def child(at: int | str, number: int, args: list[str]) -> int:
     Run.log_eval = evaluated
     for name in CALLS:
         setattr(os, name, watched(getattr(os, name)))
+    began = time.perf_counter()
     code = main(args)
     print(json.dumps({"calls": seen, "inside_save": inside, "first_call": written, "evaluations": evaluations,
-                      "compiler": "torch._dynamo" in sys.modules}), file=sys.stderr)
+                      "seconds": time.perf_counter() - began, "compiler": "torch._dynamo" in sys.modules}),
+          file=sys.stderr)
     return code
 
 
@@ -134,6 +136,25 @@ def differences(alone: dict, folder: Path) -> list[str]:
     found += [f"left behind: {p.name}" for p in folder.rglob("*tmp*")]
     steps = [row["step"] for row in resumed["metrics"]]
     return found + (["steps not once each"] if steps != list(range(1, len(steps) + 1)) else [])
+
+
+def first_difference(alone: object, resumed: object) -> str:
+    """Where two facts begin to differ: the row and its keys, or the tensor."""
+    if isinstance(alone, bytes) and isinstance(resumed, bytes):
+        from safetensors.torch import load
+        a, b = load(alone), load(resumed)
+        names = [k for k in a.keys() | b.keys() if k not in a or k not in b or not a[k].equal(b[k])]
+        return f"{len(names)} of {len(a)} tensors: {sorted(names)[:4]}"
+    if isinstance(alone, list) and isinstance(resumed, list):
+        for i, pair in enumerate(zip(alone, resumed, strict=False)):
+            if pair[0] != pair[1]:
+                return f"row {i}: {first_difference(*pair)}"
+        return f"{len(alone)} and {len(resumed)} rows"
+    if isinstance(alone, dict) and isinstance(resumed, dict):
+        keys = [key for key in alone.keys() | resumed.keys() if alone.get(key) != resumed.get(key)]
+        return f"step {alone.get('step')}: " + "; ".join(
+            f"{key}: {first_difference(alone.get(key), resumed.get(key))}" for key in sorted(keys)[:6])
+    return f"{alone!r:.300} and {resumed!r:.300}"
 
 
 def try_kill(recipe: str, run: Path, alone: dict, **moment) -> dict:
