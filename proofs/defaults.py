@@ -33,6 +33,7 @@ from postgrad.sampling import LocalSampler
 PROBLEMS, SAMPLES = 250, 4
 RATES = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)  # times the rule's
 SWEPT = 60  # the seed of the sweeps
+OFFERED = "sums-offered"
 GSM8K_SEEDS = (20, 21, 22)
 # reasoned from the stages of seeds 3 to 5: the last one gains most a collection
 LENGTHS = ("lengths.grpo=80", "lengths.last=180")
@@ -44,14 +45,16 @@ ARMS = {"default": "", "no KL": "kl=0", "KL 0.001": "kl=0.001", "groups of 4": "
 
 
 def case(name: str, folder: Path, data: str, model: str, seed: int) -> tuple[str, list[str]]:
-    """(task, the words of the default command). GSM8K begins after a default SFT."""
+    """(task, the words of the default command). GSM8K begins after a default SFT; OFFERED: what the look
+    before the first step offers is taken, as by one yes."""
     if name in ("words", "arithmetic"):
         return name, ["grpo", f"task={name}"]
-    task = "gym:chain_sum" if name == "sums" else f"gsm8k:{data}"
+    task = f"gsm8k:{data}" if name == "gsm8k" else "gym:chain_sum"
     if name == "gsm8k":
         model = str(train(folder / f"sft-{seed}", "sft:gsm8k", f"task={task}", f"model={model}",
                           f"seed={seed}", "device=cuda").folder)
-    return task, ["grpo", f"task={task}", f"model={model}", "device=cuda"]
+    return task, ["grpo", f"task={task}", f"model={model}", "device=cuda",
+                  *(["on_look=fix"] if name == OFFERED else [])]
 
 
 def filled(words: list[str]):
@@ -113,7 +116,7 @@ def train_all(folder: Path, wanted: dict[str, tuple], data: str, model: str, at_
 
 
 def defaults(folder: Path, data: str = "", model: str = "models/smollm2",
-             cases: str = "words,arithmetic,sums,gsm8k", seeds: str = "51,52,53",
+             cases: str = "words,arithmetic,sums,gsm8k,sums-offered", seeds: str = "51,52,53",
              at_once: str = "1") -> tuple[Bars, Tables]:
     names, wanted = cases.split(","), {}
     for name in names:
@@ -124,14 +127,19 @@ def defaults(folder: Path, data: str = "", model: str = "models/smollm2",
             if not wanted[key][2]]
     swept = [{"case": wanted[key][0], "times the rule's rate": round(wanted[key][2], 2), **row}
              for key, row in found.items() if wanted[key][2]]
-    held, best_of = sum(row["low"] > 0 for row in rows), []
+    plain, offered = ([row["low"] > 0 for row in rows if (row["case"] == OFFERED) == taken]
+                      for taken in (False, True))
+    best_of = []
     for name in names:
         ends = {row["times the rule's rate"]: row["after"] for row in swept if row["case"] == name}
         best_of.append(ends[1.0] / max(*ends.values(), 1e-9))
     return [bar("default commands: paired 95 % lower bound of the gain above 0, four cases on three seeds",
-                "12 of 12", f"{held} of {len(rows)}", held == len(rows) >= 12),
+                "12 of 12", f"{sum(plain)} of {len(plain)}", sum(plain) == len(plain) >= 12),
+            bar("the same of SmolLM2-135M on gym:chain_sum after one yes to the look's offer", "3 of 3",
+                f"{sum(offered)} of {len(offered)}", sum(offered) == len(offered) >= 3),
             bar("default rate: held-out pass@1 against the best of five rates, each case (one seed)",
-                ">= 90 % of the best", ", ".join(f"{share:.0%}" for share in best_of),
+                ">= 90 % of the best",
+                ", ".join(f"{name} {share:.0%}" for name, share in zip(names, best_of, strict=True)),
                 min(best_of) >= 0.9)], {"Default commands": rows, "Five rates (one seed each)": swept}
 
 
