@@ -121,7 +121,8 @@ def defaults(folder: Path, data: str = "", model: str = "models/smollm2",
     names, wanted = cases.split(","), {}
     for name in names:
         wanted |= {f"{name}-{seed}": (name, int(seed), 0.0, "") for seed in seeds.split(",")}
-        wanted |= {f"{name}-rate-{times:.2f}": (name, SWEPT, times, "") for times in RATES}
+        if name != "sums":  # nothing is paid there, at any rate; swept is OFFERED
+            wanted |= {f"{name}-rate-{times:.2f}": (name, SWEPT, times, "") for times in RATES}
     found = train_all(folder, wanted, data, model, int(at_once))
     rows = [{"case": wanted[key][0], "seed": wanted[key][1], **row} for key, row in found.items()
             if not wanted[key][2]]
@@ -129,18 +130,19 @@ def defaults(folder: Path, data: str = "", model: str = "models/smollm2",
              for key, row in found.items() if wanted[key][2]]
     plain, offered = ([row["low"] > 0 for row in rows if (row["case"] == OFFERED) == taken]
                       for taken in (False, True))
-    best_of = []
-    for name in names:
+    best_of = {}
+    for name in dict.fromkeys(row["case"] for row in swept):
         ends = {row["times the rule's rate"]: row["after"] for row in swept if row["case"] == name}
-        best_of.append(ends[1.0] / max(*ends.values(), 1e-9))
+        best_of[name] = ends[1.0] / max(*ends.values(), 1e-9)
     return [bar("default commands: paired 95 % lower bound of the gain above 0, four cases on three seeds",
                 "12 of 12", f"{sum(plain)} of {len(plain)}", sum(plain) == len(plain) >= 12),
             bar("the same of SmolLM2-135M on gym:chain_sum after one yes to the look's offer", "3 of 3",
                 f"{sum(offered)} of {len(offered)}", sum(offered) == len(offered) >= 3),
             bar("default rate: held-out pass@1 against the best of five rates, each case (one seed)",
                 ">= 90 % of the best",
-                ", ".join(f"{name} {share:.0%}" for name, share in zip(names, best_of, strict=True)),
-                min(best_of) >= 0.9)], {"Default commands": rows, "Five rates (one seed each)": swept}
+                ", ".join(f"{name} {share:.0%}" for name, share in best_of.items()),
+                min(best_of.values()) >= 0.9)], {
+        "Default commands": rows, "Five rates (one seed each)": swept}
 
 
 def arms(folder: Path, data: str = "", model: str = "models/smollm2", cases: str = "sums,gsm8k",
