@@ -52,7 +52,7 @@ ONE_A_ROW = {  # bars that a test for every row holds: what -> the test, and the
 }
 EXACT = {"TRL": ("tests/training/trl_objectives_test.py", "tests/training/trl_rollouts_test.py",
                  "tests/training/trl_distillation_test.py"),
-         "verl": ("tests/training/verl_formulas_test.py",)}
+         "verl": ("tests/training/verl_test.py",)}
 
 
 def tested(folder: Path, report: str = "") -> tuple[Bars, Tables]:

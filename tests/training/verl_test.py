@@ -1,8 +1,11 @@
-"""Losses and advantages of rows that TRL lacks, against verl's formulas, written down here from its code in
-plain loops: one token, one sample after the other."""
+"""Losses and advantages against what verl's own functions make of the same batches: verl.json, by
+tools/verl_outputs.py."""
 
+import json
 import math
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +20,23 @@ from postgrad.training.batches.columns import further_columns, weigh_minibatch
 
 GROUP = 4
 REWARD = [1.0, 0.0, 0.25, 0.5, 1.0, 1.0, 0.0, 1.0, 0.3, 0.2, 0.1, 0.9]
+CHANGES = {"dppo": {"low": 0.05, "high": 0.05},  # OLD is near enough that 0.15 keeps nearly all
+           "kl_cov": {"share": 0.3}, "grpo": {"kl_in_loss": 0.04}}
+SEQUENCES, WIDE = "seq-mean-token-mean", 1e4
+# row: verl's function, how it averages, its settings, (estimator, weight) of a KL in the loss
+LOSSES = {
+    "dppo": ("dppo_tv", "seq-mean-token-sum-norm",
+             {"clip_ratio_low": 0.05, "clip_ratio_high": 0.05, "clip_ratio_c": WIDE}, None),
+    "kl_cov": ("kl_cov", "token-mean", {"kl_cov_ratio": 0.3, "ppo_kl_coef": 1.0}, None),
+    "sapo": ("sapo", SEQUENCES, {}, None),
+    "gmpo": ("geo_mean", SEQUENCES, {"clip_ratio_low": 0.4, "clip_ratio_high": 0.4}, None),
+    "gspo": ("gspo", SEQUENCES, {"clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4}, None),
+    "dapo": ("vanilla", "token-mean", {"clip_ratio_high": 0.28, "clip_ratio_c": WIDE}, None),
+    "grpo": ("vanilla", SEQUENCES, {"clip_ratio_c": WIDE}, ("k3", 0.04)),
+    "reinforce_pp": ("vanilla", "token-mean", {"clip_ratio_c": WIDE}, ("k2", 1e-3)),
+    "opo": ("gpg", "seq-mean-token-sum", {}, None),
+}
+ADVANTAGES = {"grpo": "grpo", "rloo": "rloo", "opo": "opo", "reinforce_pp": "reinforce_plus_plus_baseline"}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -27,13 +47,23 @@ def float64():
     torch.set_default_dtype(previous)
 
 
+@cache
+def recorded() -> dict:
+    return json.loads(Path(__file__).with_name("verl.json").read_text())
+
+
+def row_of(name):
+    return change(METHODS[name], **CHANGES.get(name, {}))
+
+
 def rollouts(method):
     """Three prompts of four samples of OLD, with credit, marks and weights as the row has them."""
     batch = answers([3, 5, 1, 2, 5, 4, 2, 2, 4, 1, 3, 5], weight=None)
     old, ref = (model.logp(batch.tokens, batch.mask)[0].detach() for model in (OLD, REFERENCE))
     adv = method.credit(credit.place_reward(torch.tensor(REWARD), batch.mask), batch.mask, GROUP)
     adv = credit.whiten(adv, batch.mask) if method.whiten else adv
-    return weigh_minibatch(replace(batch, adv=adv, old_logp=old, ref_logp=ref), method, BUDGET)
+    return weigh_minibatch(replace(batch, adv=adv, old_logp=old, ref_logp=ref, sampler_logp=old), method,
+                           BUDGET)
 
 
 def tokens_of(batch):
@@ -44,110 +74,60 @@ def tokens_of(batch):
             for now, old, ref, adv, mask in columns]
 
 
+def theirs(name, batch):
+    """verl's loss, with its gradient."""
+    of, logp = recorded()["losses"][name], POLICY.logp(batch.tokens, batch.mask)[0][batch.mask]
+    return of["loss"] + (torch.tensor(of["gradient"]) * (logp - logp.detach())).sum()
+
+
+@against("verl", sapo="the same, as sequence mean", opo="the same advantages and loss",
+         gspo="the same, as sequence mean",
+         dapo="the same where no ratio above 3 meets a negative advantage, where verl clips once more",
+         gmpo="adds 1e-8 to a reply's length; with the paper's clip of 0.4 the same to 1e-7")
+@pytest.mark.parametrize("name", ["sapo", "opo", "gspo", "dapo", "gmpo", "grpo", "reinforce_pp"])
+def test_losses(name):
+    batch = rollouts(row_of(name))
+    whole = LOSSES[name][1] != SEQUENCES  # verl adds 1e-8 to a reply's length
+    agree(ours(row_of(name), batch), theirs(name, batch), within=1e-9 if whole else 1e-7)
+
+
 @against("verl", dppo="-A sg(min(rho, C)) log pi on the tokens that are kept, where the row has -A rho: "
          "another value, the same gradient while rho is below C")
 @against("prime-rl", dppo="the row with square=1e-3 has its pull on the squared log-ratio")
 def test_dppo_by_total_variation():
-    """verl's loss is -A sg(min(rho, C)) log pi on the tokens it keeps; the row's is -A rho: another value,
-    the same gradient while rho is below C."""
-    row = change(METHODS["dppo"], low=0.05, high=0.05)  # OLD is near enough that 0.15 keeps nearly all
+    row = row_of("dppo")
     batch = rollouts(row)
-    batch = replace(batch, sampler_logp=batch.old_logp)
-    theirs, kept = 0.0, 0
-    for sample in tokens_of(batch):
-        for logp, old, _, adv in sample:
-            moved = logp.exp() - old.exp()
-            keep = moved <= 0.05 if adv > 0 else moved >= -0.05
-            theirs = theirs - keep * adv * (logp - old).exp().clamp(max=1e4).detach() * logp
-            kept += int(keep)
-    theirs = theirs / (len(batch) * BUDGET)  # seq-mean-token-sum-norm
-    assert 0 < kept < batch.mask.sum()
-    mine = ours(row, batch)
-    agree(mine - mine.detach(), theirs - theirs.detach())
-    squared = change(row, square=1e-3)  # prime-rl's
-    pull = sum((logp - old) ** 2 for sample in tokens_of(batch) for logp, old, _, _ in sample)
-    agree(ours(squared, batch), mine + 1e-3 * pull / (len(batch) * BUDGET))
+    mine, other = ours(row, batch), theirs("dppo", batch)
+    agree(mine - mine.detach(), other - other.detach())
+    moved = POLICY.logp(batch.tokens, batch.mask)[0] - batch.old_logp
+    pull = (moved[batch.mask] ** 2).sum() / (len(batch) * BUDGET)
+    agree(ours(change(row, square=1e-3), batch), mine + 1e-3 * pull)  # prime-rl's
 
 
 @against("verl", kl_cov="takes the covariance from the present policy, and in each micro-batch by itself; "
          "the row's from the policy that sampled, once for a step. With the same tokens held back the loss "
          "is the same")
 def test_kl_cov():
-    """The covariance is taken from the policy that sampled; verl's, from the present one."""
-    row = change(METHODS["kl_cov"], share=0.3)
+    row = row_of("kl_cov")
     batch = rollouts(row)
-    every = [token for sample in tokens_of(batch) for token in sample]
-    count = max(1, int(0.3 * len(every)))
     now = POLICY.logp(batch.tokens, batch.mask)[0].detach()
     present = choice.top_covariance(batch.mask, batch.adv, old_logp=now, share=0.3)
-    for marked, which in ((batch.marked, 1), (present, 0)):
-        columns = [t[3] for t in every], [t[which].detach() for t in every]
-        mean_adv, mean_logp = (sum(x) / len(every) for x in columns)
-        behind = [-float((adv - mean_adv) * (logp - mean_logp)) for adv, logp in zip(*columns, strict=True)]
-        held = sorted(range(len(every)), key=behind.__getitem__)[:count]
-        assert marked.sum() == count > 3
-        theirs = sum(-adv * (logp - old).exp() + (i in held) * (logp - old).abs()
-                     for i, (logp, old, _, adv) in enumerate(every)) / len(every)
-        agree(ours(row, replace(batch, marked=marked)), theirs)
+    agree(ours(row, replace(batch, marked=present)), theirs("kl_cov", batch))
     assert (batch.marked != present).any()
 
 
-@against("verl", sapo="the same, as sequence mean",
-         gmpo="adds 1e-8 to a reply's length; with the paper's clip of 0.4 the same to 1e-7")
-def test_sapo_and_gmpo_as_verl_has_them():
-    """verl's geo_mean adds 1e-8 to the length."""
-    sapo, gmpo = rollouts(METHODS["sapo"]), rollouts(METHODS["gmpo"])
-    soft = 0.0
-    for sample in tokens_of(sapo):
-        for logp, old, _, adv in sample:
-            tau = 1.0 if adv > 0 else 1.05
-            gate = torch.sigmoid(tau * ((logp - old).exp() - 1)) * (4 / tau)
-            soft = soft - adv * gate / len(sample) / len(sapo)
-    agree(ours(METHODS["sapo"], sapo), soft)
-    whole = 0.0
-    for sample in tokens_of(gmpo):
-        sign = sample[0][3].sign()
-        moved = [logp - old for logp, old, _, _ in sample]
-        held = [sign * torch.minimum(sign * x, sign * x.clamp(-0.4, 0.4)) for x in moved]
-        whole = whole - sample[0][3] * (sum(held) / (len(sample) + 1e-8)).exp() / len(gmpo)
-    agree(ours(METHODS["gmpo"], gmpo), whole, within=1e-7)
-
-
-@against("verl", reinforce_pp="whitens by the sample's std of all tokens plus 1e-8, the row by the "
-         "population's: the row's advantages are sqrt(N/(N-1)) times as large over N tokens; the loss is "
-         "the same")
-def test_reinforce_pp_with_its_baseline():
-    """verl's whitening divides by the sample's std of all tokens, plus 1e-8; ours by the population's."""
-    row = METHODS["reinforce_pp"]
-    batch = rollouts(row)
-    lengths = batch.mask.sum(1).tolist()
-    centred = [r - sum(REWARD[i // GROUP * GROUP:][:GROUP]) / GROUP for i, r in enumerate(REWARD)]
-    every = [a for a, n in zip(centred, lengths, strict=True) for _ in range(n)]
-    mean = sum(every) / len(every)
-    var = sum((a - mean) ** 2 for a in every) / (len(every) - 1)
-    theirs = [(a - mean) / math.sqrt(var + 1e-8) for a in centred]
-    factor = math.sqrt(len(every) / (len(every) - 1))
-    assert batch.adv[:, PROMPT].tolist() == pytest.approx([a * factor for a in theirs], abs=1e-6)
-    loss = 0.0
-    for sample in tokens_of(batch):
-        for logp, old, ref, adv in sample:
-            rho = (logp - old).exp()
-            loss = loss + torch.maximum(-adv * rho, -adv * rho.clamp(0.8, 1.2))
-            loss = loss + 1e-3 * 0.5 * (logp - ref) ** 2
-    agree(ours(row, batch), loss / len(every))
-
-
-@against("verl", opo="the same advantages and loss")
-def test_opo():
-    row = METHODS["opo"]
-    batch = rollouts(row)
-    lengths = batch.mask.sum(1).tolist()
-    for i, r in enumerate(REWARD):
-        at = range(i // GROUP * GROUP, i // GROUP * GROUP + GROUP)
-        baseline = sum(lengths[j] * REWARD[j] for j in at) / sum(lengths[j] for j in at)
-        assert batch.adv[i, PROMPT].item() == pytest.approx(r - baseline, abs=1e-12)
-    theirs = -sum(adv * logp for sample in tokens_of(batch) for logp, _, _, adv in sample) / len(batch)
-    agree(ours(row, batch), theirs)
+@against("verl", rloo="the same advantages",
+         grpo="divides by the sample's std of a group, the row by the population's: its advantages are "
+         "sqrt(G/(G-1)) times as large; the loss is the same",
+         reinforce_pp="whitens by the sample's std of all tokens plus 1e-8, the row by the population's: the "
+         "row's advantages are sqrt(N/(N-1)) times as large over N tokens; the loss is the same")
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_advantages(name):
+    batch = rollouts(METHODS[name])
+    count = {"reinforce_pp": int(batch.mask.sum()), "grpo": GROUP}.get(name)
+    factor = math.sqrt(count / (count - 1)) if count else 1.0
+    other = torch.tensor(recorded()["advantages"][name])
+    torch.testing.assert_close(batch.adv[batch.mask], other * factor, rtol=1e-4, atol=1e-9)
 
 
 @against("verl", gdpo="whitens over tokens, long replies counting for more, where the paper and the row "
