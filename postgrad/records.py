@@ -230,6 +230,16 @@ class Rollout:
         return slice(self.turns[-1].start, self.turns[-1].end) if self.turns else slice(0, len(self.tokens))
 
 
+@runtime_checkable
+class Sampler(Protocol):
+    """n samples of each of P prompts. A row depends on the model, its prompt and the seed, not on its
+    neighbours."""
+
+    def sample(self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seed: int) -> list[list[Rollout]]:
+        """[P][n] rollouts; their logp is that of the distribution that was sampled from."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """A verifier's judgement: a score, why, and the parts it was summed from.
