@@ -118,8 +118,9 @@ class TokenSampler:
                              f"{', '.join(listed)}{more}. Shorten them or set fewer new tokens.")
 
     def fits(self, prompt: Prompt, sampling: Sampling) -> bool:
-        """Whether prompt and reply fit the model."""
-        return len(self.tokens_of(prompt)) + sampling.max_new_tokens <= self.positions
+        """Whether prompt and reply fit the model; a prompt that fits by far is not rendered for it."""
+        room = self.positions - sampling.max_new_tokens
+        return self.chat.most_tokens(prompt.messages) <= room or len(self.tokens_of(prompt)) <= room
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
         """The tokens of a prompt, cached."""
