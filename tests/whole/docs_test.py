@@ -164,6 +164,8 @@ def run_command(line):
         less = smaller(config, given) | unseen
         words = [word for word in words if not (word.startswith("steps=") and "steps" in less)]
         words += [f"{key}={value}" for key, value in less.items()]
+    if args.command == "resume":  # training further: by a step
+        words = [re.sub(r"^steps=\d+$", "steps=2", word) for word in words]
     words += FEWER.get(args.command, FEWER.get(f"{args.command} {getattr(args, 'action', '')}", ()))
     return main(words)
 
