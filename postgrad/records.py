@@ -191,7 +191,7 @@ class Rollout:
 
     prompt: Prompt
     prompt_tokens: tuple[int, ...]
-    tokens: Sequence[int]  # like logp a tuple, or what reads as one (sampling.request_batch.ArrayTuple)
+    tokens: Sequence[int]  # like logp a tuple, or what reads as one (sampling.sequences.ArrayTuple)
     logp: Sequence[float]
     text: str
     finished: bool

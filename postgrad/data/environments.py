@@ -31,7 +31,7 @@ from postgrad.system.user_code import error_location, function_name
 
 if TYPE_CHECKING:
     from postgrad.models.chat import Chat
-    from postgrad.sampling.request_batch import FinishedSequence
+    from postgrad.sampling.sequences import FinishedSequence
     from postgrad.sampling.token_sampler import TokenSampler
 
 ToolSchema = Mapping[str, Any]

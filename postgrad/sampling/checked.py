@@ -9,7 +9,7 @@ from dataclasses import replace
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt, Rollout, Sampler, Sampling
 from postgrad.sampling.remote import SamplerFault, SpotCheck, check_reply, choose_spot_checks
-from postgrad.sampling.request_batch import FinishedSequence
+from postgrad.sampling.sequences import FinishedSequence
 from postgrad.sampling.token_sampler import TokenSampler
 
 

@@ -12,7 +12,7 @@ from typing import overload
 from postgrad.maths.noise import seeds_of
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt, Rollout, Sampling
-from postgrad.sampling.request_batch import ArrayTuple, FinishedSequence
+from postgrad.sampling.sequences import ArrayTuple, FinishedSequence
 
 NAMED_PROMPTS = 20     # prompts that are named where many do not fit
 RENDERED_TOKENS = 2**22  # tokens of rendered prompts that are kept for when they come again

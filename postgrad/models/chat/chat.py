@@ -265,7 +265,7 @@ class Chat:
     def most_tokens(self, messages: Sequence[Mapping[str, Any]]) -> float:
         """At least as many tokens as `render` gives, in a hundredth of its time: those of the first prompt
         with the same roles, and twice the bytes of these texts. Infinite for what is not plain ASCII."""
-        texts = [message.get("content") for message in messages]
+        texts: list[Any] = [message.get("content") for message in messages]
         if not all(isinstance(text, str) and text.isascii() and len(message) == 2
                    and not (self.controls and self._names.search(text))
                    for text, message in zip(texts, messages, strict=True)):
