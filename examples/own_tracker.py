@@ -26,4 +26,5 @@ class BestSoFar(pg.Tracker):
 tracker = BestSoFar  # what --track looks for: a class, a function that makes one, or an object
 
 if __name__ == "__main__":
-    pg.fit("tiny-chat", "grpo", task="words", steps=4, trackers=[BestSoFar()])
+    pg.fit("tiny-chat", "grpo", task="words", steps=4, evaluation={"every": 2, "problems": 16},
+           trackers=[BestSoFar()])

@@ -5,7 +5,8 @@
 
 import postgrad as pg
 
-sft = pg.fit("tiny", "sft", task="words", steps=12, rows_per_step=16, run="runs/stages/sft")
+sft = pg.fit("tiny", "sft", task="words", steps=12, rows_per_step=16, examples=400,
+             evaluation={"every": 0}, run="runs/stages/sft")
 rl = pg.fit(sft, "grpo", task="words", steps=3, prompts_per_step=4, group_size=8, evaluation={"every": 0},
             run="runs/stages/grpo")
 for row in pg.compare("tiny", sft, rl, task="words", problems=16, samples=4):

@@ -191,7 +191,7 @@ class Rollout:
 
     prompt: Prompt
     prompt_tokens: tuple[int, ...]
-    tokens: Sequence[int]  # like logp a tuple, or what reads as one (sampling.request_batch.ArrayTuple)
+    tokens: Sequence[int]  # like logp a tuple, or what reads as one (sampling.sequences.ArrayTuple)
     logp: Sequence[float]
     text: str
     finished: bool
@@ -228,6 +228,16 @@ class Rollout:
     def reply(self) -> slice:
         """Where the last reply stands among the tokens."""
         return slice(self.turns[-1].start, self.turns[-1].end) if self.turns else slice(0, len(self.tokens))
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """n samples of each of P prompts. A row depends on the model, its prompt and the seed, not on its
+    neighbours."""
+
+    def sample(self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seed: int) -> list[list[Rollout]]:
+        """[P][n] rollouts; their logp is that of the distribution that was sampled from."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Six changes as CONTRIBUTING describes them, each on a scratch copy with the documented files alone.
 
-    python proofs/changes.py [NAME ...] [suite=1] [out=FILE.json]
+    python proofs/changes.py [NAME ...] [suite=1] [together=1] [out=FILE.json]
 
     row       a policy row with a surrogate and a credit of its own   one file in methods/ and its test
     loss      a preference loss that needs another column             one file in methods/ and its test
@@ -11,7 +11,7 @@
 
 changes.toml has the files and the checks. After each change the generated pages are built (`make docs`), then
 the checks run: listed, trained, in the studio's form, covered by the tests over every row, task or family.
-suite=1: the whole suite as well.
+suite=1: the whole suite as well. together=1: all of them on one copy, checked once.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from harness import HOME, arguments, copy_tree, environment
@@ -50,8 +51,8 @@ def command(check: str) -> list[str]:
     return [sys.executable, *first, *(each for word in words for each in names.get(word, [word]))]
 
 
-def check_change(name: str, place: Path, suite: bool) -> dict:
-    """Applies the change to the copy, runs its checks, and takes the change back."""
+def apply_change(name: str, place: Path) -> dict:
+    """Writes the change's files into the copy; says how many it took."""
     change = CHANGES[name]
     files = {path: file_text(path, text) for path, text in change.get("files", {}).items()}
     tests, lines = change.get("tests", {}), change.get("lines", {})
@@ -61,7 +62,15 @@ def check_change(name: str, place: Path, suite: bool) -> dict:
         before = (place / path).read_text()
         assert before.count(change["before"]) == 1, f"{path}: {change['before']!r} is not there once"
         (place / path).write_text(before.replace(change["before"], text + change["before"]))
-    checks = [[sys.executable, "tools/docs.py"], *map(command, change["checks"].values())]
+    return {"name": name, "files of code": len(files) + len(lines),
+            "lines of code": sum(text.count("\n") for text in (*files.values(), *lines.values())),
+            "files": [*files, *lines], "tests": len(tests)}
+
+
+def check_copy(place: Path, names: Sequence[str], suite: bool) -> dict:
+    """Builds the generated pages of the copy and runs the checks of these changes in it."""
+    checks = [[sys.executable, "tools/docs.py"],
+              *(command(check) for name in names for check in CHANGES[name]["checks"].values())]
     checks += [[sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "worksteal"]] if suite else []
     began, failed = time.perf_counter(), []
     for words in checks:
@@ -70,24 +79,21 @@ def check_change(name: str, place: Path, suite: bool) -> dict:
         if done.returncode:
             failed.append({"command": " ".join(words[2:])[:200],
                            "output": (done.stdout + done.stderr)[-1500:]})
-    copy_tree(place)
-    for path in (*files, *tests):
-        if not (HOME / path).exists():
-            (place / path).unlink()
-    return {"name": name, "files of code": len(files) + len(lines),
-            "lines of code": sum(text.count("\n") for text in (*files.values(), *lines.values())),
-            "files": [*files, *lines], "tests": len(tests), "checks": len(checks), "failed": failed,
-            "seconds": round(time.perf_counter() - began, 1)}
+    return {"checks": len(checks), "failed": failed, "seconds": round(time.perf_counter() - began, 1)}
 
 
 def main() -> int:
+    """Each change on a copy of its own; together=1: all on one, checked once."""
     names, settings = arguments()
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        copy_tree(Path(folder))
-        for name in names or CHANGES:
-            rows.append(check_change(name, Path(folder), "suite" in settings))
-            print(json.dumps(rows[-1]), flush=True)
+    names, suite, rows = names or [*CHANGES], "suite" in settings, []
+    for group in [names] if "together" in settings else [[name] for name in names]:
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder)
+            copy_tree(place)
+            made = [apply_change(name, place) for name in group]
+            checked = check_copy(place, group, suite)
+        rows += [row | checked | {"together": len(group)} for row in made]
+        print(json.dumps(rows[-len(group):]), flush=True)
     if "out" in settings:
         Path(settings["out"]).write_text(json.dumps(rows, indent=1) + "\n")
     return int(any(row["failed"] for row in rows))

@@ -75,8 +75,11 @@ def circles(known: dict[str, Path], trees: dict[str, ast.Module]) -> list[str]:
     """Modules on import circles, or between two of them; imports inside functions count."""
     needs = {m: set(imported(tree, known)) - {m} for m, tree in trees.items()}
     left = {*needs}
-    while loose := {m for m in left if not needs[m] & left or not any(m in needs[n] for n in left)}:
-        left -= loose
+    loose = left
+    while loose:
+        needed = set().union(*(needs[m] for m in left))
+        loose = {m for m in left if not needs[m] & left or m not in needed}
+        left = left - loose
     return sorted(left)
 
 

@@ -1,7 +1,8 @@
 """The house, third edition: docs/results/house.json and its page.
 
     python proofs/house.py [PART ...]       counts, bits, changes, mutations, types; half an hour on two cores
-    python proofs/house.py changes suite=1  the whole suite after each of the six changes: an hour and a half
+    python proofs/house.py changes suite=1  the whole suite after each of the six changes: an hour and a half;
+                                            together=1: once, after all six: half an hour
 
 bits compares with proofs/recorded/bits-xeon.json, on that kind of processor. by_hand.json in the folder has
 the lines of the H200 (bench/h200.py at both commits, interleaved in one call) and the demo's table.
@@ -81,14 +82,16 @@ def bit_bars(folder: Path) -> list[dict]:
                 "all equal", last, done.returncode == 0)]
 
 
-def change_bars(folder: Path, suite: str = "") -> tuple[list[dict], dict]:
+def change_bars(folder: Path, suite: str = "", together: str = "") -> tuple[list[dict], dict]:
     out = folder / "changes.json"
-    script("proofs/changes.py", f"out={out}", *(["suite=1"] if suite else []))
+    script("proofs/changes.py", f"out={out}", *(["suite=1"] if suite else []),
+           *(["together=1"] if together else []))
     rows = json.loads(out.read_text())
     bars = [bar(f"a stranger's change by the documented files alone: {row['name']}",
                 "1 file, and 0 failures of the whole suite after it",
                 f"{row['files of code']} file, {row['lines of code']} lines; {row['checks']} checks, "
-                f"{len(row['failed'])} failed{'' if suite else '; the whole suite was not run'}",
+                f"{len(row['failed'])} failed{', all six applied together' if together else ''}"
+                f"{'' if suite else '; the whole suite was not run'}",
                 not row["failed"] and bool(suite)) for row in rows]
     return bars, {"Six changes": [{k: v for k, v in row.items() if k != "failed"} for row in rows]}
 

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, NoReturn
 
 from postgrad import __version__
@@ -73,11 +74,16 @@ class SentenceParser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
+    return parser_of(COMMANDS)
+
+
+@cache
+def parser_of(commands: tuple[Command, ...]) -> argparse.ArgumentParser:
     top = SentenceParser(prog="postgrad", description="Post-training for language models, by gradient.",
                          epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--version", action="version", version=f"postgrad {__version__}")
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for command in COMMANDS:
+    for command in commands:
         add_command(subparsers, command)
     return top
 

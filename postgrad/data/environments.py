@@ -23,7 +23,7 @@ from postgrad.data.tasks.base import Task
 from postgrad.maths.noise import seed_of
 from postgrad.models.chat.inert import SpokenText
 from postgrad.models.chat.tools import ModelReply, append_messages, read_reply, tool_schema
-from postgrad.records import Message, Prompt, Rollout, Sampling, Turn, Verdict
+from postgrad.records import Message, Prompt, Rollout, Sampler, Sampling, Turn, Verdict
 from postgrad.rewards.base import error_verdict
 from postgrad.rewards.function import verdict_of
 from postgrad.rewards.limit import SECONDS, TimeLimit, within_limit
@@ -31,12 +31,11 @@ from postgrad.system.user_code import error_location, function_name
 
 if TYPE_CHECKING:
     from postgrad.models.chat import Chat
-    from postgrad.sampling.request_batch import FinishedSequence
-    from postgrad.sampling.sampler import Sampler
+    from postgrad.sampling.sequences import FinishedSequence
     from postgrad.sampling.token_sampler import TokenSampler
 
 ToolSchema = Mapping[str, Any]
-SamplerT = TypeVar("SamplerT", bound="Sampler")
+SamplerT = TypeVar("SamplerT", bound=Sampler)
 ROLES = ("system", "user", "tool")  # of messages that an environment adds
 TURNS = 8                           # replies of an episode, unless the task has `turns`
 

@@ -6,17 +6,14 @@ import json
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from postgrad.data.preferences import answers_of, drop_nulls, preference_report, read_pair_row
 from postgrad.data.rows import DataRow, gather_rows
 from postgrad.data.store import Item, Label, Store, check_labeller
 from postgrad.maths.noise import seed_of
-from postgrad.records import Message, Pair, Prompt, Sampling
+from postgrad.records import Message, Pair, Prompt, Sampler, Sampling
 from postgrad.system.files import write_text
-
-if TYPE_CHECKING:
-    from postgrad.sampling.sampler import Sampler
 
 FORMATS = ("pairs", "singles")
 BLOCK = 32   # prompts that are sampled together

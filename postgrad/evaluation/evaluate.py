@@ -11,9 +11,8 @@ from typing import NamedTuple, Protocol
 from postgrad.evaluation.progress import Progress, track_replies
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.passk import pass_at_k
-from postgrad.records import Prompt, Reward, Rollout, Scored
+from postgrad.records import Prompt, Reward, Rollout, Sampler, Sampling, Scored
 from postgrad.rewards.base import score_groups
-from postgrad.sampling import Sampler, Sampling
 
 BLOCK = 128  # prompts that are sampled together
 SHARE = (0.0, 1.0)  # what a share of right samples can be

@@ -258,7 +258,7 @@ def pad_rows(rows: Sequence[Sequence[float]], width: int | None = None, fill: fl
 
 def concat_rows(rows: Sequence[Sequence[float]], dtype: type[np.generic | bool] = np.int64) -> Array:
     """Rows of different length end to end; one that occurs several times is converted once."""
-    # arrays, and sequences that hold one (sampling.request_batch.ArrayTuple)
+    # arrays, and sequences that hold one (sampling.sequences.ArrayTuple)
     arrays = [row if isinstance(row, np.ndarray) else getattr(row, "array", None) for row in rows]
     filled = [x for x in arrays if x is not None]
     if rows and len(filled) == len(rows):

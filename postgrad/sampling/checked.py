@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from postgrad.models.chat import Chat
-from postgrad.records import Prompt, Rollout, Sampling
+from postgrad.records import Prompt, Rollout, Sampler, Sampling
 from postgrad.sampling.remote import SamplerFault, SpotCheck, check_reply, choose_spot_checks
-from postgrad.sampling.request_batch import FinishedSequence
-from postgrad.sampling.sampler import Sampler
+from postgrad.sampling.sequences import FinishedSequence
 from postgrad.sampling.token_sampler import TokenSampler
 
 

@@ -13,8 +13,9 @@ from collections.abc import Generator, Iterable, Sequence
 from postgrad.maths.noise import seed_of
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt, Sampling
-from postgrad.sampling.request_batch import FinishedSequence, RequestBatch, RequestSequence
+from postgrad.sampling.request_batch import RequestBatch
 from postgrad.sampling.sampler import DecodableModel
+from postgrad.sampling.sequences import FinishedSequence, RequestSequence
 from postgrad.sampling.token_sampler import TokenSampler
 
 GROWTH = 64  # tokens by which room for contexts and replies grows, turn by turn

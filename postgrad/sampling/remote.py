@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from postgrad.models.chat import Chat
 from postgrad.records import Sampling
-from postgrad.sampling.request_batch import FinishedSequence
+from postgrad.sampling.sequences import FinishedSequence
 from postgrad.sampling.token_sampler import TokenSampler
 from postgrad.system.files import error_text
 from postgrad.system.json_text import strict_json

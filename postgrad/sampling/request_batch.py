@@ -20,68 +20,33 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from postgrad.maths.noise import seed_of, uniform
+from postgrad.maths.noise import uniform
 from postgrad.maths.packing import fetch_async, pack, to_device
 from postgrad.models.chat import Chat
 from postgrad.models.engine import Engine
 from postgrad.models.graph_capture import capturing
-from postgrad.models.kernels import Kernels
 from postgrad.models.kernels.cpu import NoDistribution
 from postgrad.records import Sampling
 from postgrad.sampling.detokenizer import IncrementalDetokenizer
+from postgrad.sampling.drawing import draw_tokens, with_logprobs
 from postgrad.sampling.sampler import DecodableModel
-from postgrad.sampling.scheduler import MIN_ROWS, CachedPrompt, Scheduler, SlotSequence, int_tensor
-
-NOTHING = 0, b""
-
-
-class ArrayTuple(Sequence[Any]):
-    """Tokens or log-probs: a NumPy array that compares, hashes and pickles as the tuple of its numbers, made
-    at first use; `packing.concat_rows` takes the array. begun: of tokens, how many are detokenized, and
-    their bytes."""
-
-    def __init__(self, array: np.ndarray, begun: tuple[int, bytes] = NOTHING):
-        self.array, self.begun = array, begun
-
-    @cached_property
-    def numbers(self) -> tuple[Any, ...]:
-        return tuple(self.array.tolist())
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    def __getitem__(self, at: Any) -> Any:
-        return self.numbers[at]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.numbers)
-
-    def __eq__(self, other: object) -> bool:
-        return self.numbers == (other.numbers if isinstance(other, ArrayTuple) else other)
-
-    def __hash__(self) -> int:
-        return hash(self.numbers)
-
-    def __add__(self, other: Sequence[Any]) -> tuple[Any, ...]:
-        return self.numbers + tuple(other)
-
-    def __radd__(self, other: tuple[Any, ...]) -> tuple[Any, ...]:
-        return other + self.numbers
-
-    def __repr__(self) -> str:
-        return repr(self.numbers)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return tuple, (self.numbers,)
-
+from postgrad.sampling.scheduler import MIN_ROWS, CachedPrompt, Scheduler, int_tensor
+from postgrad.sampling.sequences import (
+    NOTHING,
+    ArrayTuple,
+    FinishedSequence,
+    Request,
+    RequestSequence,
+    SampledToken,
+    with_max_new_tokens,
+)
 
 PREFETCH = 16       # prompts that are prefilled before a slot is free: few large passes take less time
 SCORED = 512        # tokens whose logits stand in memory at once
@@ -94,121 +59,6 @@ MANY_ROWS = 128     # from which requests take twice as many: the host's work is
 GATHER_SECONDS, GATHER_SHARE = 0.008, 1 / 8
 LAST_STEPS = 16     # steps left to sequences that started together, none of which has ended: no look before
 GraphKey = tuple[str, Sampling | None, int]  # part of a step, settings, rows
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """A sequence to be sampled.
-
-    sampling: max_new_tokens counts sampled tokens. raw_logprobs: log-probs of the model itself, not of the
-    distribution that temperature, top-k, top-p and min-p make of it. top_logprobs: how many of the likeliest
-    tokens are reported with each. stream: its text is wanted as it comes. keep: when it has ended it stays in
-    its slot, to be extended or aborted.
-    """
-
-    sampling: Sampling = field(default_factory=Sampling)
-    seed: int = 0
-    stop_token_ids: tuple[int, ...] = ()
-    raw_logprobs: bool = False
-    top_logprobs: int = 0
-    stream: bool = False
-    keep: bool = False
-
-    @cached_property
-    def needs_logits(self) -> bool:
-        """Whether its log-probs are others than those of the distribution that is sampled from."""
-        s = self.sampling
-        return self.top_logprobs > 0 or self.raw_logprobs and not (s.unfiltered and s.temperature == 1)
-
-    @cached_property
-    def distribution(self) -> Sampling:
-        """What decides which token is sampled: sequences with the same are sampled together."""
-        return with_max_new_tokens(self.sampling, 1)
-
-    def nth(self, i: int) -> Request:
-        """The request of sample i: the first has the seed as it is, others a seed derived from it."""
-        return replace(self, seed=seed_of(self.seed, i)) if i else self
-
-
-@lru_cache(maxsize=256)
-def with_max_new_tokens(sampling: Sampling, max_new_tokens: int) -> Sampling:
-    return replace(sampling, max_new_tokens=max_new_tokens, stop=())
-
-
-class SampledToken(NamedTuple):
-    """A token, its log-prob, the likeliest tokens with theirs, and the text that may be shown with it."""
-
-    token: int
-    logp: float
-    top: tuple[tuple[int, float], ...] = ()
-    text: str = ""
-
-
-@dataclass(eq=False, kw_only=True, slots=True)
-class RequestSequence(SlotSequence):
-    """seeds[number] is its seed; number: in its collection. tokens: all after the prompt. finish_reason: stop
-    (a token or a text), length, abort; None while it is decoded. weight_versions: which weights sampled from
-    which token on, as (sampled so far, version). turn: tokens sampled before this turn. under_way: tokens
-    that the device samples or has sampled, and the host has not seen.
-
-    Of a collection: shown: tokens of earlier turns. since: steps before its first. `tokens` are filled in
-    when it has ended and is cached.
-    """
-
-    request: Request
-    seeds: Sequence[int] = ()
-    number: int = 0
-    tokens: list[int] = field(default_factory=list)
-    sampled: list[SampledToken] = field(default_factory=list)
-    weight_versions: list[tuple[int, int]] = field(default_factory=list)
-    finish_reason: str | None = None
-    fault: Exception | None = None
-    detokenizer: IncrementalDetokenizer | None = None
-    turn: int = 0
-    under_way: int = 0
-    shown: int = 0
-    since: int = 0
-
-    @property
-    def room(self) -> int:
-        """The most tokens that it may still sample in this turn."""
-        return self.request.sampling.max_new_tokens + self.turn - len(self.sampled)
-
-    def take(self, sampled: list[SampledToken], version: int) -> list[SampledToken]:
-        """Appends sampled tokens up to its end -> the same; the text that may be shown stands at the last."""
-        request, detokenizer, text = self.request, self.detokenizer, ""
-        if not self.weight_versions or self.weight_versions[-1][1] != version:
-            self.weight_versions.append((len(self.sampled), version))
-        room = self.room
-        for i, token in enumerate(sampled[:room], 1):
-            if detokenizer and detokenizer.stop:
-                text += detokenizer.add(token.token)
-            if token.token in request.stop_token_ids or (detokenizer and detokenizer.stopped):
-                self.finish_reason, sampled = "stop", sampled[:i]
-                break
-        else:
-            self.finish_reason, sampled = ("length" if len(sampled) >= room else None), sampled[:room]
-        tokens = [token.token for token in sampled]
-        if detokenizer and not detokenizer.stop:
-            text = detokenizer.add(*tokens)
-        if self.finish_reason and detokenizer:
-            text += detokenizer.end()
-        self.tokens += tokens
-        if text:
-            sampled[-1] = sampled[-1]._replace(text=text)
-        self.sampled += sampled
-        return sampled
-
-
-class FinishedSequence(NamedTuple):
-    """A row of a collection. tokens: sampled, the stop token included. finished: by a stop, not at the
-    length. cached: what its sampler still has of it, where it may be continued."""
-
-    number: int
-    tokens: Sequence[int]
-    logp: Sequence[float]
-    finished: bool
-    cached: RequestSequence | None = None
 
 
 class Snapshot:
@@ -793,50 +643,3 @@ class RequestBatch:
 def graph_size(n: int) -> int:
     """The size of the graph that n rows run in: 8, 16, 32, 64, 128, then by 128s."""
     return max(8, 1 << (n - 1).bit_length()) if n <= 128 else -(-n // 128) * 128
-
-
-def with_logprobs(sampled: Sequence[SampledToken], logits: Tensor, sampling: Sampling | None,
-                  top: int) -> list[SampledToken]:  # [R, V]
-    """Sampled tokens with the log-probs of the distribution that a sampling makes of the logits, None: of the
-    model's own, and those of its `top` likeliest tokens."""
-    if sampling is not None and sampling.temperature == 0:
-        return [s._replace(top=((s.token, s.logp),)) for s in sampled]
-    if sampling is not None:
-        logits = filter_logits(logits / sampling.temperature, sampling)
-    all_logp = logits.log_softmax(-1)  # [R, V]
-    index = int_tensor([s.token for s in sampled], logits.device)
-    logps = all_logp.gather(1, index[:, None])[:, 0].tolist() if sampling is None else [
-        s.logp for s in sampled]
-    if not top:
-        return [SampledToken(s.token, logp) for s, logp in zip(sampled, logps, strict=True)]
-    best = all_logp.topk(min(top, all_logp.shape[1]))
-    tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    return [SampledToken(s.token, logp, tuple(zip(*likeliest, strict=True)))
-            for s, logp, likeliest in zip(sampled, logps, tops, strict=True)]
-
-
-def draw_tokens(logits: Tensor, u: Tensor, sampling: Sampling,
-                ops: Kernels) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
-    """A token by the inverse of the cumulative distribution at u, and its log-prob under that same
-    distribution."""
-    if sampling.temperature == 0:
-        return logits.argmax(-1), torch.zeros_like(u, dtype=torch.float32)
-    if sampling.unfiltered:
-        return ops.sample_tokens(logits, u, sampling.temperature)
-    return ops.sample_tokens(filter_logits(logits / sampling.temperature, sampling), u, 1.0)
-
-
-def filter_logits(logits: Tensor, sampling: Sampling) -> Tensor:  # [R, V] -> [R, V]
-    """top-k, then top-p, then min-p; the logits of what they drop become -inf."""
-    if sampling.top_k and sampling.top_k < logits.shape[1]:
-        edge = logits.topk(sampling.top_k, dim=-1).values[:, -1:]
-        logits = logits.masked_fill(logits < edge, -torch.inf)
-    if sampling.top_p < 1:
-        ordered, index = logits.sort(dim=-1, descending=True)
-        p = ordered.softmax(-1)
-        drop = p.cumsum(-1) - p >= sampling.top_p  # the first token past the edge stays
-        logits = logits.masked_fill(torch.zeros_like(drop).scatter(1, index, drop), -torch.inf)
-    if sampling.min_p > 0:
-        p = logits.softmax(-1)
-        logits = logits.masked_fill(p < sampling.min_p * p.amax(-1, keepdim=True), -torch.inf)
-    return logits

@@ -18,17 +18,7 @@ from torch import Tensor
 
 from postgrad.maths.packing import Packed
 from postgrad.models.chat import Chat
-from postgrad.records import Prompt, Rollout, Sampling
-
-
-@runtime_checkable
-class Sampler(Protocol):
-    """n samples of each of P prompts. A row depends on the model, its prompt and the seed, not on its
-    neighbours."""
-
-    def sample(self, prompts: Sequence[Prompt], n: int, sampling: Sampling, seed: int) -> list[list[Rollout]]:
-        """[P][n] rollouts; their logp is that of the distribution that was sampled from."""
-        ...
+from postgrad.records import Prompt, Rollout, Sampler, Sampling
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from typing import overload
 from postgrad.maths.noise import seeds_of
 from postgrad.models.chat import Chat
 from postgrad.records import Prompt, Rollout, Sampling
-from postgrad.sampling.request_batch import ArrayTuple, FinishedSequence
+from postgrad.sampling.sequences import ArrayTuple, FinishedSequence
 
 NAMED_PROMPTS = 20     # prompts that are named where many do not fit
 RENDERED_TOKENS = 2**22  # tokens of rendered prompts that are kept for when they come again
@@ -118,8 +118,9 @@ class TokenSampler:
                              f"{', '.join(listed)}{more}. Shorten them or set fewer new tokens.")
 
     def fits(self, prompt: Prompt, sampling: Sampling) -> bool:
-        """Whether prompt and reply fit the model."""
-        return len(self.tokens_of(prompt)) + sampling.max_new_tokens <= self.positions
+        """Whether prompt and reply fit the model; a prompt that fits by far is not rendered for it."""
+        room = self.positions - sampling.max_new_tokens
+        return self.chat.most_tokens(prompt.messages) <= room or len(self.tokens_of(prompt)) <= room
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
         """The tokens of a prompt, cached."""

@@ -15,7 +15,7 @@ from typing import Any
 from postgrad.models.chat import Chat
 from postgrad.records import Sampling
 from postgrad.sampling.remote import RemoteRow, RemoteSampler, SamplerFault
-from postgrad.sampling.request_batch import FinishedSequence
+from postgrad.sampling.sequences import FinishedSequence
 
 GPU_SHARE = 0.4  # of a GPU's memory, for vLLM's weights and KV cache: the rest is for training
 

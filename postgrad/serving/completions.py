@@ -26,15 +26,9 @@ from postgrad.sampling import Request, RequestSequence, SampledToken, Sampling
 from postgrad.sampling.detokenizer import IncrementalDetokenizer
 from postgrad.serving.decode_worker import PendingRequest, ServedModel
 from postgrad.serving.messages import ChatMessages
-from postgrad.serving.request_body import (
-    LONG,
-    Refusal,
-    RequestBody,
-    check_text,
-    read_body,
-    shorten_value,
-)
+from postgrad.serving.request_body import LONG, Refusal, RequestBody, check_text, read_body
 from postgrad.serving.streaming import EventStream, await_unless_closed
+from postgrad.system.json_text import shorten_value
 
 LOWEST = -9999.0  # in place of minus infinity, which JSON has no number for
 

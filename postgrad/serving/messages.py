@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from postgrad.models.chat import Chat
-from postgrad.serving.request_body import Refusal, RequestBody, shorten_value
-from postgrad.system.json_text import strict_json
+from postgrad.serving.request_body import Refusal, RequestBody
+from postgrad.system.json_text import shorten_value, strict_json
 
 ROLES = ("system", "user", "assistant", "tool")
 MOST_TOOLS = 128

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -13,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
-from postgrad.system.json_text import FieldTwice, strict_json
+from postgrad.system.json_text import FieldTwice, shorten_value, strict_json
 
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error",
          429: "rate_limit_error", 500: "server_error", 503: "overloaded_error"}
@@ -124,15 +123,6 @@ class RequestBody:
 
 def same_json(a: object, b: object) -> bool:
     return a == b and isinstance(a, bool) == isinstance(b, bool)
-
-
-def shorten_value(value: object, quote: bool = True) -> str:
-    """A value in at most 80 characters, for an error."""
-    try:
-        text = json.dumps(value, ensure_ascii=True) if quote else json.dumps(value)[1:-1]
-    except (ValueError, TypeError, RecursionError):
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def range_text(low: float, high: float) -> str:

@@ -65,3 +65,12 @@ def finite_number(digits: str) -> float:
     if math.isinf(number := float(digits)):
         raise ValueError(f"{digits:.40} is larger than any number that is read")
     return number
+
+
+def shorten_value(value: object, quote: bool = True) -> str:
+    """A value in at most 80 characters, for an error."""
+    try:
+        text = json.dumps(value, ensure_ascii=True) if quote else json.dumps(value)[1:-1]
+    except (ValueError, TypeError, RecursionError):
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -34,11 +34,13 @@ def home(tmp_path_factory):
     before = os.getcwd()
     os.chdir(here)
     try:
-        train("sft:words", "demo/sft", "steps=4", "examples=16", "rows_per_step=4", "save_every=2")
+        train("sft:words", "demo/sft", "steps=4", "examples=16", "rows_per_step=4", "save_every=2",
+              "evaluation.every=0")
         train("grpo:words", "demo/rl", "model=demo/sft", "steps=1", "rollouts.prompts=4",
               "rollouts.prompts_per_step=2", "rollouts.group_size=2", "rollouts.max_new_tokens=12",
               "evaluation.every=0")
-        train("reward:questions", "demo/judge", "steps=1", "pairs.drawn=8", "pairs.held_out=2")
+        train("reward:questions", "demo/judge", "steps=1", "pairs.drawn=8", "pairs.held_out=2",
+              "evaluation.every=0")
     finally:
         os.chdir(before)
     return here

@@ -31,8 +31,8 @@ def test_the_settings_that_are_not_the_defaults(tmp_path):
 def test_the_file_it_names_holds_every_setting(tmp_path, capsys):
     """Of a run; the settings that are not typed have their defaults there."""
     folder = tmp_path / "run"
-    assert main(["train", "sft:words", "steps=1", "rows_per_step=2", "optim.schedule=linear", "--run",
-                 str(folder)]) == 0
+    assert main(["train", "sft:words", "steps=1", "rows_per_step=2", "examples=4", "evaluation.every=0",
+                 "optim.schedule=linear", "--run", str(folder)]) == 0
     count, file = re.search(r"all (\d+) settings: (\S+),", capsys.readouterr().out).groups()
     saved = json.loads(Path(file).read_text())
     config = config_from_text("sft:words", ["steps=1"])[1]

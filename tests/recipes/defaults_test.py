@@ -260,7 +260,7 @@ def test_a_larger_model_from_the_command_line(larger, tmp_path, capsys, monkeypa
     assert main([*line, "--run", "a"]) == 0
     out = capsys.readouterr().out
     assert out.count("parameters") == 1 and re.search(rf"optim.lr +{wanted} +by the size", out)
-    quick = ["steps=1", "examples=2", "rows_per_step=2"]
+    quick = ["steps=1", "examples=2", "rows_per_step=2", "evaluation.every=0"]
     assert main(["train", "sft:words", *quick, "--run", "b", "--json"]) == 0
     told = capsys.readouterr()
     assert "parameters:" not in told.out + told.err

@@ -198,7 +198,7 @@ def test_a_token_is_decoded_once_and_a_prompt_rendered_once(monkeypatch):
     assert CHAT.pieces(tokens) == pieces and counted.asked == before
     assert pieces == [counted.tokenizer.decode([t], skip_special_tokens=False) for t in tokens]
     sampler, how = LocalSampler(small_model(), CHAT), Sampling(max_new_tokens=2)
-    sampler.check(PROMPTS[:2], how)
+    sampler.sample(PROMPTS[:2], 1, how, 0)
     before = counted.asked
     rows = sampler.sample(PROMPTS[:2], 3, how, 0)
     assert counted.asked - before == 6  # the text of each reply

@@ -61,7 +61,7 @@ class Killer:
     def __init__(self, at=None, when="before"):
         self.at = at
         self.when = when
-        self.count = 0
+        self.count, self.writes = 0, []
         self.real = {name: getattr(os, name) for name in self.CALLS}
         for name in self.CALLS:
             setattr(os, name, self.wrapped(name))
@@ -69,6 +69,7 @@ class Killer:
     def wrapped(self, name):
         def call(*args, **kwargs):
             self.count += 1
+            self.writes += [self.count] * (name == "write")
             here = self.count == self.at
             if here and (self.when == "before" or self.when == "torn" and name != "write"):
                 os._exit(9)
@@ -85,10 +86,11 @@ class Killer:
 
 
 def carry_out(work, folder, at=None, when="before"):
-    """What a child does: a function of this module, killed or left alone; it says how many calls it made."""
+    """What a child does: a function of this module, killed or left alone; it says how many calls it made, and
+    which of them wrote."""
     killer = Killer(at, when)
     globals()[work](Path(folder))
-    print(killer.count)
+    print(json.dumps([killer.count, killer.writes]))
 
 
 def in_child(work, folder, *kill) -> tuple[int, str]:
@@ -96,24 +98,24 @@ def in_child(work, folder, *kill) -> tuple[int, str]:
                      modules=("tests.runs.kills_test",))
 
 
-def calls_of(work, folder) -> int:
+def calls_of(work, folder) -> tuple[int, list[int]]:
     code, said = in_child(work, folder)
     assert code == 0, said
-    return int(said)
+    return tuple(json.loads(said))
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
-    calls = calls_of("live", folder)
-    assert calls > 80
-    return calls, trace_of(folder)
+    calls, writes = calls_of("live", folder)
+    assert calls > 80 and len(writes) > 20
+    return calls, writes, trace_of(folder)
 
 
-@pytest.mark.parametrize("when", ["before", "torn"])  # after a call is before the next one
+@pytest.mark.parametrize("when", ["before", "torn"])  # after a call is before the next one; writes are torn
 def test_a_kill_at_any_call_leaves_a_run_that_ends_the_same(tmp_path, whole, when):
-    calls, want = whole
-    for at in range(1, calls + 1):
+    calls, writes, want = whole
+    for at in range(1, calls + 1) if when == "before" else writes:
         folder = tmp_path / f"run{at}"
         assert in_child("live", folder, at, when)[0] == 9
         if folder.exists():
@@ -134,9 +136,9 @@ def test_a_kill_at_any_call_leaves_a_run_that_ends_the_same(tmp_path, whole, whe
 
 
 def test_a_second_kill_while_resuming(tmp_path, whole):
-    calls, want = whole
-    for at in range(calls // 3, calls, 7):
-        for then in range(2, 60, 9):
+    calls, _, want = whole
+    for at in range(calls // 3, calls, 9):
+        for then in range(2, 60, 11):
             folder = tmp_path / f"run{at}-{then}"
             assert in_child("live", folder, at, "torn")[0] == 9
             assert in_child("live", folder, then, "torn")[0] in (0, 9)
@@ -155,7 +157,7 @@ def test_saving_a_step_again_is_safe_at_every_call(tmp_path):
             run.save(2, put("old"))
         return tmp_path / name
 
-    calls = calls_of("again", prepared("count"))
+    calls, _ = calls_of("again", prepared("count"))
     assert calls > 10
     seen = set()
     for at in range(1, calls + 1):

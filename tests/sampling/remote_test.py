@@ -23,8 +23,8 @@ from postgrad.resolve.models import open_writer
 from postgrad.resolve.weights import WeightsFolder, current_weights, name_weights
 from postgrad.sampling import LocalSampler, RemoteSampler, SamplerFault, Sampling, WeightVersion, remote
 from postgrad.sampling.remote import RemoteRow, SpotCheck, check_logprobs, choose_spot_checks
-from postgrad.sampling.request_batch import FinishedSequence
 from postgrad.sampling.scheduler import MIN_ROWS
+from postgrad.sampling.sequences import FinishedSequence
 
 HOW = Sampling(max_new_tokens=12)
 # MIN_ROWS rows a draw: without the C kernels the run in process computes fewer in another size

@@ -1,18 +1,33 @@
 """The board: a line by default settings over three seeds, here with the embedded model on the CPU."""
 
 import inspect
+import io
 import json
+import subprocess
+from contextlib import redirect_stdout
+from types import SimpleNamespace
 
 import harness
 import board
 import pytest
 
+from postgrad.cli import main
+
+
+def run_here(command, **how):
+    """`python -m postgrad ...` in this process."""
+    with redirect_stdout(io.StringIO()) as out:
+        return subprocess.CompletedProcess(command, main(list(map(str, command[3:]))), out.getvalue())
+
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory):
     """A pipeline of a few steps, one seed of it."""
-    return board.measure_line(tmp_path_factory.mktemp("board"), model="tiny", task="words", device="cpu",
-                              recipe="expert-iteration:quick", problems=4, seeds=[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(board, "subprocess", SimpleNamespace(run=run_here))
+        patch.setattr(harness, "python", lambda *words, **how: run_here(["python", *words]).stdout)
+        return board.measure_line(tmp_path_factory.mktemp("board"), model="tiny", task="words", device="cpu",
+                                  recipe="expert-iteration:quick", problems=4, seeds=[1])
 
 
 def test_a_line_has_its_seeds_their_minutes_and_the_command(line):

@@ -2,6 +2,7 @@
 and peers on a layer never import each other."""
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -18,6 +19,11 @@ LAYER = {name: number for number, name in enumerate(ROOMS)} | {"__init__": -1}
 FILES = sorted(p for p in HOME.rglob("*.py") if not p.name.endswith("_test.py"))
 
 
+@functools.cache
+def tree_of(path):
+    return ast.parse(path.read_text())
+
+
 def part(path):
     """The module or package of postgrad that a file belongs to."""
     return path.relative_to(HOME).parts[0].removesuffix(".py")
@@ -25,7 +31,7 @@ def part(path):
 
 def imports(path):
     """Every module that a file imports, wherever in the file: ("postgrad.maths.kl", line)."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -36,12 +42,17 @@ def imports(path):
             yield from ((module + name, node.lineno) for name in names)
 
 
+@functools.cache
+def imports_of(path):
+    return list(imports(path))
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(HOME)))
 def test_imports_go_down_only(path):
     mine = part(path)
     assert mine in LAYER, (f"{path.name} has no layer: give {mine!r} a place in the table, here "
                            "and in DESIGN.md")
-    for name, line in imports(path):
+    for name, line in imports_of(path):
         if name.split(".")[0] != "postgrad" or name in ("postgrad.__version__", "postgrad.system.renamed"):
             continue
         other = name.split(".")[1] if "." in name else "__init__"
@@ -66,7 +77,7 @@ def module_of(path):
 
 def at_the_top(path, known):
     """The modules of the package that a file needs before it can be imported."""
-    for node in ast.parse(path.read_text()).body:
+    for node in tree_of(path).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("postgrad"):
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
@@ -86,7 +97,7 @@ def test_no_module_needs_itself():
 
 def test_no_circle_of_modules_with_imports_inside_functions():
     known = counts.modules()
-    trees = {name: ast.parse(path.read_text()) for name, path in known.items()}
+    trees = {name: tree_of(path) for name, path in known.items()}
     assert counts.circles(known, trees) == []
 
 
@@ -100,7 +111,7 @@ def test_a_circle_inside_functions_is_found(tmp_path):
 @pytest.mark.parametrize("path", [p for p in FILES if part(p) == "maths"], ids=lambda p: p.name)
 def test_maths_needs_torch_and_numpy_alone(path):
     allowed = sys.stdlib_module_names | {"torch", "numpy", "postgrad"}
-    assert {name.split(".")[0] for name, _ in imports(path)} <= allowed
+    assert {name.split(".")[0] for name, _ in imports_of(path)} <= allowed
 
 
 @pytest.mark.parametrize("name", ["system", "runs", "runs.report", "runs.explain", "runs.doctor",
@@ -168,12 +179,12 @@ def faults(tree):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(HOME)))
 def test_what_may_not_stand_in_the_package(path):
-    assert set(faults(ast.parse(path.read_text()))) == ALLOWED.get(path.relative_to(HOME).as_posix(), set())
+    assert set(faults(tree_of(path))) == ALLOWED.get(path.relative_to(HOME).as_posix(), set())
 
 
 def test_what_runs_code_is_never_imported():
     programs = ("postgrad.rewards.sandbox.child", "postgrad.studio.cells.child")
-    assert not [p for p in FILES for name, _ in imports(p) if name.startswith(programs)]
+    assert not [p for p in FILES for name, _ in imports_of(p) if name.startswith(programs)]
 
 
 @pytest.mark.parametrize(("code", "wanted"), [

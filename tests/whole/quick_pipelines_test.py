@@ -9,7 +9,8 @@ from postgrad.recipes.registry import PIPELINES, recipe_module
 
 ROOT = Path(__file__).resolve().parents[2]
 LABS = [str(ROOT / "examples" / "labs" / name) for name in ("oversight.py", "overoptimise.py")]
-FEWER = {LABS[1]: ["steps=2", "best_of=2", "kls=0", "proxies.members=1", "proxies.pairs=40",
+FEWER = {"r1": ["problems=2", "samples=2", "gathered.chains=8", "gathered.prompts=8", "gathered.pairs=16"],
+         LABS[1]: ["steps=2", "best_of=2", "kls=0", "proxies.members=1", "proxies.pairs=40",
                    "proxies.train_steps=2", "rollouts.prompts_per_step=4", "evaluation.every=1",
                    "evaluation.problems=2", "evaluation.samples=2"]}  # its quick form takes ten minutes
 QUICK = [name for name in (*PIPELINES, *LABS) if "quick" in recipe_module(name).SETTINGS]

@@ -55,6 +55,7 @@ class Chat:
         self._render = compile_template(template)
         self._pieces: dict[int, str] = {}
         self._escapes: dict[str, str] = {}
+        self._frames: dict[tuple[str, ...], int] = {}
 
     @classmethod
     def load(cls, folder: Path | str, template: str | None = None) -> Chat:
@@ -260,6 +261,19 @@ class Chat:
                tools: Sequence[Mapping[str, object]] = ()) -> list[int]:
         """The tokens of a prompt, generation prompt included."""
         return self.encode(self.text_of(messages, reply=True, tools=tools))
+
+    def most_tokens(self, messages: Sequence[Mapping[str, Any]]) -> float:
+        """At least as many tokens as `render` gives, in a hundredth of its time: those of the first prompt
+        with the same roles, and twice the bytes of these texts. Infinite for what is not plain ASCII."""
+        texts: list[Any] = [message.get("content") for message in messages]
+        if not all(isinstance(text, str) and text.isascii() and len(message) == 2
+                   and not (self.controls and self._names.search(text))
+                   for text, message in zip(texts, messages, strict=True)):
+            return math.inf
+        roles = tuple(str(message.get("role")) for message in messages)
+        if roles not in self._frames:
+            self._frames[roles] = len(self.render(messages))
+        return self._frames[roles] + 2 * sum(map(len, texts))
 
     def extend(self, tokens: Sequence[int], messages: Sequence[Mapping[str, Any]],
                tools: Sequence[Mapping[str, object]] = ()) -> list[int] | None:

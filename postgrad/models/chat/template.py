@@ -65,6 +65,8 @@ class TemplateLimit(TemplateError):
 
 def value_size(value: object) -> int:
     """The characters in a value, plus SLOT for each list element, recursively; stops soon after LARGEST."""
+    if type(value) is str:
+        return len(value)
     total, inside = 0, [value]
     while inside and total <= LARGEST:
         x = inside.pop()
@@ -156,6 +158,17 @@ class Rendering(NamedTuple):
         return next((message for start, message in reversed(self.writers) if start <= at), None)
 
 
+class Spent(threading.local):
+    """What a rendering has used of its limits. end: of its processor time."""
+
+    made, steps, end = 0, 0, math.inf
+    messages: dict[int, int]
+    length: int
+    marks: list[Any]
+    writers: list[tuple[int, int | None]]
+    outer: list[int | None]
+
+
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """A sandbox with limits per rendering and thread."""
 
@@ -165,7 +178,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, optimized=False, finalize=self.measured,
                          extensions=[GenerationTag, "jinja2.ext.loopcontrols"])
-        self.spent = threading.local()
+        self.spent = Spent()
         del self.globals["lipsum"]
         self.globals |= {"raise_exception": _refuse,
                          "strftime_now": lambda form: datetime.now().strftime(str(form))}
@@ -201,14 +214,14 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def measured(self, value: T) -> T:
         """The value; TemplateLimit where it is too large, or steps or the total are used up."""
-        size = 1
-        if type(value) in (str, list, tuple) and isinstance(value, Sized):
-            size = len(value) * (1 if isinstance(value, str) else 8)
-        self.spend(value_size(value), size)
-        self.spent.made = getattr(self.spent, "made", 0) + size
-        if self.spent.made > IN_ALL:
+        spent, kind, size = self.spent, type(value), 1
+        if kind is str or kind is list or kind is tuple:
+            size = len(cast("Sized", value)) * (1 if kind is str else 8)
+        self.spend(size if kind is str else value_size(value), size)
+        spent.made += size
+        if spent.made > IN_ALL:
             raise TemplateLimit(f"over {IN_ALL:,} characters")
-        if time.thread_time() > getattr(self.spent, "end", math.inf):
+        if time.thread_time() > spent.end:
             raise TemplateLimit(f"over {SECONDS} s of processor time")
         return value
 
@@ -217,8 +230,9 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         too large, or the steps are used up."""
         if largest > LARGEST:
             raise TemplateLimit(f"a value of over {LARGEST:,} characters")
-        self.spent.steps = getattr(self.spent, "steps", 0) + 1 + work // STEP
-        if self.spent.steps > STEPS:
+        spent = self.spent
+        spent.steps += 1 + work // STEP
+        if spent.steps > STEPS:
             raise TemplateLimit(f"over {STEPS:,} steps")
 
     def each(self, values: Iterable[T]) -> Iterator[T]:

@@ -1,7 +1,8 @@
 """The doctor: names what is wrong with a run, worst first, with evidence, consequence and remedy.
 
 chart     a run's logs as curves; Symptom and Finding
-symptoms  one pure function of a chart each, and their order
+symptoms  their order; one pure function of a chart each in unsound (the figures are worthless), updates and
+          learning
 limits    every threshold, with its reason
 
 diagnose(Run.open("runs/first")).findings -> (NamedFinding(symptom="truncation", finding=Finding(...)), ...)

@@ -157,3 +157,51 @@ def correlation(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     if sx * sy < 1e-12:
         return None
     return sum((x - mx) * (y - my) for x, y in zip(xs, ys, strict=True)) / (sx * sy)
+
+
+def symptom(name: str, about: str, *, needs: tuple[str, ...] = (),
+            after: int = 0) -> Callable[[Callable[[Chart], Finding | None]], Symptom]:
+    """Decorates the function that finds a symptom."""
+    return lambda find: Symptom(name=name, about=about, find=find, needs=needs, after=after)
+
+
+def trained(columns: JsonMapping, name: str) -> list[float]:
+    """A column's values at the trained tokens."""
+    return [number(x) for x, kept in zip(columns.get(name, ()), columns["mask"], strict=False) if kept]
+
+
+def step_sizes(chart: Chart) -> list[Point]:
+    """(step, mean absolute change of a token's log-prob by the update on it, in nats)."""
+    points = []
+    for step, rows in chart.shown.items():
+        moved = [abs(x) for row in rows for x in trained(row["columns"], "moved") if math.isfinite(x)]
+        points += [(step, fmean(moved))] if moved else []
+    return points
+
+
+def spread_at_start(chart: Chart) -> float:
+    """The standard deviation of scores within a group in the first third: the unit of gains and losses."""
+    std = chart.curve("reward_std")
+    return first(std) if std and first(std) > 0 else 1.0
+
+
+def tighter_leash(chart: Chart) -> str:
+    weight = chart.constant("kl_in_loss") or chart.constant("kl_in_reward") or chart.constant("beta")
+    leash = f"set kl.coef={max(0.02, 3 * weight):.2g}" + (f" (it is {weight:g})" if weight > 0 else "")
+    return f"{leash}, or end the run sooner; in a row of your own look at the sign of its KL"
+
+
+def gain(points: list[Point]) -> float:
+    return last(points) - first(points)
+
+
+def evaluated_quality(chart: Chart) -> list[Point]:
+    """The held-out reward by the task's own verifier, else pass@1."""
+    return chart.evaluated("reward") or chart.evaluated("pass@1")
+
+
+def chance(chart: Chart, *steps: int) -> float:
+    """How far two evaluations may differ by chance: the root of the sum of their squared half intervals."""
+    name = "reward_interval" if chart.evaluated("reward") else "pass@1_interval"
+    ends = [row[name] for row in chart.evals if row["step"] in steps and row.get(name)]
+    return math.hypot(*((number(high) - number(low)) / 2 for low, high in ends))

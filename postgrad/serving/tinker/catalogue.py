@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from postgrad.serving.request_body import Refusal, shorten_value
+from postgrad.serving.request_body import Refusal
 from postgrad.system.files import load_json, write_text
+from postgrad.system.json_text import shorten_value
 
 KINDS = {"weights": "training", "sampler_weights": "sampler"}
 NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")

@@ -17,11 +17,11 @@ from postgrad.serving.tinker.catalogue import (
     expiry,
     tinker_path,
 )
-from postgrad.serving.tinker.losses import loss_named
 from postgrad.serving.tinker.passes import check_datum, metric_names
 from postgrad.serving.tinker.sampler_pool import SavedWeights
 from postgrad.serving.tinker.tuned_model import StepParameters, TunedModel, finite_numbers
 from postgrad.serving.tinker.wire import decode_pass, encode_pass_output, read_pass_request
+from postgrad.training.named_losses import loss_named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,10 @@ def json_body(body: bytes) -> RequestBody:
 
 def prepare_pass(seq: int, body: bytes, place: ModelPlace) -> Action:
     asked = decode_pass(read_pass_request(body))
-    loss = loss_named(asked.loss, asked.config)
+    try:
+        loss = loss_named(asked.loss, asked.config)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
     for i, datum in enumerate(asked.data):
         check_datum(datum, loss, f"data[{i}]", place.vocab, place.positions)
 

@@ -23,10 +23,10 @@ from postgrad.models import LanguageModel, Models
 from postgrad.models.protocols import CHUNK, Choices, choice_columns, log_softmax
 from postgrad.records import Batch
 from postgrad.serving.request_body import Refusal
-from postgrad.serving.tinker.losses import LOSS_PARTS, Loss
 from postgrad.serving.tinker.wire import TrainingDatum
 from postgrad.training.batches.columns import weigh_minibatch
 from postgrad.training.batches.shuffled import model_logp
+from postgrad.training.named_losses import LOSS_PARTS, Loss
 from postgrad.training.objectives import policy_objective, supervised_objective
 from postgrad.training.optim import Optim
 from postgrad.training.stats import Max, Mean, Stats

@@ -12,13 +12,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from postgrad.serving.request_body import PATIENCE, Refusal, RequestBody, read_body, shorten_value
+from postgrad.serving.request_body import PATIENCE, Refusal, RequestBody, read_body
 from postgrad.serving.tinker.catalogue import Catalogue, expiry, iso_time
 from postgrad.serving.tinker.operations import json_body, refuse_foreign, text_map
 from postgrad.serving.tinker.service import TinkerService
 from postgrad.serving.tinker.sessions import Session, owner_of
 from postgrad.serving.tinker.tuned_model import Tuning
 from postgrad.serving.tinker.wire import decompress, read_pass_request
+from postgrad.system.json_text import shorten_value
 
 PROTOBUF = "application/x-protobuf"
 LARGEST_PASS = 2**28   # bytes of a forward_backward body, unpacked

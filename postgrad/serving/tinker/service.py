@@ -17,7 +17,7 @@ from postgrad.models.lora import Network
 from postgrad.runs import Run
 from postgrad.sampling import Request, Sampling
 from postgrad.serving.decode_worker import DecodeWorker, ServedModel
-from postgrad.serving.request_body import Refusal, RequestBody, shorten_value
+from postgrad.serving.request_body import Refusal, RequestBody
 from postgrad.serving.tinker.catalogue import (
     Catalogue,
     SavedCheckpoint,
@@ -33,6 +33,7 @@ from postgrad.serving.tinker.sessions import Session, SessionBook
 from postgrad.serving.tinker.training_queue import Promise, TrainingQueue, failure
 from postgrad.serving.tinker.tuned_model import TunedModel, Tuning
 from postgrad.serving.tinker.wire import SampledReply, encode_sample
+from postgrad.system.json_text import shorten_value
 
 MOST_MODELS = 64         # in memory at once; one of which all weights are trained counts as so many:
 WHOLE_MODEL = 16

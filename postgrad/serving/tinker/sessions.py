@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from postgrad.serving.request_body import Refusal, shorten_value
+from postgrad.serving.request_body import Refusal
 from postgrad.system.files import load_json, write_text
+from postgrad.system.json_text import shorten_value
 
 LARGEST = 2**26
 LETTERS = frozenset("0123456789abcdef")

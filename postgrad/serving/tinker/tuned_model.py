@@ -22,11 +22,11 @@ from postgrad.models.lora import Network, is_adapted
 from postgrad.models.nf4 import linear_layers
 from postgrad.runs import Run
 from postgrad.serving.request_body import Refusal
-from postgrad.serving.tinker.losses import Loss
 from postgrad.serving.tinker.passes import PassResult, run_pass
 from postgrad.serving.tinker.wire import Array, TrainingDatum
 from postgrad.system.files import atomic_folder
 from postgrad.system.throughput import memory_taken
+from postgrad.training.named_losses import Loss
 from postgrad.training.optim import Optim, OptimSettings
 from postgrad.training.stats import Stats
 

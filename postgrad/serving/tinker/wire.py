@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from postgrad.serving.request_body import Refusal, shorten_value
+from postgrad.serving.request_body import Refusal
+from postgrad.system.json_text import shorten_value
 
 Array = NDArray[Any]
 Fields = dict[str, tuple[int, str]]

@@ -59,12 +59,13 @@ def test_where_there_is_no_folder():
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="GSM8K is not here")
-def test_the_published_problems_pay_their_own_solutions():
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.long)])
+def test_the_published_problems_pay_their_own_solutions(count):
     task = load_task(f"gsm8k:{DATA}")
     assert (task.meta["sizes"]["test"] == 1319
             and task.meta["sizes"]["train"] + task.meta["sizes"]["validation"] == 7473)
     for split in ("train", "validation", "test"):
-        prompts = task.prompts(split, 10_000, 0)
+        prompts = task.prompts(split, count, 0)
         assert check_verifier(task.verify, [(p, task.gold(p)) for p in prompts]) == len(prompts)
         assert all(task.verify(p, task.gold(p)).parts["lenient"] == 1 for p in prompts)
 

@@ -348,3 +348,16 @@ def test_nobody_else_writes_the_models_turns(style):
 
     assert controls_of(f"5{chat.eos}{''.join(names)}") == controls_of("5")
     assert chat.escaped("3 < 4, <think>") == "3 < 4, <think>"
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_the_bound_on_tokens_is_one(style):
+    chat, rng = STYLES[style](), random.Random(0)
+    letters = "".join(map(chr, range(32, 127))) + "\n\t"
+    for _ in range(100):
+        talk = [{"role": role, "content": "".join(rng.choices(letters, k=rng.choice((0, 3, 60))))}
+                for role in (("user",), ("user", "assistant", "user"))[rng.random() < 0.5]]
+        assert len(chat.render(talk)) <= chat.most_tokens(talk)
+    assert chat.most_tokens([{"role": "user", "content": "2+3?"}]) < 300
+    for message in ({"content": "où"}, {"content": f"x{chat.eos}"}, {"content": "x", "name": "a"}):
+        assert chat.most_tokens([{"role": "user"} | message]) == float("inf")

@@ -89,7 +89,8 @@ def test_rows_of_a_log_are_judged_as_they_came():
 
 # runs
 
-WILD = ["steps=14", "save_every=2", "rollouts.prompts=40", "rollouts.prompts_per_step=3",
+STEPS = 8
+WILD = [f"steps={STEPS}", "save_every=2", "rollouts.prompts=40", "rollouts.prompts_per_step=3",
         "rollouts.group_size=4", "rollouts.max_new_tokens=24", "evaluation.every=0", "optim.lr=6e-3"]
 
 
@@ -116,23 +117,24 @@ def test_a_warning_is_all_by_default(tmp_path):
     run = wild(tmp_path / "run", "warn")
     named = [row["data"]["trouble"] for row in events(run, "worry") if "trouble" in row["data"]]
     assert named and len(named) == len(set(named)) and run.state()["state"] == "done"
-    assert not events(run, "halved") and len(run.rows("metrics")[0]) == 14
+    assert not events(run, "halved") and len(run.rows("metrics")[0]) == STEPS
 
 
 def test_stop_ends_the_run_and_says_why(tmp_path):
     run = wild(tmp_path / "run", "stop")
     state = run.state()
     assert state["state"] == "stopped" and "lower optim.lr" in state["error"]
-    assert len(run.rows("metrics")[0]) < 14 and run.latest()
+    assert len(run.rows("metrics")[0]) < STEPS and run.latest()
 
 
 def test_half_the_rate_from_the_last_good_checkpoint(halved):
     told, rows = events(halved, "halved"), halved.rows("metrics")[0]
-    assert told and halved.state()["state"] == "done" and [row["step"] for row in rows] == [*range(1, 15)]
+    assert told and halved.state()["state"] == "done"
+    assert [row["step"] for row in rows] == [*range(1, STEPS + 1)]
     assert all("on_trouble=halve_rate: back to" in row["text"] for row in told)
     factors = [row["data"]["factor"] for row in told]
     assert factors == [0.5 ** (i + 1) for i in range(len(told))]
-    schedule = [6e-3 * (1 - (step - 1) / 14) for step in range(1, 15)]  # linear
+    schedule = [6e-3 * (1 - (step - 1) / STEPS) for step in range(1, STEPS + 1)]  # linear
     assert rows[-1]["lr"] == pytest.approx(schedule[-1] * factors[-1])
 
 
@@ -158,7 +160,7 @@ def test_interrupted_and_resumed_it_is_the_same_run(halved, tmp_path, halvings):
     run = resume_saved(Run.open(tmp_path / "run"))
     assert without_times(run) == without_times(halved)
     assert [row["data"] for row in events(run, "halved")] == [row["data"] for row in events(halved, "halved")]
-    weights = [(r.checkpoints()[14] / "model.safetensors").read_bytes() for r in (run, halved)]
+    weights = [(r.checkpoints()[STEPS] / "model.safetensors").read_bytes() for r in (run, halved)]
     assert weights[0] == weights[1]
 
 

@@ -20,7 +20,7 @@ from postgrad.resolve.models import open_model
 from postgrad.runs import Run
 from postgrad.runs.doctor import diagnose
 from postgrad.runs.doctor.chart import Chart
-from postgrad.runs.doctor.symptoms import directions
+from postgrad.runs.doctor.unsound import directions
 from postgrad.training.batches import rollouts
 
 SMALL = ["rollouts.prompts=40", "rollouts.prompts_per_step=3", "rollouts.group_size=4",

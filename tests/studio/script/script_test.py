@@ -1,7 +1,10 @@
 """The site that `postgrad studio export` writes, opened from files: pages stand alone, instruments answer as
 Python does, runs can be scrubbed, and what needs a server says so."""
 
+import io
+import json
 import re
+from contextlib import redirect_stdout
 from urllib.parse import unquote
 
 import pytest
@@ -11,6 +14,7 @@ from studio_browser import TOKEN, browser  # noqa: F401
 from studio_small import make
 
 import postgrad
+from postgrad.cli import main
 from postgrad.studio import export
 from postgrad.studio.instruments import INSTRUMENTS, grpo
 from postgrad.studio.pages import num
@@ -28,8 +32,10 @@ ANSWERED = re.compile(r'role="search"|hx-get="/(instruments/[\w-]+/figure|runs/-
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     make(folder / "runs" / "one", 3)
-    found = export.export_site(folder / "site", runs=folder / "runs", store=folder / "p.db")
-    assert found["lost"] == []
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["studio", "export", str(folder / "site"), "--runs", str(folder / "runs"), "--store",
+                     str(folder / "p.db"), "--json"]) == 0
+    assert json.loads(out.getvalue())["lost"] == []
     return folder / "site"
 
 

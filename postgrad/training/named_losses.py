@@ -17,7 +17,7 @@ from torch import Tensor
 from postgrad.maths import credit, surrogate, weights
 from postgrad.methods import METHODS, Policy
 from postgrad.methods.row import bound_constants
-from postgrad.serving.request_body import Refusal, shorten_value
+from postgrad.system.json_text import shorten_value
 
 Config = Mapping[str, float | str]
 PREFIX = "postgrad/"
@@ -60,7 +60,7 @@ def sum_row(name: str, function: Callable[..., tuple[Tensor, Tensor]]) -> Policy
 def threshold(config: dict[str, float], name: str, default: float) -> float:
     value = config.pop(name, default)
     if not (0 <= value < math.inf):
-        raise Refusal(f"loss_fn_config.{name} is {value:g}, and has to be a number of 0 or more.")
+        raise ValueError(f"loss_fn_config.{name} is {value:g}, and has to be a number of 0 or more.")
     return value
 
 
@@ -95,7 +95,7 @@ REFUSED = {
 def loss_named(name: str, config: Config) -> Loss:
     """The loss of a request; what is not honoured is refused by its name."""
     if name in REFUSED:
-        raise Refusal(f"loss_fn {name!r} {REFUSED[name]}.")
+        raise ValueError(f"loss_fn {name!r} {REFUSED[name]}.")
     values = {key: config_number(key, value) for key, value in config.items()}
     if name == "cross_entropy":
         check_empty(values, name)
@@ -113,22 +113,22 @@ def table_loss(name: str, values: dict[str, float]) -> Loss:
     known = METHODS.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
     if not isinstance(known, Policy):
         rows = ", ".join(f"{PREFIX}{row.name}" for row in METHODS.values() if isinstance(row, Policy))
-        raise Refusal(f"there is no loss_fn {shorten_value(name)}: there are cross_entropy, "
-                      f"{', '.join(SDK_LOSSES)}, and of postgrad's table {rows}.")
+        raise ValueError(f"there is no loss_fn {shorten_value(name)}: there are cross_entropy, "
+                         f"{', '.join(SDK_LOSSES)}, and of postgrad's table {rows}.")
     sizes = {key: values.pop(key) for key in ("budget", "group_size") if key in values}
     for key, value in sizes.items():
         if value != int(value) or value < 1:
-            raise Refusal(f"loss_fn_config.{key} is {value:g}, and has to be a whole number from 1.")
+            raise ValueError(f"loss_fn_config.{key} is {value:g}, and has to be a whole number from 1.")
     row = replace(changed(known, values), credit=credit.raw, critic=False, value_weight=0.0, shown=False)
     if missing := sorted({column for place in LOSS_PARTS for column in row.columns_of(place)} - COLUMNS_HERE):
-        raise Refusal(f"loss_fn {name!r} needs {' and '.join(missing)}, which a Tinker client cannot send: "
-                      "take another row.")
+        raise ValueError(f"loss_fn {name!r} needs {' and '.join(missing)}, which a Tinker client cannot "
+                         "send: take another row.")
     if row.weigh is weights.fixed_length and "budget" not in sizes:
-        raise Refusal(f"loss_fn {name!r} divides by the most tokens that a reply may have: give it as "
-                      "loss_fn_config={\"budget\": 256}, say.")
+        raise ValueError(f"loss_fn {name!r} divides by the most tokens that a reply may have: give it as "
+                         "loss_fn_config={\"budget\": 256}, say.")
     if row.columns_of("weigh") and "group_size" not in sizes:
-        raise Refusal(f"loss_fn {name!r} weighs the samples of a prompt together: give their number as "
-                      "loss_fn_config={\"group_size\": 8}, say, and send them side by side.")
+        raise ValueError(f"loss_fn {name!r} weighs the samples of a prompt together: give their number as "
+                         "loss_fn_config={\"group_size\": 8}, say, and send them side by side.")
     return Loss(name=name, row=row, budget=int(sizes["budget"]) if "budget" in sizes else None,
                 group_size=int(sizes.get("group_size", 1)))
 
@@ -139,23 +139,23 @@ def changed(row: Policy, values: Mapping[str, float]) -> Policy:
                                             for name in bound_constants(getattr(row, place)))}
     for name, value in values.items():
         if name not in constants:
-            raise Refusal(f"loss_fn_config.{shorten_value(name, quote=False)} is no constant of the loss of "
-                          f"{row.name}: it has {', '.join(sorted(constants))}.")
+            raise ValueError(f"loss_fn_config.{shorten_value(name, quote=False)} is no constant of the loss "
+                             f"of {row.name}: it has {', '.join(sorted(constants))}.")
         try:
             row = row.with_setting(name, value)
         except ValueError as error:
-            raise Refusal(f"loss_fn_config: {error}") from None
+            raise ValueError(f"loss_fn_config: {error}") from None
     return row
 
 
 def config_number(name: str, value: float | str) -> float:
     if isinstance(value, str) or not math.isfinite(value):
-        raise Refusal(f"loss_fn_config.{shorten_value(name, quote=False)} is {shorten_value(value)}, and has "
-                      "to be a number.")
+        raise ValueError(f"loss_fn_config.{shorten_value(name, quote=False)} is {shorten_value(value)}, and "
+                         "has to be a number.")
     return value
 
 
 def check_empty(left: Mapping[str, float], name: str) -> None:
     for key in left:
-        raise Refusal(f"loss_fn_config.{shorten_value(key, quote=False)} is not honoured with {name}: leave "
-                      "it out.")
+        raise ValueError(f"loss_fn_config.{shorten_value(key, quote=False)} is not honoured with {name}: "
+                         "leave it out.")

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from postgrad.methods import METHODS
-from postgrad.serving.request_body import Refusal
-from postgrad.serving.tinker.losses import loss_named
+from postgrad.training.named_losses import loss_named
 
 RATIO = torch.tensor([[2.0, 0.5]])
 ADV = torch.tensor([[1.0, -1.0]])
@@ -36,5 +35,5 @@ def test_a_row_of_the_table_keeps_its_constants_and_takes_others_for_its_loss_al
                                 ("cross_entropy", {"a": "b"}, "has to be a number"),
                                 ("postgrad/tests/x.py", {}, "there is no loss_fn"),
                                 ("postgrad/scalerl", {}, "group_size")):
-        with pytest.raises(Refusal, match=words):
+        with pytest.raises(ValueError, match=words):
             loss_named(name, config)

@@ -18,7 +18,7 @@ from postgrad.models import find_model, load_model
 from postgrad.models.chat import Chat
 from postgrad.models.kernels import cpu, plain
 from postgrad.sampling import LocalSampler, Sampling
-from postgrad.sampling.request_batch import draw_tokens
+from postgrad.sampling.drawing import draw_tokens
 
 compiled = pytest.mark.skipif(cpu.c_library() is None, reason="no C compiler on this machine")
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}

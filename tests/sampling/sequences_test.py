@@ -13,7 +13,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.maths.packing import concat_rows, to_cpu
 from postgrad.records import Rollout
 from postgrad.sampling import LocalSampler, Sampling
-from postgrad.sampling.request_batch import ArrayTuple
+from postgrad.sampling.sequences import ArrayTuple
 from postgrad.sampling.token_sampler import RowSeeds
 from postgrad.training.batches.checkpointing import dump_rollout, pick_rows
 from postgrad.training.batches.columns import rollout_batch

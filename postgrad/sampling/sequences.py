@@ -1,0 +1,172 @@
+"""What is asked of a batch of requests and what comes back: requests, sequences, sampled tokens, rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from postgrad.maths.noise import seed_of
+from postgrad.records import Sampling
+from postgrad.sampling.detokenizer import IncrementalDetokenizer
+from postgrad.sampling.scheduler import SlotSequence
+
+NOTHING = 0, b""
+
+
+class ArrayTuple(Sequence[Any]):
+    """Tokens or log-probs: a NumPy array that compares, hashes and pickles as the tuple of its numbers, made
+    at first use; `packing.concat_rows` takes the array. begun: of tokens, how many are detokenized, and
+    their bytes."""
+
+    def __init__(self, array: np.ndarray, begun: tuple[int, bytes] = NOTHING):
+        self.array, self.begun = array, begun
+
+    @cached_property
+    def numbers(self) -> tuple[Any, ...]:
+        return tuple(self.array.tolist())
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.numbers[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.numbers)
+
+    def __eq__(self, other: object) -> bool:
+        return self.numbers == (other.numbers if isinstance(other, ArrayTuple) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.numbers)
+
+    def __add__(self, other: Sequence[Any]) -> tuple[Any, ...]:
+        return self.numbers + tuple(other)
+
+    def __radd__(self, other: tuple[Any, ...]) -> tuple[Any, ...]:
+        return other + self.numbers
+
+    def __repr__(self) -> str:
+        return repr(self.numbers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (self.numbers,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A sequence to be sampled.
+
+    sampling: max_new_tokens counts sampled tokens. raw_logprobs: log-probs of the model itself, not of the
+    distribution that temperature, top-k, top-p and min-p make of it. top_logprobs: how many of the likeliest
+    tokens are reported with each. stream: its text is wanted as it comes. keep: when it has ended it stays in
+    its slot, to be extended or aborted.
+    """
+
+    sampling: Sampling = field(default_factory=Sampling)
+    seed: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    raw_logprobs: bool = False
+    top_logprobs: int = 0
+    stream: bool = False
+    keep: bool = False
+
+    @cached_property
+    def needs_logits(self) -> bool:
+        """Whether its log-probs are others than those of the distribution that is sampled from."""
+        s = self.sampling
+        return self.top_logprobs > 0 or self.raw_logprobs and not (s.unfiltered and s.temperature == 1)
+
+    @cached_property
+    def distribution(self) -> Sampling:
+        """What decides which token is sampled: sequences with the same are sampled together."""
+        return with_max_new_tokens(self.sampling, 1)
+
+    def nth(self, i: int) -> Request:
+        """The request of sample i: the first has the seed as it is, others a seed derived from it."""
+        return replace(self, seed=seed_of(self.seed, i)) if i else self
+
+
+@lru_cache(maxsize=256)
+def with_max_new_tokens(sampling: Sampling, max_new_tokens: int) -> Sampling:
+    return replace(sampling, max_new_tokens=max_new_tokens, stop=())
+
+
+class SampledToken(NamedTuple):
+    """A token, its log-prob, the likeliest tokens with theirs, and the text that may be shown with it."""
+
+    token: int
+    logp: float
+    top: tuple[tuple[int, float], ...] = ()
+    text: str = ""
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class RequestSequence(SlotSequence):
+    """seeds[number] is its seed; number: in its collection. tokens: all after the prompt. finish_reason: stop
+    (a token or a text), length, abort; None while it is decoded. weight_versions: which weights sampled from
+    which token on, as (sampled so far, version). turn: tokens sampled before this turn. under_way: tokens
+    that the device samples or has sampled, and the host has not seen.
+
+    Of a collection: shown: tokens of earlier turns. since: steps before its first. `tokens` are filled in
+    when it has ended and is cached.
+    """
+
+    request: Request
+    seeds: Sequence[int] = ()
+    number: int = 0
+    tokens: list[int] = field(default_factory=list)
+    sampled: list[SampledToken] = field(default_factory=list)
+    weight_versions: list[tuple[int, int]] = field(default_factory=list)
+    finish_reason: str | None = None
+    fault: Exception | None = None
+    detokenizer: IncrementalDetokenizer | None = None
+    turn: int = 0
+    under_way: int = 0
+    shown: int = 0
+    since: int = 0
+
+    @property
+    def room(self) -> int:
+        """The most tokens that it may still sample in this turn."""
+        return self.request.sampling.max_new_tokens + self.turn - len(self.sampled)
+
+    def take(self, sampled: list[SampledToken], version: int) -> list[SampledToken]:
+        """Appends sampled tokens up to its end -> the same; the text that may be shown stands at the last."""
+        request, detokenizer, text = self.request, self.detokenizer, ""
+        if not self.weight_versions or self.weight_versions[-1][1] != version:
+            self.weight_versions.append((len(self.sampled), version))
+        room = self.room
+        for i, token in enumerate(sampled[:room], 1):
+            if detokenizer and detokenizer.stop:
+                text += detokenizer.add(token.token)
+            if token.token in request.stop_token_ids or (detokenizer and detokenizer.stopped):
+                self.finish_reason, sampled = "stop", sampled[:i]
+                break
+        else:
+            self.finish_reason, sampled = ("length" if len(sampled) >= room else None), sampled[:room]
+        tokens = [token.token for token in sampled]
+        if detokenizer and not detokenizer.stop:
+            text = detokenizer.add(*tokens)
+        if self.finish_reason and detokenizer:
+            text += detokenizer.end()
+        self.tokens += tokens
+        if text:
+            sampled[-1] = sampled[-1]._replace(text=text)
+        self.sampled += sampled
+        return sampled
+
+
+class FinishedSequence(NamedTuple):
+    """A row of a collection. tokens: sampled, the stop token included. finished: by a stop, not at the
+    length. cached: what its sampler still has of it, where it may be continued."""
+
+    number: int
+    tokens: Sequence[int]
+    logp: Sequence[float]
+    finished: bool
+    cached: RequestSequence | None = None
