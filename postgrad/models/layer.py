@@ -58,10 +58,11 @@ class NormSpec:
     kind: str = "rms"
     weight: bool = True
     bias: bool = False
+    offset: float = 0.0     # is added to the stored weight
 
     @property
     def is_plain_rms(self) -> bool:
-        """x / rms(x) * weight, the norm that kernels compute."""
+        """x / rms(x) * (weight + offset), the norm that kernels compute."""
         return self.kind == "rms" and self.weight and not self.bias
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -70,15 +71,18 @@ class NormSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SublayerSpec:
-    """A residual branch. inputs: matrices with the same input, fused into one for sampling; inner: norms of
-    the outputs of the first of them (queries and keys)."""
+    """A residual branch. inputs: matrices with the same input, fused into one for sampling, or one matrix
+    for all of them; widths: of the parts that they give, queries, keys and values, or gate and up; inner:
+    norms of the first parts (queries and keys); scale: of what is added to x."""
 
     fused: str                      # name of the fused inputs: "qkv"
     inputs: tuple[MatrixSpec, ...]
+    widths: tuple[int, ...]
     output: MatrixSpec
     inner: tuple[NormSpec, ...] = ()
     before: NormSpec | None = None
     after: NormSpec | None = None
+    scale: float = 1.0
 
     @property
     def inside(self) -> tuple[MatrixSpec | NormSpec, ...]:
@@ -101,6 +105,10 @@ class LayerSpec:
     activation: str = "silu"        # of the gate, by the name of config.json's hidden_act
     qk_norm: str = ""               # "head": per head; "projection": over all heads; "": none
     window: int | None = None       # attention to the last `window` tokens, itself included; None: all
+    rotary: str = "global"          # which angles queries and keys are rotated by: "global", "local", "none"
+    rotated: int | None = None      # of a head's numbers the first that are rotated; None: all
+    query_scale: float = 1.0        # of queries, beside the 1 / sqrt(head_dim) of scores
+    score_cap: float | None = None  # scores s are cap tanh(s / cap)
 
     @property
     def halves(self) -> tuple[SublayerSpec, SublayerSpec]:
@@ -133,7 +141,7 @@ class LayerSpec:
 
 def layer_spec(c: Config, index: int) -> LayerSpec:
     """Layer number `index` of a decoder."""
-    D, F, family = c.hidden_size, c.intermediate_size, c.architecture.family
+    D, F, a, family = c.hidden_size, c.intermediate_size, c.architecture, c.architecture.family
     widths = {"q": c.num_attention_heads * c.head_dim, "k": c.num_key_value_heads * c.head_dim,
               "v": c.num_key_value_heads * c.head_dim}
     kind = norm_kind(c)
@@ -143,28 +151,73 @@ def layer_spec(c: Config, index: int) -> LayerSpec:
                            width=widths[x], size=widths[x] if family.qk_norm == "projection" else c.head_dim,
                            **kind)
                   for x in "qk" if family.qk_norm)
+
+    def inputs(fused: str, parts: dict[str, int], room: str, gguf: str,
+               bias: bool = False) -> dict[str, Any]:
+        joined = family.matrices.get(fused)
+        named = {fused: (joined, sum(parts.values()))} if joined else {
+            x: (f"{room}.{x}_proj", width) for x, width in parts.items()}
+        return {"fused": fused, "widths": tuple(parts.values()), "inputs": tuple(
+            MatrixSpec(short=x, name=name, gguf=f"{gguf}_{x}", outputs=width, inputs=D, bias=bias)
+            for x, (name, width) in named.items())}
+
     attention = SublayerSpec(
-        fused="qkv", inner=inner, before=norms.get("before_attention"), after=norms.get("after_attention"),
-        inputs=tuple(MatrixSpec(short=x, name=f"self_attn.{x}_proj", gguf=f"attn_{x}", outputs=width,
-                                inputs=D, bias=c.architecture.qkv_bias) for x, width in widths.items()),
+        **inputs("qkv", widths, "self_attn", "attn", a.qkv_bias), inner=inner, scale=residual_scale(c),
+        before=norms.get("before_attention"), after=norms.get("after_attention"),
         output=MatrixSpec(short="o", name="self_attn.o_proj", gguf="attn_output", outputs=D,
-                          inputs=widths["q"], bias=c.architecture.o_bias))
+                          inputs=widths["q"], bias=a.o_bias))
     mlp = SublayerSpec(
-        fused="gate_up", before=norms.get("before_mlp"), after=norms.get("after_mlp"),
-        inputs=tuple(MatrixSpec(short=x, name=f"mlp.{x}_proj", gguf=f"ffn_{x}", outputs=F, inputs=D)
-                     for x in ("gate", "up")),
-        output=MatrixSpec(short="down", name="mlp.down_proj", gguf="ffn_down", outputs=D, inputs=F))
+        **inputs("gate_up", {"gate": F, "up": F}, "mlp", "ffn"), scale=residual_scale(c),
+        before=norms.get("before_mlp"), after=norms.get("after_mlp"),
+        output=MatrixSpec(short="down", name=family.matrices.get("down", "mlp.down_proj"), gguf="ffn_down",
+                          outputs=D, inputs=F))
     return LayerSpec(attention=attention, mlp=mlp, activation=family.activation, qk_norm=family.qk_norm,
-                     window=layer_window(c, index))
+                     window=layer_window(c, index), rotary=layer_rotary(c, index),
+                     rotated=None if c.rotary_dim == c.head_dim else c.rotary_dim,
+                     query_scale=query_scale(c), score_cap=a.number("attn_logit_softcapping"))
+
+
+def query_scale(c: Config) -> float:
+    """Of queries, where scores are not divided by sqrt(head_dim)."""
+    of_scores, width = (c.architecture.number(key) for key in ("attention_multiplier",
+                                                               "query_pre_attn_scalar"))
+    if of_scores is not None:
+        return float(of_scores * c.head_dim ** 0.5)
+    return 1.0 if width is None else float((c.head_dim / width) ** 0.5)
+
+
+def residual_scale(c: Config) -> float:
+    return c.architecture.number("residual_multiplier") or 1.0
+
+
+def embedding_scale(c: Config) -> float:
+    own = c.hidden_size ** 0.5 if c.architecture.family.scaled_embedding else 1.0
+    return float(c.architecture.number("embedding_multiplier") or own)
+
+
+def logit_scale(c: Config) -> float:
+    return 1.0 / (c.architecture.number("logits_scaling") or 1.0)
+
+
+def logit_cap(c: Config) -> float | None:
+    return c.architecture.number("final_logit_softcapping")
 
 
 def norm_kind(c: Config) -> dict[str, Any]:
     family = c.architecture.family
-    return {"kind": family.norm, "weight": family.norm_weight, "bias": family.norm_bias}
+    return {"kind": family.norm, "weight": family.norm_weight, "bias": family.norm_bias,
+            "offset": family.norm_offset}
 
 
 def layer_window(c: Config, index: int) -> int | None:
     return c.architecture.window if index in c.architecture.window_layers else None
+
+
+def layer_rotary(c: Config, index: int) -> str:
+    a = c.architecture
+    if index in a.unrotated_layers:
+        return "none"
+    return "local" if a.local_theta is not None and index in a.window_layers else "global"
 
 
 def outer_weights(c: Config) -> tuple[MatrixSpec | NormSpec, ...]:
@@ -181,9 +234,15 @@ def last_norm(c: Config) -> NormSpec:
 
 
 def layer_specs(c: Config) -> list[LayerSpec]:
-    """All layers, which differ in their windows alone."""
+    """All layers, which differ in windows and angles alone."""
     first = layer_spec(c, 0)
-    return [replace(first, window=layer_window(c, i)) for i in range(c.num_hidden_layers)]
+    return [replace(first, window=layer_window(c, i), rotary=layer_rotary(c, i))
+            for i in range(c.num_hidden_layers)]
+
+
+def rotary_kinds(c: Config) -> list[str]:
+    """The angles of its layers, in the order of their tables."""
+    return list(dict.fromkeys(layer_rotary(c, i) for i in range(c.num_hidden_layers)))
 
 
 @dataclass(frozen=True)

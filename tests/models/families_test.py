@@ -8,12 +8,17 @@ import torch
 from small import CHAT, PROMPTS
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GraniteConfig,
     LlamaConfig,
     MistralConfig,
     Olmo2Config,
     OlmoConfig,
+    Phi3Config,
     Qwen2Config,
     Qwen3Config,
+    SmolLM3Config,
     StableLmConfig,
 )
 
@@ -36,6 +41,7 @@ from postgrad.sampling import LocalSampler, Sampling
 # its three bands all have frequencies in them
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64, "rope_theta": 500.0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 1e4}
 FAMILIES = {
     "llama 2": (LlamaConfig, {}),
     "llama 3": (LlamaConfig, dict(num_key_value_heads=2, rope_parameters=LLAMA3)),
@@ -54,6 +60,29 @@ FAMILIES = {
     "qwen 3, windows": (Qwen3Config,
                         dict(num_key_value_heads=2, head_dim=24, attention_bias=True, use_sliding_window=True,
                              sliding_window=6, layer_types=["sliding_attention", "full_attention"])),
+    "llama, yarn": (LlamaConfig, dict(num_key_value_heads=2, rope_parameters=YARN)),
+    "qwen 3, yarn": (Qwen3Config, dict(head_dim=16, rope_parameters=YARN | {
+        "beta_fast": 8.0, "beta_slow": 2.0, "truncate": False, "attention_factor": 0.7})),
+    "gemma 2": (Gemma2Config, dict(num_key_value_heads=2, head_dim=12, sliding_window=5,
+                                   query_pre_attn_scalar=20, attn_logit_softcapping=2.0,
+                                   final_logit_softcapping=3.0)),
+    "gemma 3": (Gemma3TextConfig, dict(num_key_value_heads=2, head_dim=16, sliding_window=5,
+                                       query_pre_attn_scalar=20, layer_types=[
+                                           "sliding_attention", "full_attention"])),
+    "gemma 3, linear": (Gemma3TextConfig, dict(
+        num_key_value_heads=1, head_dim=16, sliding_window=5, query_pre_attn_scalar=16,
+        final_logit_softcapping=3.0, num_hidden_layers=3, sliding_window_pattern=3, rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e5},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}})),
+    "smollm 3": (SmolLM3Config, dict(num_key_value_heads=2, no_rope_layers=[1, 0])),
+    "phi 3": (Phi3Config, dict(num_key_value_heads=2, sliding_window=7)),
+    "phi 4 mini": (Phi3Config, dict(
+        num_key_value_heads=2, tie_word_embeddings=True, max_position_embeddings=256,
+        original_max_position_embeddings=128, rope_parameters={
+            "rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75,
+            "short_factor": [1.0, 1.3, 2.0], "long_factor": [1.0, 4.0, 9.0]})),
+    "granite 3": (GraniteConfig, dict(num_key_value_heads=2, embedding_multiplier=6.0, logits_scaling=2.0,
+                                      residual_multiplier=0.4, attention_multiplier=0.2)),
     "olmo 2": (Olmo2Config, {}),
     "olmo 2, biases": (Olmo2Config, dict(num_key_value_heads=2, attention_bias=True,
                                          tie_word_embeddings=True)),
@@ -99,7 +128,8 @@ def pairs(tmp_path_factory):
             draw = torch.Generator().manual_seed(len(name))
             with torch.no_grad():
                 for key, p in theirs.named_parameters():
-                    p.copy_(torch.randn(p.shape, generator=draw) * 0.15 + ("norm" in key))
+                    one = 0 if "gemma" in name else 1
+                    p.copy_(torch.randn(p.shape, generator=draw) * 0.15 + ("norm" in key) * one)
             folder = tmp_path_factory.mktemp("family")
             theirs.save_pretrained(folder)
             made[name] = load_model(folder), theirs.eval(), folder
@@ -225,7 +255,7 @@ def test_a_reward_model_keeps_its_family(pairs, tmp_path):
     assert torch.equal(load_scalar(tmp_path).scores(tokens, lengths), model.scores(tokens, lengths))
 
 
-@pytest.mark.parametrize("name", ["qwen 2", "olmo 2", "olmo 2, biases"])
+@pytest.mark.parametrize("name", ["qwen 2", "olmo 2", "olmo 2, biases", "gemma 3", "phi 4 mini", "granite 3"])
 def test_an_adapter_is_merged_and_sampled_through(name, pairs, tmp_path):
     body = load_model(pairs(name)[2])
     draw = torch.Generator().manual_seed(3)
@@ -244,22 +274,29 @@ def test_an_adapter_is_merged_and_sampled_through(name, pairs, tmp_path):
 
 
 def test_fresh_biases_are_zero_and_norms_one(pairs):
-    for name in ("qwen 2", "qwen 3", "olmo 2, biases"):
+    for name in ("qwen 2", "qwen 3", "olmo 2, biases", "gemma 2"):
         for key, p in (
                 Decoder(pairs(name)[0].config).start(torch.Generator().manual_seed(0)).named_parameters()):
-            assert p.dim() == 2 or (p == ("norm" in key)).all(), key
+            assert p.dim() == 2 or (p == ("norm" in key and "gemma" not in name)).all(), key
 
 
-@pytest.mark.parametrize("kind", [LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Olmo2Config])
+@pytest.mark.parametrize("kind", [LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Olmo2Config,
+                                  Gemma2Config, Gemma3TextConfig, SmolLM3Config, Phi3Config, GraniteConfig])
 def test_what_a_config_may_leave_out(kind, tmp_path):
     """A file that says no more than the sizes means what the family's class in transformers means by it."""
     sizes = dict(vocab_size=9, hidden_size=64, intermediate_size=8, num_hidden_layers=30,
-                 num_attention_heads=32)
+                 num_attention_heads=32, pad_token_id=0)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind.model_type, **sizes}))
     ours, theirs = Config.read(tmp_path / "config.json"), kind.from_pretrained(tmp_path)
     for key in ("rms_norm_eps", "num_key_value_heads", "max_position_embeddings", "tie_word_embeddings"):
         assert getattr(ours, key) == getattr(theirs, key), key
+    rope, a = theirs.rope_parameters, ours.architecture
     assert (ours.head_dim == getattr(theirs, "head_dim", 2)
-            and ours.rope_theta == theirs.rope_parameters["rope_theta"])
-    assert ours.architecture.window == getattr(theirs, "sliding_window", None)
-    assert len(ours.architecture.window_layers) == (30 if kind is MistralConfig else 0)
+            and ours.rope_theta == rope.get("full_attention", rope)["rope_theta"])
+    assert a.local_theta == rope.get("sliding_attention", {}).get("rope_theta")
+    assert a.window == getattr(theirs, "sliding_window", None)
+    windows = getattr(theirs, "layer_types", None) or ["sliding_attention"] * (30 * (kind is MistralConfig))
+    assert list(a.window_layers) == [i for i, x in enumerate(windows) if x == "sliding_attention"]
+    rotated = getattr(theirs, "no_rope_layers", [])
+    assert list(a.unrotated_layers) == [i for i, x in enumerate(rotated) if not x]
+    assert all(a.number(key) == getattr(theirs, key) for key in a.family.numbers)
