@@ -128,9 +128,10 @@ def capped_softmax(cap: float, temperature: float) -> Softmax:
     def forward(states: Tensor, head: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return logits_forward(part(states, head)[1], tokens)
 
-    def backward(states: Tensor, head: Tensor, tokens: Tensor, *slopes: Any) -> Tensor:
+    def backward(states: Tensor, head: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor,
+                 entropy: Tensor, by_entropy: Tensor | None) -> Tensor:
         turned, logits = part(states, head)
-        gradient = logits_backward(logits, tokens, *slopes, logits.dtype)
+        gradient = logits_backward(logits, tokens, total, by_logp, entropy, by_entropy, logits.dtype)
         return (gradient * (1 - turned * turned) / temperature).to(states.dtype)
 
     return Softmax(forward, backward)

@@ -21,6 +21,7 @@ from postgrad.maths.packing import AttentionLayout, Packed, Spans, last_masked, 
 from postgrad.models.blocks import Blocks
 from postgrad.models.cuda_graphs import PassGraphs
 from postgrad.models.engine import Engine, Merged
+from postgrad.models.experts import Experts
 from postgrad.models.families import LONGEST, Config, check_positions
 from postgrad.models.kernels import Kernels, kernels_for, plain, softmax_for
 from postgrad.models.kernels.fused import GPU_TRAINING_LAYER
@@ -33,6 +34,7 @@ from postgrad.models.layer import (
     last_norm,
     layer_rotary,
     layer_spec,
+    layer_specs,
     logit_cap,
     logit_scale,
     rotary_kinds,
@@ -144,7 +146,8 @@ class DecoderLayer(nn.Module):
         self.self_attn = Attention(spec.attention, eps, head_dim, spec.query_scale)
         self.around_attention = before, self.add_norm(spec.attention.after, eps)
         before = self.add_norm(spec.mlp.before, eps)
-        self.mlp = MLP(spec.mlp, eps, spec.activation)
+        self.mlp: Any = (Experts(spec.mlp, spec.activation) if spec.mlp.router
+                    else MLP(spec.mlp, eps, spec.activation))
         self.around_mlp = before, self.add_norm(spec.mlp.after, eps)
         self.fuses = GPU_TRAINING_LAYER.supports(spec) is None
 
@@ -309,7 +312,9 @@ class Decoder(nn.Module):
         self.scales = embedding_scale(config), logit_scale(config)
         self.cap, self.rotary = logit_cap(config), rotary_kinds(config)
         self.tables = [self.rotary.index(layer_rotary(config, i)) for i in range(config.num_hidden_layers)]
-        self.capped = any(layer.cap is not None for layer in self.model.layers)  # attention's scores
+        specs = layer_specs(config)
+        self.capped = any(spec.score_cap is not None for spec in specs)
+        self.eager = self.capped or any(spec.mlp.router is not None for spec in specs)  # never compiled
         self._angles = torch.empty(1, 0), torch.empty(1, 0)
         self._replays: dict[bool, PassGraphs] = {}  # with gradients, and without
         self.copy: Any = None  # of a sharded decoder: the full model to sample from
@@ -320,10 +325,10 @@ class Decoder(nn.Module):
 
     def start(self, generator: torch.Generator) -> Decoder:
         """Initial weights: N(0, 0.02^2); the output projections of sublayers scaled down by depth."""
-        outputs = tuple(f"{half.output.name}.weight" for half in layer_spec(self.config, 0).halves)
+        outputs = tuple({half.output.name for spec in layer_specs(self.config) for half in spec.halves})
         for name, p in self.named_parameters():
-            if p.dim() == 2:
-                deep = name.endswith(outputs)
+            if p.dim() > 1:
+                deep = name.removesuffix(".weight").endswith(outputs)
                 std = 0.02 / (2 * self.config.num_hidden_layers) ** 0.5 if deep else 0.02
                 p.data.copy_(torch.empty(p.shape).normal_(0.0, std, generator=generator))
             elif name.endswith("bias"):
@@ -380,9 +385,10 @@ class Decoder(nn.Module):
 
     @property
     def fuses_layers(self) -> bool:
-        """Whether layers are compiled with fused kernels; not with adapters, noise or capped scores."""
+        """Whether layers are compiled with fused kernels; not with adapters, noise, capped scores or
+        experts."""
         return (self.compiled and not hasattr(self, "active_adapter") and not self.neftune
-                and not self.capped)
+                and not self.eager)
 
     @property
     def ops(self) -> Kernels:

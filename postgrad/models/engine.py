@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from postgrad.maths.packing import Packed, pack, to_device
 from postgrad.models.cuda_graphs import GraphedDecoder, PrefillGraphs
+from postgrad.models.experts import expert_layers, last_routes, mix, route
 from postgrad.models.families import AFTER, BEFORE, Config
 from postgrad.models.graph_capture import capturing
 from postgrad.models.kernels import Kernels, kernels_for, plain
@@ -125,11 +126,18 @@ class Engine:
         self.scales, self.cap, self.rotary = ((embedding_scale(self.c), logit_scale(self.c)),
                                               logit_cap(self.c), rotary_kinds(self.c))
         self.attend = self.step_attention()
+        self.mixed = [i for i, layer in enumerate(self.layers) if layer.mlp.router is not None]
+        self.graphs = not self.mixed  # experts are as many as their tokens are
         self.fuses = self.fused_step_supported()
         self.k, self.v, self.k_prompt, self.v_prompt = (
             torch.zeros(len(self.layers), count + 1, self.c.num_key_value_heads, tokens, self.c.head_dim,
                         dtype=self.dtype, device=self.device)
             for count, tokens in ((rows, new), (rows, new), (prompts, read), (prompts, read)))
+        # the experts of each token, plus 1 (experts.py)
+        active = max((layer.mlp.active for layer in self.layers), default=0)
+        self.routes, self.routes_prompt = (
+            torch.zeros(count + 1, tokens, len(self.mixed), active, dtype=torch.int16, device=self.device)
+            for count, tokens in ((rows, new), (prompts, read)))
         self.turn(positions or read + new - 1)
         self.merged = model.merged()
         self.layout = weight_layout(self.c, self.layers)
@@ -189,7 +197,7 @@ class Engine:
     @property
     def reads_by_graphs(self) -> bool:
         """Prefill by CUDA graphs: for a small model on a GPU, bound by kernel launches, without adapters."""
-        if any(layer.score_cap is not None for layer in self.layers):
+        if self.mixed or any(layer.score_cap is not None for layer in self.layers):
             return False
         return (self.device.type == "cuda" and self.dtype != torch.float32 and hasattr(self.model, "run")
                 and not hasattr(self.model, "active_adapter") and self.c.hidden_size <= SMALL)
@@ -210,6 +218,8 @@ class Engine:
         self.k, self.v = (F.pad(x, (0, 0, 0, new - self.new)) for x in (self.k, self.v))
         self.k_prompt, self.v_prompt = (F.pad(x, (0, 0, 0, read - self.read))
                                         for x in (self.k_prompt, self.v_prompt))
+        self.routes, self.routes_prompt = (F.pad(x, (0, 0, 0, 0, 0, more)) for x, more in (
+            (self.routes, new - self.new), (self.routes_prompt, read - self.read)))
         self.read, self.new = read, new
         self.keep = partial(store_prompt_kv, self.ops, self.k_prompt, self.v_prompt)
         self.turn(positions)
@@ -294,6 +304,8 @@ class Engine:
             place = to_device(torch.from_numpy(np.repeat(places, lengths.numpy())), self.device)
             states = self.model.states(to_device(tokens, self.device), packed,
                                        partial(self.keep, place, packed.positions))
+            if self.mixed:
+                self.routes_prompt[place, packed.positions] = last_routes(expert_layers(self.merged.body))
         return states[to_device(lengths.cumsum(0) - 1, self.device)]
 
     def seat(self, slot: Tensor, prompt: Tensor) -> None:
@@ -320,7 +332,7 @@ class Engine:
         longest: unused here (HFEngine)."""
         if self.whole:
             return self.whole(token, at, slot, prompt, prompt_length)
-        w, bias, ops, rows = self.matrix, self.weight, self.ops, (at, slot, prompt, prompt_length)
+        w, bias, rows = self.matrix, self.weight, (at, slot, prompt, prompt_length)
         x, delta, tables = self.embed(token), None, self.tables()
         for i, layer in enumerate(self.layers):
             y = self.enter(x, delta, layer.attention.before, i)
@@ -331,11 +343,28 @@ class Engine:
                             layer.window, *(() if layer.score_cap is None else (layer.score_cap,)))
             delta = self.leave(F.linear(y, w(f"{i}.o"), bias(f"{i}.o_bias")), layer.attention, i)
             y = self.enter(x, delta, layer.mlp.before, i)
-            y = F.linear(y, w(f"{i}.gate_up"), bias(f"{i}.gate_up_bias"))
-            y = (ops.swiglu_joined(y) if layer.activation == "silu"
-                 else plain.gated(layer.activation, *y.chunk(2, dim=1)))
-            delta = self.leave(F.linear(y, w(f"{i}.down"), bias(f"{i}.down_bias")), layer.mlp, i)
+            delta = self.leave(self.mlp(y, i, slot, at), layer.mlp, i)
         return self.add_norm(x, delta, self.last_norm, "norm")
+
+    def mlp(self, y: Tensor, i: int, slot: Tensor, at: Tensor) -> Tensor:  # [R, D]
+        """The MLP or the experts of a layer; these are kept in `routes`."""
+        layer, w, bias = self.layers[i], self.matrix, self.weight
+        if layer.mlp.router is not None:
+            chosen, share = route(y, w(f"{i}.router"), layer.mlp)
+            self.routes[slot, at, self.mixed.index(i)] = chosen.short() + 1
+            return mix(y, chosen, share, w(f"{i}.gate_up"), w(f"{i}.down"), layer.activation)
+        y = F.linear(y, w(f"{i}.gate_up"), bias(f"{i}.gate_up_bias"))
+        y = (self.ops.swiglu_joined(y) if layer.activation == "silu"
+             else plain.gated(layer.activation, *y.chunk(2, dim=1)))
+        return F.linear(y, w(f"{i}.down"), bias(f"{i}.down_bias"))
+
+    def routes_of(self, slot: int, place: int, read: int, written: int) -> Tensor | None:  # [T, L, K]
+        """Of the tokens of a prompt and a row, the last of which went through no layer and is left open."""
+        if not self.mixed:
+            return None
+        routes = torch.cat([self.routes_prompt[place, :read], self.routes[slot, :written]])
+        routes[-1] = 0
+        return routes.cpu()
 
     def enter(self, x: Tensor, delta: Tensor | None, norm: NormSpec | None, layer: int) -> Tensor:  # [R, D]
         """x += delta in place -> the input of a sublayer."""

@@ -1,9 +1,9 @@
 """Families of decoders: how each differs from Llama, and its config.json.
 
 Llama 2 and 3 (and SmolLM2), Mistral, Qwen2 and 2.5, Qwen3 (dense), OLMo 2, Gemma 2 and 3 (text), SmolLM3,
-Phi-3 and Phi-4-mini, Granite 3. A family is a row of FAMILIES; layer.py derives the layer's description from
-it. A key that would change the result and is not supported is refused, never ignored. Left out on purpose:
-biases in the MLP, quantised weights, images.
+Phi-3 and Phi-4-mini, Granite 3, Qwen3-MoE. A family is a row of FAMILIES; layer.py derives the layer's
+description from it. A key that would change the result and is not supported is refused, never ignored. Left
+out on purpose: biases in the MLP, quantised weights, images.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Family:
     matrices: Mapping[str, str] = field(default_factory=dict)
     numbers: tuple[str, ...] = ()
     scaled_embedding: bool = False  # by sqrt(hidden_size)
+    experts: bool = False  # MLPs may be mixtures of experts
     bias_on_qkv: bool = False
     bias_by_config: bool = False  # attention_bias, on all four projections
     fixed: Mapping[str, Any] = field(default_factory=dict)
@@ -110,6 +111,11 @@ FAMILIES = {
                    matrices={"qkv": "self_attn.qkv_proj", "gate_up": "mlp.gate_up_proj"},
                    config_defaults={"max_position_embeddings": 4096, "sliding_window": None,
                                     "rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096}),
+    "qwen3_moe": Family(classes="Qwen3Moe", bias_by_config=True, qk_norm="head", experts=True,
+                        config_defaults={"max_position_embeddings": 32768, "num_key_value_heads": 4,
+                                         "decoder_sparse_step": 1, "moe_intermediate_size": 768,
+                                         "num_experts_per_tok": 8, "norm_topk_prob": False},
+                        fixed={"use_sliding_window": False}, gguf_arch="qwen3moe"),
     "granite": Family(classes="Granite", bias_by_config=True, numbers=MULTIPLIERS, gguf_arch="granite",
                       config_defaults={"max_position_embeddings": 2048, **dict.fromkeys(MULTIPLIERS, 1.0)}),
 }
@@ -148,6 +154,23 @@ REPEATED = ("layers", "n_layer", "experts", "blocks", "depth")  # in the keys of
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExpertSizes:
+    """count experts of this width, of which a token goes to `active`; renormalised: their shares add up to 1.
+    dense: the layers that have an MLP in their place."""
+
+    count: int
+    active: int
+    width: int
+    renormalised: bool = False
+    dense: tuple[int, ...] = ()
+
+    def to_hf(self) -> dict[str, Any]:
+        return {"num_experts": self.count, "num_experts_per_tok": self.active, "decoder_sparse_step": 1,
+                "moe_intermediate_size": self.width, "norm_topk_prob": self.renormalised,
+                "mlp_only_layers": list(self.dense)}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Architecture:
     """The family of a decoder, and the options in its config.json beside the sizes."""
 
@@ -161,6 +184,7 @@ class Architecture:
     unrotated_layers: tuple[int, ...] = ()
     local_theta: float | None = None  # of layers with a window, without scaling
     numbers: tuple[tuple[str, float], ...] = ()  # of NUMBERS
+    experts: ExpertSizes | None = None
     # token ids, written back to config.json
     tokens: tuple[tuple[str, object], ...] = field(default=(), compare=False)
 
@@ -192,6 +216,8 @@ class Architecture:
             out |= {"no_rope_layers": [int(i not in self.unrotated_layers) for i in range(layers)]}
         if self.local_theta is not None:
             out |= {"rope_local_base_freq": self.local_theta}
+        if self.experts is not None:
+            out |= self.experts.to_hf()
         if self.rotated != 1:
             out |= {"partial_rotary_factor": self.rotated}
         scaling = {key: value for key, value in self.scaling if key != LONGEST}
@@ -274,6 +300,7 @@ class Config:
         architecture = Architecture(
             model_type=raw["model_type"], scaling=scaling, window=window, window_layers=layers,
             rotated=rotated, local_theta=local, unrotated_layers=_unrotated(raw), numbers=numbers,
+            experts=_experts(raw) if family.experts else None,
             qkv_bias=family.bias_on_qkv or (family.bias_by_config and bias),
             o_bias=family.bias_by_config and bias, tokens=tuple((k, raw[k]) for k in TOKENS if k in raw))
         long = {"max_position_embeddings": dict(scaling)[ORIGINAL]} if LONGEST in dict(scaling) else {}
@@ -398,6 +425,22 @@ def _unrotated(raw: dict[str, Any]) -> tuple[int, ...]:
     if not isinstance(rotated, list) or len(rotated) < len(layers) or not {*rotated} <= {0, 1}:
         raise ValueError(f"no_rope_layers is {rotated!r:.60}; it has a 1 or a 0 for each layer.")
     return tuple(i for i in layers if not rotated[i])
+
+
+def _experts(raw: dict[str, Any]) -> ExpertSizes:
+    raw = {"num_experts": raw.get("num_local_experts"), **raw}
+    for key in ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "decoder_sparse_step"):
+        if type(raw.get(key)) is not int or not 1 <= raw[key] <= MOST["num_key_value_heads"]:
+            raise ValueError(f"{key} is {raw.get(key)!r:.60}; it must be a whole number above 0.")
+    if raw["num_experts_per_tok"] > raw["num_experts"]:
+        raise ValueError(f"num_experts_per_tok is {raw['num_experts_per_tok']}, and there are "
+                         f"{raw['num_experts']} experts.")
+    dense, layers = raw.get("mlp_only_layers") or [], range(raw["num_hidden_layers"])
+    if not isinstance(dense, list) or not isinstance(raw.get("norm_topk_prob"), bool):
+        raise ValueError("mlp_only_layers must be a list of layers, and norm_topk_prob true or false.")
+    return ExpertSizes(count=raw["num_experts"], active=raw["num_experts_per_tok"],
+                       width=raw["moe_intermediate_size"], renormalised=raw["norm_topk_prob"],
+                       dense=tuple(i for i in layers if i in dense or (i + 1) % raw["decoder_sparse_step"]))
 
 
 def _window(raw: dict[str, Any]) -> tuple[int | None, tuple[int, ...]]:

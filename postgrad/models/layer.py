@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from postgrad.models.families import Config
+from postgrad.models.families import Config, ExpertSizes
 
 LAYERS = "model.layers"
 GGUF_NORMS = {"before_attention": "attn_norm", "after_attention": "post_attention_norm",
@@ -26,7 +26,8 @@ GGUF_NORMS = {"before_attention": "attn_norm", "after_attention": "post_attentio
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixSpec:
-    """y = W x + b with W [outputs, inputs]; LoRA adapts these matrices, and NF4 quantises them."""
+    """y = W x + b with W [outputs, inputs]; LoRA adapts these matrices, and NF4 quantises them. copies: one
+    for each of so many experts, in one tensor, which neither LoRA nor NF4 takes."""
 
     short: str      # "q"
     name: str       # Hugging Face's name in the layer: "self_attn.q_proj"
@@ -34,13 +35,20 @@ class MatrixSpec:
     outputs: int
     inputs: int
     bias: bool = False
+    copies: int = 0
 
     @property
     def size(self) -> int:
         return self.outputs * self.inputs
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*([self.copies] if self.copies else []), self.outputs, self.inputs)
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"weight": (self.outputs, self.inputs)} | ({"bias": (self.outputs,)} if self.bias else {})
+        """By the ends of their names; experts' have none."""
+        bias = {"bias": (self.outputs,)} if self.bias else {}
+        return {"" if self.copies else "weight": self.shape} | bias
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +81,8 @@ class NormSpec:
 class SublayerSpec:
     """A residual branch. inputs: matrices with the same input, fused into one for sampling, or one matrix
     for all of them; widths: of the parts that they give, queries, keys and values, or gate and up; inner:
-    norms of the first parts (queries and keys); scale: of what is added to x."""
+    norms of the first parts (queries and keys); scale: of what is added to x. router: of experts
+    (experts.py), by which each token goes to `active` of them."""
 
     fused: str                      # name of the fused inputs: "qkv"
     inputs: tuple[MatrixSpec, ...]
@@ -83,11 +92,14 @@ class SublayerSpec:
     before: NormSpec | None = None
     after: NormSpec | None = None
     scale: float = 1.0
+    router: MatrixSpec | None = None
+    active: int = 0
+    renormalised: bool = False
 
     @property
     def inside(self) -> tuple[MatrixSpec | NormSpec, ...]:
         """What the sublayer's module contains."""
-        return *self.inputs, self.output, *self.inner
+        return *self.inputs, self.output, *self.inner, *([self.router] if self.router else [])
 
     @property
     def weights(self) -> tuple[MatrixSpec | NormSpec, ...]:
@@ -120,7 +132,10 @@ class LayerSpec:
 
     @property
     def matrices(self) -> tuple[MatrixSpec, ...]:
-        return tuple(w for w in self.weights if isinstance(w, MatrixSpec))
+        """Those of linear layers."""
+        routers = [half.router for half in self.halves]
+        return tuple(w for w in self.weights
+                     if isinstance(w, MatrixSpec) and not w.copies and w not in routers)
 
     def fused(self) -> dict[str, tuple[str, ...]]:
         """The layer's tensors by short names, matrices with the same input together, biases apart:
@@ -130,13 +145,32 @@ class LayerSpec:
             groups: dict[str, tuple[MatrixSpec | NormSpec, ...]] = {
                 half.fused: half.inputs, half.output.short: (half.output,),
                 **{norm.short: (norm,) for norm in half.norms}}
+            if half.router is not None:
+                groups["router"] = (half.router,)
             for short, group in groups.items():
                 parts = {tuple(weight.shapes()) for weight in group}
                 assert len(parts) == 1, f"{short}: all fused matrices have a bias, or none"
                 for part in parts.pop():
-                    out[short if part == "weight" else f"{short}_{part}"] = tuple(f"{weight.name}.{part}"
-                                                                                  for weight in group)
+                    out[short if part in ("weight", "") else f"{short}_{part}"] = tuple(
+                        full_name(weight.name, part) for weight in group)
         return out
+
+
+def full_name(weight: str, part: str) -> str:
+    return f"{weight}.{part}" if part else weight
+
+
+def experts_spec(c: Config, sizes: ExpertSizes, **around: Any) -> SublayerSpec:
+    D, F, E = c.hidden_size, sizes.width, sizes.count
+    one = MatrixSpec(short="gate_up", name="mlp.experts.gate_up_proj", gguf="ffn_gate_up_exps",
+                     outputs=2 * F, inputs=D, copies=E)
+    return SublayerSpec(
+        fused="gate_up", inputs=(one,), widths=(F, F), active=sizes.active,
+        renormalised=sizes.renormalised,
+        output=replace(one, short="down", name="mlp.experts.down_proj", gguf="ffn_down_exps", outputs=D,
+                       inputs=F),
+        router=MatrixSpec(short="router", name="mlp.gate", gguf="ffn_gate_inp", outputs=E, inputs=D),
+        **around)
 
 
 def layer_spec(c: Config, index: int) -> LayerSpec:
@@ -166,11 +200,13 @@ def layer_spec(c: Config, index: int) -> LayerSpec:
         before=norms.get("before_attention"), after=norms.get("after_attention"),
         output=MatrixSpec(short="o", name="self_attn.o_proj", gguf="attn_output", outputs=D,
                           inputs=widths["q"], bias=a.o_bias))
-    mlp = SublayerSpec(
-        **inputs("gate_up", {"gate": F, "up": F}, "mlp", "ffn"), scale=residual_scale(c),
-        before=norms.get("before_mlp"), after=norms.get("after_mlp"),
-        output=MatrixSpec(short="down", name=family.matrices.get("down", "mlp.down_proj"), gguf="ffn_down",
-                          outputs=D, inputs=F))
+    around: dict[str, Any] = {"before": norms.get("before_mlp"), "after": norms.get("after_mlp"),
+                              "scale": residual_scale(c)}
+    if a.experts and index not in a.experts.dense:
+        mlp = experts_spec(c, a.experts, **around)
+    else:
+        down = MatrixSpec(short="down", name="mlp.down_proj", gguf="ffn_down", outputs=D, inputs=F)
+        mlp = SublayerSpec(**inputs("gate_up", {"gate": F, "up": F}, "mlp", "ffn"), **around, output=down)
     return LayerSpec(attention=attention, mlp=mlp, activation=family.activation, qk_norm=family.qk_norm,
                      window=layer_window(c, index), rotary=layer_rotary(c, index),
                      rotated=None if c.rotary_dim == c.head_dim else c.rotary_dim,
@@ -234,7 +270,9 @@ def last_norm(c: Config) -> NormSpec:
 
 
 def layer_specs(c: Config) -> list[LayerSpec]:
-    """All layers, which differ in windows and angles alone."""
+    """All layers; without experts they differ in windows and angles alone."""
+    if c.architecture.experts:
+        return [layer_spec(c, i) for i in range(c.num_hidden_layers)]
     first = layer_spec(c, 0)
     return [replace(first, window=layer_window(c, i), rotary=layer_rotary(c, i))
             for i in range(c.num_hidden_layers)]
@@ -262,5 +300,5 @@ def stored_tensors(c: Config) -> Iterator[TensorSpec]:
         placed += [(f"{LAYERS}.{i}.", f"blk.{i}.", weight) for weight in layer.weights]
     for ahead, ahead_gguf, weight in placed:
         for kind, shape in weight.shapes().items():
-            yield TensorSpec(f"{ahead}{weight.name}.{kind}", f"{ahead_gguf}{weight.gguf}.{kind}", shape,
-                             weight)
+            yield TensorSpec(f"{ahead}{full_name(weight.name, kind)}",
+                             f"{ahead_gguf}{full_name(weight.gguf, kind)}", shape, weight)

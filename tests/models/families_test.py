@@ -18,6 +18,7 @@ from transformers import (
     Phi3Config,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
     SmolLM3Config,
     StableLmConfig,
 )
@@ -81,6 +82,10 @@ FAMILIES = {
         original_max_position_embeddings=128, rope_parameters={
             "rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75,
             "short_factor": [1.0, 1.3, 2.0], "long_factor": [1.0, 4.0, 9.0]})),
+    "qwen 3 moe": (Qwen3MoeConfig, dict(num_key_value_heads=2, head_dim=12, moe_intermediate_size=24,
+                                        num_experts=8, num_experts_per_tok=3, norm_topk_prob=True)),
+    "qwen 3 moe, dense": (Qwen3MoeConfig, dict(num_key_value_heads=2, head_dim=12, moe_intermediate_size=24,
+                                               num_experts=4, num_experts_per_tok=2, mlp_only_layers=[0])),
     "granite 3": (GraniteConfig, dict(num_key_value_heads=2, embedding_multiplier=6.0, logits_scaling=2.0,
                                       residual_multiplier=0.4, attention_multiplier=0.2)),
     "olmo 2": (Olmo2Config, {}),

@@ -7,7 +7,16 @@ import torch
 from small import CHAT, PROMPTS
 
 from postgrad.models import Adapter, Config, Decoder
-from postgrad.models.families import AFTER, BEFORE, FAMILIES, NUMBERS, SANDWICH, Architecture, Family
+from postgrad.models.families import (
+    AFTER,
+    BEFORE,
+    FAMILIES,
+    NUMBERS,
+    SANDWICH,
+    Architecture,
+    ExpertSizes,
+    Family,
+)
 from postgrad.models.kernels import cpu
 from postgrad.models.kernels.fused import (
     C_DECODE_STEP,
@@ -162,7 +171,7 @@ def test_the_sampler_follows_one_row(made_up):
 
 def random_family(draw):
     """A description drawn at random: norms, their places, activation, biases, windows, heads, matrices in
-    one, scales and caps, and which layers rotate how much of a head by which angles."""
+    one, scales and caps, experts, and which layers rotate how much of a head by which angles."""
     places = {place: f"{place}_norm" for place in (*BEFORE, *AFTER) if draw.random() < 0.5}
     family = Family(classes="MadeUp", config_defaults={}, norms=places if draw.random() < 0.5 else BEFORE,
                     norm=draw.choice(["rms", "rms", "layer"]), norm_weight=draw.random() < 0.8,
@@ -179,6 +188,8 @@ def random_family(draw):
     parts = dict(qkv_bias=draw.random() < 0.5, o_bias=draw.random() < 0.3, window=window,
                  window_layers=(1,) if window else (), local_theta=draw.choice([None, 100.0]),
                  unrotated_layers=draw.choice([(), (), (0,), (1,)]), rotated=draw.choice([1.0, 1.0, 0.5]),
+                 experts=ExpertSizes(count=5, active=2, width=16, dense=(0,) if draw.random() < 0.5 else (),
+                                     renormalised=draw.random() < 0.5) if draw.random() < 0.2 else None,
                  numbers=tuple((key, draw.choice([0.4, 2.0])) for key in NUMBERS if draw.random() < 0.3))
     return family, sizes, parts
 
@@ -191,7 +202,8 @@ def test_the_sampler_says_what_the_trainer_says_of_any_description(seed, monkeyp
     agree(model)
     names = set(layer_spec(model.config, 0).fused())  # what decode.c reads, by the names of its struct
     needed = {"before_attention", "before_mlp", "qkv", "o", "gate_up", "down"}
-    runs = (family.norm == "rms" and family.activation in ("silu", "gelu_pytorch_tanh")
+    runs = (parts["experts"] is None and family.norm == "rms"
+            and family.activation in ("silu", "gelu_pytorch_tanh")
             and family.qk_norm != "projection" and (family.norm_weight and not family.norm_bias)
             and needed <= names <= {*needed, "qkv_bias", "o_bias", "after_attention", "after_mlp", "q_norm",
                                     "k_norm"})

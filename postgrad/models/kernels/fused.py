@@ -21,7 +21,8 @@ class FusedKernel:
     """biases: fused matrices that may have one: "qkv", "o", "gate_up", "down". norm_before: needs plain RMS
     norms before both sublayers and at the end, whose 1 / rms it computes; norm_after: may have norms after a
     sublayer. scales, caps, parts_of_heads: may scale queries or what a sublayer adds, may cap scores, may
-    rotate a part of each head. dtypes: by torch's names; none given: every floating type."""
+    rotate a part of each head. experts: an MLP may be a mixture of them. dtypes: by torch's names; none
+    given: every floating type."""
 
     name: str
     device: str                             # "cpu" or "cuda"
@@ -34,6 +35,7 @@ class FusedKernel:
     scales: bool = False
     caps: bool = False
     parts_of_heads: bool = False
+    experts: bool = False
 
     def supports(self, layer: LayerSpec, dtype: str | None = None, device: str | None = None) -> str | None:
         """None where the kernel runs such a layer; else the reason why it does not."""
@@ -41,6 +43,8 @@ class FusedKernel:
             return f"it is for {self.device}"
         if dtype is not None and self.dtypes and dtype not in self.dtypes:
             return f"it has no {dtype}"
+        if layer.mlp.router is not None and not self.experts:
+            return "it has no experts"
         if layer.activation not in self.activations:
             return f"it has no activation {layer.activation}"
         if layer.qk_norm not in self.qk_norms:
@@ -81,7 +85,7 @@ GPU_DECODE_STEP = FusedKernel(name="the fused decode step on the GPU", device="c
                               qk_norms=("", "head"))
 # attention on a GPU, in training and in decoding (gpu_training.py, decode_attention.py)
 GPU_ATTENTION = FusedKernel(name="attention on the GPU", device="cuda", norm_before=False, norm_after=True,
-                            qk_norms=("", "head", "projection"), scales=True,
+                            qk_norms=("", "head", "projection"), scales=True, experts=True,
                             biases=("qkv", "o", "gate_up", "down"), activations=ACTIVATIONS)
 # a layer in compiled training, q, k, v and gate, up as one product each (gpu_training.py)
 GPU_TRAINING_LAYER = FusedKernel(name="the fused layer in training", device="cuda", norm_before=False,
