@@ -3,7 +3,14 @@
 import shutil
 
 import torch
-from transformers import AutoModelForCausalLM, Cohere2Config, GPT2Config, GPTNeoXConfig, MambaConfig, PhiConfig
+from transformers import (
+    AutoModelForCausalLM,
+    Cohere2Config,
+    GPT2Config,
+    GPTNeoXConfig,
+    MambaConfig,
+    PhiConfig,
+)
 
 from postgrad.models import find_model
 from postgrad.models.chat import Chat
