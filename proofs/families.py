@@ -49,6 +49,7 @@ def compared(name: str, folder: Path) -> dict:
             logp, _ = ours.logp(row, torch.arange(row.shape[1])[None] >= n)
             gap = max(gap, float((torch.tensor(rollout.logp) - logp[0, n:]).abs().max()))
             count += len(rollout.tokens)
+    (folder / "ours").mkdir(exist_ok=True)
     save_model(ours, folder / "ours")
     return {"family": name, "logits": float((a - b).abs().max()), "their standard deviation": float(b.std()),
             "gradients, of the largest": apart, "greedy texts equal": f"{equal} of {len(PROMPTS)}",
