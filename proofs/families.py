@@ -154,14 +154,14 @@ def replay(folder: Path) -> tuple[list[dict], float]:
 def families(folder: Path) -> tuple[Bars, Tables]:
     """Every family in figures, its speed, and routing replay."""
     from family_models import ADDED, FAMILIES
-    figures, names = [], [name for name in FAMILIES if name not in ADDED]
-    for name in names:
-        figures.append(compared(name, folder / name.replace(" ", "-")))
-        print(json.dumps(figures[-1]), flush=True)
     speeds = []
     for kind in SPEED:
         speeds.append(speed(kind, folder / f"speed-{kind}"))
         print(json.dumps(speeds[-1]), flush=True)
+    figures, names = [], [name for name in FAMILIES if name not in ADDED]
+    for name in names:
+        figures.append(compared(name, folder / name.replace(" ", "-")))
+        print(json.dumps(figures[-1]), flush=True)
     (rows, routers), slowest = replay(folder), min(speeds, key=lambda row: row["times"])
     close, *_ = rows
     worst = {key: max(figures, key=lambda row: row[key]) for key in (

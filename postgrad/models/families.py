@@ -52,6 +52,7 @@ class Family:
     matrices: Mapping[str, str] = field(default_factory=dict)
     numbers: tuple[str, ...] = ()
     scaled_embedding: bool = False  # by sqrt(hidden_size)
+    parts_of_heads: bool = False  # a part of each head may be rotated: partial_rotary_factor
     experts: bool = False  # MLPs may be mixtures of experts
     bias_on_qkv: bool = False
     bias_by_config: bool = False  # attention_bias, on all four projections
@@ -107,7 +108,7 @@ FAMILIES = {
                       config_defaults={"max_position_embeddings": 32768, "num_key_value_heads": 4,
                                        "rope_theta": 2e6, "no_rope_layer_interval": 4,
                                        "tie_word_embeddings": True}, fixed={"use_sliding_window": False}),
-    "phi3": Family(classes="Phi3", gguf_arch="phi3",
+    "phi3": Family(classes="Phi3", gguf_arch="phi3", parts_of_heads=True,
                    matrices={"qkv": "self_attn.qkv_proj", "gate_up": "mlp.gate_up_proj"},
                    config_defaults={"max_position_embeddings": 4096, "sliding_window": None,
                                     "rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096}),
@@ -386,6 +387,8 @@ def _rotary(raw: dict[str, Any]) -> tuple[float, float | None, float, tuple[tupl
     rotated = rope.pop("partial_rotary_factor", None) or raw.get("partial_rotary_factor") or 1.0
     if not is_finite_number(rotated) or not 0 < rotated <= 1:
         raise ValueError(f"partial_rotary_factor is {rotated!r:.60}; it must be a share of a head, up to 1.")
+    if rotated != 1 and not FAMILIES[raw["model_type"]].parts_of_heads:
+        raise ValueError(f"partial_rotary_factor is {rotated!r}; {raw['model_type']} rotates whole heads.")
     if any(isinstance(x, dict) for x in rope.values()):
         raise ValueError("rope_parameters differ by layer type, which is not supported.")
     theta = rope.get("rope_theta") or raw.get("rope_theta") or 10000.0
