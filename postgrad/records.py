@@ -187,6 +187,8 @@ class Rollout:
     a stop token ended it, not the length. mask: the tokens that were sampled; None: all of them. turns:
     () where one reply is all. episode: the same of all rows of one episode. earlier: rows of the episode
     before this one, where the chat template would not go on from them. verdict: what the environment said.
+    routes: [T, L, K] int16, the experts of prompt and reply (models/experts.py), of a mixture that our own
+    sampler sampled.
     """
 
     prompt: Prompt
@@ -202,6 +204,7 @@ class Rollout:
     episode: str = ""
     earlier: tuple[Rollout, ...] = ()
     verdict: Verdict | None = None
+    routes: Tensor | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def made(cls, **said: Any) -> Rollout:
@@ -366,6 +369,7 @@ class Batch:
     # [B, T] what a token counts for, where the sampler is another engine; None: 1
     correction: Tensor | None = None
     marked: Tensor | None = None        # [B, T] bool: the tokens that the row's mark picked
+    routes: Tensor | None = None        # [B, T, L, K] experts by which the rollouts were made, plus 1
     margin: Tensor | None = None        # [U]
     votes: Tensor | None = None         # [U, K] how often each head of an ensemble sees the unit
     label: Tensor | None = None         # [U] or [B, T] +1 wanted, -1 unwanted

@@ -119,6 +119,24 @@ class Softmax(NamedTuple):
 PLAIN = Softmax(head_forward, head_backward)
 
 
+def capped_softmax(cap: float, temperature: float) -> Softmax:
+    """Of logits cap tanh(x / cap) / temperature, where x is the head's product (Gemma 2)."""
+    def part(states: Tensor, head: Tensor) -> tuple[Tensor, Tensor]:
+        turned = torch.tanh(product(states, head.T) / cap)
+        return turned, turned * (cap / temperature)
+
+    def forward(states: Tensor, head: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return logits_forward(part(states, head)[1], tokens)
+
+    def backward(states: Tensor, head: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor,
+                 entropy: Tensor, by_entropy: Tensor | None) -> Tensor:
+        turned, logits = part(states, head)
+        gradient = logits_backward(logits, tokens, total, by_logp, entropy, by_entropy, logits.dtype)
+        return (gradient * (1 - turned * turned) / temperature).to(states.dtype)
+
+    return Softmax(forward, backward)
+
+
 class _Chosen(torch.autograd.Function):
     """chosen_logp in chunks; the backward pass computes a chunk's logits again."""
 

@@ -19,12 +19,25 @@ from torch import Tensor, nn
 
 from postgrad.maths.packing import Packed, pack, to_device
 from postgrad.models.cuda_graphs import GraphedDecoder, PrefillGraphs
-from postgrad.models.families import Config
+from postgrad.models.experts import expert_layers, last_routes, mix, route
+from postgrad.models.families import AFTER, BEFORE, Config
 from postgrad.models.graph_capture import capturing
 from postgrad.models.kernels import Kernels, kernels_for, plain
 from postgrad.models.kernels.cpu import Panels
-from postgrad.models.kernels.fused import first_refusal, report_refusal
-from postgrad.models.layer import LAYERS, LayerSpec, NormSpec, last_norm, layer_specs, outer_weights
+from postgrad.models.kernels.fused import GPU_ATTENTION, first_refusal, report_refusal
+from postgrad.models.layer import (
+    LAYERS,
+    LayerSpec,
+    NormSpec,
+    SublayerSpec,
+    embedding_scale,
+    last_norm,
+    layer_specs,
+    logit_cap,
+    logit_scale,
+    outer_weights,
+    rotary_kinds,
+)
 from postgrad.models.nf4 import Linear4
 from postgrad.models.weights import full_tensor
 
@@ -110,14 +123,27 @@ class Engine:
         self.ops = kernels_for(self.device, self.dtype)
         self.read, self.new, self.rows, self.prompts = read, new, rows, prompts
         self.layers, self.last_norm = layer_specs(self.c), last_norm(self.c)
+        self.scales, self.cap, self.rotary = ((embedding_scale(self.c), logit_scale(self.c)),
+                                              logit_cap(self.c), rotary_kinds(self.c))
+        self.attend = self.step_attention()
+        self.mixed = [i for i, layer in enumerate(self.layers) if layer.mlp.router is not None]
+        self.graphs = not self.mixed  # experts are as many as their tokens are
         self.fuses = self.fused_step_supported()
         self.k, self.v, self.k_prompt, self.v_prompt = (
             torch.zeros(len(self.layers), count + 1, self.c.num_key_value_heads, tokens, self.c.head_dim,
                         dtype=self.dtype, device=self.device)
             for count, tokens in ((rows, new), (rows, new), (prompts, read), (prompts, read)))
+        # the experts of each token, plus 1 (experts.py)
+        active = max((layer.mlp.active for layer in self.layers), default=0)
+        self.routes, self.routes_prompt = (
+            torch.zeros(count + 1, tokens, len(self.mixed), active, dtype=torch.int16, device=self.device)
+            for count, tokens in ((rows, new), (prompts, read)))
         self.turn(positions or read + new - 1)
         self.merged = model.merged()
         self.layout = weight_layout(self.c, self.layers)
+        self.offset = self.last_norm.offset  # of all norms' weights
+        self.shifted = {name for name in self.layout
+                        if name.endswith(("norm", *BEFORE, *AFTER)) and self.offset}
         if self.merged.untied:
             self.layout["head"] = (HEAD,)
         self.weights: dict[str, Tensor] = {}
@@ -145,9 +171,34 @@ class Engine:
             report_refusal(kernel, reason)
         return reason is None
 
+    def step_attention(self) -> Callable[..., Tensor]:
+        """The kernels' attention, or the plain one where they do not run these layers."""
+        kernel = GPU_ATTENTION
+        if self.device.type != kernel.device:
+            return self.ops.step_attention
+        if reason := next(filter(None, map(kernel.supports, self.layers)), None):
+            report_refusal(kernel, reason)
+        return plain.step_attention if reason else self.ops.step_attention
+
+    def tables(self) -> list[tuple[Tensor, Tensor]]:
+        """cos and sin of each layer."""
+        at = [self.rotary.index(layer.rotary) for layer in self.layers]
+        return [(self.cos[i], self.sin[i]) for i in at]
+
+    def embed(self, token: Tensor) -> Tensor:  # [R] -> [R, D]
+        x, (scale, _) = self.matrix("embed")[token], self.scales
+        return x if scale == 1 else x * float(torch.tensor(scale, dtype=x.dtype))
+
+    @property
+    def reshapes_logits(self) -> bool:
+        """Whether logits are more than the head's product: scaled or capped."""
+        return self.scales[1] != 1 or self.cap is not None
+
     @property
     def reads_by_graphs(self) -> bool:
         """Prefill by CUDA graphs: for a small model on a GPU, bound by kernel launches, without adapters."""
+        if self.mixed or any(layer.score_cap is not None for layer in self.layers):
+            return False
         return (self.device.type == "cuda" and self.dtype != torch.float32 and hasattr(self.model, "run")
                 and not hasattr(self.model, "active_adapter") and self.c.hidden_size <= SMALL)
 
@@ -167,6 +218,8 @@ class Engine:
         self.k, self.v = (F.pad(x, (0, 0, 0, new - self.new)) for x in (self.k, self.v))
         self.k_prompt, self.v_prompt = (F.pad(x, (0, 0, 0, read - self.read))
                                         for x in (self.k_prompt, self.v_prompt))
+        self.routes, self.routes_prompt = (F.pad(x, (0, 0, 0, 0, 0, more)) for x, more in (
+            (self.routes, new - self.new), (self.routes_prompt, read - self.read)))
         self.read, self.new = read, new
         self.keep = partial(store_prompt_kv, self.ops, self.k_prompt, self.v_prompt)
         self.turn(positions)
@@ -196,8 +249,9 @@ class Engine:
             if name in self.weights and len(parts) > 1:
                 torch.cat([self.merged[part] for part in parts], out=self.weights[name])
                 continue
-            fresh = fuse_weights(self.merged, parts)
-            mine = self.weights.setdefault(name, fresh.to(self.dtype))
+            fresh = self.shift(name, fuse_weights(self.merged, parts))
+            changed = self.fuses and name.endswith((".qkv", ".gate_up"))  # by the fused step, in place
+            mine = self.weights.setdefault(name, fresh.to(self.dtype, copy=changed))
             if mine.data_ptr() != fresh.data_ptr():  # not the trained tensor itself
                 mine.copy_(fresh)
 
@@ -212,6 +266,12 @@ class Engine:
                 fresh += params
         if copies:
             torch._foreach_copy_(copies, fresh)
+        if self.shifted:
+            torch._foreach_add_([self.weights[name] for name in sorted(self.shifted)], self.offset)
+
+    def shift(self, name: str, weight: Tensor) -> Tensor:
+        """A norm's weight with its offset."""
+        return weight + self.offset if name in self.shifted else weight
 
     def capture_taking(self) -> torch.cuda.CUDAGraph:
         """`take_again` and the fused step's preparation as one graph instead of some hundred launches, valid
@@ -244,6 +304,8 @@ class Engine:
             place = to_device(torch.from_numpy(np.repeat(places, lengths.numpy())), self.device)
             states = self.model.states(to_device(tokens, self.device), packed,
                                        partial(self.keep, place, packed.positions))
+            if self.mixed:
+                self.routes_prompt[place, packed.positions] = last_routes(expert_layers(self.merged.body))
         return states[to_device(lengths.cumsum(0) - 1, self.device)]
 
     def seat(self, slot: Tensor, prompt: Tensor) -> None:
@@ -255,11 +317,13 @@ class Engine:
 
     def logits(self, hidden: Tensor) -> Tensor:  # [R, D] -> [R, V], in float32 at least
         if "head" in self.panels:
-            return self.panels["head"].product(hidden)
-        head = self.matrix("head")
-        if hidden.is_cuda and hidden.dtype == torch.bfloat16:
-            return torch.mm(hidden, head.T, out_dtype=torch.float32)
-        return F.linear(hidden, head).to(torch.promote_types(hidden.dtype, torch.float32))
+            logits = self.panels["head"].product(hidden)
+        elif hidden.is_cuda and hidden.dtype == torch.bfloat16:
+            logits = torch.mm(hidden, self.matrix("head").T, out_dtype=torch.float32)
+        else:
+            logits = F.linear(hidden, self.matrix("head"))
+            logits = logits.to(torch.promote_types(hidden.dtype, torch.float32))
+        return plain.cap_scores(logits * self.scales[1], self.cap) if self.reshapes_logits else logits
 
     @torch.no_grad()
     def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor,
@@ -268,22 +332,39 @@ class Engine:
         longest: unused here (HFEngine)."""
         if self.whole:
             return self.whole(token, at, slot, prompt, prompt_length)
-        w, bias, ops, rows = self.matrix, self.weight, self.ops, (at, slot, prompt, prompt_length)
-        x, delta = w("embed")[token], None
+        w, bias, rows = self.matrix, self.weight, (at, slot, prompt, prompt_length)
+        x, delta, tables = self.embed(token), None, self.tables()
         for i, layer in enumerate(self.layers):
             y = self.enter(x, delta, layer.attention.before, i)
             qkv = F.linear(y, w(f"{i}.qkv"), bias(f"{i}.qkv_bias"))
-            if layer.attention.inner:
-                qkv = self.norm_heads(qkv, i, layer.attention.inner)
-            y = ops.step_attention(qkv, self.cos, self.sin, *rows, self.k_prompt[i], self.v_prompt[i],
-                                   self.k[i], self.v[i], layer.window)
-            delta = self.leave(F.linear(y, w(f"{i}.o"), bias(f"{i}.o_bias")), layer.attention.after, i)
+            if layer.attention.inner or layer.query_scale != 1:
+                qkv = self.norm_heads(qkv, i, layer)
+            y = self.attend(qkv, *tables[i], *rows, self.k_prompt[i], self.v_prompt[i], self.k[i], self.v[i],
+                            layer.window, *(() if layer.score_cap is None else (layer.score_cap,)))
+            delta = self.leave(F.linear(y, w(f"{i}.o"), bias(f"{i}.o_bias")), layer.attention, i)
             y = self.enter(x, delta, layer.mlp.before, i)
-            y = F.linear(y, w(f"{i}.gate_up"), bias(f"{i}.gate_up_bias"))
-            y = (ops.swiglu_joined(y) if layer.activation == "silu"
-                 else plain.gated(layer.activation, *y.chunk(2, dim=1)))
-            delta = self.leave(F.linear(y, w(f"{i}.down"), bias(f"{i}.down_bias")), layer.mlp.after, i)
+            delta = self.leave(self.mlp(y, i, slot, at), layer.mlp, i)
         return self.add_norm(x, delta, self.last_norm, "norm")
+
+    def mlp(self, y: Tensor, i: int, slot: Tensor, at: Tensor) -> Tensor:  # [R, D]
+        """The MLP or the experts of a layer; these are kept in `routes`."""
+        layer, w, bias = self.layers[i], self.matrix, self.weight
+        if layer.mlp.router is not None:
+            chosen, share = route(y, w(f"{i}.router"), layer.mlp)
+            self.routes[slot, at, self.mixed.index(i)] = chosen.short() + 1
+            return mix(y, chosen, share, w(f"{i}.gate_up"), w(f"{i}.down"), layer.activation)
+        y = F.linear(y, w(f"{i}.gate_up"), bias(f"{i}.gate_up_bias"))
+        y = (self.ops.swiglu_joined(y) if layer.activation == "silu"
+             else plain.gated(layer.activation, *y.chunk(2, dim=1)))
+        return F.linear(y, w(f"{i}.down"), bias(f"{i}.down_bias"))
+
+    def routes_of(self, slot: int, place: int, read: int, written: int) -> Tensor | None:  # [T, L, K]
+        """Of the tokens of a prompt and a row, the last of which went through no layer and is left open."""
+        if not self.mixed:
+            return None
+        routes = torch.cat([self.routes_prompt[place, :read], self.routes[slot, :written]])
+        routes[-1] = 0
+        return routes.cpu()
 
     def enter(self, x: Tensor, delta: Tensor | None, norm: NormSpec | None, layer: int) -> Tensor:  # [R, D]
         """x += delta in place -> the input of a sublayer."""
@@ -291,9 +372,11 @@ class Engine:
             return self.add_norm(x, delta, norm, f"{layer}.{norm.short}")
         return x if delta is None else x.add_(delta)
 
-    def leave(self, delta: Tensor, norm: NormSpec | None, layer: int) -> Tensor:  # [R, D]
+    def leave(self, delta: Tensor, half: SublayerSpec, layer: int) -> Tensor:  # [R, D]
         """The output of a sublayer, added to x later."""
-        return delta if norm is None else self.add_norm(delta, None, norm, f"{layer}.{norm.short}")
+        if half.after is not None:
+            delta = self.add_norm(delta, None, half.after, f"{layer}.{half.after.short}")
+        return delta if half.scale == 1 else delta * half.scale
 
     def add_norm(self, x: Tensor, delta: Tensor | None, norm: NormSpec, name: str) -> Tensor:  # [R, D]
         """x += delta in place, and its norm."""
@@ -305,15 +388,16 @@ class Engine:
         return plain.norm_by_kind(x, norm, self.weight(name), self.weight(f"{name}_bias"),
                                   self.c.rms_norm_eps)
 
-    def norm_heads(self, qkv: Tensor, layer: int, norms: tuple[NormSpec, ...]) -> Tensor:
-        """Norms of queries and keys: per head (Qwen3), or over all heads (OLMo 2)."""
+    def norm_heads(self, qkv: Tensor, layer: int, spec: LayerSpec) -> Tensor:
+        """Norms of queries and keys, per head (Qwen3) or over all heads (OLMo 2), and the queries' scale."""
         H, KV, size = self.c.num_attention_heads, self.c.num_key_value_heads, self.c.head_dim
         *parts, v = qkv.view(len(qkv), -1, size).split([H, KV, KV], dim=1)
-        for i, norm in enumerate(norms):
+        for i, norm in enumerate(spec.attention.inner):
             x, name = parts[i], f"{layer}.{norm.short}"
             parts[i] = (self.norm(x, norm, name) if norm.size == size
                         else self.norm(x.flatten(1), norm, name).view_as(x))
-        return torch.cat([*parts, v], dim=1).flatten(1)
+        q, k = parts
+        return torch.cat([q * spec.query_scale, k, v], dim=1).flatten(1)
 
 
 def store_prompt_kv(ops: Kernels, k_prompt: Tensor, v_prompt: Tensor, place: Tensor, position: Tensor,

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from postgrad.models.families import Config
+from postgrad.models.families import Config, ExpertSizes
 
 LAYERS = "model.layers"
 GGUF_NORMS = {"before_attention": "attn_norm", "after_attention": "post_attention_norm",
@@ -26,7 +26,8 @@ GGUF_NORMS = {"before_attention": "attn_norm", "after_attention": "post_attentio
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixSpec:
-    """y = W x + b with W [outputs, inputs]; LoRA adapts these matrices, and NF4 quantises them."""
+    """y = W x + b with W [outputs, inputs]; LoRA adapts these matrices, and NF4 quantises them. copies: one
+    for each of so many experts, in one tensor, which neither LoRA nor NF4 takes."""
 
     short: str      # "q"
     name: str       # Hugging Face's name in the layer: "self_attn.q_proj"
@@ -34,13 +35,20 @@ class MatrixSpec:
     outputs: int
     inputs: int
     bias: bool = False
+    copies: int = 0
 
     @property
     def size(self) -> int:
         return self.outputs * self.inputs
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*([self.copies] if self.copies else []), self.outputs, self.inputs)
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"weight": (self.outputs, self.inputs)} | ({"bias": (self.outputs,)} if self.bias else {})
+        """By the ends of their names; experts' have none."""
+        bias = {"bias": (self.outputs,)} if self.bias else {}
+        return {"" if self.copies else "weight": self.shape} | bias
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +66,11 @@ class NormSpec:
     kind: str = "rms"
     weight: bool = True
     bias: bool = False
+    offset: float = 0.0     # is added to the stored weight
 
     @property
     def is_plain_rms(self) -> bool:
-        """x / rms(x) * weight, the norm that kernels compute."""
+        """x / rms(x) * (weight + offset), the norm that kernels compute."""
         return self.kind == "rms" and self.weight and not self.bias
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -70,20 +79,27 @@ class NormSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SublayerSpec:
-    """A residual branch. inputs: matrices with the same input, fused into one for sampling; inner: norms of
-    the outputs of the first of them (queries and keys)."""
+    """A residual branch. inputs: matrices with the same input, fused into one for sampling, or one matrix
+    for all of them; widths: of the parts that they give, queries, keys and values, or gate and up; inner:
+    norms of the first parts (queries and keys); scale: of what is added to x. router: of experts
+    (experts.py), by which each token goes to `active` of them."""
 
     fused: str                      # name of the fused inputs: "qkv"
     inputs: tuple[MatrixSpec, ...]
+    widths: tuple[int, ...]
     output: MatrixSpec
     inner: tuple[NormSpec, ...] = ()
     before: NormSpec | None = None
     after: NormSpec | None = None
+    scale: float = 1.0
+    router: MatrixSpec | None = None
+    active: int = 0
+    renormalised: bool = False
 
     @property
     def inside(self) -> tuple[MatrixSpec | NormSpec, ...]:
         """What the sublayer's module contains."""
-        return *self.inputs, self.output, *self.inner
+        return *self.inputs, self.output, *self.inner, *([self.router] if self.router else [])
 
     @property
     def weights(self) -> tuple[MatrixSpec | NormSpec, ...]:
@@ -101,6 +117,10 @@ class LayerSpec:
     activation: str = "silu"        # of the gate, by the name of config.json's hidden_act
     qk_norm: str = ""               # "head": per head; "projection": over all heads; "": none
     window: int | None = None       # attention to the last `window` tokens, itself included; None: all
+    rotary: str = "global"          # which angles queries and keys are rotated by: "global", "local", "none"
+    rotated: int | None = None      # of a head's numbers the first that are rotated; None: all
+    query_scale: float = 1.0        # of queries, beside the 1 / sqrt(head_dim) of scores
+    score_cap: float | None = None  # scores s are cap tanh(s / cap)
 
     @property
     def halves(self) -> tuple[SublayerSpec, SublayerSpec]:
@@ -112,7 +132,10 @@ class LayerSpec:
 
     @property
     def matrices(self) -> tuple[MatrixSpec, ...]:
-        return tuple(w for w in self.weights if isinstance(w, MatrixSpec))
+        """Those of linear layers."""
+        routers = [half.router for half in self.halves]
+        return tuple(w for w in self.weights
+                     if isinstance(w, MatrixSpec) and not w.copies and w not in routers)
 
     def fused(self) -> dict[str, tuple[str, ...]]:
         """The layer's tensors by short names, matrices with the same input together, biases apart:
@@ -122,18 +145,37 @@ class LayerSpec:
             groups: dict[str, tuple[MatrixSpec | NormSpec, ...]] = {
                 half.fused: half.inputs, half.output.short: (half.output,),
                 **{norm.short: (norm,) for norm in half.norms}}
+            if half.router is not None:
+                groups["router"] = (half.router,)
             for short, group in groups.items():
                 parts = {tuple(weight.shapes()) for weight in group}
                 assert len(parts) == 1, f"{short}: all fused matrices have a bias, or none"
                 for part in parts.pop():
-                    out[short if part == "weight" else f"{short}_{part}"] = tuple(f"{weight.name}.{part}"
-                                                                                  for weight in group)
+                    out[short if part in ("weight", "") else f"{short}_{part}"] = tuple(
+                        full_name(weight.name, part) for weight in group)
         return out
+
+
+def full_name(weight: str, part: str) -> str:
+    return f"{weight}.{part}" if part else weight
+
+
+def experts_spec(c: Config, sizes: ExpertSizes, **around: Any) -> SublayerSpec:
+    D, F, E = c.hidden_size, sizes.width, sizes.count
+    one = MatrixSpec(short="gate_up", name="mlp.experts.gate_up_proj", gguf="ffn_gate_up_exps",
+                     outputs=2 * F, inputs=D, copies=E)
+    return SublayerSpec(
+        fused="gate_up", inputs=(one,), widths=(F, F), active=sizes.active,
+        renormalised=sizes.renormalised,
+        output=replace(one, short="down", name="mlp.experts.down_proj", gguf="ffn_down_exps", outputs=D,
+                       inputs=F),
+        router=MatrixSpec(short="router", name="mlp.gate", gguf="ffn_gate_inp", outputs=E, inputs=D),
+        **around)
 
 
 def layer_spec(c: Config, index: int) -> LayerSpec:
     """Layer number `index` of a decoder."""
-    D, F, family = c.hidden_size, c.intermediate_size, c.architecture.family
+    D, F, a, family = c.hidden_size, c.intermediate_size, c.architecture, c.architecture.family
     widths = {"q": c.num_attention_heads * c.head_dim, "k": c.num_key_value_heads * c.head_dim,
               "v": c.num_key_value_heads * c.head_dim}
     kind = norm_kind(c)
@@ -143,28 +185,75 @@ def layer_spec(c: Config, index: int) -> LayerSpec:
                            width=widths[x], size=widths[x] if family.qk_norm == "projection" else c.head_dim,
                            **kind)
                   for x in "qk" if family.qk_norm)
+
+    def inputs(fused: str, parts: dict[str, int], room: str, gguf: str,
+               bias: bool = False) -> dict[str, Any]:
+        joined = family.matrices.get(fused)
+        named = {fused: (joined, sum(parts.values()))} if joined else {
+            x: (f"{room}.{x}_proj", width) for x, width in parts.items()}
+        return {"fused": fused, "widths": tuple(parts.values()), "inputs": tuple(
+            MatrixSpec(short=x, name=name, gguf=f"{gguf}_{x}", outputs=width, inputs=D, bias=bias)
+            for x, (name, width) in named.items())}
+
     attention = SublayerSpec(
-        fused="qkv", inner=inner, before=norms.get("before_attention"), after=norms.get("after_attention"),
-        inputs=tuple(MatrixSpec(short=x, name=f"self_attn.{x}_proj", gguf=f"attn_{x}", outputs=width,
-                                inputs=D, bias=c.architecture.qkv_bias) for x, width in widths.items()),
+        **inputs("qkv", widths, "self_attn", "attn", a.qkv_bias), inner=inner, scale=residual_scale(c),
+        before=norms.get("before_attention"), after=norms.get("after_attention"),
         output=MatrixSpec(short="o", name="self_attn.o_proj", gguf="attn_output", outputs=D,
-                          inputs=widths["q"], bias=c.architecture.o_bias))
-    mlp = SublayerSpec(
-        fused="gate_up", before=norms.get("before_mlp"), after=norms.get("after_mlp"),
-        inputs=tuple(MatrixSpec(short=x, name=f"mlp.{x}_proj", gguf=f"ffn_{x}", outputs=F, inputs=D)
-                     for x in ("gate", "up")),
-        output=MatrixSpec(short="down", name="mlp.down_proj", gguf="ffn_down", outputs=D, inputs=F))
+                          inputs=widths["q"], bias=a.o_bias))
+    around: dict[str, Any] = {"before": norms.get("before_mlp"), "after": norms.get("after_mlp"),
+                              "scale": residual_scale(c)}
+    if a.experts and index not in a.experts.dense:
+        mlp = experts_spec(c, a.experts, **around)
+    else:
+        down = MatrixSpec(short="down", name="mlp.down_proj", gguf="ffn_down", outputs=D, inputs=F)
+        mlp = SublayerSpec(**inputs("gate_up", {"gate": F, "up": F}, "mlp", "ffn"), **around, output=down)
     return LayerSpec(attention=attention, mlp=mlp, activation=family.activation, qk_norm=family.qk_norm,
-                     window=layer_window(c, index))
+                     window=layer_window(c, index), rotary=layer_rotary(c, index),
+                     rotated=None if c.rotary_dim == c.head_dim else c.rotary_dim,
+                     query_scale=query_scale(c), score_cap=a.number("attn_logit_softcapping"))
+
+
+def query_scale(c: Config) -> float:
+    """Of queries, where scores are not divided by sqrt(head_dim)."""
+    of_scores, width = (c.architecture.number(key) for key in ("attention_multiplier",
+                                                               "query_pre_attn_scalar"))
+    if of_scores is not None:
+        return float(of_scores * c.head_dim ** 0.5)
+    return 1.0 if width is None else float((c.head_dim / width) ** 0.5)
+
+
+def residual_scale(c: Config) -> float:
+    return c.architecture.number("residual_multiplier") or 1.0
+
+
+def embedding_scale(c: Config) -> float:
+    own = c.hidden_size ** 0.5 if c.architecture.family.scaled_embedding else 1.0
+    return float(c.architecture.number("embedding_multiplier") or own)
+
+
+def logit_scale(c: Config) -> float:
+    return 1.0 / (c.architecture.number("logits_scaling") or 1.0)
+
+
+def logit_cap(c: Config) -> float | None:
+    return c.architecture.number("final_logit_softcapping")
 
 
 def norm_kind(c: Config) -> dict[str, Any]:
     family = c.architecture.family
-    return {"kind": family.norm, "weight": family.norm_weight, "bias": family.norm_bias}
+    return {"kind": family.norm, "weight": family.norm_weight, "bias": family.norm_bias,
+            "offset": family.norm_offset}
 
 
 def layer_window(c: Config, index: int) -> int | None:
     return c.architecture.window if index in c.architecture.window_layers else None
+
+
+def layer_rotary(c: Config, index: int) -> str:
+    a = c.architecture
+    if index in a.unrotated_layers:
+        return "none"
+    return "local" if a.local_theta is not None and index in a.window_layers else "global"
 
 
 def outer_weights(c: Config) -> tuple[MatrixSpec | NormSpec, ...]:
@@ -181,9 +270,17 @@ def last_norm(c: Config) -> NormSpec:
 
 
 def layer_specs(c: Config) -> list[LayerSpec]:
-    """All layers, which differ in their windows alone."""
+    """All layers; without experts they differ in windows and angles alone."""
+    if c.architecture.experts:
+        return [layer_spec(c, i) for i in range(c.num_hidden_layers)]
     first = layer_spec(c, 0)
-    return [replace(first, window=layer_window(c, i)) for i in range(c.num_hidden_layers)]
+    return [replace(first, window=layer_window(c, i), rotary=layer_rotary(c, i))
+            for i in range(c.num_hidden_layers)]
+
+
+def rotary_kinds(c: Config) -> list[str]:
+    """The angles of its layers, in the order of their tables."""
+    return list(dict.fromkeys(layer_rotary(c, i) for i in range(c.num_hidden_layers)))
 
 
 @dataclass(frozen=True)
@@ -203,5 +300,5 @@ def stored_tensors(c: Config) -> Iterator[TensorSpec]:
         placed += [(f"{LAYERS}.{i}.", f"blk.{i}.", weight) for weight in layer.weights]
     for ahead, ahead_gguf, weight in placed:
         for kind, shape in weight.shapes().items():
-            yield TensorSpec(f"{ahead}{weight.name}.{kind}", f"{ahead_gguf}{weight.gguf}.{kind}", shape,
-                             weight)
+            yield TensorSpec(f"{ahead}{full_name(weight.name, kind)}",
+                             f"{ahead_gguf}{full_name(weight.gguf, kind)}", shape, weight)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Merged
+from postgrad.models.experts import NO_SHARDS, ExpertFiles, expert_files, stack_experts
 from postgrad.models.families import Config, find_family, read_config_json
 from postgrad.models.heads import ScalarModel
 from postgrad.models.hf_model import HFModel, load_hf_model
@@ -161,6 +162,10 @@ def _filled(folder: Path, listed: dict[str, StoredTensor], device: str, dtype: t
         return load_hf_model(folder, raw, device, dtype, beside=(SCORE,))
     config = Config.read(folder / "config.json")
     wanted = {tensor.name: tensor.shape for tensor in stored_tensors(config)}
+    parts = expert_files(config)
+    for name, (whole, _, rows) in parts.items():
+        wanted[name] = (rows.stop - rows.start, wanted[whole][2])
+    wanted = {name: shape for name, shape in wanted.items() if len(shape) < 3}
     listed = {k: v for k, v in listed.items() if not k.endswith(DERIVED)}
     if config.tie_word_embeddings and HEAD in listed:
         _same_head(listed)
@@ -176,8 +181,11 @@ def _filled(folder: Path, listed: dict[str, StoredTensor], device: str, dtype: t
                              f"{list(wanted[key])}.")
     with torch.device("meta"):
         model = Decoder(config)
+    if parts and divide is not None:
+        raise ValueError(NO_SHARDS)
     if divide is None:
-        model.load_state_dict(read_weights(listed, device, dtype), assign=True)
+        read = read_weights(listed, device, dtype)
+        model.load_state_dict(stack_experts(read, config) if parts else read, assign=True)
     else:
         divide(model.to(dtype))
         read_parts(listed, dict(model.to_empty(device=device).named_parameters()))
@@ -245,7 +253,8 @@ def save_model(model: Network | Adapted | ScalarModel, folder: Path,
                  "postgrad": {"head": model.head}}
     if isinstance(network, HFModel):
         return network.save(tensors, folder, dtype, largest, facts)
-    write_weights(tensors, folder, dtype, largest)
+    written_as = ExpertFiles(tensors, network.config) if network.config.architecture.experts else tensors
+    write_weights(written_as, folder, dtype, largest)
     written = (network.config.to_hf()
                | {"torch_dtype": str(dtype or next(iter(tensors.values())).dtype).removeprefix("torch.")})
     if HEAD in tensors:  # also of an adapter on a head that was tied

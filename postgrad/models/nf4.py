@@ -107,6 +107,9 @@ def quantise(body: nn.Module, device: torch.device | str = "cpu") -> nn.Module:
         config: Any = body.config
         raise ValueError(f"bits=4 is for the families that have a decoder here; {config.model_type} "
                          "runs through transformers: leave bits out.")
+    if any(p.dim() == 3 for p in body.parameters()):
+        raise ValueError("bits=4 is for matrices, and the weights of experts are not held in 4 bits: leave "
+                         "bits out.")
     for path, layer in linear_layers(body).items():
         home, _, name = path.rpartition(".")
         setattr(body.get_submodule(home), name, Linear4(layer, device))

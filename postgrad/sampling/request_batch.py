@@ -599,8 +599,17 @@ class RequestBatch:
                 begun = self.detokenized.pop(sequence, NOTHING)
                 sampled = ArrayTuple(tokens[:length], begun if begun[0] <= length else NOTHING)
                 ended[sequence] = FinishedSequence(sequence.number, sampled, ArrayTuple(logp[:length]),
-                                                   stopped or cut is not None)
+                                                   stopped or cut is not None,
+                                                   routes=self.routes_of(sequence, length))
         return ended
+
+    def routes_of(self, sequence: RequestSequence, length: int) -> Tensor | None:
+        routes_of = getattr(self.engine, "routes_of", None)  # HFEngine keeps none
+        if routes_of is None or sequence.slot is None:
+            return None
+        read, written = len(sequence.prompt.tokens), sequence.shown + length
+        routes: Tensor | None = routes_of(sequence.slot, sequence.prompt.place, read, written)
+        return routes
 
     def stops_at(self, tokens: list[int], stop_strings: tuple[str, ...]) -> int | None:
         """How many tokens it takes to complete a stop string."""

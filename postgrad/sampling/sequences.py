@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from postgrad.maths.noise import seed_of
 from postgrad.records import Sampling
@@ -170,3 +171,4 @@ class FinishedSequence(NamedTuple):
     logp: Sequence[float]
     finished: bool
     cached: RequestSequence | None = None
+    routes: Tensor | None = None  # as in Rollout

@@ -84,7 +84,7 @@ class TokenSampler:
                 rollout = Rollout.made(prompt=prompts[p], prompt_tokens=prompt_tokens[p],
                                        tokens=as_tuple(row.tokens), logp=as_tuple(row.logp), text=text,
                                        finished=row.finished, seed=seeds[row.number],
-                                       policy_step=self.policy_step)
+                                       policy_step=self.policy_step, routes=row.routes)
                 groups[p][g] = rollout
                 if self.ended:
                     self.ended(rollout)

@@ -11,6 +11,7 @@ import torch
 
 from postgrad.models import Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
+from postgrad.models.experts import replaying
 from postgrad.models.model_set import check_finite
 from postgrad.models.pass_noise import PassNoise, noisy_pass
 from postgrad.models.weights import shard_like
@@ -67,7 +68,8 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
     """
     @oom_phase("training")
     def micro_step(micro: Batch) -> tuple[torch.Tensor, Stats]:
-        with noisy_pass(models.decoders(), PassNoise(step, micro.ids, micro.lengths, micro.packed)):
+        with (noisy_pass(models.decoders(), PassNoise(step, micro.ids, micro.lengths, micro.packed)),
+              replaying(models.policy, micro.routes, micro.packed)):
             loss, seen = objective(models, micro)
             part = (loss * micro.weight).sum()
             part.backward()

@@ -5,16 +5,19 @@ import json
 
 import pytest
 import torch
+from family_models import ADDED, FAMILIES, gradients, make, reopened
 from small import CHAT, PROMPTS
 from transformers import (
-    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GraniteConfig,
     LlamaConfig,
     MistralConfig,
     Olmo2Config,
-    OlmoConfig,
+    Phi3Config,
     Qwen2Config,
     Qwen3Config,
-    StableLmConfig,
+    SmolLM3Config,
 )
 
 from postgrad.maths.packing import pack
@@ -29,82 +32,24 @@ from postgrad.models import (
     load_scalar,
     save_model,
 )
-from postgrad.models.families import Family
 from postgrad.records import pad_rows
 from postgrad.sampling import LocalSampler, Sampling
 
-# its three bands all have frequencies in them
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-          "original_max_position_embeddings": 64, "rope_theta": 500.0}
-FAMILIES = {
-    "llama 2": (LlamaConfig, {}),
-    "llama 3": (LlamaConfig, dict(num_key_value_heads=2, rope_parameters=LLAMA3)),
-    "llama, linear": (LlamaConfig,
-                      dict(rope_parameters={"rope_type": "linear", "factor": 3.0, "rope_theta": 1e4})),
-    "llama, dynamic": (LlamaConfig,
-                       dict(rope_parameters={"rope_type": "dynamic", "factor": 3.0, "rope_theta": 1e4})),
-    "llama, biases": (LlamaConfig, dict(attention_bias=True)),
-    "smollm2": (LlamaConfig, dict(num_key_value_heads=1, tie_word_embeddings=True)),
-    "mistral": (MistralConfig, dict(num_key_value_heads=2, sliding_window=7)),
-    "mistral, no window": (MistralConfig, dict(num_key_value_heads=2, sliding_window=None)),
-    "qwen 2": (Qwen2Config, dict(num_key_value_heads=2, tie_word_embeddings=True)),
-    "qwen 2, windows": (Qwen2Config, dict(num_key_value_heads=2, use_sliding_window=True, sliding_window=5,
-                                          max_window_layers=1)),
-    "qwen 3": (Qwen3Config, dict(num_key_value_heads=2, head_dim=12, tie_word_embeddings=True)),
-    "qwen 3, windows": (Qwen3Config,
-                        dict(num_key_value_heads=2, head_dim=24, attention_bias=True, use_sliding_window=True,
-                             sliding_window=6, layer_types=["sliding_attention", "full_attention"])),
-    "olmo 2": (Olmo2Config, {}),
-    "olmo 2, biases": (Olmo2Config, dict(num_key_value_heads=2, attention_bias=True,
-                                         tie_word_embeddings=True)),
-}
-# A family is one description: these two, with norms that subtract the mean, are added as such.
-ADDED = {
-    "stablelm": Family(classes="StableLm", norm="layer", norm_bias=True, eps_key="layer_norm_eps",
-                       config_defaults={"max_position_embeddings": 4096, "layer_norm_eps": 1e-5,
-                                        "partial_rotary_factor": 0.25, "use_qkv_bias": False},
-                       bias_on_qkv=True, fixed={"use_qkv_bias": True, "partial_rotary_factor": 1.0,
-                                                "use_parallel_residual": False, "qk_layernorm": False}),
-    "olmo": Family(classes="Olmo", norm="layer", norm_weight=False, bias_by_config=True,
-                   config_defaults={"max_position_embeddings": 2048, "rms_norm_eps": 1e-5},
-                   fixed={"clip_qkv": None}),
-}
-FAMILIES |= {
-    "stablelm": (StableLmConfig, dict(num_key_value_heads=2, use_qkv_bias=True, layer_norm_eps=1e-4,
-                                      rope_parameters={"rope_type": "default", "rope_theta": 1e4,
-                                                       "partial_rotary_factor": 1.0})),
-    "olmo": (OlmoConfig, dict(num_key_value_heads=2)),
-}
 every = pytest.mark.parametrize("pair", FAMILIES, indirect=True)
-
-
-def theirs_of(folder):
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
-                                                attn_implementation="eager").eval()
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
-    """Each family made once: by transformers, with large random weights, norms and biases,
-    and read by us from its folder."""
+    """Each family made once."""
     made, before = {}, dict(families.FAMILIES)
     families.FAMILIES.update(ADDED)
-    def make(name):
+
+    def once(name):
         if name not in made:
-            kind, changes = FAMILIES[name]
-            theirs = AutoModelForCausalLM.from_config(kind(**dict(
-                vocab_size=1024, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-                num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=128, pad_token_id=0)
-                                                             | changes), attn_implementation="eager")
-            draw = torch.Generator().manual_seed(len(name))
-            with torch.no_grad():
-                for key, p in theirs.named_parameters():
-                    p.copy_(torch.randn(p.shape, generator=draw) * 0.15 + ("norm" in key))
             folder = tmp_path_factory.mktemp("family")
-            theirs.save_pretrained(folder)
-            made[name] = load_model(folder), theirs.eval(), folder
+            made[name] = *make(name, folder), folder
         return made[name]
-    yield make
+    yield once
     families.FAMILIES.clear()
     families.FAMILIES.update(before)
 
@@ -130,9 +75,7 @@ def test_logits_and_gradients_are_those_of_transformers(pair):
     assert b.std() > 0.3
     same(a, b, 1e-5 if theirs.config.model_type == "olmo2" else 2e-5)
     pull = torch.randn(a.shape, generator=draw)
-    mine, wanted = ({n: g for (n, _), g in zip(m.named_parameters(),
-                                               torch.autograd.grad((x * pull).mean(), m.parameters()),
-                                               strict=True)} for m, x in ((ours, a), (theirs, b)))
+    mine, wanted = gradients(ours, a, pull), gradients(theirs, b, pull)
     assert mine.keys() == wanted.keys()
     for key, g in wanted.items():
         assert g.abs().max() > 1e-7, key
@@ -143,7 +86,7 @@ def test_logits_and_gradients_are_those_of_transformers(pair):
 def test_a_saved_folder_says_the_same_in_transformers(pair, tmp_path):
     ours, theirs, folder = pair
     save_model(ours, tmp_path)
-    again, tokens = theirs_of(tmp_path), random_tokens(2, 60)
+    again, tokens = reopened(tmp_path), random_tokens(2, 60)
     assert type(again) is type(theirs)
     assert torch.equal(again(tokens).logits, theirs(tokens).logits)
     assert load_model(tmp_path).config == ours.config == Config.read(folder / "config.json")
@@ -225,7 +168,7 @@ def test_a_reward_model_keeps_its_family(pairs, tmp_path):
     assert torch.equal(load_scalar(tmp_path).scores(tokens, lengths), model.scores(tokens, lengths))
 
 
-@pytest.mark.parametrize("name", ["qwen 2", "olmo 2", "olmo 2, biases"])
+@pytest.mark.parametrize("name", ["qwen 2", "olmo 2", "olmo 2, biases", "gemma 3", "phi 4 mini", "granite 3"])
 def test_an_adapter_is_merged_and_sampled_through(name, pairs, tmp_path):
     body = load_model(pairs(name)[2])
     draw = torch.Generator().manual_seed(3)
@@ -236,7 +179,7 @@ def test_an_adapter_is_merged_and_sampled_through(name, pairs, tmp_path):
     tokens = random_tokens(1, 12)
     wanted = model.logits(tokens).detach()
     assert (wanted - pairs(name)[0].logits(tokens)).abs().max() > 0.1
-    same(theirs_of(tmp_path)(tokens).logits, wanted, 5e-5)
+    same(reopened(tmp_path)(tokens).logits, wanted, 5e-5)
     ((rollout,),) = LocalSampler(model, CHAT).sample(PROMPTS[:1], 1, Sampling(max_new_tokens=12), 0)
     n, tokens = len(rollout.prompt_tokens), torch.tensor([rollout.prompt_tokens + rollout.tokens])
     logp, _ = model.logp(tokens, torch.arange(tokens.shape[1])[None] >= n)
@@ -244,22 +187,29 @@ def test_an_adapter_is_merged_and_sampled_through(name, pairs, tmp_path):
 
 
 def test_fresh_biases_are_zero_and_norms_one(pairs):
-    for name in ("qwen 2", "qwen 3", "olmo 2, biases"):
+    for name in ("qwen 2", "qwen 3", "olmo 2, biases", "gemma 2"):
         for key, p in (
                 Decoder(pairs(name)[0].config).start(torch.Generator().manual_seed(0)).named_parameters()):
-            assert p.dim() == 2 or (p == ("norm" in key)).all(), key
+            assert p.dim() == 2 or (p == ("norm" in key and "gemma" not in name)).all(), key
 
 
-@pytest.mark.parametrize("kind", [LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Olmo2Config])
+@pytest.mark.parametrize("kind", [LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Olmo2Config,
+                                  Gemma2Config, Gemma3TextConfig, SmolLM3Config, Phi3Config, GraniteConfig])
 def test_what_a_config_may_leave_out(kind, tmp_path):
     """A file that says no more than the sizes means what the family's class in transformers means by it."""
     sizes = dict(vocab_size=9, hidden_size=64, intermediate_size=8, num_hidden_layers=30,
-                 num_attention_heads=32)
+                 num_attention_heads=32, pad_token_id=0)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind.model_type, **sizes}))
     ours, theirs = Config.read(tmp_path / "config.json"), kind.from_pretrained(tmp_path)
     for key in ("rms_norm_eps", "num_key_value_heads", "max_position_embeddings", "tie_word_embeddings"):
         assert getattr(ours, key) == getattr(theirs, key), key
+    rope, a = theirs.rope_parameters, ours.architecture
     assert (ours.head_dim == getattr(theirs, "head_dim", 2)
-            and ours.rope_theta == theirs.rope_parameters["rope_theta"])
-    assert ours.architecture.window == getattr(theirs, "sliding_window", None)
-    assert len(ours.architecture.window_layers) == (30 if kind is MistralConfig else 0)
+            and ours.rope_theta == rope.get("full_attention", rope)["rope_theta"])
+    assert a.local_theta == rope.get("sliding_attention", {}).get("rope_theta")
+    assert a.window == getattr(theirs, "sliding_window", None)
+    windows = getattr(theirs, "layer_types", None) or ["sliding_attention"] * (30 * (kind is MistralConfig))
+    assert list(a.window_layers) == [i for i, x in enumerate(windows) if x == "sliding_attention"]
+    rotated = getattr(theirs, "no_rope_layers", [])
+    assert list(a.unrotated_layers) == [i for i, x in enumerate(rotated) if not x]
+    assert all(a.number(key) == getattr(theirs, key) for key in a.family.numbers)

@@ -44,7 +44,7 @@ def small_run(folder, tmp_path, recipe):
                                        "rollouts.max_new_tokens=8", "evaluation.every=0", f"model={folder}"])
 
 
-@pytest.mark.parametrize(("recipe", "kind"), [("sft", "gpt2"), ("grpo", "gemma2"), ("ppo", "gpt_neox")])
+@pytest.mark.parametrize(("recipe", "kind"), [("sft", "gpt2"), ("grpo", "cohere2"), ("ppo", "gpt_neox")])
 def test_a_recipe_trains_it_and_goes_on_to_the_same_bits(recipe, kind, folders, tmp_path):
     home, config = small_run(folders(kind), tmp_path, recipe)
     whole = start_run(config, tmp_path / "whole")

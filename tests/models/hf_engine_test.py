@@ -14,7 +14,7 @@ from postgrad.models.hf_model import HFModel
 from postgrad.records import Prompt
 from postgrad.sampling import LocalSampler, Sampling
 
-SLOTS = ["gpt2", "gpt_neox", "gemma2", "phi"]
+SLOTS = ["gpt2", "gpt_neox", "cohere2", "phi"]
 PROMPTS = [[5, 9, 7], [8] * 11, [6, 700, 31, 2, 90]]
 
 

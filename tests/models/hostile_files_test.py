@@ -27,7 +27,7 @@ QUICK = (
     "run: metrics.jsonl has a line of brackets", "run: run.json: created is 'x'",
     "run: config.json: steps is []", "run: a manifest with {'files': []}", "run: state.json of nothing",
     "run: pipeline.json of brackets", "model: config.json: num_hidden_layers is 10000000",
-    "model: config.json: head_dim is 'x'", "model: config.json: gemma3 with 10^8 layers",
+    "model: config.json: head_dim is 'x'", "model: config.json: cohere2 with 10^8 layers",
     "model: an adapter with layers of numbers",
     "model: tokenizer.json with a normalizer that doubles 40 times",
     "model: tokenizer.json with padding to 10^9",

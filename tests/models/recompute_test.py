@@ -73,7 +73,7 @@ def test_the_same_bits_and_less_is_kept(kind, precision):
 def test_through_transformers_too(folder):
     both = []
     for recompute in (False, True):
-        model = load_model(folder("gemma2"))
+        model = load_model(folder("cohere2"))
         made = Adapted(model, Adapter(model, rank=2, generator=torch.Generator().manual_seed(1)))
         both.append(passed(Models(made), recompute, TOKENS[:, :24], MASK[:, :24]))
     (loss, grads, kept), (again, other, less) = both
@@ -82,7 +82,7 @@ def test_through_transformers_too(folder):
 
 
 def test_a_network_without_known_layers_says_so(folder, monkeypatch):
-    model = load_model(folder("gemma2"))
+    model = load_model(folder("cohere2"))
     monkeypatch.setattr(model.network, "modules", lambda: iter(()))
     with pytest.raises(ValueError, match="does not say what its layers are: leave it out"):
         passed(Models(model), True)

@@ -3,7 +3,14 @@
 import shutil
 
 import torch
-from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, GPTNeoXConfig, MambaConfig, PhiConfig
+from transformers import (
+    AutoModelForCausalLM,
+    Cohere2Config,
+    GPT2Config,
+    GPTNeoXConfig,
+    MambaConfig,
+    PhiConfig,
+)
 
 from postgrad.models import find_model
 from postgrad.models.chat import Chat
@@ -13,13 +20,13 @@ CHAT = Chat.load(TINY)
 ENDS = {"bos_token_id": CHAT.id(CHAT.bos), "eos_token_id": CHAT.stop[0], "pad_token_id": CHAT.id(CHAT.pad)}
 SIZES = dict(vocab_size=1024, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
              intermediate_size=48, max_position_embeddings=160, **ENDS)
-# learned positions and Conv1D; partly rotated parallel layers; a cap, a window and shared heads;
+# learned positions and Conv1D; partly rotated parallel layers; a scale, a window and shared heads;
 # a bias on the head
 KINDS = {
     "gpt2": lambda: GPT2Config(vocab_size=1024, n_positions=160, n_embd=32, n_layer=2, n_head=2, **ENDS),
     "gpt_neox": lambda: GPTNeoXConfig(**SIZES),
-    "gemma2": lambda: Gemma2Config(**SIZES, num_key_value_heads=1, head_dim=16, sliding_window=6,
-                                   final_logit_softcapping=3.0),
+    "cohere2": lambda: Cohere2Config(**SIZES, num_key_value_heads=1, sliding_window=6, logit_scale=0.5,
+                                     layer_types=["sliding_attention", "full_attention"]),
     "phi": lambda: PhiConfig(**SIZES),
     "mamba": lambda: MambaConfig(vocab_size=1024, hidden_size=16, num_hidden_layers=1, state_size=4, **ENDS),
 }

@@ -6,6 +6,7 @@
    are taken in blocks, whose scores stand in a scratch: a row for each of the G queries that a token has for these keys. */
 typedef struct {
     count N, M, Hq, Hkv, Dh, window, qn, kn, vn;
+    double cap;
     const float *q, *k, *v;
     const count *start, *stop, *prefix_start, *prefix_stop;
 } Sequences;
@@ -73,7 +74,8 @@ void attention(int threads, const Sequences *s, float *y, float *lse) {
                 take(b.tokens, G * Dh, 1.0f / sqrtf(Dh), s->q + (start + i) * s->qn + h * G * Dh, s->qn, qs);
                 multiply(0, rows, wide, Dh, qs, Dh, 1, kt + b.first, step, p, step);
                 for (count r = 0; r < rows; r++) {
-                    float *row = p + r * step, top, sum, inverse;
+                    float *row = p + r * step, top, sum, inverse, cap = s->cap;
+                    if (cap) SIMD for (count j = 0; j < wide; j++) row[j] = capped(row[j], cap);
                     hide(s, &b, r / G, wide, row);
                     sum = soften(wide, row, &top), inverse = 1.0f / sum;
                     lse[(start + i + r / G) * Hq + h * G + r % G] = top + logf(sum);
@@ -110,11 +112,15 @@ static void slopes(const Sequences *s, count m, count h, count step, count most,
         for (count r = 0; r < rows; r++) {
             float *restrict pr = p + r * step, *restrict dr = d + r * step, along = 0;
             float total = lse[(token + r / G) * s->Hq + h * G + r % G];
+            float cap = s->cap, inverse = cap ? 1.0f / cap : 0.0f;
             for (count c = 0; c < Dh; c++) along += ys[r * Dh + c] * dys[r * Dh + c];
+            if (cap) SIMD for (count j = 0; j < wide; j++) pr[j] = capped(pr[j], cap);
+            /* of a capped score s the slope is 1 - (s / cap)^2 times that without a cap */
+            SIMD for (count j = 0; j < wide; j++) dr[j] = (dr[j] - along) * (1.0f - pr[j] * inverse * (pr[j] * inverse));
             hide(s, &b, r / G, wide, pr);
             SIMD for (count j = 0; j < wide; j++) {
                 pr[j] = exponential(pr[j] - total);
-                dr[j] = pr[j] * (dr[j] - along);
+                dr[j] *= pr[j];
             }
         }
         multiply(0, rows, Dh, b.keys, d, step, 1, ks + b.first * Dh, Dh, out, Dh);

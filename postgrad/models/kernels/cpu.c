@@ -16,15 +16,14 @@ void add_norm(int threads, count R, count D, float *x, const float *delta, const
     }
 }
 
-void place(int threads, count R, count Hq, count Hkv, count Dh, count capacity, const float *qkv,
+void place(int threads, count R, count Hq, count Hkv, count Dh, count half, count capacity, const float *qkv,
            const float *cos, const float *sin, const count *position, const count *slot, const count *at,
            float *k_cache, float *v_cache, float *q) {
-    count half = Dh / 2;
     ROWS for (count r = 0; r < R; r++) {
         const float *from = qkv + r * (Hq + 2 * Hkv) * Dh, *c = cos + position[r] * half, *s = sin + position[r] * half;
-        for (count h = 0; h < Hq; h++, from += Dh) rotate_row(half, 1, from, c, s, q + (r * Hq + h) * Dh);
+        for (count h = 0; h < Hq; h++, from += Dh) rotate_row(Dh, half, 1, from, c, s, q + (r * Hq + h) * Dh);
         for (count h = 0; h < Hkv; h++, from += Dh)
-            rotate_row(half, 1, from, c, s, k_cache + ((slot[r] * Hkv + h) * capacity + at[r]) * Dh);
+            rotate_row(Dh, half, 1, from, c, s, k_cache + ((slot[r] * Hkv + h) * capacity + at[r]) * Dh);
         for (count h = 0; h < Hkv; h++, from += Dh)
             memcpy(v_cache + ((slot[r] * Hkv + h) * capacity + at[r]) * Dh, from, Dh * sizeof(float));
     }
@@ -51,7 +50,7 @@ static void score(count G, count n, count Dh, float scale, const float *q, const
 }
 
 void attend(int threads, count R, count Hq, count Hkv, count Dh, count S, count capacity, count window,
-            const float *q, const float *k_prompt, const float *v_prompt, const count *prompt,
+            float cap, const float *q, const float *k_prompt, const float *v_prompt, const count *prompt,
             const count *prompt_length, const float *k_cache, const float *v_cache, const count *slot,
             const count *length, float *y) {
     count G = Hq / Hkv, step = whole(S + capacity);
@@ -70,6 +69,7 @@ void attend(int threads, count R, count Hq, count Hkv, count Dh, count S, count 
             score(G, read, Dh, scale, qs, k_prompt + from, s, step);
             score(G, own, Dh, scale, qs, k_cache + mine, s + read, step);
             for (count g = 0; g < G; g++) {
+                if (cap) SIMD for (count j = 0; j < n; j++) s[g * step + j] = capped(s[g * step + j], cap);
                 for (count j = read + own; j < n; j++) s[g * step + j] = -INFINITY;
                 float top, inverse = 1.0f / soften(n, s + g * step, &top);
                 SIMD for (count j = 0; j < n; j++) s[g * step + j] *= inverse;
@@ -181,12 +181,22 @@ void norm_backward(int threads, count N, count D, const float *x, const float *w
 }
 
 /* sign -1 turns back: the transpose of a rotation, which is its backward. xn, as all such steps: from one token to the next. */
-void rotate(int threads, count N, count H, count Dh, float sign, const float *x, count xn, const float *cos, const float *sin,
-            float *y) {
-    count half = Dh / 2;
+void rotate(int threads, count N, count H, count Dh, count half, float sign, const float *x, count xn, const float *cos,
+            const float *sin, float *y) {
     ROWS for (count n = 0; n < N; n++)
         for (count h = 0; h < H; h++)
-            rotate_row(half, sign, x + n * xn + h * Dh, cos + n * half, sin + n * half, y + (n * H + h) * Dh);
+            rotate_row(Dh, half, sign, x + n * xn + h * Dh, cos + n * half, sin + n * half, y + (n * H + h) * Dh);
+}
+
+void gelu(int threads, count N, count F, const float *a, count an, const float *b, count bn, float *y) {
+    ROWS for (count n = 0; n < N; n++) gelu_row(F, a + n * an, b + n * bn, y + n * F);
+}
+
+/* Logits times scale, and capped if there is a cap. */
+void reshape(int threads, count R, count V, float scale, float cap, float *x) {
+    if (scale == 1 && !cap) return;
+    ROWS for (count r = 0; r < R; r++)
+        SIMD for (count v = 0; v < V; v++) x[r * V + v] = cap ? capped(x[r * V + v] * scale, cap) : x[r * V + v] * scale;
 }
 
 void gate(int threads, count N, count F, const float *a, count an, const float *b, count bn, float *y) {

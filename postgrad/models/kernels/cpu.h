@@ -40,10 +40,22 @@ INLINE float exponential(float x) {
     return x < -87.3f ? 0.0f : p * two.value;
 }
 
+/* cap tanh(x / cap); tanh by an odd polynomial near 0 (Cephes), which keeps small numbers exact. */
+INLINE float capped(float x, float cap) {
+    float z = x / cap, a = fabsf(z), square = z * z;
+    float p = -5.70498872745e-3f;
+    p = p * square + 2.06390887954e-2f;
+    p = p * square - 5.37397155531e-2f;
+    p = p * square + 1.33314422036e-1f;
+    p = p * square - 3.33332819422e-1f;
+    float far = 1.0f - 2.0f / (exponential(2.0f * a) + 1.0f);
+    return cap * (a < 0.625f ? p * square * z + z : copysignf(far, z));
+}
+
 INLINE float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
-/* y = x / rms(x) * weight for one row; returns 1 / rms. */
-INLINE float norm_row(count D, const float *restrict x, const float *restrict weight, float eps, float *restrict y) {
+/* y = x / rms(x) * weight for one row, in place if y is x; returns 1 / rms. */
+INLINE float norm_row(count D, const float *x, const float *restrict weight, float eps, float *y) {
     float squares = 0;
     for (count d = 0; d < D; d++) squares += x[d] * x[d];
     float inverse = 1.0f / sqrtf(squares / D + eps);
@@ -51,12 +63,19 @@ INLINE float norm_row(count D, const float *restrict x, const float *restrict we
     return inverse;
 }
 
-INLINE void rotate_row(count half, float sign, const float *restrict x, const float *restrict cos, const float *restrict sin,
-                       float *restrict y) {
+/* The first 2 half numbers of a head of Dh. */
+INLINE void rotate_row(count Dh, count half, float sign, const float *restrict x, const float *restrict cos,
+                       const float *restrict sin, float *restrict y) {
+    for (count d = 2 * half; d < Dh; d++) y[d] = x[d];
     SIMD for (count d = 0; d < half; d++) {
         y[d] = x[d] * cos[d] - x[d + half] * sin[d] * sign;
         y[d + half] = x[d + half] * cos[d] + x[d] * sin[d] * sign;
     }
+}
+
+/* As gate_row with the GELU's approximation by tanh: a / (1 + e^(-2 sqrt(2 / pi) (a + 0.044715 a^3))). */
+INLINE void gelu_row(count F, const float *restrict a, const float *restrict b, float *restrict y) {
+    SIMD for (count f = 0; f < F; f++) y[f] = a[f] * sigmoid(1.5957691216f * (a[f] + 0.044715f * a[f] * a[f] * a[f])) * b[f];
 }
 
 INLINE void gate_row(count F, const float *restrict a, const float *restrict b, float *restrict y) {

@@ -180,19 +180,20 @@ def rotate_and_store(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, sl
     _, kv, capacity, head_dim = k_cache.shape
     q = qkv.new_empty(len(qkv), qkv.shape[1] // head_dim - 2 * kv, head_dim)
     tensors = (x.contiguous() for x in (qkv, cos, sin, position, slot, at))
-    call_c("place", len(qkv), q.shape[1], kv, head_dim, capacity, *tensors, k_cache, v_cache, q)
+    call_c("place", len(qkv), q.shape[1], kv, head_dim, cos.shape[1], capacity, *tensors, k_cache, v_cache, q)
     return q
 
 
 def attend_cached(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor,
            k_cache: Tensor, v_cache: Tensor, slot: Tensor, length: Tensor,
-           window: int | None = None) -> Tensor:
+           window: int | None = None, cap: float | None = None) -> Tensor:
     R, H, head_dim = q.shape
     _, kv, capacity, _ = k_cache.shape
     y = q.new_empty(R, H * head_dim)
     tensors = (x.contiguous()
                for x in (q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, length))
-    call_c("attend", R, H, kv, head_dim, k_prompt.shape[2], capacity, window or 0, *tensors, y)
+    call_c("attend", R, H, kv, head_dim, k_prompt.shape[2], capacity, window or 0, cap or 0.0, *tensors,
+           y)
     return y
 
 
@@ -265,7 +266,7 @@ class RotateFunction(Function):
 
 def rotate_by(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
     x, y = contiguous_rows(x), x.new_empty(x.shape)
-    call_c("rotate", *x.shape, sign, x, x.stride(0), cos.contiguous(), sin.contiguous(), y)
+    call_c("rotate", *x.shape, cos.shape[1], sign, x, x.stride(0), cos.contiguous(), sin.contiguous(), y)
     return y
 
 
@@ -309,32 +310,34 @@ class SequencePointers(ctypes.Structure):
     """The struct of that name in attention.c."""
 
     _fields_ = [*((n, ctypes.c_int64) for n in "N M Hq Hkv Dh window qn kn vn".split()),
+                ("cap", ctypes.c_double),
                 *((n, ctypes.c_void_p) for n in "q k v start stop prefix_start prefix_stop".split())]
 
     @classmethod
     def of(cls, q: Tensor, k: Tensor, v: Tensor, spans: tuple[Tensor, ...],
-           window: int | None) -> SequencePointers:
+           window: int | None, cap: float | None) -> SequencePointers:
         numbers = (len(q), len(spans[0]), q.shape[1], k.shape[1], q.shape[2], window or 0, q.stride(0),
-                   k.stride(0), v.stride(0))
+                   k.stride(0), v.stride(0), cap or 0.0)
         return cls(*numbers, *(c_pointer(x) for x in (q, k, v, *spans)))
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, spans, window: int | None = None) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, spans, window: int | None = None,
+              cap: float | None = None) -> Tensor:
     """q [N, H, head_dim], k and v [N, fewer H, head_dim] -> [N, H,
     head_dim], over sequences that may share prefixes."""
-    return AttentionFunction.apply(q, k, v, spans, window)
+    return AttentionFunction.apply(q, k, v, spans, window, cap)
 
 
 class AttentionFunction(Function):
     @staticmethod
-    def forward(ctx, q, k, v, spans, window):
+    def forward(ctx, q, k, v, spans, *limits):
         q, k, v = contiguous_rows(q), contiguous_rows(k), contiguous_rows(v)
         spans = tuple(x.contiguous()
                       for x in (spans.start, spans.stop, spans.prefix_start, spans.prefix_stop))
         y, lse = q.new_empty(q.shape), q.new_empty(q.shape[:2])
-        call_c("attention", ctypes.byref(SequencePointers.of(q, k, v, spans, window)), y, lse)
+        call_c("attention", ctypes.byref(SequencePointers.of(q, k, v, spans, *limits)), y, lse)
         ctx.save_for_backward(q, k, v, y, lse)
-        ctx.spans, ctx.window = spans, window
+        ctx.spans, ctx.limits = spans, limits
         return y
 
     @staticmethod
@@ -342,33 +345,36 @@ class AttentionFunction(Function):
     def backward(ctx, dy):
         q, k, v, y, lse = ctx.saved_tensors
         dq, dk, dv = q.new_empty(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape)
-        where = ctypes.byref(SequencePointers.of(q, k, v, ctx.spans, ctx.window))
+        where = ctypes.byref(SequencePointers.of(q, k, v, ctx.spans, *ctx.limits))
         call_c("attention_backward", where, y, lse, dy.contiguous(), dq, dk, dv)
-        return dq, dk, dv, None, None
+        return dq, dk, dv, None, None, None
 
 
 FUSED_STEP = C_DECODE_STEP
 MATRICES = ("qkv", "o", "gate_up", "down")  # by the short names of layer.py
 NEEDED = ("before_attention", "before_mlp", *MATRICES)
-OPTIONAL = ("qkv_bias", "o_bias")
+OPTIONAL = ("qkv_bias", "o_bias", "after_attention", "after_mlp", "q_norm", "k_norm")
 KEPT = ("k_prompt", "v_prompt", "k", "v")
+SCALES = ("cap", "query_scale", "attention_scale", "mlp_scale")
 
 
 class LayerPointers(ctypes.Structure):
     """The struct of that name in decode.c."""
 
-    _fields_ = [*((n, ctypes.c_void_p) for n in (*NEEDED, *OPTIONAL, *KEPT)), ("window", ctypes.c_int64)]
+    _fields_ = [*((n, ctypes.c_void_p) for n in (*NEEDED, *OPTIONAL, "cos", "sin", *KEPT)),
+                ("window", ctypes.c_int64), ("gelu", ctypes.c_int64),
+                *((n, ctypes.c_double) for n in SCALES)]
 
 
 class DecoderPointers(ctypes.Structure):
-    _fields_ = [*((name, ctypes.c_int64) for name in "layers D F Hq Hkv Dh read capacity".split()),
-                ("eps", ctypes.c_double),
-                *((name, ctypes.c_void_p) for name in "embed norm cos sin layer".split())]
+    _fields_ = [*((name, ctypes.c_int64) for name in "layers D F Hq Hkv Dh half read capacity".split()),
+                ("eps", ctypes.c_double), ("embed_scale", ctypes.c_double),
+                *((name, ctypes.c_void_p) for name in "embed norm layer".split())]
 
 
 class RowPointers(ctypes.Structure):
     _fields_ = [*((name, ctypes.c_int64) for name in "width most ends".split()),
-                ("temperature", ctypes.c_float),
+                *((name, ctypes.c_double) for name in "temperature scale cap".split()),
                 *((name, ctypes.c_void_p) for name in "u at slot shown done count out logp end".split())]
 
 
@@ -387,6 +393,7 @@ def fused_step(engine) -> Callable | None:
         panels[name].fill(parts)
     if not panels:
         return None
+    tables = engine.tables()
     layers = (LayerPointers * len(engine.layers))()
     for i, (layer, spec) in enumerate(zip(layers, engine.layers, strict=True)):
         for name in MATRICES:
@@ -395,14 +402,18 @@ def fused_step(engine) -> Callable | None:
             setattr(layer, name, w[f"{i}.{name}"].data_ptr() if f"{i}.{name}" in w else None)
         for name in KEPT:
             setattr(layer, name, getattr(engine, name)[i].data_ptr())
-        layer.window = spec.window or 0
+        layer.cos, layer.sin = (x.data_ptr() for x in tables[i])
+        layer.window, layer.gelu = spec.window or 0, spec.activation == "gelu_pytorch_tanh"
+        layer.cap, layer.query_scale = spec.score_cap or 0.0, spec.query_scale
+        layer.attention_scale, layer.mlp_scale = spec.attention.scale, spec.mlp.scale
     D, F, heads = c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim
-    pointers = (x.data_ptr() for x in (w["embed"], w["norm"], engine.cos, engine.sin))
+    pointers = (x.data_ptr() for x in (w["embed"], w["norm"]))
     model = DecoderPointers(c.num_hidden_layers, D, F, c.num_attention_heads, c.num_key_value_heads,
-                            c.head_dim, engine.read, engine.new, c.rms_norm_eps, *pointers,
+                            c.head_dim, c.rotary_dim // 2, engine.read, engine.new, c.rms_norm_eps,
+                            engine.scales[0], *pointers,
                             ctypes.cast(layers, ctypes.c_void_p).value)
     wide = max(heads + 2 * c.num_key_value_heads * c.head_dim, 3 * F)
-    scratch = torch.empty(engine.rows * (2 * D + 2 * heads + wide))
+    scratch = torch.empty(engine.rows * (2 * D + 2 * heads + wide) + c.num_attention_heads)
     numbers = torch.empty(2 * engine.rows, dtype=torch.int64)
 
     def step(token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor) -> Tensor:
@@ -426,7 +437,7 @@ def fused_sampler(rows) -> Callable[..., tuple[Tensor, Tensor]] | None:
     size, width = rows.out.shape
     state = (rows.u, rows.at, rows.slot, rows.shown, rows.done, rows.count, rows.out, rows.logp, rows.ends)
     known = RowPointers(width, settings.max_new_tokens, len(rows.ends), settings.temperature,
-                 *(c_pointer(x) for x in state))
+                 engine.scales[1], engine.cap or 0.0, *(c_pointer(x) for x in state))
     u, logp = torch.empty(size, dtype=torch.float64), torch.empty(size)
     token, where = torch.empty(2, size, dtype=torch.int64)
 

@@ -1,6 +1,6 @@
 /* One new token for every row: chosen and noted in one call, and through all layers in another. The kernels of
    cpu.c with the matrix products of product.c between them, in the order of RequestBatch.advance and Engine.step,
-   which say what each line is for. Layers have a norm before each half and no other norms (decode.py). */
+   which say what each line is for. Layers have a norm before each half; other norms, biases and a cap where they are given. */
 #include <stdint.h>
 #include <string.h>
 
@@ -8,21 +8,22 @@ typedef int64_t count;
 
 typedef struct {
     const float *before_attention, *before_mlp, *qkv, *o, *gate_up, *down, *qkv_bias, *o_bias;
-    const float *k_prompt, *v_prompt;
+    const float *after_attention, *after_mlp, *q_norm, *k_norm, *cos, *sin, *k_prompt, *v_prompt;
     float *k, *v;
-    count window;
+    count window, gelu;
+    double cap, query_scale, attention_scale, mlp_scale;
 } Layer;
 
 typedef struct {
-    count layers, D, F, Hq, Hkv, Dh, read, capacity;
-    double eps;
-    const float *embed, *norm, *cos, *sin;
+    count layers, D, F, Hq, Hkv, Dh, half, read, capacity;
+    double eps, embed_scale;
+    const float *embed, *norm;
     const Layer *layer;
 } Decoder;
 
 typedef struct {
     count width, most, ends;
-    float temperature;
+    double temperature, scale, cap;
     const double *u;
     count *at;
     const count *slot, *shown;
@@ -33,10 +34,13 @@ typedef struct {
 } Rows;
 
 void add_norm(int, count, count, float *, const float *, const float *, float, float *);
-void place(int, count, count, count, count, count, const float *, const float *, const float *, const count *, const count *,
+void place(int, count, count, count, count, count, count, const float *, const float *, const float *, const count *, const count *,
            const count *, float *, float *, float *);
-void attend(int, count, count, count, count, count, count, count, const float *, const float *, const float *, const count *,
+void attend(int, count, count, count, count, count, count, count, float, const float *, const float *, const float *, const count *,
             const count *, const float *, const float *, const count *, const count *, float *);
+void norm(int, count, count, const float *, const float *, float, float *, float *);
+void reshape(int, count, count, float, float, float *);
+void gelu(int, count, count, const float *, count, const float *, count, float *);
 void gate(int, count, count, const float *, count, const float *, count, float *);
 void product(int, count, count, count, const float *, const float *, float *);
 count pick(int, count, count, const float *, const double *, float, count *, float *);
@@ -51,15 +55,30 @@ static void linear(int threads, count R, count in, count out, const float *x, co
             for (count i = 0; i < out; i++) y[r * out + i] += bias[i];
 }
 
-/* scratch: R * (2 D + 2 Hq Dh + the wider of (Hq + 2 Hkv) Dh and 2 F + F) floats; numbers: 2 R. */
+/* The norm of each of H heads of every row, in place: [R, .] with rows wide apart. */
+static void norm_heads(int threads, count R, count H, count Dh, count wide, float *x, const float *weight, float eps,
+                       float *inverse) {
+    if (weight)
+        for (count r = 0; r < R; r++) norm(1, H, Dh, x + r * wide, weight, eps, x + r * wide, inverse);
+}
+
+static void scale_rows(count R, count width, count wide, float scale, float *x) {
+    if (scale != 1)
+        for (count r = 0; r < R; r++)
+            for (count i = 0; i < width; i++) x[r * wide + i] *= scale;
+}
+
+/* scratch: R * (2 D + 2 Hq Dh + the wider of (Hq + 2 Hkv) Dh and 2 F + F) + Hq floats; numbers: 2 R. */
 void decode(int threads, const Decoder *m, count R, const count *token, const count *at, const count *slot, const count *prompt,
             const count *prompt_length, float *scratch, count *numbers, float *out) {
     count D = m->D, F = m->F, heads = m->Hq * m->Dh, wide = (m->Hq + 2 * m->Hkv) * m->Dh;
     float *x = scratch, *y = x + R * D, *q = y + R * D, *seen = q + R * heads, *ab = seen + R * heads, *f = ab + R * 2 * F;
+    float *inverse = ab + R * (wide > 3 * F ? wide : 3 * F);
     count *position = numbers, *length = numbers + R;
     const float *delta = NULL;
     for (count r = 0; r < R; r++) {
         memcpy(x + r * D, m->embed + token[r] * D, D * sizeof(float));
+        scale_rows(1, D, D, m->embed_scale, x + r * D);
         position[r] = prompt_length[r] + at[r];
         length[r] = at[r] + 1;
     }
@@ -67,15 +86,22 @@ void decode(int threads, const Decoder *m, count R, const count *token, const co
         const Layer *l = m->layer + i;
         add_norm(threads, R, D, x, delta, l->before_attention, m->eps, out);
         linear(threads, R, D, wide, out, l->qkv, l->qkv_bias, ab);
-        place(threads, R, m->Hq, m->Hkv, m->Dh, m->capacity, ab, m->cos, m->sin, position, slot, at, l->k,
+        norm_heads(threads, R, m->Hq, m->Dh, wide, ab, l->q_norm, m->eps, inverse);
+        norm_heads(threads, R, m->Hkv, m->Dh, wide, ab + heads, l->k_norm, m->eps, inverse);
+        scale_rows(R, heads, wide, l->query_scale, ab);
+        place(threads, R, m->Hq, m->Hkv, m->Dh, m->half, m->capacity, ab, l->cos, l->sin, position, slot, at, l->k,
               l->v, q);
-        attend(threads, R, m->Hq, m->Hkv, m->Dh, m->read, m->capacity, l->window, q, l->k_prompt, l->v_prompt,
+        attend(threads, R, m->Hq, m->Hkv, m->Dh, m->read, m->capacity, l->window, l->cap, q, l->k_prompt, l->v_prompt,
                prompt, prompt_length, l->k, l->v, slot, length, seen);
         linear(threads, R, heads, D, seen, l->o, l->o_bias, y);
+        if (l->after_attention) add_norm(threads, R, D, y, NULL, l->after_attention, m->eps, y);
+        scale_rows(R, D, D, l->attention_scale, y);
         add_norm(threads, R, D, x, y, l->before_mlp, m->eps, out);
         linear(threads, R, D, 2 * F, out, l->gate_up, NULL, ab);
-        gate(threads, R, F, ab, 2 * F, ab + F, 2 * F, f);
+        (l->gelu ? gelu : gate)(threads, R, F, ab, 2 * F, ab + F, 2 * F, f);
         linear(threads, R, F, D, f, l->down, NULL, y);
+        if (l->after_mlp) add_norm(threads, R, D, y, NULL, l->after_mlp, m->eps, y);
+        scale_rows(R, D, D, l->mlp_scale, y);
         delta = y;
     }
     add_norm(threads, R, D, x, delta, m->norm, m->eps, out);
@@ -85,6 +111,7 @@ void decode(int threads, const Decoder *m, count R, const count *token, const co
 count choose(int threads, const Rows *w, count R, count D, count V, const float *hidden, const float *head, float *logits,
              double *u, count *token, float *logp, count *where) {
     product(threads, R, D, V, hidden, head, logits);
+    reshape(threads, R, V, w->scale, w->cap, logits);
     for (count r = 0; r < R; r++) u[r] = w->u[w->slot[r] * w->width + w->at[r]];
     count bad = pick(threads, R, V, logits, u, w->temperature, token, logp);
     if (bad < 0)

@@ -34,9 +34,10 @@ def attention_layout(spans: Spans, x: Tensor) -> Spans | AttentionLayout:
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, laid: Spans | AttentionLayout | Blocks,
-              window: int | None = None) -> Tensor:
+              window: int | None = None, cap: float | None = None) -> Tensor:
     if isinstance(laid, Spans):
-        return plain.attention(q, k, v, laid, window)
+        return plain.attention(q, k, v, laid, window, cap)
+    assert cap is None, "capped scores are for plain.py"
     if isinstance(laid, Blocks):
         return gpu_training.block_attention(q, k, v, laid, window)
     return gpu_training.flash_attention(q, k, v, laid, window)
@@ -55,7 +56,8 @@ def _rotate(x, cos, sin, out, H, HALF: tl.constexpr, ROUND: tl.constexpr):
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """One kernel, outside autograd and torch.compile."""
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or not x.is_contiguous():
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or not x.is_contiguous() or (
+            2 * cos.shape[-1] < x.shape[-1]):
         return plain.rotate(x, cos, sin)
     (N, H, head_dim), out = x.shape, torch.empty_like(x)
     _rotate[(N, H)](x, cos, sin, out, H, HALF=head_dim // 2, ROUND=triton.next_power_of_2(head_dim // 2),

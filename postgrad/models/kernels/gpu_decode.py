@@ -92,16 +92,16 @@ def fused_step(engine) -> Callable:
     for i, _ in enumerate(engine.layers):
         for norm, product in (("before_attention", "qkv"), ("before_mlp", "gate_up")):
             w[f"{i}.{product}"].mul_(w[f"{i}.{norm}"])
-    eps, add_norm, cos, sin = c.rms_norm_eps, engine.ops.add_norm, engine.cos, engine.sin
+    eps, add_norm, tables = c.rms_norm_eps, engine.ops.add_norm, engine.tables()
     kept = [*zip(engine.k_prompt, engine.v_prompt, engine.k, engine.v, strict=True)]
     layers, short = engine.layers, ("qkv", "o", "gate_up", "down")
 
     def step(token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor) -> Tensor:
-        x = w["embed"][token]
+        x = engine.embed(token)
         for i, layer in enumerate(layers):
             qkv, o, gate_up, down = (w[f"{i}.{name}"].T for name in short)
             norms = (w[f"{i}.q_norm"], w[f"{i}.k_norm"]) if layer.attention.inner else None
-            y = step_attention(x @ qkv, cos, sin, at, slot, prompt, prompt_length, *kept[i], layer.window,
+            y = step_attention(x @ qkv, *tables[i], at, slot, prompt, prompt_length, *kept[i], layer.window,
                                norms, eps, x)
             x.addmm_(y, o)
             x.addmm_(swiglu_joined(x @ gate_up, x, eps), down)
@@ -178,7 +178,8 @@ def fused_sampler(rows) -> Callable[..., tuple[Tensor, Tensor]] | None:
     """(rows, n) -> the next tokens of the first n of these rows, the sampler's, and where they stand in their
     slots; None where the logits themselves are wanted, or nothing is won."""
     head, settings = rows.engine.weights.get("head"), rows.settings
-    if head is None or head.dtype == torch.float32 or not (settings.unfiltered and settings.temperature):
+    if (head is None or head.dtype == torch.float32 or rows.engine.reshapes_logits
+            or not (settings.unfiltered and settings.temperature)):
         return None
     return sample_from_states if len(head) >= LARGE and head.shape[1] <= NARROW else None
 

@@ -42,7 +42,7 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 
 def norm_by_kind(x: Tensor, norm: NormSpec, weight: Tensor | None, bias: Tensor | None,
                  eps: float) -> Tensor:  # [..., D]
-    """Any norm that a NormSpec describes."""
+    """Any norm that a NormSpec describes; weight: with its offset."""
     if norm.kind == "layer":
         return layer_norm(x, weight, bias, eps)
     y = F.rms_norm(x, (x.shape[-1],), None if weight is None else weight.to(x.dtype), eps)
@@ -50,9 +50,25 @@ def norm_by_kind(x: Tensor, norm: NormSpec, weight: Tensor | None, bias: Tensor 
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [N, H, head_dim], [N, head_dim / 2] twice
-    """Rotary positions, half-split: (a, b) -> (a cos - b sin, b cos + a sin)."""
-    (a, b), cos, sin = x.chunk(2, dim=-1), cos[:, None], sin[:, None]
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+    """Rotary positions, half-split: (a, b) -> (a cos - b sin, b cos + a sin); where the tables are narrower,
+    of the first numbers of a head."""
+    half, cos, sin = cos.shape[-1], cos[:, None], sin[:, None]
+    a, b, rest = x.split([half, half, x.shape[-1] - 2 * half], dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), dim=-1)
+
+
+def cap_scores(x: Tensor, cap: float | None) -> Tensor:
+    return x if cap is None else cap * torch.tanh(x / cap)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, cap: float | None) -> Tensor:
+    """Softmax attention [B, H, T, head_dim] under a mask, for fewer heads of keys too; cap: of scores."""
+    grouped = k.shape[1] != q.shape[1]
+    if cap is None:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, enable_gqa=grouped)
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    scores = cap_scores(q @ k.mT * q.shape[-1] ** -0.5, cap).masked_fill(~allowed, -torch.inf)
+    return scores.softmax(-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(v.dtype) @ v
 
 
 def swiglu(a: Tensor, b: Tensor) -> Tensor:
@@ -73,9 +89,11 @@ def attention_layout(spans: Spans, x: Tensor) -> Spans:
     return spans
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, spans: Spans, window: int | None = None) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, spans: Spans, window: int | None = None,
+              cap: float | None = None) -> Tensor:
     """q [N, H, head_dim], k and v [N, kv, head_dim] -> [N, H, head_dim]: causal attention in each sequence
-    and over its prefix; with a window, over the last `window` tokens of these."""
+    and over its prefix; with a window, over the last `window` tokens of these; cap: scores s are
+    cap tanh(s / cap)."""
     M, keep, here = len(spans.start), spans.own, torch.arange
     prefix, longest, seen = spans.prefix, int(keep.max()), int((keep + spans.prefix).max())
     queries = (spans.start[:, None] + here(longest)).clamp_max(len(q) - 1)  # [M, longest]
@@ -92,8 +110,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, spans: Spans, window: int | None 
     k, v = (x.index_select(0, keys.flatten()).view(M, seen, *x.shape[1:]).transpose(1, 2) for x in (k, v))
     if q.is_cuda:  # with as many heads each, no attention matrix is made
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed[:, None],
-                                       enable_gqa=k.shape[1] != q.shape[1])
+    y = attend(q, k, v, allowed[:, None], cap)
     real = (here(longest) < keep[:, None]).flatten().nonzero().squeeze(1)
     # sequences need not stand in order
     order = (spans.start[:, None] + here(longest)).flatten()[real].argsort()
@@ -123,7 +140,7 @@ def rotate_and_store(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, sl
 
 def attend_cached(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor,
            k_cache: Tensor, v_cache: Tensor, slot: Tensor, length: Tensor,
-           window: int | None = None) -> Tensor:
+           window: int | None = None, cap: float | None = None) -> Tensor:
     """q [R, H, head_dim] -> [R, H head_dim]: row r sees prompt_length[r] tokens of prompt[r],
     then length[r] of its slot.
 
@@ -140,19 +157,18 @@ def attend_cached(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor,
     if window is not None:
         position = torch.where(own < 0, column, own + prompt_length[:, None])
         allowed &= position >= (prompt_length + length - window)[:, None]
-    allowed, grouped = allowed[:, None, None], k.shape[1] != q.shape[1]
-    y = F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=allowed, enable_gqa=grouped)
-    return y.flatten(1)
+    return attend(q[:, :, None], k, v, allowed[:, None, None], cap).flatten(1)
 
 
 def attention_after(place: Callable, attend: Callable) -> Callable:
     """`step_attention` from its two parts."""
     def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
                   prompt_length: Tensor, k_prompt: Tensor, v_prompt: Tensor, k_cache: Tensor, v_cache: Tensor,
-                  window: int | None = None) -> Tensor:
+                  window: int | None = None, cap: float | None = None) -> Tensor:
         """Row r's token number at[r]: stores its key and value, and attends to it and all before it."""
         q = place(qkv, cos, sin, prompt_length + at, slot, at, k_cache, v_cache)
-        return attend(q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, at + 1, window)
+        return attend(q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, at + 1, window,
+                      cap)
 
     return look_back
 

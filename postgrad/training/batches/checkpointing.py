@@ -29,7 +29,7 @@ def pick_rows(batch: Batch, rows: list[int]) -> Batch:
 def dump_rollout(rollout: Rollout) -> dict[str, Any]:
     """One row of an episode as plain values; its other rows are rows of the batch too."""
     values = {f.name: getattr(rollout, f.name) for f in fields(Rollout)
-             if f.name not in ("prompt", "earlier", "verdict")}
+             if f.name not in ("prompt", "earlier", "verdict", "routes")}
     return values | {"tokens": tuple(rollout.tokens), "logp": tuple(rollout.logp),
                      "turns": [asdict(turn) for turn in rollout.turns]}
 

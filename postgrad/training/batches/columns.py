@@ -42,12 +42,19 @@ def rollout_batch(rollouts: Sequence[Rollout]) -> Batch:
     logp[reply] = concat_rows([r.logp for r in rows], np.float32)
     if any(r.mask for r in rows):
         mask[reply] = concat_rows([r.mask or [True] * len(r.tokens) for r in rows], bool)
+    routes = None
+    if any(r.routes is not None for r in rows):
+        shape = next(r.routes.shape[1:] for r in rows if r.routes is not None)
+        routes = torch.zeros(*tokens.shape, *shape, dtype=torch.int16)
+        for row, r in zip(routes, rows, strict=True):
+            if r.routes is not None:
+                row[: len(r.routes)] = r.routes
     several = len(rows) > len(rollouts)
     episode = torch.tensor([i for i, r in enumerate(rollouts) for _ in r.rows]) if several else None
     trained = torch.from_numpy(mask)
     return Batch(ids=tuple(r.prompt.id for r in rows), tokens=torch.from_numpy(tokens), mask=trained,
                  lengths=torch.from_numpy((read + written)[:, 0]), weight=trained.float(), episode=episode,
-                 sampler_logp=torch.from_numpy(logp))
+                 sampler_logp=torch.from_numpy(logp), routes=routes)
 
 
 def token_rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int,
@@ -92,7 +99,8 @@ def credit_columns(batch: Batch, reward: Tensor, method: Policy, models: Models,
         old, entropy = model_logp(models.policy, batch, tokens_per_pass, temperature, virtual_ranks)
     if method.needs_reference:
         assert models.reference is not None, f"{method.name} needs a reference"
-        ref, _ = model_logp(models.reference, batch, tokens_per_pass, temperature, virtual_ranks)
+        ref, _ = model_logp(models.reference, replace(batch, routes=None), tokens_per_pass, temperature,
+                            virtual_ranks)
     if "teacher_logp" in method.wanted:
         teacher = teacher_columns(batch, models, tokens_per_pass, temperature, show, virtual_ranks)
     if method.critic:
@@ -123,7 +131,8 @@ def teacher_columns(batch: Batch, models: Models, tokens_per_pass: int, temperat
     """The teacher's log-probs of the sampled tokens. show: what it reads in place of a prompt's tokens."""
     assert models.teacher is not None, "a row that wants teacher_logp needs a teacher"
     if show is None:
-        return model_logp(models.teacher, batch, tokens_per_pass, temperature, virtual_ranks)[0]
+        return model_logp(models.teacher, replace(batch, routes=None), tokens_per_pass, temperature,
+                          virtual_ranks)[0]
     rows = [replace(s.rollout, prompt_tokens=tuple(show(s.rollout.prompt))) for s in batch.scored]
     read = rollout_batch(rows).to(batch.mask.device)
     read = replace(read, mask=read.mask & batch.mask.any(1)[:, None])  # a row whose verdict failed has none

@@ -44,4 +44,6 @@ class PtxMix:
 
 
 def pad_columns(x: Tensor, width: int) -> Tensor:  # [B, T] -> [B, width]; [B] stays
+    if x.dim() == 4:  # routes
+        return F.pad(x, (0, 0, 0, 0, 0, width - x.shape[1]))
     return F.pad(x, (0, width - x.shape[1])) if x.dim() == 2 else x

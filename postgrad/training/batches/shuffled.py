@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from postgrad.maths.noise import seed_of
+from postgrad.models.experts import replaying
 from postgrad.models.protocols import LanguageModel
 from postgrad.records import Batch, pad_rows
 from postgrad.training.distributed.virtual_ranks import SINGLE_RANK, VirtualRanks
@@ -126,6 +127,9 @@ def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch
 def model_logp(model: LanguageModel, batch: Batch, tokens_per_pass: int, temperature: float = 1.0,
                virtual_ranks: VirtualRanks = SINGLE_RANK) -> tuple[Tensor, Tensor]:  # [B, T] each
     """No-grad log-probs of the masked tokens under a model, and the entropy of its distributions."""
-    logp, entropy = no_grad_forward(lambda b: model.logp(b.tokens, b.mask, temperature, packed=b.packed),
-                                    batch, tokens_per_pass, virtual_ranks)
+    def forward(micro: Batch) -> tuple[Tensor, Tensor]:
+        with replaying(model, micro.routes, micro.packed):
+            return model.logp(micro.tokens, micro.mask, temperature, packed=micro.packed)
+
+    logp, entropy = no_grad_forward(forward, batch, tokens_per_pass, virtual_ranks)
     return logp, entropy

@@ -22,6 +22,7 @@ import torch
 from postgrad.models import Models
 from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Engine
+from postgrad.models.experts import NO_SHARDS
 from postgrad.models.heads import ScalarModel
 from postgrad.models.lora import Adapted
 from postgrad.models.nf4 import Linear4
@@ -42,6 +43,8 @@ def shard(models: Models, half: bool) -> None:
         if not isinstance(decoder, Decoder) or any(isinstance(m, Linear4) for m in decoder.modules()):
             raise ValueError("shard=true divides our own decoders, and neither a model in 4 bits (bits=4) "
                              "nor an architecture that runs through transformers: leave shard out.")
+        if decoder.config.architecture.experts:
+            raise ValueError(NO_SHARDS)
         shard_decoder(decoder, half)
         if model is not body and body is decoder:
             shard_module(model, half, FORWARDS[ScalarModel])

@@ -71,8 +71,7 @@ def samples(method: Method) -> bool:
 def cache(c: Config, setup: Setup) -> float:
     """Bytes of keys and values: 2 x layers x key-value heads x head width of every token of every reply being
     written, and of every prompt once."""
-    per_token = c.num_hidden_layers * sum(m.outputs for m in layer_spec(c, 0).attention.inputs
-                                          if m.short != "q")
+    per_token = c.num_hidden_layers * sum(layer_spec(c, 0).attention.widths[1:])
     written = setup.samples * (setup.tokens - setup.prompt) + -(-setup.samples // setup.group) * setup.prompt
     return setup.width * per_token * written
 

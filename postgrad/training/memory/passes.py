@@ -32,7 +32,7 @@ def kept(layer: LayerSpec, setup: Setup) -> float:
     norms = sum(norm.width for half in layer.halves for norm in half.norms)
     read = sum(half.inputs[0].inputs + half.output.inputs for half in layer.halves)
     seen = (setup.prompts * setup.prompt + setup.rows * setup.tokens) / setup.computed
-    q, *others = (matrix.outputs for matrix in layer.attention.inputs)
+    q, *others = layer.attention.widths
     offered = 3 * q + setup.tokens if setup.on_gpu and setup.width == 4 else sum(others)
     gated = (0 if setup.fused else 1) - joined(layer, setup)
     return (norms + read + q + offered * (seen if not setup.on_gpu and setup.prompt else 1)

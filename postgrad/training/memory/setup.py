@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from postgrad.models.families import Config
-from postgrad.models.layer import MatrixSpec, NormSpec, layer_spec, outer_weights
+from postgrad.models.layer import MatrixSpec, NormSpec, layer_spec, layer_specs, outer_weights
 from postgrad.system.options import FootprintOptions
 
 
@@ -100,7 +100,7 @@ def parameters(c: Config) -> int:
     """All weights of a decoder: matrices, embedding, head (unless tied), norms, biases."""
     def count(weights: Iterable[MatrixSpec | NormSpec]) -> int:
         return sum(math.prod(shape) for weight in weights for shape in weight.shapes().values())
-    return count(outer_weights(c)) + c.num_hidden_layers * count(layer_spec(c, 0).weights)
+    return count(outer_weights(c)) + sum(count(layer.weights) for layer in layer_specs(c))
 
 
 def adapter(c: Config, rank: int) -> int:

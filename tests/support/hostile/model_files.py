@@ -73,7 +73,7 @@ def configs() -> Iterator[tuple[str, Callable, tuple[str, ...]]]:
         "gpt2 with 10^9 positions": {"model_type": "gpt2", "n_positions": 10**9, "n_layer": 1},
         "gpt2 with a text for a width": {"model_type": "gpt2", "n_embd": "x"},
         "gpt2 with nested settings": {"model_type": "gpt2", "task_specific_params": {"a": [{}] * 10}},
-        "gemma3 with 10^8 layers": {"model_type": "gemma3_text", "num_hidden_layers": 10**8},
+        "cohere2 with 10^8 layers": {"model_type": "cohere2", "num_hidden_layers": 10**8},
         "mixtral with 10^8 experts": {"model_type": "mixtral", "num_local_experts": 10**8},
     }.items():
         yield f"config.json: {what}", partial(said, "config.json", raw), CHAT
