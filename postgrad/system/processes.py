@@ -227,8 +227,8 @@ def says_first(sentence: str) -> bool:
 
 
 def gather(x: T, what: str) -> list[T]:
-    """All-gather of plain values, records and tensors: x of every rank, by rank. what: names the collective in
-    errors."""
+    """All-gather of plain values, records and tensors: x of every rank, by rank. what: names the collective
+    in errors."""
     if _group is None:
         return [x]
     import torch

@@ -1,7 +1,7 @@
 """Nothing is paid for answers that are hidden, denied or hedged, nor for forms without content; gold is."""
 
 import pytest
-from hostile.unearned import ANSWERS, CONSTRAINTS, FORMED, FORMS, GSM_SYMBOLIC, MATHS, RUDE, fresh
+from hostile.unearned import ANSWERS, CONSTRAINTS, FORMED, FORMS, GSM_SYMBOLIC, MATHS, MET, RUDE, UNLISTED, fresh
 
 from postgrad.data.tasks.gsm8k import verify as gsm8k
 from postgrad.data.tasks.gym import names_another_number
@@ -77,6 +77,12 @@ def test_any_other_statement_after_it_leaves_none(after):
     r"\boxed{42} or \boxed{43}. Hm: "])
 def test_nobody_s_answer_is_none(before):
     assert find_marked(before + r"\boxed{42}") == ""
+
+
+def test_denials_that_were_paid_once_are_not():
+    assert len(MET) == 20 and not [reply for reply in MET if find_marked(reply) == "7"]
+    # by what follows all are known; `python proofs/reliability.py earned` counts
+    assert sum(find_marked(reply) == "7" for reply in UNLISTED) <= 7
 
 
 @in_jail
