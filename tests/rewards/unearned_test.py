@@ -1,7 +1,18 @@
 """Nothing is paid for answers that are hidden, denied or hedged, nor for forms without content; gold is."""
 
 import pytest
-from hostile.unearned import ANSWERS, CONSTRAINTS, FORMED, FORMS, GSM_SYMBOLIC, MATHS, MET, RUDE, UNLISTED, fresh
+from hostile.unearned import (
+    ANSWERS,
+    CONSTRAINTS,
+    FORMED,
+    FORMS,
+    GSM_SYMBOLIC,
+    MATHS,
+    MET,
+    RUDE,
+    UNLISTED,
+    fresh,
+)
 
 from postgrad.data.tasks.gsm8k import verify as gsm8k
 from postgrad.data.tasks.gym import names_another_number
