@@ -192,7 +192,8 @@ class Store:
             if version != VERSION:
                 store._create()
             found = path.stat()
-            if (state := (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)) not in CHECKED:  # a page of the studio opens the store anew
+            state = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+            if state not in CHECKED:  # a page of the studio opens the store anew
                 with store._session("BEGIN") as db:
                     check_sums(db, path)
                 CHECKED.add(state)
@@ -462,7 +463,8 @@ def check_sums(db: sqlite3.Connection, path: Path) -> None:
     rows = dict(db.execute("SELECT name, rows FROM sums"))
     if sound == "ok":  # rows are never deleted, so the newest id is their number
         for table, names in SUMMED.items():
-            count, good = db.execute(f"SELECT count(*), total(sum = row_sum({names})) FROM {table}").fetchone()
+            counted = f"SELECT count(*), total(sum = row_sum({names})) FROM {table}"
+            count, good = db.execute(counted).fetchone()
             if count != good or rows.get(table) != count:
                 sound = f"{count - int(good)} of {count} {table} have changed, {rows.get(table)} were written"
                 break

@@ -209,7 +209,8 @@ def test_a_bit_of_the_file_that_changes_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize("change", [
-    "UPDATE labels SET choice = 'a' WHERE id = 1", "UPDATE labels SET undone = 1", "DELETE FROM labels WHERE id = 2",
+    "UPDATE labels SET choice = 'a' WHERE id = 1", "UPDATE labels SET undone = 1",
+    "DELETE FROM labels WHERE id = 2",
     "UPDATE items SET a = 'x'", "UPDATE items SET removed = 1", "UPDATE labels SET labeller = 'eve'",
     "DELETE FROM items WHERE id = 3", "UPDATE sums SET rows = 9"])
 def test_a_row_that_another_program_changed_is_noticed(tmp_path, change):
