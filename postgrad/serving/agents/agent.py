@@ -26,6 +26,7 @@ from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Prompt, Verdict
 from postgrad.sampling.sampler import DecodableModel
 from postgrad.system.files import error_text, read_bytes
+from postgrad.system.json_text import strict_json
 from postgrad.system.settings import Settings, setting
 
 SCORE = "POSTGRAD_SCORE"  # names the file that a program writes its score to
@@ -130,8 +131,8 @@ def parse_score(text: str, highest: float) -> Verdict:
     """{"score": 0.5, "reason": "close"} -> its verdict, an error verdict where the score is none or outside
     the range that is stated."""
     try:
-        written = json.loads(text)
-    except (ValueError, RecursionError):
+        written = strict_json(text)
+    except ValueError:
         written = None
     if not isinstance(written, dict) or "score" not in written:
         return Verdict.failed(f'the agent wrote {text!r:.60} to {SCORE}: expected {{"score": 0.5}}')
