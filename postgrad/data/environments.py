@@ -26,7 +26,7 @@ from postgrad.models.chat.tools import ModelReply, append_messages, read_reply, 
 from postgrad.records import Message, Prompt, Rollout, Sampler, Sampling, Turn, Verdict
 from postgrad.rewards.base import error_verdict
 from postgrad.rewards.function import verdict_of
-from postgrad.rewards.limit import SECONDS, TimeLimit, within_limit
+from postgrad.system.limit import SECONDS, TimeLimit, within_limit
 from postgrad.system.user_code import error_location, function_name
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import json
 import sqlite3
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,24 +27,38 @@ if TYPE_CHECKING:
     from postgrad.records import Message, Pair
 
 CHOICES = ("a", "b", "tie", "skip")
-OURS, VERSION = 0x706F7374, 2  # SQLite's application_id ("post") and user_version
+OURS, VERSION = 0x706F7374, 3  # SQLite's application_id ("post") and user_version
 PATIENCE = 30.0                # seconds to wait for another process
 SCHEMA = (
     "CREATE TABLE items (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, messages TEXT NOT NULL, a TEXT "
     "NOT NULL, b TEXT NOT NULL, origin TEXT NOT NULL, created REAL NOT NULL, removed INTEGER NOT "
-    "NULL DEFAULT 0)",
+    "NULL DEFAULT 0, sum INTEGER NOT NULL DEFAULT 0)",
     "CREATE TABLE labels (id INTEGER PRIMARY KEY, item INTEGER NOT NULL REFERENCES items, labeller TEXT NOT "
     f"NULL, choice TEXT NOT NULL CHECK (choice IN {CHOICES}), made REAL NOT NULL, undone INTEGER NOT "
-    "NULL DEFAULT 0)",
+    "NULL DEFAULT 0, sum INTEGER NOT NULL DEFAULT 0)",
     "CREATE INDEX standing ON labels (item, labeller, id, choice) WHERE NOT undone",
+    "CREATE TABLE sums (name TEXT PRIMARY KEY, rows INTEGER NOT NULL)",
+    "INSERT INTO sums VALUES ('items', 0), ('labels', 0)",
     f"PRAGMA application_id = {OURS}",
     f"PRAGMA user_version = {VERSION}",
 )
-OBJECTS = {("table", "items"), ("table", "labels"), ("index", "standing")}
-COLUMNS = {"items": "id uid messages a b origin created removed",
-           "labels": "id item labeller choice made undone"}
+CHECKED = set[tuple[int, ...]]()  # files as this process has checked them
+OBJECTS = {("table", "items"), ("table", "labels"), ("index", "standing"), ("table", "sums")}
+COLUMNS = {"items": "id uid messages a b origin created removed sum",
+           "labels": "id item labeller choice made undone sum", "sums": "name rows"}
+# of each row, the sum of what it says: a bit of the file that changes by itself is noticed
+SUMMED = {table: ", ".join(name for name in names.split() if name != "sum")
+          for table, names in COLUMNS.items() if table != "sums"}
+RESUM = {table: f"UPDATE {table} SET sum = row_sum({names})" for table, names in SUMMED.items()}
 # upgrades, by version
-SINCE = {1: ("ALTER TABLE items ADD COLUMN removed INTEGER NOT NULL DEFAULT 0",)}
+SINCE = {1: ("ALTER TABLE items ADD COLUMN removed INTEGER NOT NULL DEFAULT 0",),
+         2: (*(f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT 0" for table in SUMMED),
+             *RESUM.values(), SCHEMA[3],
+             *(f"INSERT INTO sums SELECT '{table}', count(*) FROM {table}" for table in SUMMED))}
+
+
+def row_sum(*values: object) -> int:
+    return zlib.crc32(repr(values).encode("utf-8", "surrogatepass"))
 
 
 def digest(*parts: str) -> str:
@@ -176,6 +191,12 @@ class Store:
                 raise ValueError(nothing)
             if version != VERSION:
                 store._create()
+            found = path.stat()
+            state = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+            if state not in CHECKED:  # a page of the studio opens the store anew
+                with store._session("BEGIN") as db:
+                    check_sums(db, path)
+                CHECKED.add(state)
             with store._session() as db:
                 db.execute("PRAGMA trusted_schema = OFF")
                 db.execute("PRAGMA journal_mode = WAL")
@@ -232,6 +253,8 @@ class Store:
                 new = db.execute("INSERT INTO items (uid, messages, a, b, origin, created) VALUES (?, ?, ?, "
                                  "?, ?, ?) ON CONFLICT (uid) DO UPDATE SET removed = 0 WHERE removed",
                                  row).rowcount
+                if new:
+                    resum(db, "items", "uid = ?", item.uid)
                 counts["added" if new else "known"] += 1
             for label in labels:
                 standing = self._standing(db, label)
@@ -257,9 +280,9 @@ class Store:
             if standing != was or standing == choice:
                 return standing
             if choice is None:
-                db.execute("UPDATE labels SET undone = 1 WHERE labeller = ? AND NOT undone AND item = "
-                           "(SELECT id FROM items WHERE uid = ?)",
-                           (labeller, item))
+                mine = "labeller = ? AND item = (SELECT id FROM items WHERE uid = ?)"
+                db.execute(f"UPDATE labels SET undone = 1 WHERE NOT undone AND {mine}", (labeller, item))
+                resum(db, "labels", mine, labeller, item)
             else:
                 self._write(db, label)
         return choice
@@ -269,6 +292,7 @@ class Store:
         with self._session("BEGIN IMMEDIATE") as db:
             if not db.execute("UPDATE items SET removed = ? WHERE uid = ?", (removed, item)).rowcount:
                 raise ValueError(f"the store {self.path} has no item {item!r}.")
+            resum(db, "items", "uid = ?", item)
 
     def _standing(self, db: sqlite3.Connection, label: Label) -> str | None:
         row = db.execute("SELECT choice FROM labels JOIN items ON items.id = labels.item WHERE uid = ? AND "
@@ -282,6 +306,7 @@ class Store:
                           (label.labeller, label.choice, time.time(), label.item))
         if not done.rowcount:
             raise ValueError(f"the store {self.path} has no item {label.item!r}.")
+        resum(db, "labels", "id = ?", done.lastrowid)
 
     def next(self, labeller: str) -> AskedItem | None:
         """An item that this labeller has not seen: with the fewest judgements, then the oldest."""
@@ -308,6 +333,7 @@ class Store:
             if row is None:
                 return None
             db.execute("UPDATE labels SET undone = 1 WHERE id = ?", row[:1])
+            resum(db, "labels", "id = ?", row[0])
             return self._asked("SELECT uid, messages, a, b, origin FROM items WHERE id = ?", row[1:],
                                labeller)
 
@@ -395,7 +421,9 @@ class Store:
 
 def connect_store(path: Path) -> sqlite3.Connection:
     try:
-        return sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+        db.create_function("row_sum", -1, row_sum, deterministic=True)
+        return db
     except sqlite3.Error as error:
         raise ValueError(f"cannot open a store at {path} ({error}): name a file in a "
                          "folder that exists.") from error
@@ -422,6 +450,28 @@ def check_store(db: sqlite3.Connection, path: Path) -> int:
     return int(version)
 
 
+def resum(db: sqlite3.Connection, table: str, where: str, *values: object) -> None:
+    """The sums of rows that were written, and how many rows there are."""
+    db.execute(f"{RESUM[table]} WHERE {where}", values)
+    db.execute("UPDATE sums SET rows = (SELECT max(id) FROM items) WHERE name = 'items'" if table == "items"
+               else "UPDATE sums SET rows = (SELECT max(id) FROM labels) WHERE name = 'labels'")
+
+
+def check_sums(db: sqlite3.Connection, path: Path) -> None:
+    """Raises where the file is not what was written to it: a page, an index, a row or the number of rows."""
+    (sound,), *_ = db.execute("PRAGMA integrity_check(1)").fetchall()
+    rows = dict(db.execute("SELECT name, rows FROM sums"))
+    if sound == "ok":  # rows are never deleted, so the newest id is their number
+        for table, names in SUMMED.items():
+            counted = f"SELECT count(*), total(sum = row_sum({names})) FROM {table}"
+            count, good = db.execute(counted).fetchone()
+            if count != good or rows.get(table) != count:
+                sound = f"{count - int(good)} of {count} {table} have changed, {rows.get(table)} were written"
+                break
+    if sound != "ok":
+        raise ValueError(f"the store {path} is damaged ({sound:.200}): restore it from a copy.")
+
+
 def check_tables(db: sqlite3.Connection, path: Path, version: int) -> None:
     """Raises unless the file has exactly the store's tables and index: a view or a trigger could run code
     that never ends."""
@@ -431,7 +481,10 @@ def check_tables(db: sqlite3.Connection, path: Path, version: int) -> None:
     wanted = {table: set(names.split()) for table, names in COLUMNS.items()}
     if version == 1:
         wanted["items"] -= {"removed"}
-    if odd := sorted(objects ^ OBJECTS):
+    if version < 3:
+        wanted = {table: names - {"sum"} for table, names in wanted.items() if table != "sums"}
+        columns.pop("sums", None)
+    if odd := sorted(objects ^ (OBJECTS if version > 2 else OBJECTS - {("table", "sums")})):
         kind, name = odd[0]
         raise ValueError(f"{path} {'has' if odd[0] in objects else 'lacks'} the {kind} {name!r:.60}, and is "
                          "no preference store as postgrad makes it: name another file.")

@@ -10,8 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
 from postgrad.records import Prompt, Reward, Rollout, Scored, Verdict, require_verdicts
-from postgrad.rewards.limit import SECONDS, TimeLimit, shared_timer, within_limit
 from postgrad.rewards.parallel import CONCURRENCY, BatchCaller
+from postgrad.system.limit import SECONDS, TimeLimit, shared_timer, within_limit
 
 T = TypeVar("T")
 Verify = Callable[[Prompt, str], Verdict]

@@ -135,7 +135,7 @@ def find_marked(text: str) -> str | None:
     """
     text = outside_thoughts(visible(text))[-END:].replace("\\boxed {", BOX).rstrip().removesuffix(MARK)
     start, answer, end = max(_marks(text), default=(0, None, 0), key=itemgetter(0))
-    return None if answer is None else "" if takes_back(text[:start], text[end:]) else tidy(answer)
+    return None if answer is None else "" if takes_back(text[:start], answer, text[end:]) else tidy(answer)
 
 
 def boxed(text: str) -> Verdict:

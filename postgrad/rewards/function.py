@@ -17,8 +17,9 @@ from typing import TypeGuard
 
 from postgrad.records import Prompt, Reward, Rollout, Verdict
 from postgrad.rewards.base import Verify, error_verdict, explain_overdue, guarded
-from postgrad.rewards.limit import SECONDS, TimeLimit, within_limit
+from postgrad.rewards.isolated import isolated_verifier, wants_jail
 from postgrad.rewards.parallel import CONCURRENCY, run_coroutine
+from postgrad.system.limit import SECONDS, TimeLimit, within_limit
 from postgrad.system.user_code import GIVEN, function_hash, function_name
 from postgrad.system.user_code import error_location as place_of
 
@@ -49,6 +50,9 @@ def own_verifier(verify: Callable[[Prompt, str], object], path: Path | None = No
     """A user's function as a total verifier. path: its file, for the location of an error. seconds: as in
     `guarded`."""
     who = f"{path.name}: verify" if path else function_name(verify)
+    if wants_jail(verify):
+        jailed = isolated_verifier(verify, seconds, lambda value: verdict_of(value, who))
+        return update_wrapper(guarded(jailed, seconds=math.inf), verify, updated=())
     place = path or Path(getattr(getattr(verify, "__code__", None), "co_filename", who))
 
     def call(prompt: Prompt, text: str) -> Verdict:

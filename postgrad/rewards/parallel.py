@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any, Generic, Protocol, TypeVar
 
-from postgrad.rewards.limit import TimeLimit, shared_timer
+from postgrad.system.limit import TimeLimit, shared_timer
 
 CONCURRENCY = 128   # calls at once; a function's attribute `concurrency` says otherwise
 TICK = 0.05         # seconds between two looks of the monitor

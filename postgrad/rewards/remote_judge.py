@@ -36,11 +36,14 @@ from postgrad.rewards.base import error_verdict, shorten
 from postgrad.rewards.grader import BEST, LONGEST, NEUTRAL, RUBRIC, TOO_LONG
 from postgrad.rewards.parallel import OBSERVED, BatchCaller
 from postgrad.system.files import read_text
+from postgrad.system.json_text import strict_json
+from postgrad.system.sockets import read_within
 from postgrad.system.user_code import GIVEN
 
 KEYS = ("POSTGRAD_JUDGE_KEY", "OPENAI_API_KEY")  # in the environment: the API key
 CACHE = "runs/judge-cache"
 LONGEST_PAUSE = 60.0  # seconds
+LARGEST = 2**24       # bytes of an answer
 CONTROL = re.compile(r"<(?=[|/\w\uff5c])|\[(?=/?[A-Z_]+\])")  # how control tokens begin
 
 Read = Callable[[Mapping[str, Any]], "dict[str, float]"]  # a judge's object -> figures
@@ -188,8 +191,8 @@ def read_verdict(said: str, mark: str, read: Read) -> dict[str, float]:
     """The figures in the last line of a judge's message; ValueError where it is no verdict on this."""
     lines = said.strip().strip("`").strip().splitlines()
     try:
-        found = json.loads(lines[-1]) if lines else None
-    except (ValueError, RecursionError):
+        found = strict_json(lines[-1]) if lines else None
+    except ValueError:
         found = None
     if not isinstance(found, dict) or found.get("id") != mark:
         raise ValueError("no JSON object with the id of the request in its last line")
@@ -204,7 +207,7 @@ class JudgeCache:
         if path and path.is_file():
             for line in read_text(path).splitlines():
                 try:
-                    row = json.loads(line)
+                    row = strict_json(line)
                     self.rows[row["key"]] = row["figures"]
                 except (ValueError, LookupError, TypeError):
                     continue
@@ -391,7 +394,7 @@ class RemoteJudge(Reward):
         self.count({"judge/requests": 1})
         try:
             with urllib.request.urlopen(request, timeout=self.timeout) as answer:
-                told = json.loads(answer.read())
+                told = strict_json(read_within(answer, LARGEST, time.monotonic() + self.timeout))
             said = told["choices"][0]["message"]["content"]
             used = told.get("usage") or {}
             tokens = [int(used.get(name) or 0) for name in ("prompt_tokens", "completion_tokens")]
@@ -403,7 +406,7 @@ class RemoteJudge(Reward):
             raise Refused(f"status {error.code}: {said}", error.code in (400, 413, 422)) from None
         except (OSError, http.client.HTTPException) as error:
             raise Retry(shorten(str(getattr(error, "reason", error)) or type(error).__name__, 120)) from None
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             raise Retry(f"what it sent is no chat completion ({type(error).__name__})") from None
         self.count({"judge/tokens": sum(tokens),
                     "judge/cost": tokens[0] * self.prices[0] + tokens[1] * self.prices[1]})

@@ -1,15 +1,18 @@
-"""Whether a reply takes back the answer that it marks: by a "not" before it, words after it, or a second one
-beside it. English alone, by lists of words; an answer that is merely unsure ("I guess it is 5") stands.
+"""Whether a reply stands by the answer that it marks, or denies it, takes it back or puts another beside it.
+A reply that names one answer and denies it would be right whichever it is, so it has none.
 
-Read are the words that lead up to the mark and the 400 characters after it. A reply that names one answer and
-denies it would be right whichever it is, so it has none.
+After the mark, by form: the answer is the last statement. What may follow are its unit, its reason, the same
+answer once more and a closing ("I hope this helps!"); any other statement, in any words, leaves none.
+Before it, by lists of English words. An answer that is merely unsure ("I guess it is 5") stands.
 """
 
 from __future__ import annotations
 
 import re
 
-BEFORE, AFTER = 120, 400  # characters around a mark that are read
+BEFORE, PAIR = 120, 400  # characters before a mark that are read
+AFTER = 2000  # with more characters after it, an answer is not last
+UNIT = 12  # words at most that follow an answer in its sentence
 
 
 def _any(*rows: str) -> str:
@@ -48,56 +51,99 @@ _SECOND = re.compile(rf"{_MARKED}\W{{0,9}}(?:{_BETWEEN}\b\W{{0,9}}){{0,9}}(?:\$\
 _OR = re.compile(r"\b(?:or|alternatively|otherwise|versus|vs|maybe|perhaps|possibly|if)\b|[/|]\W*\Z",
                  re.IGNORECASE)
 
-# "that is wrong", "is not the answer": what is said of a marked answer after it
-_SURE = r"(?:\s+(?:\w+ly|of course|in fact|no doubt|just|at all|even|quite|so|very|all))?"
-_FALSE = _any(
-    "wrong incorrect false untrue mistaken invalid bogus nonsense fake rubbish garbage impossible",
-    "refuted retracted withdrawn rejected meaningless far_from anything_but a_lie a_joke an_error",
-    "a_mistake a_trap a_decoy a_typo no_answer only_a_test made_up off out not never no_longer") + r"\b"
-_RIGHT = _any(
-    "answer right correct true it so valid solution result one mean meant think believe case hold work")
-_ITS = _any("be the my an? your what really final right correct true real actual i we it to")
-_IS = "(?:" + _any("is was are were be ['’]s seems looks sounds remains proves") + "|" + (
-    _any("can could would should must may might will")) + "(?: be)?)"
-_N_T = _any("is was are does did do ca could would should wo") + r"n['’]t"
-_CAN_NOT = r"(?:cannot|" + _any("does did do can could will would should may might must") + r"\s+not)"
-_IS_NOT = rf"(?:{_IS}{_SURE}\s+{_FALSE}|{_N_T}\b|{_CAN_NOT}\b)"
-_DENIES = (rf"(?:{_IS}{_SURE}\s+(?!(?:not|never|no\s+longer|off|out)\b){_FALSE}|(?:is|was)(?:n['’]t| not)"
-           rf"(?=\s*(?:[.!?;)]|\Z))|(?:{_IS}{_SURE}\s+(?:not|never|no longer)|{_N_T}|{_CAN_NOT})"
-           rf"(?:\s+{_ITS})*?\s+{_RIGHT}\b)")
-_IT = (r"(?:that|this|it|which|above|former|previous|first|last|"
-       r"the (?:final |above |boxed |marked |given |last )?(?:answer|number|value|result|box|line|claim|"
-       r"statement|one)|my (?:final )?answer|what i (?:wrote|said)|[-\d.,/]+)")
-_AT_ONCE = re.compile(
-    rf"[\s$*_.,;:)\]}}>\"'”’!?(—–-]*(?:{_IS_NOT}|{_FALSE}|n['’]t\b|/\s*[-\d\\$]|\?|"
-    r"(?:is|was) what \w+ (?:refuse|reject|den(?:y|ies)|doubt|never|do(?:es)?(?: not|n['’]t))|"
-    r"no\b(?=\s*[,.;:!?)]|\s+wait|\s*\Z)|(?:nope|(?:just )?(?:kidding|joking)|(?:and/)?or|versus|vs|"
-    r"alternatively|unless)\b)", re.IGNORECASE)
-_FORGET = _any(
-    "ignore disregard forget discard delete strike reject retract withdraw revoke cancel dismiss") + (
-    r"|do(?: not|n['’]t) " + _any("use take trust count accept believe read"))
-_LATER = re.compile(
-    rf"\b{_IT}\s*{_DENIES}|\b(?:{_FORGET})\s+(?:\w+\s+){{0,4}}?"
-    r"(?:that|this|it|above|answer|previous|result|number|value|box|line|all|everything|what)\b|"
-    r"\b(?:kidding|joking|april fool|scratch (?:that|this|it)|never ?mind|on second thoughts?|correction|"
-    r"my mistake|"
-    r"i (?:was|am|stand)(?: \w+)? (?:wrong|lying|mistaken|joking|corrected|kidding)|"
-    r"i (?:lied|(?:just )?(?:made|invented|guessed) (?:that|this|it)(?: up)?)|opposite (?:is|day|of)|"
-    r"(?:take|took|taking) (?:that|it|this|everything|all)(?: \w+){0,2} back|take back|no,? wait|wait,? no|"
-    r"not (?:really|the (?:right |correct |final |real |true )?answer|my (?:final )?answer|that)|"
-    r"(?:is|was|be) (?:wrong|incorrect|false|untrue|mistaken)|"
-    r"(?:an?|one) (?:\w+ )?(?:example|sample|case|instance) of an? (?:wrong|incorrect|false|bad))\b|"
-    r"(?:[.!?\n]|\A)[\s)]*(?:\w+,? )?no[.!]", re.IGNORECASE)
-_REASON = re.compile(r"[\s$*_,;)\]}]*(?:because|since)\b[^.!?\n]*", re.IGNORECASE)
+_PAIR = re.compile(rf"{_MARKED}\W{{0,9}}(?:{_BETWEEN}\b\W{{0,9}}){{1,9}}(?:\$\W{{0,3}})?{_MARKED}",
+                   re.IGNORECASE)
+_INSIDE = re.compile(r"(?:boxed\{|answer is |#### ?)([^{}.\n]{1,60})", re.IGNORECASE)
+
+# "nothing suggests 7", "fools say 7", "if I were wrong I would say 7": nobody's answer, or another's
+_SPEECH = _any("say think believe claim insist argue suppose")
+_SPEAKS = _any("says thinks believes claims guesses writes insists argues suggests tells imagines supposes",
+               "said thought believed claimed guessed wrote answered insisted argued suggested told")
+_NOBODY = re.compile(r"\A\W*(?:nothing|nobody|none|neither|few|no\s\w+)\b(?!.*(?:\b(?:is|are|equals?)\b|=))",
+                     re.IGNORECASE)
+_ATTRIBUTED = re.compile(
+    rf"(?<!\bI)(?<!\bwe)\s{_SPEAKS}\b|(?<!\bI)(?<!\bwe)(?<!\bto)(?<!\b'd)(?<!\bcan)(?<!\bwould)(?<!\bmay)"
+    rf"\s{_SPEECH}\b(?!\s+is\b)|\blast\sthing\b|\bleast\slikely\b", re.IGNORECASE)
+_SUPPOSED = re.compile(rf"\b(?:if|unless|were)\b.*\b(?:would|could|might)\s(?:\w+\s)?"
+                       rf"(?:{_SPEECH}|answer|write|guess)\b", re.IGNORECASE)
+
+# what may follow: "eggs per week", "because 9*8=72", "I hope this helps!", "So she has 72 eggs."
+_MARKUP = re.compile(r"\\(?:[\])]|(?:text|textbf|mathrm|mbox|mathbf|end|begin|q?quad|square|qed)\b"
+                     r"(?:\{(?:aligned?|equation|center)\*?\})?|[,;! ])|</?[a-z]{1,12}>", re.IGNORECASE)
+_POWER = re.compile(r"(?<=[A-Za-z}])\^\{?[23]\}?|\^\{?\\circ\}?|\\(?:circ|%|degree)")
+_EDGE = " \t\n$*_{}[]`~\"'”’)>#∎□■"
+_CLAUSAL = frozenset("""is are was were be been am do does did has have had can could will would shall should
+may might must i you he she we they who whom whose what which this that these those me him us them my your
+or but nor versus vs if unless though although however except yet rather instead maybe perhaps possibly
+alternatively otherwise and lol haha said says ha as when while until so then than wait oops
+opposite""".split())
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+_NEGATIVE = re.compile(_NOT, re.IGNORECASE)
+_STATEMENT = re.compile(r"(?<=[.!?])[\s$*_)\]}\"'”’]+|\n+")
+_BECAUSE = re.compile(r",?\s*(?:because|since)\b(.*)", re.IGNORECASE | re.DOTALL)
+_CLOSING = re.compile(
+    r"(?:well[, ]+)?(?:(?:that is|that['’]s|this is) (?:all|it)|it is|done|great|bye|goodbye|cheers|enjoy|"
+    r"voil[aà]|q\.?e\.?d|hooray|ok(?:ay)?|end|good luck|have a (?:nice|good|great) \w+|you['’]re welcome|"
+    r"(?:many )?thanks?(?: you)?(?: \w+){0,4}|i am (?:quite |very |fairly )?(?:sure|certain|confident)|"
+    r"(?:i )?hope (?:so|(?:this|that|it) (?:helps?|is (?:correct|right|clear|useful|helpful))(?: \w+){0,3})|"
+    r"(?:please )?(?:let me know|feel free|do ask|just ask|ask me)\b[^.!?\n]*|"
+    r"(?:i am |i['’]m )?(?:always )?(?:happy|glad) to (?:help|explain|clarify)\b[^.!?\n]*|"
+    r"if you (?:have|need|want|would like)\b[^.!?\n]*)",
+    re.IGNORECASE)
 
 
-def takes_back(before: str, after: str) -> bool:
-    """Whether the texts on both sides of a marked answer deny it, or put another one beside it."""
-    before, after = before[-BEFORE:], after[:AFTER]
-    if _DENIED.search(_NO_DENIAL.sub(" ", _CLAUSE.split(before)[-1])):
+def takes_back(before: str, answer: str, after: str) -> bool:
+    """Whether the text before a marked answer denies it or has another one beside it, or what comes after it
+    is more than may follow an answer."""
+    sentence = _STATEMENT.split(before[-PAIR:])[-1]
+    clause = _NO_DENIAL.sub(" ", _CLAUSE.split(before[-BEFORE:])[-1])
+    line = clause.rpartition("\n")[2]
+    if (_DENIED.search(clause) or _NOBODY.search(line) or _ATTRIBUTED.search(f" {line}")
+            or line and _SUPPOSED.search(sentence)):
         return True
-    if (second := _SECOND.search(before)) and _OR.search(second[0]):
+    if (second := _SECOND.search(before[-BEFORE:])) and _OR.search(second[0]):
         return True
-    reason = _REASON.match(after)
-    rest = after[reason.end():] if reason else after
-    return bool(not reason and _AT_ONCE.match(after) or _LATER.search(rest))
+    bare = _bare(answer)
+    pairs = (pair[0] for pair in _PAIR.finditer(before[-PAIR:]) if _OR.search(pair[0]))
+    return any(bare in map(_bare, _INSIDE.findall(pair)) for pair in pairs) or not _is_last(bare, after)
+
+
+def _bare(answer: str) -> str:
+    return answer.strip(" .$*_`\"'“”{}\\").casefold()
+
+
+def _is_last(answer: str, after: str) -> bool:
+    """Whether nothing follows an answer but what may: the rest of its sentence, then statements."""
+    if len(after) > AFTER:
+        return False
+    rest, *more = _STATEMENT.split(f"\n{after}" if after[:1] == "\n" else f"{after} ")
+    return _follows(rest) and all(_closes(piece, answer) for piece in more)
+
+
+def _follows(rest: str) -> bool:
+    """Whether the rest of an answer's sentence is its unit or its reason."""
+    if reason := _BECAUSE.fullmatch(rest.lstrip(_EDGE)):
+        return bool(re.search(r"\d", reason[1])) or not _NEGATIVE.search(reason[1])
+    ends = _POWER.sub("", _MARKUP.sub(" ", rest)).strip(_EDGE)
+    unit = ends.rstrip("." + "!" + _EDGE)
+    if not unit or re.fullmatch(r"[(]?it is", unit, re.IGNORECASE):
+        return True
+    words = [word.casefold() for word in _WORD.findall(unit)]
+    return (re.match(r"[^\W\d]|[€£¥%°]", unit) is not None
+            and not re.search(r"[\d?=+*/^<>,;:(—–|]", unit)
+            and len(words) <= UNIT and not _CLAUSAL.intersection(words) and not _NEGATIVE.search(unit))
+
+
+def _closes(piece: str, answer: str) -> bool:
+    """Whether a statement after an answer is a closing, no words at all, or the answer once more."""
+    piece = _MARKUP.sub(" ", piece).strip(f"{_EDGE}.!:;-—🙂😊👍")
+    if not _WORD.search(piece) and not re.search(r"\d", piece):
+        return "?" not in piece
+    if _CLOSING.fullmatch(piece):
+        return True
+    lead, again, rest = piece.casefold().rpartition(answer) if answer else ("", "", "")
+    if not again or re.search(r"[\w.,/-]\Z", lead.rstrip("$")) or re.match(r"[\w/]|[.,]\d", rest):
+        return False
+    clause = re.split(r"\b(?:so|hence|thus|therefore)\b|[.=]", lead)[-1]
+    return (_follows(rest) and not _NEGATIVE.search(lead) and not _ATTRIBUTED.search(f" {lead}")
+            and not re.search(r"[\d?]|\bor\b|\bif\b", clause))

@@ -8,8 +8,9 @@ read the folder from a process of their own (`follow`).
         def on_eval(self, step, figures):
             print(step, figures["pass@1"])
 
-A hook that returns "stop" ends the run after the step, with a checkpoint. A tracker that raises ends it as
-failed, and the exception is passed on as it is. Of several processes the first alone has trackers.
+A hook that returns "stop" ends the run after the step, with a checkpoint. A tracker that raises, or takes
+longer than its `seconds`, ends it as failed, and the exception is passed on as it is. Of several processes
+the first alone has trackers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -24,6 +26,7 @@ from postgrad.runs.backends import BACKENDS, check_installed
 from postgrad.runs.folder import Follower, Run
 from postgrad.runs.follow import log_file
 from postgrad.system.files import error_text
+from postgrad.system.limit import TimeLimit, within_limit
 from postgrad.system.plugins import Registry, is_file_spec, load_from_file
 from postgrad.system.settings import suggest
 
@@ -66,7 +69,7 @@ class Tracker(Protocol):
         return None
 
 
-STOP = "stop"
+STOP, LIMIT = "stop", 300.0  # seconds of a hook
 HOOKS = ("on_start", "on_step", "on_eval", "on_samples", "on_event", "on_end")
 
 
@@ -202,7 +205,7 @@ class RunTrackers:
 
 def _call(tracker: Tracker, hook: str, *what: object) -> object:
     try:
-        answer = getattr(tracker, hook)(*what)
+        answer = limited(tracker, hook, *what)
         if isinstance(answer, str) and answer != STOP:
             raise ValueError(f"it returned {answer!r:.40}, where a hook returns nothing, or {STOP!r} to end "
                              "the run")
@@ -212,6 +215,21 @@ def _call(tracker: Tracker, hook: str, *what: object) -> object:
             name = type(tracker).__name__
             error.add_note(f"raised by {hook} of tracker {name}: mend it, and resume the run")
         raise
+
+
+def limited(tracker: Tracker, hook: str, *what: object) -> object:
+    """The answer of a hook. One of the user's that does not come back within its limit, or ends the process,
+    raises: its attribute `seconds`, else LIMIT."""
+    call = partial(getattr(tracker, hook), *what)
+    if isinstance(tracker, FolderTracker | SeparateTracker):
+        return call()
+    seconds = float(getattr(tracker, "seconds", LIMIT))
+    try:
+        return within_limit(seconds, call)
+    except TimeLimit:
+        raise TimeoutError(f"it took over {seconds:g} s; its attribute `seconds` allows more") from None
+    except SystemExit as error:
+        raise RuntimeError(f"it ended the process with {error.code!r:.40}") from None
 
 
 # trackers by name

@@ -109,8 +109,8 @@ def read_tool_call(value: object, place: str) -> dict[str, Any]:
     inside.done()
     body.done()
     try:
-        arguments = json.loads(text)
-    except (ValueError, RecursionError):
+        arguments = strict_json(text)
+    except ValueError:
         arguments = text  # what a model wrote need not be JSON
     return {"type": "function", "function": {"name": function, "arguments": arguments}} | (
         {"id": name} if name else {})

@@ -1,9 +1,8 @@
-"""The ranks that torchrun starts: the process group, collectives over Python objects, and which ranks are
-dead or late. torch is imported where there is more than one rank.
+"""The ranks that torchrun starts: the process group, collectives over plain values and records, and which
+ranks are dead or late. torch is imported where there is more than one rank.
 
 Every collective is named and has a timeout (POSTGRAD_TIMEOUT, in seconds). On a timeout the error names the
-ranks that are dead or late, by a key-value store that all of them reach. Ranks trust one another: they
-exchange Python objects.
+ranks that are dead or late, by a key-value store that all of them reach.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from postgrad.system.rank_messages import decode_message, encode_message
 
 if TYPE_CHECKING:
     import torch
@@ -226,14 +227,21 @@ def says_first(sentence: str) -> bool:
 
 
 def gather(x: T, what: str) -> list[T]:
-    """All-gather of a Python object: x of every rank, by rank. what: names the collective in errors."""
+    """All-gather of plain values, records and tensors: x of every rank, by rank. what: names the collective
+    in errors."""
     if _group is None:
         return [x]
+    import torch
     import torch.distributed as dist
-    out: list[Any] = [None] * _group.world
+    sent = torch.frombuffer(bytearray(encode_message(x)), dtype=torch.uint8)
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(_group.world)]
     with waiting(what):
-        dist.all_gather_object(out, portable(x))
-    return out
+        dist.all_gather(sizes, torch.tensor([len(sent)]))
+        longest = max(int(size) for size in sizes)
+        parts = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
+        dist.all_gather(parts, torch.nn.functional.pad(sent, (0, longest - len(sent))))
+    return [decode_message(part[:int(size)].numpy().tobytes())
+            for part, size in zip(parts, sizes, strict=True)]
 
 
 def agreed(make: Callable[[], T], what: str) -> T:
@@ -252,12 +260,3 @@ def waiting(what: str) -> Iterator[None]:
     except RuntimeError as error:
         late = "timed out" in str(error).lower() or "timeout" in str(error).lower()
         raise Lost(who_is_late(_group, what, timeout()) if late else who_is_gone(_group, what)) from error
-
-
-def portable(x: Any) -> Any:
-    """Copies of tensors in main memory, each with its own storage."""
-    if isinstance(x, dict) and type(x) is dict:
-        return {key: portable(value) for key, value in x.items()}
-    if type(x) in (tuple, list):
-        return type(x)(map(portable, x))
-    return x.detach().cpu().clone() if hasattr(x, "is_cuda") else x

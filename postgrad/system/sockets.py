@@ -6,9 +6,11 @@ import hmac
 import os
 import secrets
 import socket
+import time
 from pathlib import Path
+from typing import Any
 
-from postgrad.system.files import read_text
+from postgrad.system.files import error_text, read_text
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -53,11 +55,32 @@ def keep_token(path: Path) -> str:
             return token
         raise ValueError(f"{path} does not hold a token of ours: remove it to get a new one.")
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        token = secrets.token_urlsafe(32)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(token + "\n")
-        return token
+        return new_token(path)
+    except OSError as error:
+        raise ValueError(f"the token {path} can neither be read nor made ({error_text(error)}): move away "
+                         "what is there.") from error
+
+
+def new_token(path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    token = secrets.token_urlsafe(32)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(token + "\n")
+    return token
+
+
+def read_within(answer: Any, most: int, until: float) -> bytes:
+    """The body of an HTTP answer. One that is longer raises ValueError; one that does not end until a time,
+    by time.monotonic(), TimeoutError."""
+    pieces, size = list[bytes](), 0
+    while piece := answer.read1(2**16):
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            raise ValueError(f"over {most:,} bytes came")
+        if time.monotonic() > until:
+            raise TimeoutError("its answer did not end")
+    return b"".join(pieces)
 
 
 def bind(host: str, port: int | None, usual: int = 0, *, shared: bool = False) -> socket.socket:

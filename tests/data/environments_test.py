@@ -176,7 +176,27 @@ def too_soon(prompt, rng):
     yield ()
 
 
+def exits(prompt, rng):
+    yield ()
+    raise SystemExit(0)
+
+
+def hangs(prompt, rng):
+    yield ()
+    while True:
+        pass
+
+
+hangs.seconds = 0.1
+
+
+def nonsense(prompt, rng):
+    yield ()
+    return "won"
+
+
 @pytest.mark.parametrize(("play", "said"), [
+    (exits, "SystemExit"), (hangs, "play.seconds = N allows more"), (nonsense, "returned a str"),
     (raising, r"infrastructure: environments_test.py, line \d+: KeyError: 'gone'"),
     (no_generator, "is no generator: `reply = yield"),
     (wrong_message, "a message is {'role', 'content'}, of the roles system, user, tool"),

@@ -1,5 +1,6 @@
 """The preference store: items, labels, what stands of them, and what they come to."""
 
+import random
 import sqlite3
 from contextlib import closing
 
@@ -104,6 +105,9 @@ def test_a_store_of_version_1_is_brought_up_to_date(tmp_path):
         store.label(ITEMS[0].uid, "ann", "b")
     with closing(sqlite3.connect(path)) as db:
         db.execute("ALTER TABLE items DROP COLUMN removed")
+        for table in ("items", "labels"):
+            db.execute(f"ALTER TABLE {table} DROP COLUMN sum")
+        db.execute("DROP TABLE sums")
         db.execute("PRAGMA user_version = 1")
     with Store.open(path, create=False) as store:
         assert store.items(0, 1)[0] == (ITEMS[0], {"ann": "b"}) and store.items(removed=True) == []
@@ -173,3 +177,49 @@ def test_agreement_by_hand(store):
     assert found["ann", "ben"] == {"labellers": ["ann", "ben"], "items": 10, "agreed": 8,
                                    "kappa": pytest.approx(0.38 / 0.58)}
     assert found["ann", "cleo"]["kappa"] is None and found["ann", "cleo"]["items"] == 1 and len(found) == 3
+
+
+def contents(path):
+    with Store.open(path, create=False) as store:
+        return store.items(), store.items(removed=True), store.choices(), store.stats()
+
+
+def test_a_bit_of_the_file_that_changes_is_noticed(tmp_path):
+    """In any page: what is read afterwards is what was written, or nothing."""
+    path, rng = tmp_path / "p.db", random.Random(0)
+    with Store.open(path) as store:
+        store.add(ITEMS)
+        for item in ITEMS[:3]:
+            store.label(item.uid, "ann", "b")
+        store.label(ITEMS[0].uid, "bo", "a")
+        store.undo("bo")
+        store.remove(ITEMS[1].uid)
+    sound, before, noticed = path.read_bytes(), contents(path), 0
+    used = [i for i, byte in enumerate(sound) if byte] + [*range(0, len(sound), 97)]
+    for i in range(300):
+        at, flipped = rng.choice(used), bytearray(sound)
+        flipped[at] ^= 1 << rng.randrange(8)
+        (copy := tmp_path / f"{i}.db").write_bytes(flipped)
+        try:
+            assert contents(copy) == before, (at, flipped[at])
+        except ValueError as fault:
+            noticed += str(copy) in str(fault)
+        copy.unlink()
+    assert noticed > 200
+
+
+@pytest.mark.parametrize("change", [
+    "UPDATE labels SET choice = 'a' WHERE id = 1", "UPDATE labels SET undone = 1",
+    "DELETE FROM labels WHERE id = 2",
+    "UPDATE items SET a = 'x'", "UPDATE items SET removed = 1", "UPDATE labels SET labeller = 'eve'",
+    "DELETE FROM items WHERE id = 3", "UPDATE sums SET rows = 9"])
+def test_a_row_that_another_program_changed_is_noticed(tmp_path, change):
+    with Store.open(tmp_path / "p.db") as store:
+        store.add(ITEMS)
+        for item in ITEMS[:2]:
+            store.label(item.uid, "ann", "b")
+    with closing(sqlite3.connect(tmp_path / "p.db")) as db:
+        db.execute(change)
+        db.commit()
+    with pytest.raises(ValueError, match=r"p.db is damaged .*restore it from a copy"):
+        Store.open(tmp_path / "p.db")

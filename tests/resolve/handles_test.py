@@ -9,6 +9,7 @@ import torch
 from remote_small import begin, sampler_of, saying
 from settings_text import override
 from small import CHAT
+from wire_fuzz import spoilt
 
 from postgrad.cli import main
 from postgrad.models import Adapters
@@ -185,6 +186,25 @@ def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path, memory):
             take_weights(path, "cpu")
     with pytest.raises(ValueError, match="does not say where"):
         start_folder(path)
+
+
+def test_whatever_a_file_of_shared_weights_says_is_taken_within_the_memory_or_a_sentence(tmp_path, memory):
+    net, chat = open_writer("tiny-chat")
+    place = SharedWeights(tmp_path / "w", chat)
+    place.write(net, 0)
+    moved(net)
+    path = tmp_path / "w" / f"{place.write(net, 1).name}.json"
+    sound = json.loads(path.read_text())
+    sound["tensors"] = dict([*sound["tensors"].items()][:2])
+    taken = 0
+    for seed in range(60):
+        path.write_bytes(spoilt(sound, seed))
+        for reads in (lambda: take_weights(path, "cpu"), lambda: start_folder(path)):
+            try:
+                taken += reads() is not None
+            except ValueError as refusal:
+                assert str(refusal)
+    assert 0 < taken < 120
 
 
 def test_a_sampler_on_another_gpu_is_named_at_once():

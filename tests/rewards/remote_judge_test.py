@@ -52,6 +52,19 @@ def test_what_stays_nonsense_is_a_failed_verdict_and_is_not_kept(tmp_path):
         assert reward.score(rollouts(["quality 9"]))[0].score == 0.9
 
 
+@pytest.mark.parametrize("body", [
+    b"[" * 100_000, b"", b"\xff", b"[]", b"7", b'{"choices": []}', b'{"choices": 1, "choices": 2}',
+    b'{"choices": [{"message": {"content": "5"}}], "usage": {"prompt_tokens": 1e308}}' + b" " * 2**24,
+    b'{"choices": [{"message": {"content": "5"}}], "usage": {"prompt_tokens": 1e999}}',
+    b'{"choices": [{"message": {"content": "5"}}], "usage": {"prompt_tokens": ' + b"9" * 5000 + b"}}",
+    b'{"choices": [{"message": {"content": "\\ud800"}}]}'])
+def test_an_answer_that_is_no_completion_is_asked_for_again(tmp_path, body):
+    with JudgeServer({0: body}) as server:
+        reward = judge(server, tmp_path)
+        assert reward.score(rollouts(["quality 9"]))[0].score == 0.9
+        assert reward.totals["judge/retries"] == 1
+
+
 def test_a_server_is_left_alone_as_long_as_it_asks(tmp_path):
     pauses = []
     with JudgeServer({0: 429, 1: 500, 2: 500}) as server:

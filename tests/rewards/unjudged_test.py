@@ -17,8 +17,8 @@ from postgrad.recipes.process import label_replies, unlabelled_note
 from postgrad.records import Conversation, Prompt, Rollout, Verdict
 from postgrad.rewards.base import VerifierReward, check_verifier, guarded
 from postgrad.rewards.function import own_verifier
-from postgrad.rewards.limit import SECONDS, TimeLimit, within_limit
 from postgrad.runs import Run
+from postgrad.system.limit import SECONDS, TimeLimit, within_limit
 
 FAILS = """
 prompts = [{"question": f"What is {n}+1?", "answer": str(n + 1)} for n in range(12)]
@@ -142,7 +142,7 @@ def stubborn(prompt, text):
 
 @pytest.mark.parametrize("verify", [forever, waits, stubborn], ids=lambda f: f.__name__)
 def test_a_verifier_that_hangs_is_an_error_that_names_the_limit(verify, monkeypatch):
-    monkeypatch.setattr("postgrad.rewards.limit.AGAIN", 0.05)
+    monkeypatch.setattr("postgrad.system.limit.AGAIN", 0.05)
     said = own_verifier(verify, seconds=0.05)(PROMPTS[0], "")
     assert "unjudged_test.py, line" in said.error
     assert ("verify took over 0.05 s; `seconds = N` in the task's file, or verify.seconds = N, allows more"
@@ -152,7 +152,7 @@ def test_a_verifier_that_hangs_is_an_error_that_names_the_limit(verify, monkeypa
 
 
 def test_the_verdicts_of_many_share_a_timer_and_each_keeps_its_limit(monkeypatch):
-    monkeypatch.setattr("postgrad.rewards.limit.AGAIN", 0.05)
+    monkeypatch.setattr("postgrad.system.limit.AGAIN", 0.05)
 
     def alarms(prompt, text):  # as verifiers do that limit their own time
         before = signal.signal(signal.SIGALRM, signal.SIG_IGN)

@@ -60,6 +60,21 @@ def test_one_that_raises_is_named(tmp_path, monkeypatch, capsys):
     assert main(["resume", "runs/a", "--json"]) == 0
 
 
+@pytest.mark.parametrize(("does", "words"), [
+    ("while True: pass", "TimeoutError: it took over 0.2 s; its attribute `seconds` allows more"),
+    ("raise SystemExit(3)", "RuntimeError: it ended the process with 3"),
+    ("return 5 if step == 0 else 'nonsense'", "ValueError: it returned 'nonsense', where a hook")])
+def test_one_that_hangs_exits_or_returns_nonsense_is_named(does, words, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "broken.py"
+    file.write_text("import postgrad\n\n\nclass Broken(postgrad.Tracker):\n    seconds = 0.2\n\n"
+                    f"    def on_step(self, step, metrics):\n        {does}\n\n\ntracker = Broken()\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "grpo:arithmetic", *SMALL, "--run", "runs/a", "--track", str(file)]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert words in said and "raised by on_step of tracker Broken: mend it, and resume the run" in said
+    assert pg.Run.open("runs/a").state()["state"] == "failed"
+
+
 def test_all_are_told_of_the_end_also_where_one_raises(tmp_path):
     ends = []
 

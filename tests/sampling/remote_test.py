@@ -14,6 +14,7 @@ from doors import facts, fit
 from remote_small import begin, sampler_of, saying
 from settings_text import override
 from small import CHAT, PROMPTS
+from wire_fuzz import spoilt
 
 import postgrad as pg
 from postgrad.recipes.rollouts import rollouts_on_words as config
@@ -161,6 +162,36 @@ def test_what_vllm_answers_is_a_rollout():
 def test_a_sampler_that_says_something_wrong_is_named(answer, words):
     said = asked(answer)
     assert isinstance(said, str) and re.search(words, said), said
+
+
+def test_whatever_a_sampler_answers_is_a_sound_row_or_a_sentence():
+    answers = iter([spoilt(answer, seed) for seed in range(200)
+                    for answer in (reply(), listed(-1.0, -2.0, 0.0))])
+    kinds = Counter()
+    with saying(lambda path, body: next(answers)) as address:
+        for _ in range(400):
+            sampler = RemoteSampler([address], CHAT, positions=256, vocabulary=512, timeout=5.0)
+            sampler.weights = WANTED
+            try:
+                made = sampler.sample(PROMPTS[:1], 1, HOW, 0)[0][0]
+            except SamplerFault as fault:
+                kinds[address in str(fault)] += 1
+                continue
+            kinds["row"] += 1
+            assert 0 < len(made.tokens) == len(made.logp) <= HOW.max_new_tokens
+            assert all(type(token) is int and 0 <= token < 512 for token in made.tokens)
+            assert all(type(x) is float and -1e30 < x <= 0 for x in made.logp)
+    assert kinds[True] > 200 and kinds[False] == 0
+
+
+def test_whatever_the_file_of_newest_weights_says_is_a_folder_in_it_or_a_sentence(tmp_path):
+    (tmp_path / "4-0123456789ab").mkdir()
+    for seed in range(300):
+        (tmp_path / "newest.json").write_bytes(spoilt({"step": 4, "name": "4-0123456789ab"}, seed))
+        try:
+            assert current_weights(tmp_path)[0] == tmp_path / "4-0123456789ab"
+        except ValueError as refusal:
+            assert str(refusal)
 
 
 def test_a_sampler_that_hangs_or_breaks_off_is_named_when_the_limit_is_over():

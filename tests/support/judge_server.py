@@ -72,12 +72,13 @@ class JudgeServer:
         elif fault == "slow":
             self.free.wait(5)
             return
-        elif fault:
+        elif fault and isinstance(fault, str):
             said = {"nonsense": "I like it. 10/10!", "echo": (replies[0].splitlines() or [""])[-1],
                     "cut": said[:-4], "huge": '{"id": "x", "score": 1e400}', "null": None}[fault]
         answer = {"choices": [{"message": {"role": "assistant", "content": said}}],
                   "usage": {"prompt_tokens": 100, "completion_tokens": 20}}
         text = json.dumps(answer if status == 200 else {"error": {"message": "busy"}}).encode()
+        text = fault if isinstance(fault, bytes) else text
         handler.send_response(status)
         for name, value in {"Content-Length": str(len(text)), **headers}.items():
             handler.send_header(name, value)

@@ -48,7 +48,7 @@ def verify(prompt: Prompt, text: str) -> Verdict:
     before, marked, after = text.rstrip().removesuffix(MARK).rpartition(MARK)
     formed = bool(marked and before.strip())
     line, _, rest = after.strip().partition("\n")
-    line = "" if takes_back(before, rest) else bare_number(line)
+    line = "" if takes_back(before, line, f"\n{rest}") else bare_number(line)
     strict = judge(line) if formed else Verdict(score=0.0, reason=f"no {MARK} after the steps")
     lenient = judge(last_number(text) or "")
     return Verdict(score=strict.score, reason=strict.reason,

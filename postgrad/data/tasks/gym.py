@@ -125,8 +125,11 @@ def names_another_number(answer: str, gold: str) -> str:
     the first one, without its sign.
     """
     wanted, bare = parse_number(gold.strip()), visible(answer)
-    if wanted is None or takes_back(bare, "") or takes_back("", bare):
-        return "" if wanted is None else "takes itself back"
+    first = _NUMBERS.search(bare)
+    if wanted is None or not first:
+        return ""
+    if takes_back(bare[:first.start()], first[0], bare[first.end():]):
+        return "takes itself back"
     numbers = {parse_number(_SIGN.sub("-", number)) for number in _NUMBERS.findall(bare)}
     if len(numbers) > 1:
         return "names several numbers"

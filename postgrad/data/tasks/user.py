@@ -49,6 +49,7 @@ SETTINGS: dict[str, tuple[Callable[[object], bool], str]] = {  # name -> what a 
     "best": (lambda x: isinstance(x, int | float) and abs(x) <= sys.float_info.max,
              "a number, the full score"),
     "tokens": (lambda x: x is None or isinstance(x, int) and x >= 1, "a whole number, the most of a reply"),
+    "isolate": (lambda x: isinstance(x, bool), "True or False, whether verify runs in the jail"),
     "seconds": (lambda x: x is None or isinstance(x, int | float) and x > 0,
                 "a number above 0, the most that a verdict may take"),
 }

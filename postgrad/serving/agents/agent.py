@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,10 +26,18 @@ from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Prompt, Verdict
 from postgrad.sampling.sampler import DecodableModel
 from postgrad.system.files import error_text, read_bytes
+from postgrad.system.json_text import strict_json
 from postgrad.system.settings import Settings, setting
 
 SCORE = "POSTGRAD_SCORE"  # names the file that a program writes its score to
+LOOKS = 5     # for processes that are left
 TAIL = 2**16  # last bytes of a program's output that are read
+# the variables of this process that a program is given; others may be keys to what is not its business
+GIVEN = frozenset("""HOME USER LOGNAME SHELL TERM LANG LANGUAGE TZ TMPDIR PWD HOSTNAME VIRTUAL_ENV
+LD_LIBRARY_PATH DYLD_LIBRARY_PATH SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CUDA_VISIBLE_DEVICES
+OMP_NUM_THREADS""".split())
+GIVEN_BEGIN = ("LC_", "XDG_", "PYTHON")
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 
 
 def split_command(command: str) -> list[str]:
@@ -50,12 +58,35 @@ def search_path() -> str:
     return os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
 
 
+def given_environment(also: Sequence[str] = ()) -> dict[str, str]:
+    """The variables that a program is given: those that programs need, and the named ones. A proxy's address
+    may have a password in it, and goes where it is named."""
+    return {name: value for name, value in os.environ.items()
+            if name in GIVEN or name.startswith(GIVEN_BEGIN) or name in also
+            or name.upper() in PROXIES and "@" not in value}
+
+
+def end_processes(mark: str) -> None:
+    """Kills the processes whose environment has this text: what left its session or its parent has it too."""
+    sought = mark.encode()
+    for _ in range(LOOKS):  # one may start another meanwhile
+        found = False
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if entry.name != str(os.getpid()) and sought in (entry / "environ").read_bytes():
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    found = True
+        if not found:
+            return
+
+
 class AgentProgram:
     """The command of one episode. It reads one JSON object from its standard input, calls the endpoint of
     OPENAI_BASE_URL and OPENAI_API_KEY, which OpenAI's clients read by themselves, and may write
     {"score": 0.5} to the file that POSTGRAD_SCORE names."""
 
-    def __init__(self, words: list[str], given: dict[str, Any], environment: dict[str, str]):
+    def __init__(self, words: list[str], given: dict[str, Any], environment: dict[str, str],
+                 also: Sequence[str] = ()):
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         self.folder = tempfile.TemporaryDirectory(prefix="postgrad-agent-", ignore_cleanup_errors=True)
         self.score = Path(self.folder.name) / "score.json"
@@ -65,17 +96,18 @@ class AgentProgram:
             local = ",".join(filter(None, (os.environ.get("NO_PROXY"), "127.0.0.1")))
             self.process = subprocess.Popen(
                 words, stdin=stdin, stdout=self.out, stderr=self.err, start_new_session=True,
-                env=os.environ | {"PATH": search_path(), "NO_PROXY": local, "no_proxy": local,
+                env=given_environment(also) | {"PATH": search_path(), "NO_PROXY": local, "no_proxy": local,
                                   SCORE: str(self.score)} | environment)
 
     def ended(self) -> bool:
         return self.process.poll() is not None
 
     def stop(self) -> None:
-        """Kills it and all that it started."""
+        """Kills it and all that it started, but for what has both a session and an environment of its own."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        end_processes(f"{SCORE}={self.score}")
         self.out.close()
         self.err.close()
         self.folder.cleanup()
@@ -99,8 +131,8 @@ def parse_score(text: str, highest: float) -> Verdict:
     """{"score": 0.5, "reason": "close"} -> its verdict, an error verdict where the score is none or outside
     the range that is stated."""
     try:
-        written = json.loads(text)
-    except (ValueError, RecursionError):
+        written = strict_json(text)
+    except ValueError:
         written = None
     if not isinstance(written, dict) or "score" not in written:
         return Verdict.failed(f'the agent wrote {text!r:.60} to {SCORE}: expected {{"score": 0.5}}')
@@ -144,6 +176,9 @@ class Agent(Settings):
     highest: float = setting(1.0, "the highest score that it may write; the lowest is the same below 0",
                              "where its scores are points")
 
+    env: str = setting("", "names of variables of the environment, with commas, that it is handed besides "
+                       "those of the shell and of Python", "where its tools need a key")
+
     prefix: ClassVar[str] = "agent."
 
     def __post_init__(self) -> None:
@@ -151,8 +186,15 @@ class Agent(Settings):
         if not 0 < self.seconds < math.inf or self.at_once < 1:
             raise ValueError(f"agent.seconds {self.seconds} and agent.at_once {self.at_once}: the time must "
                              "be above 0 seconds, the number at least 1.")
+        if missing := [name for name in self.variables if name not in os.environ]:
+            raise ValueError(f"agent.env names {missing[0]!r}, and the environment has no such variable: set "
+                             "it, or leave it out.")
         if not 0 < self.highest < math.inf:
             raise ValueError(f"agent.highest {self.highest}: the highest score must be a number above 0.")
+
+    @property
+    def variables(self) -> list[str]:
+        return [name.strip() for name in self.env.split(",") if name.strip()]
 
     @property
     def words(self) -> list[str]:
@@ -167,7 +209,7 @@ class AgentPlay:
 
     def __init__(self, agent: Agent, task: Task, chat: Chat, model: DecodableModel):
         self.words, self.limit, self.at_once = agent.words, agent.seconds, agent.at_once
-        self.highest = agent.highest
+        self.highest, self.variables = agent.highest, agent.variables
         self.verify = task.guarded_verify
         self.chat, self.config = chat, model.config
 
@@ -182,8 +224,8 @@ class AgentPlay:
     def __call__(self, prompt: Prompt, rng: random.Random) -> Generator[Asks, ModelReply, Verdict]:
         session = self.server.open()
         stdin = episode_input(prompt, rng.getrandbits(31), self.server.served.name)
-        program = AgentProgram(self.words, stdin,
-                               {"OPENAI_BASE_URL": self.server.url, "OPENAI_API_KEY": session.key})
+        asks = {"OPENAI_BASE_URL": self.server.url, "OPENAI_API_KEY": session.key}
+        program = AgentProgram(self.words, stdin, asks, self.variables)
         reply = None
         try:
             while asked := session.next(self.limit, program.ended):

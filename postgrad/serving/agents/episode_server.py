@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
-import uvicorn
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -34,6 +33,7 @@ from postgrad.serving.decode_worker import DecodeWorker, PendingRequest, ServedM
 from postgrad.serving.messages import read_message
 from postgrad.serving.request_body import Refusal, RequestBody, read_body
 from postgrad.system.sockets import bind, origin
+from postgrad.system.web_server import http_server
 
 NAME = "policy"
 TRAINING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "seed", "n", "top_logprobs", "stop_token_ids",
@@ -91,9 +91,7 @@ class EpisodeServer:
         self.url = f"{origin('127.0.0.1', sock.getsockname()[1])}/v1"
         routes = [Route("/v1/models", self.models, methods=["GET"]),
                   Route("/v1/chat/completions", self.complete, methods=["POST"])]
-        config = uvicorn.Config(build_endpoint(routes, self.served), log_level="warning", access_log=False,
-                                server_header=False, timeout_graceful_shutdown=1, lifespan="off")
-        self.server = uvicorn.Server(config)
+        self.server = http_server(build_endpoint(routes, self.served))
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [sock]}, daemon=True,
                                        name="postgrad-episodes")
         self.thread.start()

@@ -90,10 +90,13 @@ def read_entries(path: Path) -> tuple[list[Operation], int]:
         start = at + FRAME.size
         if mark != MARK or start + header + body > len(data):
             break
-        named = json.loads(data[start: start + header])
-        operation = Operation(kind=named["kind"], seq=named["seq"], refusal=named["refusal"],
-                              body=data[start + header: start + header + body])
-        if operation.seal != named["seal"]:
+        try:
+            named = json.loads(data[start: start + header])
+            operation = Operation(kind=named["kind"], seq=named["seq"], refusal=named["refusal"],
+                                  body=data[start + header: start + header + body])
+            if operation.seal != named["seal"]:
+                break
+        except (ValueError, LookupError, TypeError, RecursionError):
             break
         operations.append(operation)
         at = start + header + body

@@ -64,5 +64,9 @@ def load_progress(path: Path | None = None) -> Progress:
 
 def save_progress(progress: Progress, path: Path | None = None) -> None:
     path = path or progress_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(progress.record(), indent=1) + "\n")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(progress.record(), indent=1) + "\n")
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written ({error_text(error)}): move away what is "
+                         "there.") from error

@@ -55,6 +55,29 @@ def echoes(talk):
     print(json.dumps({"score": 1000000}))
 
 
+def leaves(talk):
+    """A process that has left the session and the parent, and is ready once it has written its number."""
+    ask(talk)
+    read, write = os.pipe()
+    if not os.fork():
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.write(write, str(os.getpid()).encode())
+        time.sleep(600)
+    with open(game["meta"]["kept"], "wb") as file:
+        file.write(os.read(read, 20))
+    pay(1)
+
+
+def looks(talk):
+    """What it was given of the environment."""
+    ask(talk)
+    with open(game["meta"]["kept"], "w") as file:
+        json.dump(dict(os.environ), file)
+    pay(1)
+
+
 def greedy(talk):
     ask(talk)
     pay(1000000)

@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -87,6 +88,39 @@ def test_the_verifier_judges_where_no_score_is_written_and_turns_have_an_end(ope
     assert echo.verdict.score == float("7" in echo.text)  # not the printed {"score": 1000000}
     assert judged.verdict.error is None and judged.verdict.score == float("7" in judged.text)
     assert endless.verdict.score == 0 and endless.verdict.reason == "no verdict after 3 replies"
+
+
+def kept_by(opened, tmp_path, plays, **agent):
+    net, chat = opened
+    task = make_task([{"question": QUESTION, "answer": "7"}], lambda prompt, text: 1)
+    task = played_by(Agent(command=PLAIN, **agent), task, chat, net)
+    kept = tmp_path / "kept"
+    ((made,),) = Player(task, LocalSampler(net, chat)).sample(
+        [Prompt.ask(QUESTION, "7", plays=plays, kept=str(kept))], 1, Sampling(max_new_tokens=4), 0)
+    assert made.verdict.score == 1
+    return kept.read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
+def test_what_an_agent_leaves_behind_is_ended(opened, tmp_path):
+    number = kept_by(opened, tmp_path, "leaves")
+    stat = Path(f"/proc/{number}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
+def test_an_agent_is_given_no_keys(opened, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("POSTGRAD_JUDGE_KEY", "secret")
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:secret@proxy")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("SEARCH_KEY", "mine")
+    given = json.loads(kept_by(opened, tmp_path, "looks"))
+    assert "secret" not in given.values() and "HTTPS_PROXY" not in given and given["LC_ALL"] == "C.UTF-8"
+    assert "SEARCH_KEY" not in given and {"PATH", "OPENAI_API_KEY", "POSTGRAD_SCORE"} <= given.keys()
+    given = json.loads(kept_by(opened, tmp_path, "looks", env="SEARCH_KEY"))
+    assert given["SEARCH_KEY"] == "mine" and "AWS_SECRET_ACCESS_KEY" not in given
+    with pytest.raises(ValueError, match=r"agent.env names 'NOT_THERE'.*set it"):
+        Agent(command=PLAIN, env="NOT_THERE")
 
 
 def train(folder, command, *words):

@@ -27,8 +27,9 @@ def test_a_torn_entry_is_cut_off_and_the_next_one_stands_in_its_place(tmp_path, 
     assert Journal(path).operations == [FIRST, SECOND]
 
 
-def test_a_changed_byte_ends_what_is_believed(tmp_path):
+@pytest.mark.parametrize("at", range(len(SECOND.entry())))
+def test_a_changed_byte_ends_what_is_believed(tmp_path, at):
     path, entry = tmp_path / "journal", bytearray(SECOND.entry())
-    entry[-1] ^= 1
+    entry[at] ^= 1
     path.write_bytes(FIRST.entry() + bytes(entry))
     assert Journal(path).operations == [FIRST]

@@ -206,8 +206,8 @@ def fresh(seed: int, count: int = 100) -> Iterator[tuple[str, str, str]]:
 
 
 FORMED = {"constraint avoid": ("avoid", ("very", "really")), "constraint include": ("include", ("river", "lamp"))}
-# denials by phrases that the reader's lists do not have, each tried once: the words of a language do not end
-UNLISTED = (
+# denials by phrases that lists of words did not have when each was tried
+MET = (
     r"\boxed{7}. I retract my statement.", r"\boxed{7}. Oops, that was bad.", r"My enemy says \boxed{7}.",
     r"\boxed{7} - but do not believe me.", "The answer is 7? Hardly.", r"\boxed{7}. Please read the opposite.",
     r"Surely not \boxed{7}", r"\boxed{7} is out of the question.", r"I know it is not \boxed{7}.",
@@ -215,3 +215,13 @@ UNLISTED = (
     r"If I were wrong I would say \boxed{7}.", r"\boxed{7}. That can be ruled out.", "#### 7\n(rejected)",
     r"\boxed{7} \text{is false}", r"\boxed{7}. But that is not so.", r"Nothing suggests \boxed{7}.",
     r"\boxed{7}, said no one.", r"\boxed{7} or \boxed{8}. \boxed{7}", r"I will not say \boxed{7}.")
+# the same, written after the reader was last changed: the words of a language do not end
+UNLISTED = (
+    r"\boxed{7} is what my brother got, I got nothing.", r"\boxed{7}. Strike the previous line.", "The answer is 7. As if!",
+    "#### 7\nYeah right.", r"\boxed{7}. Pretend you never saw that.", r"\boxed{7}, April fools' day special.",
+    r"One might be tempted by \boxed{7}.", r"Beware of \boxed{7}.", r"Not for a moment do we accept \boxed{7}.",
+    r"The textbook misprints it as \boxed{7}.", r"Rumour has it that it equals \boxed{7}.",
+    "\\boxed{7}\n\nEdit: I have changed my mind.", r"A lazy student puts \boxed{7}.", r"Should you ever see \boxed{7}, run.",
+    r"Whoever came up with \boxed{7} can't count.", r"\boxed{7} or thereabouts, perhaps 8.", "The answer is 7, give or take 3.",
+    r"It could be \boxed{8}, it could be \boxed{7}.", "The answer is 7.\nThe answer above was a placeholder.",
+    r"Everything except \boxed{7} is possible.")

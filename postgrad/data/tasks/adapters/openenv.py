@@ -31,8 +31,9 @@ from postgrad.data.tasks.base import Task
 from postgrad.data.tasks.listed import no_prompts, split_task
 from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Prompt, Verdict
-from postgrad.rewards.limit import SECONDS
 from postgrad.system.json_text import strict_json
+from postgrad.system.limit import SECONDS
+from postgrad.system.sockets import read_within
 
 ROWS, TURNS = 1000, 8
 BESIDE = ("metadata", "reward", "done")  # fields that are part of neither action nor observation
@@ -69,18 +70,6 @@ def schema_of(url: str, local: bool) -> DataRow:
     except (OSError, ValueError, KeyError, TypeError, HTTPException) as error:
         raise ValueError(f"no OpenEnv server answers at {url} ({type(error).__name__}: {error}): start it, "
                          "or mend the address.") from error
-
-
-def read_within(answer: Any, most: int, until: float) -> bytes:
-    """The body of an answer; one that is too long, or does not end, raises."""
-    body = b""
-    while piece := answer.read1(2**16):
-        body += piece
-        if len(body) > most:
-            raise ValueError(f"over {most:,} bytes came")
-        if time.monotonic() > until:
-            raise TimeoutError("its answer did not end")
-    return body
 
 
 def action_fields(schema: object) -> dict[str, tuple[Any, bool]]:

@@ -30,7 +30,7 @@ from postgrad.data.tasks.base import Task
 from postgrad.data.tasks.listed import no_prompts, split_task
 from postgrad.models.chat.tools import ModelReply, ToolCall, tool_schema
 from postgrad.records import Message, Prompt, Verdict
-from postgrad.rewards.limit import SECONDS
+from postgrad.system.limit import SECONDS
 from postgrad.system.user_code import load_file
 
 BLANK = [{"role": "user", "content": ""}]  # the prompt of a row that has none

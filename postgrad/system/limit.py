@@ -1,4 +1,4 @@
-"""A wall limit for a call in this process: a verifier of the user's own that may never come back.
+"""A wall limit for a call of a user's code in this process, a verifier, say, that may never come back.
 
 In the main thread a timer interrupts the call wherever it is in Python, in a loop, a sleep, a socket or a
 regular expression. In any other thread, and where there is no such timer, the call has a thread of its own,
