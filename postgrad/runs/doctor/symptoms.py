@@ -709,6 +709,8 @@ def failed(chart: Chart) -> Finding | None:
                    steps=(chart.steps, chart.steps))
 
 
+MINOR = (critic_explains_nothing, clip, gradient_clipped, small_group, repeated)  # waste samples or time
+
 SYMPTOMS = (  # worst first; of two that occur together, the cause before its effect
     # the figures are worthless
     leaked, old_weights, mismatch, stale_reference, following_reference, wrong_way, wrong_sign, stop_token,
@@ -717,6 +719,5 @@ SYMPTOMS = (  # worst first; of two that occur together, the cause before its ef
     skipped_steps, rate_too_high, rate_too_low, dead_head, tight_leash,
     # something else is learned
     form_paid, kl_explosion, length_creep, proxy_diverges, entropy_collapse, truncation, no_signal,
-    # samples or time are wasted
-    critic_explains_nothing, clip, gradient_clipped, small_group, repeated, failed,
+    *MINOR, failed,
 )

@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.runs import curves, samples
+from postgrad.studio.runs.health import Clinic
 from postgrad.studio.runs.traces import NoSuchRun, Trace, Traces
 
 
@@ -21,6 +22,19 @@ def traces_of(request: Request) -> Traces:
         state.traces = Traces(Path(state.runs))
     traces: Traces = state.traces
     return traces
+
+
+def clinic_of(request: Request) -> Clinic:
+    state, traces = request.app.state, traces_of(request)
+    if getattr(state, "clinic", None) is None or state.clinic.traces is not traces:
+        state.clinic = Clinic(traces)
+    clinic: Clinic = state.clinic
+    return clinic
+
+
+def is_export(request: Request) -> bool:
+    """Whether the page is written as a file: nothing of it can come later."""
+    return request.headers.get("x-postgrad-export") == "1"
 
 
 def trace_of(request: Request, name: str) -> Trace:
@@ -46,9 +60,8 @@ def log_cursor(trace: Trace) -> list[int]:
 def chart_data(request: Request, found: dict[str, Trace], first: list[str], more: list[str],
                cursors: dict[str, list[int]]) -> Markup:
     """What the page's script draws."""
-    exported = request.headers.get("x-postgrad-export") == "1"  # then there is no server to ask later
-    charts = curves.chart_curves(found, [*first, *more]) if exported else curves.chart_curves(found, first,
-                                                                                              more)
+    charts = (curves.chart_curves(found, [*first, *more]) if is_export(request)
+              else curves.chart_curves(found, first, more))
     return json_block({"charts": charts, "runs": cursors})
 
 

@@ -26,7 +26,9 @@ from postgrad.studio.runs.compare import compare_page, part_pairs
 from postgrad.studio.runs.listing import part_list, runs_index
 from postgrad.studio.runs.shared import (
     chart_data,
+    clinic_of,
     flat_config,
+    is_export,
     json_block,
     log_cursor,
     query_number,
@@ -84,6 +86,7 @@ def run_page(request: Request) -> Response:
                      events=run_events(trace), checkpoints=list(trace.run.checkpoints()),
                      ledgers=run_ledgers(trace.run.folder, request.app.state.runs),
                      output=output_text(request, name), again=restart_query(trace),
+                     health=run_health(request, name),
                      kept=exported_samples(request, name, trace),
                      **samples_panel(request, name, trace))
 
@@ -93,6 +96,20 @@ def part_head(request: Request) -> Response:
     trace = trace_of(request, name)
     return fragment(request, "runs/head.html", run=run_header(request, name, trace),
                     again=restart_query(trace))
+
+
+def run_health(request: Request, name: str) -> JsonDict | None:
+    """The doctor's verdict, where it is known and holds; else the page asks for it as soon as it is there."""
+    clinic = clinic_of(request)
+    if is_export(request) or not clinic.due(name):
+        return clinic.look(name).view
+    return None
+
+
+def part_doctor(request: Request) -> Response:
+    name = request.query_params.get("run", "")
+    trace_of(request, name)
+    return fragment(request, "runs/doctor.html", name=name, health=clinic_of(request).look(name).view)
 
 
 def run_header(request: Request, name: str, trace: Trace) -> JsonDict:
@@ -165,7 +182,7 @@ def samples_panel(request: Request, name: str, trace: Trace) -> JsonDict:
 
 def exported_samples(request: Request, name: str, trace: Trace) -> Markup | None:
     """Every step's samples as data, for a page that has no server to ask."""
-    if request.headers.get("x-postgrad-export") != "1":
+    if not is_export(request):
         return None
     steps: dict[int, JsonList] = {}
     for row in trace.run.rows("samples")[0]:
@@ -240,6 +257,7 @@ routes = [
     Route("/runs/compare", compare_page, name="compare"),
     Route("/runs/-/list", part_list),
     Route("/runs/-/head", part_head),
+    Route("/runs/-/doctor", part_doctor),
     Route("/runs/-/curves", part_curves),
     Route("/runs/-/samples", part_samples),
     Route("/runs/-/worked", part_worked),

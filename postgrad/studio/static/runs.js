@@ -273,13 +273,21 @@ function turn(step) {
 }
 document.addEventListener("click", (event) => {
   const to = event.target.closest("[data-turn]")?.dataset.turn;
-  const step = to && document.getElementById("samples-body").dataset[to];
+  const step = to ? document.getElementById("samples-body").dataset[to] : event.target.closest("[data-turn-to]")?.dataset.turnTo;
   if (step) turn(Number(step));
 });
+
+/** A run that is ill says so in the tab's title. */
+function alarm() {
+  const bad = document.getElementById("doctor")?.dataset.level === "bad", title = document.title.replace(/^! /, "");
+  document.title = bad ? `! ${title}` : title;
+}
+alarm();
 document.addEventListener("change", (event) => event.target.closest("[data-go]")?.requestSubmit());
 
 document.addEventListener("htmx:after:swap", () => {
   live.open();  // what came may be alive
+  alarm();
   document.querySelectorAll("token-strip").forEach((strip) => strip.enter());
   const body = document.getElementById("samples-body"), form = document.getElementById("samples");
   const plan = document.getElementById("plan");
@@ -301,6 +309,7 @@ const live = {
     if (document.hidden || this.source || !query.size || studio.exported) return;
     this.source = new EventSource(`/runs/-/live?${query}`);
     this.source.addEventListener("rows", (event) => this.rows(JSON.parse(event.data), event.lastEventId));
+    this.source.addEventListener("doctor", (event) => this.doctor(JSON.parse(event.data)));
     this.source.addEventListener("progress", (event) => this.progress(JSON.parse(event.data)));
     this.source.addEventListener("list", (event) => this.list(JSON.parse(event.data)));
   },
@@ -329,6 +338,12 @@ const live = {
   progress({ run, words }) {
     const head = document.getElementById("head");
     if (head?.dataset.run === run) head.querySelector(".progress").textContent = words;
+  },
+
+  /** What the doctor says now. */
+  doctor({ run }) {
+    if (document.getElementById("doctor")?.dataset.run !== run) return;
+    htmx.ajax("GET", `/runs/-/doctor?run=${encodeURIComponent(run)}`, { target: "#doctor", swap: "outerMorph" });
   },
 
   /** The sentence about the run and its buttons, when its state is another; between, only the bar. */
