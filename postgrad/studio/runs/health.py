@@ -50,7 +50,7 @@ class Health:
         """The worst of it in few words."""
         first = [*self.grave, *self.diagnosis.findings][:1]
         return (first[0].symptom if first and (self.grave or not self.alerts)
-                else f"{self.alerts[0].name} ran away" if self.alerts else "")
+                else f"alert: {self.alerts[0].name}" if self.alerts else "")
 
     @property
     def view(self) -> JsonDict:

@@ -52,6 +52,14 @@ def query_number(request: Request, name: str, otherwise: int, least: int = 0) ->
     return max(least, int(text)) if text else otherwise
 
 
+def query_fraction(request: Request, name: str) -> float:
+    """A number of at least 0 and below 1 in the query; 0 where there is none."""
+    text = request.query_params.get(name, "") or "0"
+    if not re.fullmatch(r"0|0?\.\d{1,6}", text, re.ASCII):
+        raise ValueError(f"{name}={text!r:.40}: expected a number from 0 to 0.999.")
+    return float(text)
+
+
 def log_cursor(trace: Trace) -> list[int]:
     """The bytes that a page made now has: of metrics, evals and events."""
     return [*trace.cursor, trace.run.rows("events")[1]]
@@ -62,7 +70,8 @@ def chart_data(request: Request, found: dict[str, Trace], first: list[str], more
     """What the page's script draws."""
     charts = (curves.chart_curves(found, [*first, *more]) if is_export(request)
               else curves.chart_curves(found, first, more))
-    return json_block({"charts": charts, "runs": cursors})
+    axes = {name: curves.run_axis(trace) for name, trace in found.items()}
+    return json_block({"charts": charts, "runs": cursors, "axes": axes})
 
 
 def json_block(found: JsonDict) -> Markup:

@@ -6,6 +6,7 @@ Addresses below /runs/- are parts of pages; no run's name can begin with a dash.
 
 from __future__ import annotations
 
+import re
 from json import dumps
 from pathlib import Path
 from urllib.parse import urlencode
@@ -18,6 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from postgrad.runs import ledger
+from postgrad.runs.frame import csv_of, merge_steps
 from postgrad.studio.json_types import JsonDict, JsonList
 from postgrad.studio.pages import fragment, full_page
 from postgrad.studio.runs import curves, live, pipelines, processes, samples
@@ -31,6 +33,7 @@ from postgrad.studio.runs.shared import (
     is_export,
     json_block,
     log_cursor,
+    query_fraction,
     query_number,
     trace_of,
 )
@@ -81,7 +84,7 @@ def run_page(request: Request) -> Response:
                      command=optional_text(trace.run.info.get("command")),
                      first=[curves.metric_description(n) for n in first],
                      more=[curves.metric_description(n) for n in more],
-                     data=chart_data(request, {name: trace}, first, more, {name: cursor}),
+                     data=chart_data(request, {name: trace}, first, more, {name: cursor}), csv_runs=[name],
                      config=flat_config(trace.run.config),
                      events=run_events(trace), checkpoints=list(trace.run.checkpoints()),
                      ledgers=run_ledgers(trace.run.folder, request.app.state.runs),
@@ -154,8 +157,35 @@ def part_curves(request: Request) -> Response:
     if "from" in request.query_params:
         between = (query_number(request, "from", 0), query_number(request, "to", 2**53))
         wanted = request.query_params.get("name", "")
-        return json_response({wanted: curves.trace_curve(wanted, trace, between=between)})
+        smooth = query_fraction(request, "smooth")
+        return json_response({wanted: curves.trace_curve(wanted, trace, between=between, smooth=smooth)})
     return json_response(curves.chart_curves({name: trace}, sum(curves.chosen_metrics([trace]), [])))
+
+
+def csv_file(request: Request) -> Response:
+    """All figures of a run as `postgrad runs RUN --csv` prints them; with name: one curve of several runs."""
+    names, metric = request.query_params.getlist("run")[:MOST], request.query_params.get("name", "")
+    found = {name: trace_of(request, name) for name in names}
+    if metric:
+        rows: dict[int, JsonDict] = {}
+        for name, trace in found.items():
+            for step, value in zip(*trace.column(metric), strict=True):
+                rows.setdefault(step, {"step": step})[metric if len(found) == 1 else name] = value
+        text = csv_of([rows[step] for step in sorted(rows)])
+    else:
+        if len(found) != 1:
+            raise ValueError("all figures are of one run: name it, or a curve of several with name=reward.")
+        (trace,) = found.values()
+        steps = merge_steps(trace.run.rows("metrics")[0], trace.run.rows("evals")[0])
+        text = csv_of([{"step": step, **figures} for step, figures in steps.items()])
+    return as_file(text, "text/csv", f"{'-'.join([*names, *filter(None, [metric])])}.csv")
+
+
+def as_file(text: str, kind: str, name: str) -> Response:
+    """A text to be saved under a name."""
+    plain = re.sub(r"[^A-Za-z0-9.@_-]+", "-", name)[:120]
+    return Response(text, media_type=f"{kind}; charset=utf-8",
+                    headers={"Content-Disposition": f'attachment; filename="{plain}"'})
 
 
 def json_response(value: object) -> Response:
@@ -259,6 +289,7 @@ routes = [
     Route("/runs/-/head", part_head),
     Route("/runs/-/doctor", part_doctor),
     Route("/runs/-/curves", part_curves),
+    Route("/runs/-/csv", csv_file),
     Route("/runs/-/samples", part_samples),
     Route("/runs/-/worked", part_worked),
     Route("/runs/-/output", part_output),

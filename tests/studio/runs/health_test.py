@@ -1,26 +1,10 @@
 """The doctor in the studio: a run that collapsed is red, with evidence and remedy, in the list and on its page."""
 
+from health_small import collapsed
 from studio_small import Texts, client, grow, make
 
-from postgrad.runs import Run
 from postgrad.runs.doctor import diagnose
 from postgrad.studio.runs import health, traces
-
-ROW = {"kind": "policy", "compares": True}
-
-
-def collapsed(folder, steps=20, after=0, **facts):
-    """Every reward is 0 and every group flat from step `after` on."""
-    run = Run.create(folder, recipe="rollouts", config={"steps": steps, "seed": 0}, steps=steps,
-                     method="grpo", row=ROW, model="tiny-chat", task="words", **facts)
-    for step in range(1, steps + 1):
-        gone = step > after
-        run.log(step, {"reward": 0.0 if gone else 0.6, "reward_std": 0.0 if gone else 0.4,
-                       "flat_groups": 1.0 if gone else 0.1, "sampled": 64.0, "length": 20.0,
-                       "entropy": 0.5, "loss": 0.0, "grad_norm": 0.0 if gone else 1.0, "kl_k1": 0.01,
-                       "time/step": 1.0, "tokens": 100})
-    return run
-
 
 def clinic(root):
     return health.Clinic(traces.Traces(root))
