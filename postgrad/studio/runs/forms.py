@@ -92,28 +92,30 @@ def chosen_spec(given: Mapping[str, str]) -> str:
 def split_sections(spec: str, sections: list[JsonDict]) -> tuple[list[JsonDict], list[JsonDict]]:
     """The fields that are always in sight, and the sections with the others."""
     fields = {f["key"]: f for group in sections for f in group["fields"]}
-    hidden = {"task"} if split_spec(spec)[1] else set()  # the menu above says it
-    main = [key for key in MAIN if key in fields and key not in hidden]
+    shut = {"task": bool(split_spec(spec)[1]),  # the menu above says it
+            "teacher": "teacher" in fields and fields["teacher"]["value"] == "none"}
+    main = [key for key in MAIN if key in fields and not shut.get(key)]
     folded = [group | {"fields": rest, "changed": sum(f["changed"] for f in rest)} for group in sections
               if (rest := [f for f in group["fields"] if f["key"] not in main])]
     return [fields[key] for key in main], folded
 
 
-def faulty_keys(base: Settings, spec: str, changes: Mapping[str, str], error: str) -> list[str]:
-    """The settings that an error is about: those that are refused alone, else those that it names."""
-    kept = {key: changes[key] for key in ("task", "data") if key in changes}
-    alone = []
+def faults(base: Settings, spec: str, changes: Mapping[str, str], error: str) -> dict[str, str]:
+    """The settings that an error is about, each with its sentence: those that are refused alone, else those
+    that the error names."""
+    kept, alone = {key: changes[key] for key in ("task", "data") if key in changes}, {}
     for key, text in changes.items():
         try:
             config_for(spec, parse_settings(type(base), [f"{k}={v}" for k, v in {**kept, key: text}.items()],
                                             configurables_of(base), setting_hint))
         except CodeNotRead:
             continue
-        except ValueError:
-            alone.append(key)
+        except ValueError as fault:
+            alone[key] = str(fault)
+    if 0 < len(alone) < max(2, len(changes)):
+        return alone
     named = [key for key in flat_settings(base) if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", error)]
-    return alone if 0 < len(alone) < max(2, len(changes)) else named or [
-        key for key in changes if key.rpartition(".")[2] in error]
+    return dict.fromkeys(named or [key for key in changes if key.rpartition(".")[2] in error], error)
 
 
 def docstring_summary(thing: object) -> str:
@@ -210,13 +212,13 @@ def check_models(config: Settings) -> None:
 
 
 def plan_command(spec: str, given: Mapping[str, str], folder: str) -> JsonDict:
-    """What would be started: {"words", "command", "changes", "error", "memory", "chosen", "faulty"}.
+    """What would be started: {"words", "command", "changes", "error", "memory", "chosen", "faults"}.
 
     A value that is the setting's own is left out.
 
     error: the library's own sentence about what is wrong, or None. memory:
         bytes by part and at the peak, or None.
-    faulty: the settings that the error is about.
+    faults: the settings that the error is about, with their sentences.
     chosen: what stands for the values that are left open, and why; or which file was not read.
     """
     name, setting = split_spec(spec)
@@ -224,13 +226,13 @@ def plan_command(spec: str, given: Mapping[str, str], folder: str) -> JsonDict:
         start = flat_settings(starting_config(spec))
     except ValueError as fault:
         return {"words": [], "command": "", "changes": {}, "error": str(fault), "memory": None,
-                "chosen": "", "faulty": []}
+                "chosen": "", "faults": {}}
     # then the task has to be said, unless there is data instead
     bare = not setting and not is_pipeline(recipe_named(name)[0])
     changes = {key: text for key, text in given.items() if key in start and (
         text.lower() not in ("", "none") if bare and key == "task" else text != setting_text(start[key]))}
     error: str | None = None
-    needs, chosen, faulty, base = None, "", [], starting_config(spec)
+    needs, chosen, wrong, base = None, "", {}, starting_config(spec)
     try:
         typed = parse_settings(type(base), [f"{key}={text}" for key, text in changes.items()],
                                configurables_of(base), setting_hint)
@@ -244,7 +246,7 @@ def plan_command(spec: str, given: Mapping[str, str], folder: str) -> JsonDict:
         chosen = str(fault)
     except ValueError as fault:
         error = str(fault)
-        faulty = faulty_keys(base, spec, changes, error)
+        wrong = faults(base, spec, changes, error)
     words = ["train", spec, *(f"{key}={text}" for key, text in changes.items()), "--run", folder]
     return {"words": words, "command": shlex.join(["postgrad", *words]), "changes": changes, "error": error,
-            "memory": needs, "chosen": chosen, "faulty": faulty}
+            "memory": needs, "chosen": chosen, "faults": wrong}

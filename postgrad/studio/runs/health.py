@@ -40,7 +40,7 @@ class Health:
 
     @property
     def level(self) -> str:
-        """"bad", "minor" (samples or time are wasted) or "well"; "early" where nothing could be looked for."""
+        """"bad", "minor" (samples or time are wasted), "well"; "early" where nothing could be looked for."""
         if self.grave or self.alerts:
             return "bad"
         return "minor" if self.diagnosis.findings else "well" if self.diagnosis.clear else "early"
@@ -82,7 +82,7 @@ def some_samples(run: Run, steps: list[int]) -> list[JsonDict]:
 
 def guard_alerts(chart: Chart) -> tuple[Trouble, ...]:
     """The troubles that the guard names over the rows of a run, each the first time."""
-    guard, found = Guard(str(chart.row.get("kind", "supervised"))), {}
+    guard, found = Guard(str(chart.row.get("kind", "supervised"))), dict[str, Trouble]()
     rows = [(int(row["step"]), 0, row) for row in chart.metrics] + [(int(row["step"]), 1, row)
                                                                     for row in chart.evals]
     for step, evaluated, row in sorted(rows, key=lambda at: at[:2]):

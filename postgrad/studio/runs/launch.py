@@ -61,7 +61,8 @@ def plan_run(root: Path, given: Mapping[str, str]) -> JsonDict:
     typed = {"name": name} if given.get("name") else {}
     query = urlencode({"recipe": spec, **typed, **{f"set.{k}": v for k, v in plan["changes"].items()}})
     return plan | {"spec": spec, "name": name, "error": error or plan["error"], "query": query,
-                   "faulty": ["name"] if error else [f"set.{key}" for key in plan["faulty"]]}
+                   "faults": {"name": error} if error else
+                   {f"set.{key}": text for key, text in plan["faults"].items()}}
 
 
 def new_run_page(request: Request) -> Response:
@@ -71,6 +72,8 @@ def new_run_page(request: Request) -> Response:
     from postgrad.studio.runs import forms
     root, given = request.app.state.runs, dict(request.query_params)
     known = {row["name"] for row in forms.recipe_menu()}
+    if any(row["own"] and row["name"] == forms.chosen_spec(given) for row in forms.recipe_menu()):
+        given = {"set.task": forms.OWN} | given  # as the form has it
     with without_user_code(forms.LABS.glob("*.py")):
         plan = plan_run(root, given)
         spec = plan["spec"] if plan["spec"].partition(":")[0] in known else forms.FIRST

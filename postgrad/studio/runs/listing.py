@@ -107,7 +107,8 @@ def group_row(group: list[JsonDict]) -> JsonDict:
         "ids": [row["id"] for row in group], "level": worst["level"], "health": worst["health"],
         "state": states[0] if len(states) == 1 else "running" if "running" in states else "mixed",
         "spread": stdev(paid) if len(paid) > 1 else None, "seed": ", ".join(seeds), "error": None,
-        "step": min(row["step"] for row in group), "curves": [[row["series"][i] for i in extremes(row["series"], 24)] for row in group]}
+        "step": min(row["step"] for row in group),
+        "curves": [[row["series"][i] for i in extremes(row["series"], 24)] for row in group]}
 
 
 def searchable_text(row: JsonDict) -> str:

@@ -438,15 +438,14 @@ document.addEventListener("click", (event) => {
 
 /** The fields of a new run that the plan's sentence is about are marked, and come into sight. */
 function markFaults() {
-  const plan = document.getElementById("plan"), names = (plan?.dataset.faulty ?? "").split(" ").filter(Boolean);
+  const plan = document.getElementById("plan"), faults = JSON.parse(plan?.dataset.faults ?? "{}");
   for (const input of document.querySelectorAll("#settings :is(input, select):not([type=hidden])")) {
-    const bad = names.includes(input.name), field = input.closest(".field");
-    input.toggleAttribute("aria-invalid", bad);
-    if (bad) input.setAttribute("aria-invalid", "true");
+    const bad = input.name in faults, field = input.closest(".field");
+    bad ? input.setAttribute("aria-invalid", "true") : input.removeAttribute("aria-invalid");
     field.classList.toggle("faulty", bad);
     field.querySelector(".fault")?.remove();
     if (!bad) continue;
-    field.append(element("p", plan.querySelector(".error").textContent, "fault"));
+    field.append(element("p", faults[input.name], "fault"));
     const folded = field.closest("details:not([open])");
     if (folded) folded.open = true;
   }

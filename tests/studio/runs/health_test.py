@@ -1,10 +1,11 @@
-"""The doctor in the studio: a run that collapsed is red, with evidence and remedy, in the list and on its page."""
+"""The doctor in the studio: a collapsed run is red in the list and on its page, with evidence and remedy."""
 
 from health_small import collapsed
 from studio_small import Texts, client, grow, make
 
 from postgrad.runs.doctor import diagnose
 from postgrad.studio.runs import health, traces
+
 
 def clinic(root):
     return health.Clinic(traces.Traces(root))

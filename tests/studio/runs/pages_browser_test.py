@@ -8,7 +8,7 @@ import re
 import pytest
 from health_small import collapsed
 from studio_browser import axe, browser, studio, tab  # noqa: F401
-from studio_small import grow, make
+from studio_small import make
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
