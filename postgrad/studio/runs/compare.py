@@ -88,8 +88,8 @@ def row_constants(trace: Trace) -> dict[str, str]:
 def paired_samples(request: Request, found: dict[str, Trace]) -> JsonDict:
     """Samples of all runs on one prompt: the pair-th, from 1,
     of those prompts that every run has samples of."""
-    shared = shared_prompts({name: trace.prompts.refresh() for name, trace in found.items()})
-    cut = {name: trace.prompts.cut for name, trace in found.items()}
+    shared = shared_prompts({name: trace.samples.refresh().steps for name, trace in found.items()})
+    cut = {name: trace.samples.cut for name, trace in found.items()}
     if not shared:
         return {"pairs": None}
     at = min(query_number(request, "pair", 1, least=1), len(shared)) - 1

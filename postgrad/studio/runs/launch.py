@@ -19,6 +19,7 @@ from postgrad.runs import Run
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import form_fields, fragment, full_page, require_own_machine, why_closed
 from postgrad.studio.runs import processes
+from postgrad.studio.runs.shared import redirect_to
 from postgrad.studio.runs.traces import existing_run_folder, find_runs, run_address, run_folder, run_id_parts
 from postgrad.system.user_code import without_user_code
 
@@ -123,11 +124,6 @@ def start_planned(root: Path, given: Mapping[str, str], **note: object) -> JsonD
     if not made["error"]:
         processes.start_process(root, made["name"], made["words"], anew=True, note=note)
     return made
-
-
-def redirect_to(address: str) -> Response:
-    """htmx goes there; a script that follows redirects does too."""
-    return Response(status_code=200, headers={"HX-Redirect": address, "Location": address})
 
 
 async def stop_request(request: Request) -> Response:

@@ -9,6 +9,7 @@ from pathlib import Path
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.runs import curves, samples
@@ -87,3 +88,19 @@ def flat_config(config: JsonDict, prefix: str = "") -> dict[str, str]:
         out |= flat_config(value, f"{prefix}{key}.") if isinstance(value, dict) else {
             samples.safe_text(prefix + key): "none" if value is None else samples.safe_text(value)}
     return out
+
+
+def as_file(text: str, kind: str, name: str) -> Response:
+    """A text to be saved under a name."""
+    plain = re.sub(r"[^A-Za-z0-9.@_-]+", "-", name)[:120]
+    return Response(text, media_type=f"{kind}; charset=utf-8",
+                    headers={"Content-Disposition": f'attachment; filename="{plain}"'})
+
+
+def json_response(value: object) -> Response:
+    return Response(dumps(value, allow_nan=False), media_type="application/json")
+
+
+def redirect_to(address: str) -> Response:
+    """htmx goes there; a script that follows redirects does too."""
+    return Response(status_code=200, headers={"HX-Redirect": address, "Location": address})

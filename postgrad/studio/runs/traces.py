@@ -12,10 +12,12 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import sys
 import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
@@ -36,7 +38,7 @@ EVALS = "evals/"
 LARGEST = 2**53 - 1     # a step that a browser can count
 EVERYTHING = 2**60      # bytes
 
-SEARCHED = 16 << 20     # bytes of a log of samples that are searched for prompts
+SEARCHED = 16 << 20     # bytes of a log of samples that are read at once, or looked through for pairs
 
 
 class NoSuchRun(ValueError):
@@ -133,29 +135,63 @@ def optional_text(value: object) -> str | None:
     return None if value is None else safe_text(value)
 
 
-class SampledPrompts:
-    """prompt -> the steps at which a run sampled it."""
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A logged sample without its tokens. group, place: which prompt of its step, which of its answers."""
+
+    step: int
+    prompt: str
+    text: str
+    score: float | None
+    adv: float | None
+    finished: bool
+    reason: str
+    group: int
+    place: int
+
+
+class SampleIndex:
+    """The samples of a run, read by cursor, and the steps at which each prompt was sampled."""
 
     def __init__(self, run: Run):
         self.run, self.at, self.lock = run, 0, threading.Lock()
+        self.found: list[Sample] = []
         self.steps: dict[str, list[int]] = {}
+        self.groups: dict[str, int] = {}  # of the newest step: prompt -> answers so far
 
-    def refresh(self) -> dict[str, list[int]]:
+    def refresh(self, most: int = SEARCHED) -> SampleIndex:
+        """Reads what was appended, up to this byte of the log."""
         with self.lock:
-            if self.at < SEARCHED:
-                rows, at = self.run.rows("samples", self.at, SEARCHED - self.at)
-                if at < self.at:
-                    self.steps = {}
+            while self.at < most:
+                rows, at = self.run.rows("samples", self.at, min(SEARCHED, most - self.at))
+                if at < self.at:  # the run was rewound
+                    self.found, self.steps, self.groups = [], {}, {}
+                elif at == self.at:
+                    break
                 self.at = at
                 for row in rows:
-                    steps = self.steps.setdefault(safe_text(row.get("prompt", "")), [])
-                    if row["step"] not in steps[-1:] and isinstance(row["step"], int):
-                        steps.append(row["step"])
-            return self.steps
+                    self._add(row)
+        return self
+
+    def _add(self, row: JsonDict) -> None:
+        step, prompt = row["step"], safe_text(row.get("prompt", ""))
+        if not isinstance(step, int):
+            return
+        if self.found and self.found[-1].step != step:
+            self.groups = {}
+        place = self.groups[prompt] = self.groups.get(prompt, -1) + 1
+        steps = self.steps.setdefault(prompt, [])
+        if step not in steps[-1:]:
+            steps.append(step)
+        self.found.append(Sample(
+            step, sys.intern(prompt), safe_text(row.get("text", "")),
+            finite_or_none(row.get("score")), finite_or_none(row.get("adv")),
+            row.get("finished") is not False, safe_text(row.get("reason") or ""),
+            list(self.groups).index(prompt), place))
 
     @property
     def cut(self) -> int | None:
-        """The step up to which the log was looked through, where it goes on behind."""
+        """The step up to which the log was read, where it goes on behind."""
         rows, _ = self.run.rows("samples", self.at, SEARCHED)
         return max((s for steps in self.steps.values() for s in steps), default=0) if rows else None
 
@@ -207,7 +243,7 @@ class Trace:
         self.tails = {log: LogTail(self.run, log) for log in ("metrics", "evals")}
         self.columns: dict[str, tuple[array[int], array[float]]] = {}
         self.evals: list[JsonDict] = []
-        self.prompts = SampledPrompts(self.run)
+        self.samples = SampleIndex(self.run)
 
     @property
     def cursor(self) -> list[int]:
@@ -268,7 +304,7 @@ class Trace:
 
     @property
     def size(self) -> int:
-        return sum(len(steps) for steps, _ in self.columns.values())
+        return sum(len(steps) for steps, _ in self.columns.values()) + 8 * len(self.samples.found)
 
     def summary(self, name: str) -> JsonDict:
         """One row of the list of runs."""

@@ -6,8 +6,6 @@ Addresses below /runs/- are parts of pages; no run's name can begin with a dash.
 
 from __future__ import annotations
 
-import re
-from json import dumps
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -20,18 +18,21 @@ from starlette.routing import Route
 
 from postgrad.runs import ledger
 from postgrad.runs.frame import csv_of, merge_steps
+from postgrad.runs.notes import read_note
 from postgrad.studio.json_types import JsonDict, JsonList
 from postgrad.studio.pages import fragment, full_page
-from postgrad.studio.runs import curves, live, pipelines, processes, samples
+from postgrad.studio.runs import curves, live, notes, pipelines, processes, samples, search, talk
 from postgrad.studio.runs import progress as pace
 from postgrad.studio.runs.compare import compare_page, part_pairs
 from postgrad.studio.runs.listing import part_list, runs_index
 from postgrad.studio.runs.shared import (
+    as_file,
     chart_data,
     clinic_of,
     flat_config,
     is_export,
     json_block,
+    json_response,
     log_cursor,
     query_fraction,
     query_number,
@@ -90,7 +91,10 @@ def run_page(request: Request) -> Response:
                      ledgers=run_ledgers(trace.run.folder, request.app.state.runs),
                      output=output_text(request, name), again=restart_query(trace),
                      health=run_health(request, name),
-                     kept=exported_samples(request, name, trace),
+                     kept=exported_samples(request, name, trace), note=note_view(trace),
+                     asked={key: request.query_params.get(key, "") for key in search.FIELDS},
+                     orders=search.ORDERS, finished=search.FINISHED,
+                     talk=talk.talk_choices(trace.run), facts=machine_facts(trace),
                      **samples_panel(request, name, trace))
 
 
@@ -138,6 +142,24 @@ def starting_page(request: Request, name: str, otherwise: str) -> Response:
                      signature=live.runs_signature(root))
 
 
+def note_view(trace: Trace) -> JsonDict:
+    """The name, tags and note that somebody gave the run, as text that cannot steer a page."""
+    found = read_note(trace.run.folder)
+    return {"name": samples.safe_text(found.name), "tags": [samples.safe_text(tag) for tag in found.tags],
+            "note": samples.safe_text(found.note), "archived": found.archived}
+
+
+def machine_facts(trace: Trace) -> list[tuple[str, str]]:
+    """Where the run was trained, and from which code."""
+    info = trace.run.info
+    machine = info["machine"] if isinstance(info.get("machine"), dict) else {}
+    found = [("commit", info.get("commit")), ("postgrad", info.get("version")),
+             ("Python", info.get("python")), ("torch", info.get("torch")),
+             *((key, machine[key]) for key in ("platform", "cpu", "cores", "gpus") if machine.get(key))]
+    return [(name, samples.safe_text(", ".join(map(str, value)) if isinstance(value, list) else value))
+            for name, value in found if value]
+
+
 def run_events(trace: Trace) -> list[JsonDict]:
     rows, _ = trace.run.rows("events")
     return [live.event_view(row) for row in rows[-200:]]
@@ -179,17 +201,6 @@ def csv_file(request: Request) -> Response:
         steps = merge_steps(trace.run.rows("metrics")[0], trace.run.rows("evals")[0])
         text = csv_of([{"step": step, **figures} for step, figures in steps.items()])
     return as_file(text, "text/csv", f"{'-'.join([*names, *filter(None, [metric])])}.csv")
-
-
-def as_file(text: str, kind: str, name: str) -> Response:
-    """A text to be saved under a name."""
-    plain = re.sub(r"[^A-Za-z0-9.@_-]+", "-", name)[:120]
-    return Response(text, media_type=f"{kind}; charset=utf-8",
-                    headers={"Content-Disposition": f'attachment; filename="{plain}"'})
-
-
-def json_response(value: object) -> Response:
-    return Response(dumps(value, allow_nan=False), media_type="application/json")
 
 
 # samples
@@ -283,6 +294,7 @@ def ledger_tables(book: JsonDict) -> list[JsonDict]:
 
 
 routes = [
+    *notes.routes, *search.routes, *talk.routes,
     Route("/runs", runs_index, name="runs"),
     Route("/runs/compare", compare_page, name="compare"),
     Route("/runs/-/list", part_list),

@@ -3,12 +3,16 @@ samples, chat, and the form of a new run."""
 
 import csv
 import io
+import json
 import re
 
 import pytest
 from health_small import collapsed
-from studio_browser import axe, browser, studio, tab  # noqa: F401
+from studio_browser import Watched, axe, browser, studio, tab  # noqa: F401
 from studio_small import make
+from talk_small import talking
+
+from postgrad.runs.notes import RunNote, write_note
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -158,3 +162,107 @@ def test_the_form_has_a_dozen_fields_and_marks_the_faulty_one(studio, tab, tmp_p
     expect(page.locator("#plan code")).to_contain_text("postgrad train dpo:questions")
     page.get_by_label("Task", exact=True).select_option("own")
     expect(page.locator("#plan code")).to_contain_text("postgrad train dpo task=mytask.py")
+
+
+def test_samples_of_all_steps_are_searched_ranked_followed_and_saved(studio, tab, tmp_path):  # noqa: F811
+    make(tmp_path / "a", 12)
+    page = tab(studio(runs=tmp_path))
+    page.goto("/runs/a")
+    search, hits = page.locator("#search"), page.locator("#found .hits li")
+    search.get_by_label("Words").fill("answer 4")
+    expect(page.locator("#found [role=status]")).to_contain_text("48 samples at 12 steps")
+    search.get_by_label("Order").select_option("best")
+    expect(hits.first.locator(".score")).to_have_text("1.00")
+    search.get_by_label("Order").select_option("worst")
+    expect(hits.first.locator(".score")).to_have_text("0.00")
+    search.get_by_label("Score from").fill("0.5")
+    expect(page.locator("#found [role=status]")).to_contain_text("24 samples at 12 steps")
+    page.locator("#found").get_by_role("button", name="Next").click()
+    expect(hits).to_have_count(4)
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="JSON lines").click()
+    with open(saved.value.path()) as file:
+        assert len(file.readlines()) == 24
+    hits.last.get_by_role("link", name="Follow this prompt").click()
+    expect(page.locator("#found svg.chart")).to_be_visible()
+    expect(page.locator("#found .prompt")).to_have_text("What is 2+2?")
+    hits.first.get_by_role("link", name="step 1", exact=True).click()
+    expect(page.locator("#samples-body")).to_have_attribute("data-step", "1")
+
+
+def test_a_run_is_named_tagged_and_archived(studio, tab, tmp_path):  # noqa: F811
+    make(tmp_path / "a", 2)
+    make(tmp_path / "b", 2)
+    page = tab(studio(runs=tmp_path))
+    page.goto("/runs/a")
+    page.locator("#note summary").click()
+    page.get_by_label("Name", exact=True).fill("the baseline")
+    page.get_by_label("Tags").fill("paper, v2")
+    page.get_by_label("Note", exact=True).fill("as in table 2")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("h1")).to_have_text("the baseline")
+    expect(page.locator("#note .written")).to_have_text("as in table 2")
+    page.locator("#note").get_by_role("link", name="paper").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_role("link", name="the baseline").click()
+    page.locator("#note summary").click()
+    page.get_by_label("archived: left out of the list").check()
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#note")).to_contain_text("archived")
+    page.goto("/runs")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.get_by_label("Archived (1)").check()
+    expect(page.get_by_role("link", name="the baseline")).to_be_visible()
+
+
+def test_a_checkpoint_answers_beside_itself(studio, tab, tmp_path):  # noqa: F811
+    talking(tmp_path)
+    page = tab(studio(runs=tmp_path))
+    page.goto("/runs/a")
+    page.get_by_label("Question").fill("What is 2 + 3?")
+    page.get_by_label("Tokens").fill("16")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.locator("#replies h3")).to_have_text("step 2")
+    expect(page.locator("#replies .text")).to_contain_text("answer")
+
+
+def test_a_pipeline_tells_which_of_its_runs_is_ill(studio, tab, tmp_path):  # noqa: F811
+    steps = [{"kind": "run", "name": name, "needs": [], "settings": {}} for name in ("sft", "rl")]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "pipeline.json").write_text(json.dumps({"name": "mine", "steps": steps}))
+    make(tmp_path / "mine" / "sft", 2)
+    page = tab(studio(runs=tmp_path))
+    page.goto("/runs/mine")
+    expect(page.locator("#list progress")).to_have_attribute("value", "1")
+    run = collapsed(tmp_path / "mine" / "rl", steps=12, of=40)
+    row = page.locator("tr", has_text="rl")
+    expect(row.locator(".verdict.bad")).to_have_text("no signal")
+    expect(row).to_contain_text(re.compile("step 12 of 40, .* to go, 100 tokens/s"))
+    run.status("done")
+    expect(page.locator("#list progress")).to_have_attribute("value", "2")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing_serious_and_nothing_is_wider_than_the_screen(studio, browser, tmp_path,  # noqa: F811
+                                                                       dark):
+    talking(tmp_path)
+    collapsed(tmp_path / "ill", steps=20, after=10).status("done")
+    write_note(tmp_path / "ill", RunNote(name="ill", tags=("paper",), note="why?"))
+    for seed in (0, 1):
+        make(tmp_path / f"s-{seed}", 12, config={"steps": 12, "seed": seed})
+    origin = studio(runs=tmp_path)
+    for width in (1280, 390):
+        watched = Watched(browser, origin, dark=dark, width=width)
+        page = watched.page
+        for address in ("/runs", "/runs?seeds=1", "/runs/ill", "/runs/a?q=answer", "/runs/new",
+                        "/runs/a?prompt=What+is+2%2B2%3F", "/runs/compare?ids=s-0,s-1&seeds=1",
+                        "/runs/new?recipe=grpo:words&set.optim.lr=fast&set.rollouts.min_p=7"):
+            page.goto(address)
+            if "?q=" in address or "prompt" in address:
+                expect(page.locator("#found .hits")).to_be_visible()
+            if address == "/runs/ill":
+                expect(page.locator("#doctor")).to_have_attribute("data-level", "bad")
+            assert axe(page) == [], address
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, address
+        watched.context.close()
+        watched.judge()
