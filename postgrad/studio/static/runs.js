@@ -377,7 +377,6 @@ if (tools) {
     clearTimeout(tools.later);
     tools.later = setTimeout(() => LiveChart.all.forEach((chart) => chart.plot && chart.redraw()), target.type === "range" ? 60 : 0);
   });
-  tools.addEventListener("submit", (event) => event.preventDefault());
   if (view.smooth) LiveChart.all.forEach((chart) => chart.plot && chart.redraw());
   view.pins.forEach((name) => [...LiveChart.all].find((chart) => chart.chart.name === name)?.pin(true));
 }

@@ -220,7 +220,7 @@ def test_a_checkpoint_answers_beside_itself(studio, tab, tmp_path):  # noqa: F81
     page = tab(studio(runs=tmp_path))
     page.goto("/runs/a")
     page.get_by_label("Question").fill("What is 2 + 3?")
-    page.get_by_label("Tokens").fill("16")
+    page.get_by_label("Tokens", exact=True).fill("16")
     page.get_by_role("button", name="Ask").click()
     expect(page.locator("#replies h3")).to_have_text("step 2")
     expect(page.locator("#replies .text")).to_contain_text("answer")
