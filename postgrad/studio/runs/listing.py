@@ -56,7 +56,9 @@ def run_list(request: Request) -> JsonDict:
     if exported:
         shown = [with_health(clinic.look(row["id"]) if row["id"] in names else None, row) for row in shown]
     else:
-        clinic.ask([name for name in names if clinic.due(name, clinic.traces.rows[name][0])])
+        first = dict.fromkeys([*names, *(row["id"] for row in rows)])  # what is shown, then the others
+        clinic.ask([name for name in first if (held := clinic.traces.rows.get(name))
+                    and held[1]["state"] != "broken" and clinic.due(name, held[0])])
     ways = {name: "1" for name, on in (("archived", archived), ("seeds", seeds)) if on}
     return {"rows": [shown_row(row) for row in shown], "all": len(taken) + len(begun), "sort": sort,
             "down": down, "sorts": SORTS, "q": given.get("q", ""), "folder": root, "put_away": put_away,
