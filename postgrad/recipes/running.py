@@ -35,6 +35,7 @@ from postgrad.recipes.oom_advice import memory_advice
 from postgrad.recipes.panel import panel_recorder
 from postgrad.recipes.registry import RECIPES, config_class, recipe_module
 from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.resolve.installation import code_commit, machine_facts
 from postgrad.resolve.models import ModelSource, fingerprint, open_folder, save_with_template
 from postgrad.runs import Follower, Run, RunGone, SampleLog, Saves, check_name
 from postgrad.runs.disk import refuse_if_taken, refuse_if_unwritable
@@ -116,7 +117,8 @@ def begin_run(config: TrainConfig, source: ModelSource | None, folder: Path | st
         return train_to_end(Follower(folder), setup, config)
     check_room(Path(folder), setup, config)
     facts = {"command": command, "version": __version__, "python": platform.python_version(),
-             "torch": torch.__version__, "seed": config.seed,
+             "torch": torch.__version__, "seed": config.seed, "machine": machine_facts(),
+             "commit": code_commit(os.getcwd()),
              "begins_with": fingerprint(source.origin) if source else None, "data": dict(setup.data),
              "trained_parameters": sum(p.numel() for p in setup.optim.params),
              **input_hashes(config), **({"look": look.as_dict()} if look else {})}

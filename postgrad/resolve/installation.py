@@ -6,7 +6,9 @@ import importlib.metadata
 import os
 import platform
 import re
+import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,25 @@ def processor_name() -> str:
     lines = info.read_text().splitlines() if info.exists() else []
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")),
                 platform.processor() or platform.machine())
+
+
+def machine_facts() -> dict[str, Any]:
+    """What a run keeps of the machine it is trained on: no name of it, and nobody's."""
+    import torch
+    return {"platform": platform.platform(), "cpu": processor_name(), "cores": os.cpu_count(),
+            "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]}
+
+
+@cache
+def code_commit(folder: str) -> str | None:
+    """The commit that a folder of a git repository is at, "-dirty" behind it where files were changed; None
+    elsewhere."""
+    try:
+        done = subprocess.run(["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=12",
+                               "--exclude=*"], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
 
 
 def memory_gb() -> float | None:

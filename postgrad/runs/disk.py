@@ -99,7 +99,7 @@ def file_id(file: Path | int) -> tuple[int, int, int] | None:
     return stats.st_dev, stats.st_ino, stats.st_mtime_ns
 
 
-def is_held(path: Path) -> bool:
+def is_held(path: Path | str) -> bool:
     try:
         fd = open_regular(path, os.O_NOFOLLOW)
     except OSError:

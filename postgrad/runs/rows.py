@@ -60,6 +60,8 @@ def is_column(x: list[Any]) -> bool:
 
 def number(x: object) -> float:
     """A logged value as a float: 3 -> 3.0, "inf" -> inf; anything else -> nan."""
+    if type(x) is float:
+        return x
     try:
         return float(x) if isinstance(x, str | int | float | SupportsFloat) else math.nan
     except (ValueError, OverflowError):

@@ -121,10 +121,15 @@ class Plot:
         return next((d for d in range(6) if all(abs(round(t, d) - t) < 1e-9 for _, t in found)), 6)
 
 
+def sparks(curves: Sequence[Sequence[float]], width: int = 120, height: int = 28) -> JsonDict:
+    """Sparklines on one scale: their path and where the first ends; an empty one has an empty path."""
+    good = [[(i, v) for i, v in enumerate(series) if math.isfinite(v)] for series in curves]
+    area = Plot((0, max([len(series) - 1 for series in curves] + [1])),
+                spread([v for points in good for _, v in points], margin=0.0), width, height, 2, 4, 4, 4)
+    return {"path": "".join(map(area.path, good)), "end": area.at(*good[0][-1]) if good[0] else None,
+            "width": width, "height": height}
+
+
 def spark(series: Sequence[float], width: int = 120, height: int = 28) -> JsonDict:
-    """A sparkline: its path and where it ends; an empty one has an empty path."""
-    good = [(i, v) for i, v in enumerate(series) if math.isfinite(v)]
-    area = Plot((0, max(len(series) - 1, 1)), spread([v for _, v in good], margin=0.0), width, height, 2, 4,
-                4, 4)
-    return {"path": area.path(good), "end": area.at(*good[-1]) if good else None, "width": width,
-            "height": height}
+    """A sparkline of one curve."""
+    return sparks([series], width, height)

@@ -2,6 +2,8 @@
 
 import importlib.metadata
 import json
+import os
+import subprocess
 import tomllib
 
 import pytest
@@ -43,3 +45,19 @@ def test_a_checkout_that_is_not_installed_says_so(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "requires", missing)
     with pytest.raises(ValueError, match="not installed"):
         installation.extras()
+
+
+def test_a_run_keeps_its_machine_and_the_commit_of_its_code(tmp_path):
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path)]
+    assert installation.code_commit(str(tmp_path)) is None
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    installation.code_commit.cache_clear()
+    assert head.startswith(installation.code_commit(str(tmp_path)))
+    (tmp_path / "x").write_text("1")
+    subprocess.run([*git, "add", "x"], check=True)
+    installation.code_commit.cache_clear()
+    assert installation.code_commit(str(tmp_path)).endswith("-dirty")
+    facts = installation.machine_facts()
+    assert facts.keys() == {"platform", "cpu", "cores", "gpus"} and facts["cores"] == os.cpu_count()

@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from postgrad.runs.doctor.chart import Chart, Finding, Symptom
-from postgrad.runs.doctor.symptoms import SYMPTOMS
+from postgrad.runs.doctor.symptoms import MINOR, SYMPTOMS
 from postgrad.runs.folder import Run
 from postgrad.runs.rows import JsonDict
 
-__all__ = ["SYMPTOMS", "Chart", "Diagnosis", "Finding", "NamedFinding", "Symptom", "diagnose"]
+__all__ = ["MINOR", "SYMPTOMS", "Chart", "Diagnosis", "Finding", "NamedFinding", "Symptom", "diagnose"]
 
 
 class NamedFinding(NamedTuple):

@@ -67,9 +67,15 @@ class Chart:
     def steps(self) -> int:
         return int(self.metrics[-1]["step"]) if self.metrics else 0
 
+    @cached_property
+    def _curves(self) -> dict[str, list[Point]]:
+        return {}
+
     def curve(self, name: str) -> list[Point]:
         """The finite values of a metric with their steps."""
-        return finite(self.metrics, name)
+        if name not in self._curves:
+            self._curves[name] = finite(self.metrics, name)
+        return self._curves[name]
 
     def evaluated(self, name: str) -> list[Point]:
         """The finite values of an evaluation with their steps."""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from postgrad.runs.doctor import learning, unsound, updates
 
+MINOR = (  # waste samples or time
+    updates.critic_explains_nothing, updates.clip, updates.gradient_clipped, learning.small_group,
+    unsound.repeated)
+
 SYMPTOMS = (  # worst first; of two that occur together, the cause before its effect
     # the figures are worthless
     unsound.leaked, unsound.old_weights, unsound.mismatch, unsound.stale_reference,
@@ -15,7 +19,5 @@ SYMPTOMS = (  # worst first; of two that occur together, the cause before its ef
     # something else is learned
     learning.form_paid, updates.kl_explosion, learning.length_creep, learning.proxy_diverges,
     learning.entropy_collapse, learning.truncation, learning.no_signal,
-    # samples or time are wasted
-    updates.critic_explains_nothing, updates.clip, updates.gradient_clipped, learning.small_group,
-    unsound.repeated, learning.failed,
+    *MINOR, learning.failed,
 )

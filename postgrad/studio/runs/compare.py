@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -9,29 +11,61 @@ from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import fragment, full_page
 from postgrad.studio.runs import curves, samples
 from postgrad.studio.runs.listing import run_list
-from postgrad.studio.runs.shared import chart_data, flat_config, log_cursor, query_number, trace_of
-from postgrad.studio.runs.traces import Trace, optional_text, run_address
+from postgrad.studio.runs.shared import (
+    chart_data,
+    flat_config,
+    json_block,
+    log_cursor,
+    query_number,
+    trace_of,
+)
+from postgrad.studio.runs.traces import Trace, optional_text, run_address, run_facts
 
-MOST = 6  # runs side by side
+MOST = 6         # runs, or groups of seeds, side by side
+MOST_SEEDS = 60  # runs in them
 
 
 def compare_page(request: Request) -> Response:
     names = list(dict.fromkeys(n for text in request.query_params.getlist("ids") for n in text.split(",")
                                if n))
-    if len(names) > MOST:
-        raise ValueError(f"{len(names)} runs can't be shown side by side: choose at most {MOST}.")
+    together = "seeds" in request.query_params
+    if len(names) > (MOST_SEEDS if together else MOST):
+        raise ValueError(f"{len(names)} runs can't be shown side by side: choose at most "
+                         f"{MOST_SEEDS if together else MOST}.")
     found = {name: trace_of(request, name) for name in names}
     if len(found) < 2:
         return full_page(request, "runs/choose.html", **run_list(request), chosen=names)
+    groups = seed_groups(found) if together else {name: {name: trace} for name, trace in found.items()}
+    if len(groups) > MOST:
+        raise ValueError(f"these runs differ in more than their seeds: they are {len(groups)} groups, and at "
+                         f"most {MOST} can be shown side by side.")
+    firsts = {next(iter(group)): next(iter(group.values())) for group in groups.values()}
+    first, more = curves.chosen_metrics([*found.values()])
+    summaries = [trace.summary(name) | {"address": run_address(name), "number": i, "label": label,
+                                        "seeds": [(run, run_address(run), one.run.config.get("seed"))
+                                                  for run, one in group.items()]}
+                 for i, ((label, group), (name, trace)) in enumerate(zip(groups.items(), firsts.items(),
+                                                                         strict=True))]
     cursors = {name: log_cursor(trace) for name, trace in found.items()}
-    first, more = curves.chosen_metrics(list(found.values()))
-    summaries = [trace.summary(name) | {"address": run_address(name), "number": i}
-                 for i, (name, trace) in enumerate(found.items())]
-    return full_page(request, "runs/compare.html", runs=summaries, ids=",".join(names),
-                     differ=differing_settings(found),
+    data = (json_block({"charts": curves.seed_curves(groups, [*first, *more]), "runs": {}, "axes": {}})
+            if together else chart_data(request, found, first, more, cursors))
+    return full_page(request, "runs/compare.html", runs=summaries, ids=",".join(firsts), together=together,
+                     whole=",".join(names), twins=len(seed_groups(found)) < len(found),
+                     differ=differing_settings(firsts), data=data, csv_runs=names,
                      first=[curves.metric_description(n) for n in first],
-                     more=[curves.metric_description(n) for n in more],
-                     data=chart_data(request, found, first, more, cursors), **paired_samples(request, found))
+                     more=[curves.metric_description(n) for n in more], **paired_samples(request, firsts))
+
+
+def seed_groups(found: dict[str, Trace]) -> dict[str, dict[str, Trace]]:
+    """Runs that differ in their seed alone, by the beginning that their names share."""
+    twins: dict[str, dict[str, Trace]] = {}
+    for name, trace in found.items():
+        twins.setdefault(run_facts(name, trace.run)["twin"], {})[name] = trace
+    named: dict[str, dict[str, Trace]] = {}
+    for group in twins.values():
+        stem = os.path.commonprefix([*group]).rstrip("-_./")
+        named[stem if stem and stem not in named else next(iter(group))] = group
+    return named
 
 
 def differing_settings(found: dict[str, Trace]) -> list[tuple[str, list[str]]]:
@@ -54,8 +88,8 @@ def row_constants(trace: Trace) -> dict[str, str]:
 def paired_samples(request: Request, found: dict[str, Trace]) -> JsonDict:
     """Samples of all runs on one prompt: the pair-th, from 1,
     of those prompts that every run has samples of."""
-    shared = shared_prompts({name: trace.prompts.refresh() for name, trace in found.items()})
-    cut = {name: trace.prompts.cut for name, trace in found.items()}
+    shared = shared_prompts({name: trace.samples.refresh().steps for name, trace in found.items()})
+    cut = {name: trace.samples.cut for name, trace in found.items()}
     if not shared:
         return {"pairs": None}
     at = min(query_number(request, "pair", 1, least=1), len(shared)) - 1

@@ -6,12 +6,15 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
+from statistics import fmean
 
 from postgrad.runs import explain, number
 from postgrad.runs.report import extremes
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.runs.traces import EVALS, Trace
 
+KNOTS = 300   # steps at which the sums of tokens and seconds are given
 POINTS = 800  # of a curve at first sight; what comes later is appended as it is
 SHOWN = {  # the curves that are always looked at, where a run has them: name -> (label, unit, role)
     "reward": ("Reward", "", "reward"),
@@ -71,10 +74,40 @@ def six_digits(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
+def smoothed(values: Sequence[float], weight: float) -> list[float]:
+    """The moving mean: what came before has this weight. Gaps stay.
+
+    smoothed([0.0, 1.0, 1.0], 0.5) -> [0.0, 0.5, 0.75]
+    """
+    found, mean = [], math.nan
+    for value in values:
+        if math.isfinite(value):
+            mean = weight * mean + (1 - weight) * value if math.isfinite(mean) else value
+        found.append(mean if math.isfinite(value) else value)
+    return found
+
+
+def run_axis(trace: Trace, most: int = KNOTS) -> JsonDict:
+    """Steps, and the sums of tokens and of seconds up to them, for curves by tokens or time; of a long run
+    every so many steps. None where they are not logged."""
+    found: JsonDict = {"steps": [], "tokens": None, "time": None}
+    for key, name in (("tokens", "tokens"), ("time", "time/step")):
+        steps, values = trace.column(name)
+        if not steps:
+            continue
+        sums = [*accumulate(x if math.isfinite(x) else 0.0 for x in values)]
+        kept = sorted({*range(0, len(steps), max(1, len(steps) // most)), len(steps) - 1})
+        if found["steps"] in ([], picked := [steps[i] for i in kept]):
+            found |= {"steps": picked, key: [float(f"{sums[i]:.6g}") for i in kept]}
+    return found
+
+
 def trace_curve(name: str, trace: Trace, most: int = POINTS, between: tuple[float, float]
-                | None = None) -> JsonDict:
+                | None = None, smooth: float = 0.0) -> JsonDict:
     """One run's curve: steps, values, and the intervals of evaluations."""
     steps, values = trace.column(name)
+    if smooth:
+        values = smoothed(values, smooth)
     if between:
         start, end = bisect_left(steps, between[0]), bisect_right(steps, between[1])
         steps, values = steps[start:end], values[start:end]
@@ -102,3 +135,24 @@ def chart_curves(traces: dict[str, Trace], names: list[str], later: Sequence[str
              for name in names}
     empty = [{"run": run, "steps": [], "values": [], "late": True} for run in traces]
     return drawn | {name: metric_description(name) | {"series": empty} for name in later}
+
+
+def seed_curves(groups: dict[str, dict[str, Trace]], names: list[str]) -> dict[str, JsonDict]:
+    """As `chart_curves`, of runs that differ in their seeds: at the steps that all of a group have the mean,
+    and from the lowest to the highest of them a band."""
+    return {name: metric_description(name) | {"series": [
+        {"run": label, "seeds": len(group), "whole": True, "band": len(group) > 1,
+         **seed_band([trace.column(name) for trace in group.values()])} for label, group in groups.items()]}
+        for name in names}
+
+
+def seed_band(columns: list[tuple[Sequence[int], Sequence[float]]], most: int = POINTS) -> JsonDict:
+    """seed_band([([1, 2], [0.0, 1.0]), ([1, 2, 3], [1.0, 3.0, 5.0])]) -> steps [1, 2], values [0.5, 2.0],
+    low [0.0, 1.0], high [1.0, 3.0]"""
+    first, *others = [dict(zip(*column, strict=True)) for column in columns]
+    steps = [step for step in first if all(step in other for other in others)]
+    rows = [[first[step], *(other[step] for other in others)] for step in steps]
+    means = [fmean(row) for row in rows]
+    kept = extremes(means, most)
+    return {"steps": [steps[i] for i in kept], "values": [six_digits(means[i]) for i in kept],
+            "low": [six_digits(min(rows[i])) for i in kept], "high": [six_digits(max(rows[i])) for i in kept]}

@@ -8,6 +8,7 @@ Left out on purpose: rules about values. A config checks itself, and its sentenc
 from __future__ import annotations
 
 import inspect
+import re
 import shlex
 import types
 import typing
@@ -33,6 +34,13 @@ from postgrad.system.parse import parse_settings
 from postgrad.system.settings import Configurable, Settings, configurables_of, flat_settings, setting_text
 from postgrad.system.user_code import CodeNotRead
 
+FIRST = "grpo:words"
+OWN_TASK = "own"  # in the menu of tasks
+FAMILIES = {"policy": "Reinforcement learning", "preference": "Preferences", "supervised": "Imitation"}
+MAIN = ("task", "data", "model", "teacher", "steps", "epochs", "optim.lr", "optim.adapter.lora",
+        "method.beta", "rollouts.prompts_per_step", "rollouts.group_size", "rollouts.max_new_tokens",
+        "rollouts.temperature", "kl.coef", "rows_per_step", "pairs.per_step", "replies.per_step",
+        "evaluation.every", "seed", "device")  # the settings that are changed most
 OWN = "mytask.py"  # stands where a task of one's own is to be named
 LABS = Path(postgrad.__file__).parent.parent / "examples" / "labs"  # of the source tree; not in a wheel
 
@@ -55,11 +63,59 @@ def recipe_menu() -> list[JsonDict]:
         home = recipe_module(recipe)
         settings = [(key, docstring_summary(made)) for key, made in home.SETTINGS.items()]
         found.append({"name": name, "about": row.about if row else docstring_summary(home),
-                      "settings": settings,
+                      "settings": settings, "family": method_family(recipe, row),
                       "own": name in METHODS, "pipeline": is_pipeline(recipe)})
     order = ["grpo", "ppo", "dpo", "sft", "reward"]
     return sorted(found,
                   key=lambda row: (row["pipeline"], order.index(row["name"]) if row["name"] in order else 9))
+
+
+def method_family(recipe: str, row: Method | None) -> str:
+    """The heading under which a method stands in the form."""
+    if row is None:
+        return "Pipelines" if is_pipeline(recipe) else "Pretraining"
+    return "Reward models" if recipe in ("reward", "process") else FAMILIES[row.kind]
+
+
+def chosen_spec(given: Mapping[str, str]) -> str:
+    """What the two menus of the form mean: {"method": "dpo", "setting": "words"} -> "dpo:questions", for dpo
+    has no setting of that name."""
+    if "method" not in given:
+        return given.get("recipe") or FIRST
+    row = next((row for row in recipe_menu() if row["name"] == given["method"]), None)
+    settings, wanted = [key for key, _ in row["settings"]] if row else [], given.get("setting", "")
+    if row is None or wanted == OWN_TASK and row["own"] or not settings:
+        return given["method"]
+    return f"{row['name']}:{wanted if wanted in settings else settings[0]}"
+
+
+def split_sections(spec: str, sections: list[JsonDict]) -> tuple[list[JsonDict], list[JsonDict]]:
+    """The fields that are always in sight, and the sections with the others."""
+    fields = {f["key"]: f for group in sections for f in group["fields"]}
+    shut = {"task": bool(split_spec(spec)[1]),  # the menu above says it
+            "teacher": "teacher" in fields and fields["teacher"]["value"] == "none"}
+    main = [key for key in MAIN if key in fields and not shut.get(key)]
+    folded = [group | {"fields": rest, "changed": sum(f["changed"] for f in rest)} for group in sections
+              if (rest := [f for f in group["fields"] if f["key"] not in main])]
+    return [fields[key] for key in main], folded
+
+
+def faults(base: Settings, spec: str, changes: Mapping[str, str], error: str) -> dict[str, str]:
+    """The settings that an error is about, each with its sentence: those that are refused alone, else those
+    that the error names."""
+    kept, alone = {key: changes[key] for key in ("task", "data") if key in changes}, {}
+    for key, text in changes.items():
+        try:
+            config_for(spec, parse_settings(type(base), [f"{k}={v}" for k, v in {**kept, key: text}.items()],
+                                            configurables_of(base), setting_hint))
+        except CodeNotRead:
+            continue
+        except ValueError as fault:
+            alone[key] = str(fault)
+    if 0 < len(alone) < max(2, len(changes)):
+        return alone
+    named = [key for key in flat_settings(base) if re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", error)]
+    return dict.fromkeys(named or [key for key in changes if key.rpartition(".")[2] in error], error)
 
 
 def docstring_summary(thing: object) -> str:
@@ -156,12 +212,13 @@ def check_models(config: Settings) -> None:
 
 
 def plan_command(spec: str, given: Mapping[str, str], folder: str) -> JsonDict:
-    """What would be started: {"words", "command", "changes", "error", "memory", "chosen"}.
+    """What would be started: {"words", "command", "changes", "error", "memory", "chosen", "faults"}.
 
     A value that is the setting's own is left out.
 
     error: the library's own sentence about what is wrong, or None. memory:
         bytes by part and at the peak, or None.
+    faults: the settings that the error is about, with their sentences.
     chosen: what stands for the values that are left open, and why; or which file was not read.
     """
     name, setting = split_spec(spec)
@@ -169,15 +226,14 @@ def plan_command(spec: str, given: Mapping[str, str], folder: str) -> JsonDict:
         start = flat_settings(starting_config(spec))
     except ValueError as fault:
         return {"words": [], "command": "", "changes": {}, "error": str(fault), "memory": None,
-                "chosen": ""}
+                "chosen": "", "faults": {}}
     # then the task has to be said, unless there is data instead
     bare = not setting and not is_pipeline(recipe_named(name)[0])
     changes = {key: text for key, text in given.items() if key in start and (
         text.lower() not in ("", "none") if bare and key == "task" else text != setting_text(start[key]))}
     error: str | None = None
-    needs, chosen = None, ""
+    needs, chosen, wrong, base = None, "", {}, starting_config(spec)
     try:
-        base = starting_config(spec)
         typed = parse_settings(type(base), [f"{key}={text}" for key, text in changes.items()],
                                configurables_of(base), setting_hint)
         made = config_for(spec, typed)[1]
@@ -190,6 +246,7 @@ def plan_command(spec: str, given: Mapping[str, str], folder: str) -> JsonDict:
         chosen = str(fault)
     except ValueError as fault:
         error = str(fault)
+        wrong = faults(base, spec, changes, error)
     words = ["train", spec, *(f"{key}={text}" for key, text in changes.items()), "--run", folder]
     return {"words": words, "command": shlex.join(["postgrad", *words]), "changes": changes, "error": error,
-            "memory": needs, "chosen": chosen}
+            "memory": needs, "chosen": chosen, "faults": wrong}

@@ -19,10 +19,10 @@ from postgrad.runs import Run
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import form_fields, fragment, full_page, require_own_machine, why_closed
 from postgrad.studio.runs import processes
+from postgrad.studio.runs.shared import redirect_to
 from postgrad.studio.runs.traces import existing_run_folder, find_runs, run_address, run_folder, run_id_parts
 from postgrad.system.user_code import without_user_code
 
-FIRST = "grpo:words"
 RUNS_CODE = "A run can be given a task of one's own, which is code"
 
 
@@ -46,7 +46,7 @@ def settings_in(given: Mapping[str, str]) -> dict[str, str]:
 def plan_run(root: Path, given: Mapping[str, str]) -> JsonDict:
     """What a form asks for; what is wrong with the name is told like what is wrong with a value."""
     from postgrad.studio.runs import forms
-    spec = given.get("recipe") or FIRST
+    spec = forms.chosen_spec(given)
     stem = Path(spec).name.replace(".py", "")  # of a pipeline in a file: overoptimise:quick
     name = given.get("name") or free_name(root,
                                           stem if stem.replace(":", "").replace("_", "").isalnum() else "run")
@@ -61,7 +61,9 @@ def plan_run(root: Path, given: Mapping[str, str]) -> JsonDict:
     plan = forms.plan_command(spec, settings_in(given), shell_path(folder))
     typed = {"name": name} if given.get("name") else {}
     query = urlencode({"recipe": spec, **typed, **{f"set.{k}": v for k, v in plan["changes"].items()}})
-    return plan | {"spec": spec, "name": name, "error": error or plan["error"], "query": query}
+    return plan | {"spec": spec, "name": name, "error": error or plan["error"], "query": query,
+                   "faults": {"name": error} if error else
+                   {f"set.{key}": text for key, text in plan["faults"].items()}}
 
 
 def new_run_page(request: Request) -> Response:
@@ -71,18 +73,27 @@ def new_run_page(request: Request) -> Response:
     from postgrad.studio.runs import forms
     root, given = request.app.state.runs, dict(request.query_params)
     known = {row["name"] for row in forms.recipe_menu()}
+    if any(row["own"] and row["name"] == forms.chosen_spec(given) for row in forms.recipe_menu()):
+        given = {"set.task": forms.OWN} | given  # as the form has it
     with without_user_code(forms.LABS.glob("*.py")):
         plan = plan_run(root, given)
-        spec = plan["spec"] if plan["spec"].partition(":")[0] in known else FIRST
+        spec = plan["spec"] if plan["spec"].partition(":")[0] in known else forms.FIRST
         try:
             sections = forms.form_sections(spec, settings_in(given))
         except ValueError:
-            sections = forms.form_sections(spec := FIRST, settings_in(given))
+            sections = forms.form_sections(spec := forms.FIRST, settings_in(given))
     models = [*EMBEDDED, *(shell_path(root / name) for name in find_runs(root))]
     tasks = [*TASKS, *(f"{name}:" for name in SOURCED)]  # of the second kind the source is still to be said
-    return full_page(request, "runs/new.html", menu=forms.recipe_menu(), labs=forms.lab_files(), spec=spec,
-                     sections=sections, plan=plan, tasks=tasks, models=models[:200],
-                     closed=why_closed(request, RUNS_CODE))
+    method, _, setting = spec.partition(":")
+    menu = forms.recipe_menu()
+    families: dict[str, list[str]] = {}
+    for row in menu:
+        families.setdefault(row["family"], []).append(row["name"])
+    main, folded = forms.split_sections(spec, sections)
+    return full_page(request, "runs/new.html", families=families, method=method, setting=setting,
+                     row=next(row for row in menu if row["name"] == method), labs=forms.lab_files(),
+                     spec=spec, main=main, folded=folded, plan=plan, tasks=tasks, models=models[:200],
+                     own=forms.OWN_TASK, closed=why_closed(request, RUNS_CODE))
 
 
 def plan_fragment(request: Request) -> Response:
@@ -113,11 +124,6 @@ def start_planned(root: Path, given: Mapping[str, str], **note: object) -> JsonD
     if not made["error"]:
         processes.start_process(root, made["name"], made["words"], anew=True, note=note)
     return made
-
-
-def redirect_to(address: str) -> Response:
-    """htmx goes there; a script that follows redirects does too."""
-    return Response(status_code=200, headers={"HX-Redirect": address, "Location": address})
 
 
 async def stop_request(request: Request) -> Response:

@@ -24,12 +24,20 @@ from postgrad.runs import dumps, number
 from postgrad.runs.disk import is_held
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.runs import progress as pace
+from postgrad.studio.runs.health import Clinic
 from postgrad.studio.runs.progress import current_state
 from postgrad.studio.runs.samples import safe_text
-from postgrad.studio.runs.shared import traces_of
-from postgrad.studio.runs.traces import LogTail, Trace, existing_run_folder, find_runs
+from postgrad.studio.runs.shared import clinic_of, traces_of
+from postgrad.studio.runs.traces import (
+    LogTail,
+    Trace,
+    existing_run_folder,
+    find_runs,
+    folder_stamp,
+)
 
 LOGS = ("metrics", "evals", "events")
+PIPELINE = ("pipeline.json", "state.json", "summary.json")
 EVERY = 0.5         # seconds between two looks
 MOST = 2000         # rows in one message; a page that lacks more reads its curves anew
 WATCHED = 12        # runs on one page
@@ -85,22 +93,15 @@ class WatchedRun:
         return pace.progress_text(self.trace, "running") if running else None
 
 
-def runs_signature(root: Path) -> str:
-    """A hash that changes when a run or a pipeline comes, goes, or goes on."""
-    digest, above = hashlib.sha256(), ""
+def runs_signature(root: Path, version: int = 0) -> str:
+    """A hash that changes when a run or a pipeline comes, goes, or goes on. version: of the verdicts that a
+    list shows beside them."""
+    digest, above = hashlib.sha256(b"%d" % version), ""
     for name in find_runs(root):
-        digest.update(name.encode(errors="surrogateescape"))
-        files = [f"{name}/{file}" for file in ("metrics.jsonl", "evals.jsonl", "status.json")]
+        digest.update(f"{name} {folder_stamp(f'{root}/{name}')}".encode(errors="surrogateescape"))
         if "/" in name and name.rpartition("/")[0] != above:  # the first run of a pipeline
             above = name.rpartition("/")[0]
-            files += [f"{above}/{file}" for file in ("pipeline.json", "state.json", "summary.json")]
-        for file in files:
-            try:
-                seen = (root / file).stat()
-                digest.update(b"%d %d " % (seen.st_size, seen.st_mtime_ns))
-            except OSError:
-                digest.update(b"- ")
-        digest.update(b"held" if is_held(root / name / "lock") else b"free")
+            digest.update(f"{folder_stamp(f'{root}/{above}', PIPELINE)}".encode())
     output = root / ".output"
     for log in sorted(output.rglob("*.log")):
         digest.update(log.name.encode(errors="surrogateescape") + (b"held" if is_held(log) else b"free"))
@@ -127,13 +128,14 @@ def sse_message(kind: str, data: object, last: str = "") -> bytes:
     return f"event: {kind}\n{where}data: {dumps(data)}\n\n".encode()
 
 
-async def event_stream(root: Path, watched: dict[str, WatchedRun], listing: str
-                       | None) -> AsyncIterator[bytes]:
+async def event_stream(clinic: Clinic, watched: dict[str, WatchedRun],
+                       listing: str | None) -> AsyncIterator[bytes]:
     """Events without end; listing: the signature of the list that the page shows,
     or None where it shows none."""
     yield b": the studio's runs, by cursor\n\n"
-    quiet = 0
+    quiet, root = 0, clinic.traces.root
     said: dict[str, str | None] = {}
+    seen = {name: clinic.known(name) for name in watched}
     while True:
         quiet += 1
         for one in watched.values():
@@ -141,10 +143,14 @@ async def event_stream(root: Path, watched: dict[str, WatchedRun], listing: str
                 last = " ".join(":".join([w.name, *map(str, w.cursor)]) for w in watched.values())
                 yield sse_message("rows", news, last)
                 quiet = 0
+                if (health := await run_in_threadpool(clinic.look, one.name)) is not seen[one.name]:
+                    seen[one.name] = health
+                    yield sse_message("doctor", {"run": one.name})
             if (words := await run_in_threadpool(one.progress)) not in (None, said.get(one.name)):
                 said[one.name] = words
                 yield sse_message("progress", {"run": one.name, "words": words})
-        if listing is not None and (now := await run_in_threadpool(runs_signature, root)) != listing:
+        if listing is not None and (
+                now := await run_in_threadpool(runs_signature, root, clinic.version)) != listing:
             yield sse_message("list", {"signature": now}, "-")
             listing, quiet = now, 0
         if quiet >= 30:  # so that a connection whose other end has gone is noticed
@@ -159,7 +165,7 @@ def live_events(request: Request) -> Response:
     if again and again != "-":
         watch |= {name: at for name, at in parse_cursors(again.split(" ")).items() if name in watch}
     watched = {name: WatchedRun(root, name, at, traces_of(request).get(name)) for name, at in watch.items()}
-    return StreamingResponse(event_stream(root, watched, request.query_params.get("list")),
+    return StreamingResponse(event_stream(clinic_of(request), watched, request.query_params.get("list")),
                              media_type="text/event-stream",
                              headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 

@@ -6,6 +6,7 @@ has the tables. Whatever is in them is shown as text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,10 +19,12 @@ from postgrad.runs.rows import read_json
 from postgrad.studio.json_types import JsonDict, JsonMapping
 from postgrad.studio.pages import format_share, fragment, full_page, num
 from postgrad.studio.runs import live
+from postgrad.studio.runs.progress import progress_text
 from postgrad.studio.runs.samples import as_list, safe_text
-from postgrad.studio.runs.shared import traces_of
+from postgrad.studio.runs.shared import clinic_of, is_export, traces_of
 from postgrad.studio.runs.traces import (
     NoSuchRun,
+    existing_run_folder,
     find_runs,
     optional_text,
     run_address,
@@ -29,6 +32,7 @@ from postgrad.studio.runs.traces import (
     run_id_parts,
 )
 from postgrad.studio.security import SANDBOXED
+from postgrad.studio.svg import spark
 from postgrad.system.files import read_text
 
 KINDS = {"run": "trained", "data": "data", "measured": "measured"}
@@ -69,22 +73,28 @@ def pipeline_steps(request: Request, name: str) -> Iterator[JsonDict]:
         kind, own = optional_text(given.get("kind")) or "", optional_text(given.get("name")) or ""
         needs = as_list(given.get("needs")) or [as_mapping(given.get("settings")).get("model") or ""]
         row = {"name": own, "kind": KINDS.get(kind, kind), "needs": [safe_text(x) for x in needs],
-               "seconds": number(spent.get(f"{kind} {own}")), "address": None, "figures": "", "by": ""}
+               "seconds": number(spent.get(f"{kind} {own}")), "address": None, "figures": "", "by": "",
+               "far": "", "spark": None, "level": "", "health": ""}
         yield row | (run_step(request, f"{name}/{own}") if kind == "run" else file_step(folder, kind, own))
 
 
 def run_step(request: Request, name: str) -> JsonDict:
     """How a run stands."""
     try:
-        found = traces_of(request).get(name).summary(name)
+        existing_run_folder(request.app.state.runs, name)
+        found = traces_of(request).row(name)
     except NoSuchRun:
         return {"state": "waiting"}
     except Exception as error:  # whatever is wrong with one run, the others are shown
         return {"state": "broken", "figures": safe_text(error)}
     latest = f"{found['series_name']} {num(found['series'][-1], 2)}" if found["series"] else ""
     passed = f"pass@1 {format_share(found['pass@1'])}" if found["pass@1"] is not None else ""
+    health, far = clinic_of(request).known(name), ""
+    if found["state"] == "running":
+        far = progress_text(traces_of(request).get(name), "running")
     return {"state": found["state"], "address": run_address(name), "by": found["method"] or found["recipe"]
-            or "",
+            or "", "far": far, "spark": spark(found["series"], width=96), "series_name": found["series_name"],
+            "level": health.level if health else "", "health": health.word if health else "",
             "figures": ", ".join(filter(None, (latest, passed)))}
 
 
@@ -133,12 +143,20 @@ def table_cell(row: JsonMapping, column: str) -> str:
 def pipeline_context(request: Request, name: str) -> JsonDict:
     root = request.app.state.runs
     folder = run_folder(root, name)
-    begun, rows = read_if_present(folder / "pipeline.json"), list(pipeline_steps(request, name))
+    begun, clinic = read_if_present(folder / "pipeline.json"), clinic_of(request)
+    inside = [run for run in find_runs(folder, f"{name}/", 1) if clinic.due(run)]
+    if is_export(request):
+        for run in inside:
+            clinic.look(run)
+    else:
+        clinic.ask(inside)
+    rows = list(pipeline_steps(request, name))
     return {"name": name, "recipe": optional_text(begun.get("name") or begun.get("recipe")),
             "command": optional_text(begun.get("command")), "folder": folder, "rows": rows,
             "done": sum(row["state"] == "done" for row in rows),
             "tables": summary_tables(read_if_present(folder / "summary.json")), "report": has_report(folder),
-            "signature": live.runs_signature(root)}
+            "seconds": sum(row["seconds"] for row in rows if math.isfinite(row["seconds"])),
+            "signature": live.runs_signature(root, clinic.version)}
 
 
 def pipeline_page(request: Request, name: str) -> Response:

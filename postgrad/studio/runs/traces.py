@@ -9,27 +9,36 @@ and any state that a restart of the server would lose.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+import sys
 import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
+from typing import cast
 from urllib.parse import quote
 
-from postgrad.runs import Run, check_name, number
+from postgrad.runs import Run, check_name, dumps, number
+from postgrad.runs.disk import is_held
+from postgrad.runs.notes import NOTES, RunNote, read_note
 from postgrad.runs.report import extremes
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.runs.samples import safe_text
+from postgrad.system.throughput import RECENT
 
 DEEPEST = 3             # folders down: runs/pipeline/stage, and one more
 HELD = 10_000_000       # points kept in memory, of all traces together
 EVALS = "evals/"
 LARGEST = 2**53 - 1     # a step that a browser can count
+EVERYTHING = 2**60      # bytes
 
-SEARCHED = 16 << 20     # bytes of a log of samples that are searched for prompts
+SEARCHED = 16 << 20     # bytes of a log of samples that are read at once, or looked through for pairs
 
 
 class NoSuchRun(ValueError):
@@ -113,43 +122,115 @@ class LogTail:
         return rows, again or self.at < before
 
 
+def as_floats(values: Sequence[object]) -> array[float]:
+    """Logged values as floats, at once where all of them are numbers."""
+    try:
+        return array("d", cast("Sequence[float]", values))
+    except (TypeError, OverflowError):
+        return array("d", map(number, values))
+
+
 def optional_text(value: object) -> str | None:
     """A text from such a file, or None."""
     return None if value is None else safe_text(value)
 
 
-class SampledPrompts:
-    """prompt -> the steps at which a run sampled it."""
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A logged sample without its tokens. group, place: which prompt of its step, which of its answers."""
+
+    step: int
+    prompt: str
+    text: str
+    score: float | None
+    adv: float | None
+    finished: bool
+    reason: str
+    group: int
+    place: int
+
+
+class SampleIndex:
+    """The samples of a run, read by cursor, and the steps at which each prompt was sampled."""
 
     def __init__(self, run: Run):
         self.run, self.at, self.lock = run, 0, threading.Lock()
+        self.found: list[Sample] = []
         self.steps: dict[str, list[int]] = {}
+        self.groups: dict[str, int] = {}  # of the newest step: prompt -> answers so far
 
-    def refresh(self) -> dict[str, list[int]]:
+    def refresh(self, most: int = SEARCHED) -> SampleIndex:
+        """Reads what was appended, up to this byte of the log."""
         with self.lock:
-            if self.at < SEARCHED:
-                rows, at = self.run.rows("samples", self.at, SEARCHED - self.at)
-                if at < self.at:
-                    self.steps = {}
+            while self.at < most:
+                rows, at = self.run.rows("samples", self.at, min(SEARCHED, most - self.at))
+                if at < self.at:  # the run was rewound
+                    self.found, self.steps, self.groups = [], {}, {}
+                elif at == self.at:
+                    break
                 self.at = at
                 for row in rows:
-                    steps = self.steps.setdefault(safe_text(row.get("prompt", "")), [])
-                    if row["step"] not in steps[-1:] and isinstance(row["step"], int):
-                        steps.append(row["step"])
-            return self.steps
+                    self._add(row)
+        return self
+
+    def _add(self, row: JsonDict) -> None:
+        step, prompt = row["step"], safe_text(row.get("prompt", ""))
+        if not isinstance(step, int):
+            return
+        if self.found and self.found[-1].step != step:
+            self.groups = {}
+        place = self.groups[prompt] = self.groups.get(prompt, -1) + 1
+        steps = self.steps.setdefault(prompt, [])
+        if step not in steps[-1:]:
+            steps.append(step)
+        self.found.append(Sample(
+            step, sys.intern(prompt), safe_text(row.get("text", "")),
+            finite_or_none(row.get("score")), finite_or_none(row.get("adv")),
+            row.get("finished") is not False, safe_text(row.get("reason") or ""),
+            list(self.groups).index(prompt), place))
 
     @property
     def cut(self) -> int | None:
-        """The step up to which the log was looked through, where it goes on behind."""
+        """The step up to which the log was read, where it goes on behind."""
         rows, _ = self.run.rows("samples", self.at, SEARCHED)
         return max((s for steps in self.steps.values() for s in steps), default=0) if rows else None
 
 
 # a row of the list, all unknown
-ROW: JsonDict = (dict.fromkeys(("id", "recipe", "method", "model", "task", "state", "error", "created",
-                                "steps",
-                      "updated", "seconds", "reward", "kl", "pass@1", "series_name"))
-       | {"step": 0, "series": []})
+FACTS = ("recipe", "method", "model", "task")
+ROW: JsonDict = (dict.fromkeys(("id", *FACTS, "state", "error", "created", "steps", "updated", "seconds",
+                                "pace", "reward", "kl", "pass@1", "series_name", "seed", "twin"))
+                 | {"step": 0, "series": [], "note": RunNote()})
+FILES = ("run.json", "metrics.jsonl", "evals.jsonl", "status.json", "config.json", NOTES)
+
+SIZES = 3, 6  # of metrics and evals, in the stamp
+
+
+def folder_stamp(folder: str, files: Sequence[str] = FILES) -> tuple[object, ...]:
+    """What changes when a run does: its files' sizes and times, and whether a process holds it."""
+    seen: list[object] = []
+    for name in files:
+        try:
+            stats = os.stat(f"{folder}/{name}")
+            seen += (stats.st_size, stats.st_ino, stats.st_mtime_ns)
+        except OSError:
+            seen += (None, None, None)
+    return *seen, is_held(f"{folder}/lock")
+
+
+def run_facts(name: str, run: Run) -> JsonDict:
+    """The part of a row that needs none of the run's logs. twin: the same of runs that differ in their seed
+    alone."""
+    info, state = run.info, run.state()
+    facts = {key: optional_text(info.get(key)) for key in FACTS}
+    config = {key: value for key, value in run.config.items() if key != "seed"}
+    return ROW | facts | {
+        "id": name, "samples_text": facts["recipe"] == "rollouts",
+        "state": optional_text(state.get("state")), "error": optional_text(state.get("error")),
+        "created": finite_or_none(info.get("created")), "steps": finite_or_none(info.get("steps")),
+        "updated": finite_or_none(state.get("updated")), "note": read_note(run.folder),
+        "seed": optional_text(run.config.get("seed")),
+        "twin": hashlib.sha256(dumps([facts, config], sort_keys=True).encode()).hexdigest()[:16]}
 
 
 class Trace:
@@ -162,7 +243,7 @@ class Trace:
         self.tails = {log: LogTail(self.run, log) for log in ("metrics", "evals")}
         self.columns: dict[str, tuple[array[int], array[float]]] = {}
         self.evals: list[JsonDict] = []
-        self.prompts = SampledPrompts(self.run)
+        self.samples = SampleIndex(self.run)
 
     @property
     def cursor(self) -> list[int]:
@@ -181,7 +262,7 @@ class Trace:
                     if name != "step":
                         steps, values = self.columns.setdefault(name, (array("q"), array("d")))
                         steps.extend(table["step"])
-                        values.extend(map(number, table[name]))
+                        values.extend(as_floats(table[name]))
             rows, whole = self._new("evals")
             first = 0 if whole else rows[0]["step"] if rows else LARGEST
             self.evals = [row for row in self.evals if row["step"] < first] + rows
@@ -223,20 +304,15 @@ class Trace:
 
     @property
     def size(self) -> int:
-        return sum(len(steps) for steps, _ in self.columns.values())
+        return sum(len(steps) for steps, _ in self.columns.values()) + 8 * len(self.samples.found)
 
     def summary(self, name: str) -> JsonDict:
         """One row of the list of runs."""
-        info, state = self.run.info, self.run.state()
         shown = next((n for n in ("reward", "accuracy", "loss") if n in self.columns), None)
         spent, values = self.column("time/step")[1], self.column(shown or "")[1]
-        return ROW | {
-            "id": name, **{k: optional_text(info.get(k)) for k in ("recipe", "method", "model", "task")},
-            "samples_text": optional_text(info.get("recipe")) == "rollouts",
-            "state": optional_text(state.get("state")), "error": optional_text(state.get("error")),
-            "created": finite_or_none(info.get("created")), "steps": finite_or_none(info.get("steps")),
-            "updated": finite_or_none(state.get("updated")), "step": self.step,
-            "seconds": sum(x for x in spent if math.isfinite(x)),
+        finite = [x for x in spent if math.isfinite(x)]
+        return run_facts(name, self.run) | {
+            "step": self.step, "seconds": sum(finite), "pace": fmean(finite[-RECENT:]) if finite else None,
             "reward": self.last("reward" if "reward" in self.columns else "evals/reward"),
             "kl": self.last("kl"), "pass@1": self.last("evals/pass@1"),
             "series_name": shown, "series": [values[i] for i in extremes(values, 60)],
@@ -249,6 +325,7 @@ class Traces:
     def __init__(self, root: Path):
         self.root, self.lock = root, threading.Lock()
         self.held: OrderedDict[str, tuple[tuple[int, int], Trace]] = OrderedDict()
+        self.rows: dict[str, tuple[tuple[object, ...], JsonDict]] = {}  # by the stamp of their folder
 
     def get(self, name: str) -> Trace:
         """The run's trace, up to date. A folder that was made anew under an old name is another run."""
@@ -263,15 +340,32 @@ class Traces:
                 self.held.popitem(last=False)
         return trace.refresh()
 
-    def summaries(self) -> list[JsonDict]:
-        """A row for each run, newest first.
+    def row(self, name: str, budget: list[int] | None = None) -> JsonDict:
+        """The row of a run, from its files as they are. budget: bytes of logs that may still be read, counted
+        down; a run over it has the row that its settings alone give, until `row` is asked with more."""
+        budget = [EVERYTHING] if budget is None else budget
+        folder = os.path.join(self.root, name)
+        stamp = folder_stamp(folder)
+        held, made = self.rows.get(name, (None, ROW))
+        unread = held is None or "unread" in made
+        if held == stamp and not unread:
+            return made
+        try:
+            run_folder(self.root, name)  # a name that could lead elsewhere
+            size = sum(size for at in SIZES if isinstance(size := stamp[at], int)) if unread else 0
+            if size > budget[0]:  # of a run that was read before, only what was added is
+                made = made if held == stamp else run_facts(name, Run.open(folder)) | {"unread": True}
+            else:
+                budget[0] -= size
+                made = self.get(name).summary(name)
+        except Exception as error:  # whatever is wrong with one run, the others are listed
+            made = ROW | {"id": safe_text(name), "state": "broken", "error": safe_text(error)}
+        self.rows[name] = stamp, made
+        return made
 
-        A run that can't be read is listed as "broken" with the reason.
-        """
-        found = []
-        for name in find_runs(self.root):
-            try:
-                found.append(self.get(name).summary(name))
-            except Exception as error:  # whatever is wrong with one run, the others are listed
-                found.append(ROW | {"id": safe_text(name), "state": "broken", "error": safe_text(error)})
+    def summaries(self, budget: int = EVERYTHING) -> list[JsonDict]:
+        """A row for each run, newest first; a run that can't be read is listed as "broken" with the reason.
+        budget: bytes of logs to read at most; a row that lacks its numbers is marked unread."""
+        left = [budget]
+        found = [self.row(name, left) for name in find_runs(self.root)]
         return sorted(found, key=lambda run: (-(run["created"] or 0), run["id"]))

@@ -6,7 +6,6 @@ Addresses below /runs/- are parts of pages; no run's name can begin with a dash.
 
 from __future__ import annotations
 
-from json import dumps
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -18,17 +17,24 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from postgrad.runs import ledger
+from postgrad.runs.frame import csv_of, merge_steps
+from postgrad.runs.notes import read_note
 from postgrad.studio.json_types import JsonDict, JsonList
 from postgrad.studio.pages import fragment, full_page
-from postgrad.studio.runs import curves, live, pipelines, processes, samples
+from postgrad.studio.runs import curves, live, notes, pipelines, processes, samples, search, talk
 from postgrad.studio.runs import progress as pace
 from postgrad.studio.runs.compare import compare_page, part_pairs
 from postgrad.studio.runs.listing import part_list, runs_index
 from postgrad.studio.runs.shared import (
+    as_file,
     chart_data,
+    clinic_of,
     flat_config,
+    is_export,
     json_block,
+    json_response,
     log_cursor,
+    query_fraction,
     query_number,
     trace_of,
 )
@@ -79,12 +85,16 @@ def run_page(request: Request) -> Response:
                      command=optional_text(trace.run.info.get("command")),
                      first=[curves.metric_description(n) for n in first],
                      more=[curves.metric_description(n) for n in more],
-                     data=chart_data(request, {name: trace}, first, more, {name: cursor}),
+                     data=chart_data(request, {name: trace}, first, more, {name: cursor}), csv_runs=[name],
                      config=flat_config(trace.run.config),
                      events=run_events(trace), checkpoints=list(trace.run.checkpoints()),
                      ledgers=run_ledgers(trace.run.folder, request.app.state.runs),
                      output=output_text(request, name), again=restart_query(trace),
-                     kept=exported_samples(request, name, trace),
+                     health=run_health(request, name),
+                     kept=exported_samples(request, name, trace), note=note_view(trace),
+                     asked={key: request.query_params.get(key, "") for key in search.FIELDS},
+                     orders=search.ORDERS, finished=search.FINISHED,
+                     talk=talk.talk_choices(trace.run), facts=machine_facts(trace),
                      **samples_panel(request, name, trace))
 
 
@@ -93,6 +103,20 @@ def part_head(request: Request) -> Response:
     trace = trace_of(request, name)
     return fragment(request, "runs/head.html", run=run_header(request, name, trace),
                     again=restart_query(trace))
+
+
+def run_health(request: Request, name: str) -> JsonDict | None:
+    """The doctor's verdict, where it is known and holds; else the page asks for it as soon as it is there."""
+    clinic = clinic_of(request)
+    if is_export(request) or not clinic.due(name):
+        return clinic.look(name).view
+    return None
+
+
+def part_doctor(request: Request) -> Response:
+    name = request.query_params.get("run", "")
+    trace_of(request, name)
+    return fragment(request, "runs/doctor.html", name=name, health=clinic_of(request).look(name).view)
 
 
 def run_header(request: Request, name: str, trace: Trace) -> JsonDict:
@@ -118,6 +142,24 @@ def starting_page(request: Request, name: str, otherwise: str) -> Response:
                      signature=live.runs_signature(root))
 
 
+def note_view(trace: Trace) -> JsonDict:
+    """The name, tags and note that somebody gave the run, as text that cannot steer a page."""
+    found = read_note(trace.run.folder)
+    return {"name": samples.safe_text(found.name), "tags": [samples.safe_text(tag) for tag in found.tags],
+            "note": samples.safe_text(found.note), "archived": found.archived}
+
+
+def machine_facts(trace: Trace) -> list[tuple[str, str]]:
+    """Where the run was trained, and from which code."""
+    info = trace.run.info
+    machine = info["machine"] if isinstance(info.get("machine"), dict) else {}
+    found = [("commit", info.get("commit")), ("postgrad", info.get("version")),
+             ("Python", info.get("python")), ("torch", info.get("torch")),
+             *((key, machine[key]) for key in ("platform", "cpu", "cores", "gpus") if machine.get(key))]
+    return [(name, samples.safe_text(", ".join(map(str, value)) if isinstance(value, list) else value))
+            for name, value in found if value]
+
+
 def run_events(trace: Trace) -> list[JsonDict]:
     rows, _ = trace.run.rows("events")
     return [live.event_view(row) for row in rows[-200:]]
@@ -137,12 +179,28 @@ def part_curves(request: Request) -> Response:
     if "from" in request.query_params:
         between = (query_number(request, "from", 0), query_number(request, "to", 2**53))
         wanted = request.query_params.get("name", "")
-        return json_response({wanted: curves.trace_curve(wanted, trace, between=between)})
+        smooth = query_fraction(request, "smooth")
+        return json_response({wanted: curves.trace_curve(wanted, trace, between=between, smooth=smooth)})
     return json_response(curves.chart_curves({name: trace}, sum(curves.chosen_metrics([trace]), [])))
 
 
-def json_response(value: object) -> Response:
-    return Response(dumps(value, allow_nan=False), media_type="application/json")
+def csv_file(request: Request) -> Response:
+    """All figures of a run as `postgrad runs RUN --csv` prints them; with name: one curve of several runs."""
+    names, metric = request.query_params.getlist("run")[:MOST], request.query_params.get("name", "")
+    found = {name: trace_of(request, name) for name in names}
+    if metric:
+        rows: dict[int, JsonDict] = {}
+        for name, trace in found.items():
+            for step, value in zip(*trace.column(metric), strict=True):
+                rows.setdefault(step, {"step": step})[metric if len(found) == 1 else name] = value
+        text = csv_of([rows[step] for step in sorted(rows)])
+    else:
+        if len(found) != 1:
+            raise ValueError("all figures are of one run: name it, or a curve of several with name=reward.")
+        (trace,) = found.values()
+        steps = merge_steps(trace.run.rows("metrics")[0], trace.run.rows("evals")[0])
+        text = csv_of([{"step": step, **figures} for step, figures in steps.items()])
+    return as_file(text, "text/csv", f"{'-'.join([*names, *filter(None, [metric])])}.csv")
 
 
 # samples
@@ -165,7 +223,7 @@ def samples_panel(request: Request, name: str, trace: Trace) -> JsonDict:
 
 def exported_samples(request: Request, name: str, trace: Trace) -> Markup | None:
     """Every step's samples as data, for a page that has no server to ask."""
-    if request.headers.get("x-postgrad-export") != "1":
+    if not is_export(request):
         return None
     steps: dict[int, JsonList] = {}
     for row in trace.run.rows("samples")[0]:
@@ -236,11 +294,14 @@ def ledger_tables(book: JsonDict) -> list[JsonDict]:
 
 
 routes = [
+    *notes.routes, *search.routes, *talk.routes,
     Route("/runs", runs_index, name="runs"),
     Route("/runs/compare", compare_page, name="compare"),
     Route("/runs/-/list", part_list),
     Route("/runs/-/head", part_head),
+    Route("/runs/-/doctor", part_doctor),
     Route("/runs/-/curves", part_curves),
+    Route("/runs/-/csv", csv_file),
     Route("/runs/-/samples", part_samples),
     Route("/runs/-/worked", part_worked),
     Route("/runs/-/output", part_output),

@@ -40,9 +40,10 @@ def points(page, name="reward"):
 def test_a_run_is_started_watched_stopped_and_resumed(studio, tab, tmp_path):  # noqa: F811
     page = tab(studio(runs=tmp_path))
     page.goto("/runs/new?recipe=grpo:arithmetic")
+    page.evaluate("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
     for key, value in (SMALL | {"steps": "60"}).items():
         page.locator(f'[name="set.{key}"]').fill(value)
-    page.get_by_label("Name of the run").fill("mine")
+    page.get_by_label("name of the run").fill("mine")
     expect(page.locator("#plan code")).to_contain_text("steps=60")
     expect(page.locator("#plan code")).to_contain_text("/mine")
     page.get_by_role("button", name="Start").click()

@@ -23,7 +23,7 @@ def crooked() -> list[str]:
     return list(dict.fromkeys(joined))[:500]
 
 
-WRITES = ("/runs/-/stop", "/runs/-/resume", "/runs/-/forget")
+WRITES = ("/runs/-/stop", "/runs/-/resume", "/runs/-/forget", "/runs/-/note")
 OPENED: list[str] = []
 sys.addaudithook(
     lambda event, args: OPENED.append(str(args[0])) if event == "open" and isinstance(args[0], str) else None)
@@ -35,7 +35,8 @@ def ask_crookedly(web):
     assert len(paths) == 500
     web.get("/runs/a"), web.get("/runs/new")  # templates and modules are read once, before the watch begins
     OPENED.clear()
-    parts = [(f"/runs/-/{part}", "run", "{}") for part in ("samples", "curves", "head", "worked", "output")]
+    parts = [(f"/runs/-/{part}", "run", "{}") for part in ("samples", "curves", "head", "worked", "output",
+                                                      "doctor", "csv", "search", "found")]
     parts += [(address, "run", "{}") for address in WRITES]
     parts += [("/runs/compare", "ids", "a,-,{}"), ("/runs/-/live", "watch", "{}:0:0:0"),
               ("/runs/-/pairs", "ids", "a,-,{}")]

@@ -104,6 +104,27 @@ def test_the_form_carries_the_words_of_the_code():
     assert fields["kl.measure"]["yes_no"] and fields["reward"]["optional"] and "method" not in fields
 
 
+def test_several_faults_have_their_own_sentences_and_a_switch_may_be_open():
+    plan = forms.plan_command("grpo:words", {"optim.lr": "fast", "rollouts.min_p": "7", "steps": "5"}, "x")
+    assert plan["faults"].keys() == {"optim.lr", "rollouts.min_p"}
+    assert "fast" in plan["faults"]["optim.lr"] and "min_p" in plan["faults"]["rollouts.min_p"]
+    assert forms.plan_command("grpo", {"task": "none"}, "x")["faults"].keys() == {"task"}
+    fields = {f["key"]: f for group in forms.form_sections("grpo:words", {}) for f in group["fields"]}
+    assert fields["optim.compile"]["optional"] and fields["optim.compile"]["value"] == "none"
+
+
+def test_method_and_task_are_chosen_apart():
+    assert forms.chosen_spec({"method": "grpo", "setting": "words"}) == "grpo:words"
+    assert forms.chosen_spec({"method": "dpo", "setting": "words"}) == "dpo:questions"
+    assert forms.chosen_spec({"method": "dpo", "setting": "own"}) == "dpo"
+    assert forms.chosen_spec({"method": "r1", "setting": "own"}) == "r1:full"
+    for row in forms.recipe_menu():
+        for setting in [key for key, _ in row["settings"]]:
+            spec = forms.chosen_spec({"method": row["name"], "setting": setting})
+            main, folded = forms.split_sections(spec, forms.form_sections(spec, {}))
+            assert 2 <= len(main) <= 13, spec
+
+
 # processes
 
 def finished(root: Path, name: str) -> None:

@@ -71,7 +71,7 @@ def test_text_stays_text(tmp_path):
     assert safe_text(bad[4]) in page.text and safe_text(bad[6]) in page.text
     plain = Texts(client(tmp_path).get("/about").text).elements
     assert ({tag for tag, _ in page.elements} - {tag for tag, _ in plain}
-            <= {"table", "thead", "tbody", "tr", "th", "td", "bdi", "code", "h2", "div", "span"})
+            <= {"table", "thead", "tbody", "tr", "th", "td", "bdi", "code", "h2", "div", "span", "progress"})
 
 
 def test_broken_files_are_a_sentence(tmp_path):
