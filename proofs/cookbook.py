@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import shlex
 import shutil
 import subprocess
@@ -35,7 +36,7 @@ from harness import (
     read_lines,
     rooms,
     run_tests,
-    served,
+    started,
     test_bar,
     tests,
     train,
@@ -248,19 +249,28 @@ def saved_weights(log: Path) -> str:
     return [row["sampler_path"] for row in read_lines(log / "checkpoints.jsonl") if "sampler_path" in row][-1]
 
 
-def run_recipe(place: Path, name: str, python: Path, url: str, teacher: str = "") -> dict:
-    """A recipe from its first line to its last: its curve, its minutes, and what was typed."""
+def cpu_seconds(server: int) -> float:
+    """Of a process, and of this one's children that have ended."""
+    used, ticks = resource.getrusage(resource.RUSAGE_CHILDREN), os.sysconf("SC_CLK_TCK")
+    fields = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()
+    return used.ru_utime + used.ru_stime + (int(fields[11]) + int(fields[12])) / ticks
+
+
+def run_recipe(place: Path, name: str, python: Path, url: str, server: int, teacher: str = "") -> dict:
+    """A recipe from its first line to its last: its curve, its minutes, and those of the processors, the
+    server's among them."""
     log, recipe = place / "logs" / name, RECIPES[name]
     shutil.rmtree(log, ignore_errors=True)
     log.parent.mkdir(exist_ok=True)
     words = command_line(name, url, log, teacher)
-    began = time.monotonic()
+    began, cpu = time.monotonic(), cpu_seconds(server)
     with open(log.with_suffix(".txt"), "w") as output:
         subprocess.run([python, "-m", *words], check=True, cwd=place, env=client_environment(url),
                        stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
     minutes = (time.monotonic() - began) / 60
     curve = [row[recipe.curve] for row in read_lines(log / "metrics.jsonl") if recipe.curve in row]
-    return {"curve": curve, "minutes": minutes, "load": os.getloadavg()[1]}
+    return {"curve": curve, "minutes": minutes, "cpu": (cpu_seconds(server) - cpu) / 60,
+            "load": os.getloadavg()[1]}
 
 
 def run_seed(place: Path, seed: int, python: Path, names: list[str]) -> dict[str, dict]:
@@ -268,12 +278,13 @@ def run_seed(place: Path, seed: int, python: Path, names: list[str]) -> dict[str
     left = [name for name in names if not (place / f"{name}.json").exists()]
     for kind in dict.fromkeys(RECIPES[name].start for name in left):
         model = start_model(place, kind, python, seed)
-        words = ["serve", model, "--tinker", "--name", ALIAS, "--rows", "64", "--port", "0"]
-        with served(*words, cwd=place) as address:
-            url = address.removesuffix("/v1")
+        words = [sys.executable, "-m", "postgrad", "serve", model, "--tinker", "--name", ALIAS,
+                 "--rows", "64", "--port", "0", "--json"]
+        with started(words, cwd=place, stdout=subprocess.PIPE, text=True) as server:
+            url = json.loads(server.stdout.readline())["tinker"]
             for name in (name for name in left if RECIPES[name].start == kind):
                 teacher = saved_weights(place / "logs" / "sl_loop") if name == "distillation" else ""
-                once(place / f"{name}.json", run_recipe, place, name, python, url, teacher)
+                once(place / f"{name}.json", run_recipe, place, name, python, url, server.pid, teacher)
     return {name: json.loads((place / f"{name}.json").read_text()) for name in names}
 
 
@@ -295,16 +306,19 @@ def recipe_bars(ran: dict[int, dict[str, dict]]) -> tuple[Bars, Tables]:
                 first, last, better = recipe.learned(results[name]["curve"])
                 learned[name] += better
                 rows.append({"recipe": name, "seed": seed, "minutes": round(results[name]["minutes"], 1),
+                             "CPU minutes": round(results[name]["cpu"], 1),
                              "curve": recipe.curve, "steps": len(results[name]["curve"]),
                              "first step": results[name]["curve"][0], "first fifth": first,
                              "last fifth": last, "learns": "yes" if better else "no",
                              "load of the machine": results[name]["load"]})
-    slowest = max(rows, key=lambda row: row["minutes"])
+    slowest, loads = max(rows, key=lambda row: row["minutes"]), [row["load of the machine"] for row in rows]
     count = sum(len(results) for results in ran.values())
     return [bar("recipes of the cookbook that run unedited, by their arguments alone", "8",
                 f"{len(learned)}: {', '.join(learned)}", len(learned) == 8),
             bar("minutes of a recipe on two cores, from its first line to its last", "<= 5, each of 8",
-                f"{slowest['minutes']} ({slowest['recipe']}) at most",
+                f"{slowest['minutes']} ({slowest['recipe']}) at most, beside other jobs (load "
+                f"{min(loads):.0f} to {max(loads):.0f}); of the processors, recipe and server together, "
+                f"{max(row['CPU minutes'] for row in rows)} at most",
                 slowest["minutes"] <= MINUTES and len(learned) == 8),
             bar("recipes whose curve's last fifth is better than its first", "8, with each of 3 seeds",
                 f"{sum(learned.values())} of {count} runs, {len(ran)} seeds", sum(learned.values()) == 24,
