@@ -256,6 +256,11 @@ def cpu_seconds(server: int) -> float:
     return used.ru_utime + used.ru_stime + (int(fields[11]) + int(fields[12])) / ticks
 
 
+def recipe_environment(place: Path, url: str) -> dict[str, str]:
+    """Of a recipe: `datasets` would take rows of another folder of the same name from its cache."""
+    return client_environment(url) | {"HF_DATASETS_CACHE": str(place / "datasets")}
+
+
 def run_recipe(place: Path, name: str, python: Path, url: str, server: int, teacher: str = "") -> dict:
     """A recipe from its first line to its last: its curve, its minutes, and those of the processors, the
     server's among them."""
@@ -265,7 +270,7 @@ def run_recipe(place: Path, name: str, python: Path, url: str, server: int, teac
     words = command_line(name, url, log, teacher)
     began, cpu = time.monotonic(), cpu_seconds(server)
     with open(log.with_suffix(".txt"), "w") as output:
-        subprocess.run([python, "-m", *words], check=True, cwd=place, env=client_environment(url),
+        subprocess.run([python, "-m", *words], check=True, cwd=place, env=recipe_environment(place, url),
                        stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
     minutes = (time.monotonic() - began) / 60
     curve = [row[recipe.curve] for row in read_lines(log / "metrics.jsonl") if recipe.curve in row]
