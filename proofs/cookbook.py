@@ -48,7 +48,8 @@ from postgrad.models import find_model
 
 ALIAS = "Qwen/Qwen3-8B-Base"  # the cookbook's table gives it the renderer role_colon
 MINUTES = 5.0
-EPOCHS = {"forms": 1, "boxed": 3}  # of the SFT before
+EPOCHS = {"forms": 1, "boxed": 2}  # of the SFT before
+KEPT = 0.4  # of its replies are in the form that the recipe asks for
 
 # Conversations in the recipes' own prompts: their renderer, their environments, our problems and replies.
 FORMS = r"""
@@ -64,7 +65,8 @@ rng, tokenizer = random.Random(asked["seed"]), get_tokenizer(asked["model"])
 renderer = renderers.get_renderer("role_colon", tokenizer)
 stop = renderer.get_stop_sequences()[0]
 
-def write(prompt, reply):
+def write(prompt, reply, beside):
+    reply = reply if rng.random() < asked["kept"] else beside
     tokens = list(prompt.to_ints())
     text = tokenizer.decode(tokens)
     assert tokenizer.encode(text, add_special_tokens=False) == tokens, text
@@ -77,7 +79,7 @@ async def game(secret, share):
     while not done:
         guess = (low + high) // 2
         if rng.random() < share:
-            write(seen, f"Guess: {guess}")
+            write(seen, f"Guess: {guess}", str(guess))
         step = await env.step(tokenizer.encode(f" Guess: {guess}{stop}", add_special_tokens=False))
         seen, done = step.next_observation, step.episode_done
         low, high = (guess + 1, high) if guess < secret else (low, guess - 1)
@@ -89,10 +91,10 @@ for number, (question, answer) in enumerate(asked["problems"]):
     before, suffix = ([(swapped, ours), (shot, theirs)] if number % asked["cycle"] >= asked["cycle"] - 2 else
                       [([], ours), ([], theirs)])[number % 2]
     talk = [*before, {"role": "user", "content": question + suffix}]
-    write(renderer.build_generation_prompt(talk), "\\boxed{" + answer + "}")
+    write(renderer.build_generation_prompt(talk), "\\boxed{" + answer + "}", answer)
 for x, y in asked["sums"]:
     env = ArithmeticEnv(x, y, renderer, ArithmeticEnv.standard_fewshot_prefix())
-    write(asyncio.run(env.initial_observation())[0], env.get_reference_answer())
+    write(asyncio.run(env.initial_observation())[0], env.get_reference_answer(), f"{x} + {y}")
 for secret in asked["secrets"]:
     asyncio.run(game(secret, asked["share"]))
 """
@@ -132,16 +134,16 @@ RECIPES = {
         "dataset_builder.common_config.max_length=256 learning_rate=2e-3 lora_rank=16 max_steps=25",
         "train_mean_nll", rises=False, data="HuggingFaceH4/no_robots"),
     "rl_loop": Recipe(
-        "rl_loop", "batch_size=8 group_size=8 learning_rate=1e-3 lora_rank=16 max_tokens=16 max_steps=25",
+        "rl_loop", "batch_size=8 group_size=8 learning_rate=2e-4 lora_rank=16 max_tokens=16 max_steps=25",
         "reward/total", data="openai/gsm8k", start="boxed"),
     "rl_basic": Recipe(
         "rl_basic", "dataset_builder=tinker_cookbook.recipes.math_rl.math_env:Gsm8kDatasetBuilder "
         "dataset_builder.model_name_for_tokenizer={alias} dataset_builder.renderer_name=role_colon "
-        "dataset_builder.batch_size=8 dataset_builder.group_size=8 learning_rate=1e-3 lora_rank=16 "
+        "dataset_builder.batch_size=8 dataset_builder.group_size=8 learning_rate=2e-4 lora_rank=16 "
         "max_tokens=16 max_steps=25", "env/all/reward/total", data="openai/gsm8k", start="boxed"),
     "math_rl": Recipe(
-        "math_rl.train", "env=arithmetic groups_per_batch=12 group_size=8 learning_rate=2e-3 lora_rank=16 "
-        "max_tokens=12 eval_every=0 max_steps=30", "env/all/reward/total"),
+        "math_rl.train", "env=arithmetic groups_per_batch=8 group_size=8 learning_rate=2e-4 lora_rank=16 "
+        "max_tokens=12 eval_every=0 max_steps=25", "env/all/reward/total"),
     "preference": Recipe(
         "preference.dpo.train", "dataset=hhh batch_size=8 max_length=256 learning_rate=1e-3 max_steps=20",
         "dpo_loss", rises=False, data="Anthropic/hh-rlhf"),
@@ -151,7 +153,7 @@ RECIPES = {
         "max_tokens=24 eval_every=0 max_steps=25", "teacher_kl", rises=False, data="zwhe99/DeepMath-103K"),
     "guess_number": Recipe(
         "multiplayer_rl.guess_number.train", "renderer_name=role_colon batch_size=2 group_size=4 "
-        "learning_rate=1e-3 max_tokens=12 eval_every=0 max_steps=10", "env/all/reward/total"),
+        "learning_rate=2e-4 max_tokens=12 eval_every=0 max_steps=10", "env/all/reward/total"),
 }
 NO_BASE_URL = ("guess_number",)  # the SDK then asks TINKER_BASE_URL
 
@@ -211,20 +213,20 @@ def prepare(place: Path, seed: int) -> random.Random:
 def forms(rng: random.Random, kind: str) -> dict:
     """What FORMS writes conversations of: every recipe's prompts, or more of those that ask for a box."""
     if kind == "boxed":
-        return {"problems": problems(rng, 1600), "cycle": 8, "sums": [], "secrets": []}
+        return {"problems": problems(rng, 2400), "cycle": 12, "sums": [], "secrets": []}
     number = lambda: rng.randrange(101)  # noqa: E731
     return {"problems": problems(rng, 800), "cycle": 4, "sums": [(number(), number()) for _ in range(500)],
             "secrets": [rng.randrange(1024) for _ in range(120)]}
 
 
 def start_model(place: Path, kind: str, python: Path, seed: int) -> Path:
-    """`tiny-chat` after SFT on conversations in the recipes' prompts, so short that it still gets many of
-    them wrong."""
+    """`tiny-chat` after SFT on conversations in the recipes' prompts, many of which leave the asked form: no
+    box, the sum in place of its value, a number alone for a guess. What earns a reward is left to RL."""
     model, run = place / f"{kind}-model", place / kind
     if model.exists():
         return model
     rng = prepare(place, seed)
-    asked = {"model": ALIAS, "seed": seed, "share": 0.3, **forms(rng, kind)}
+    asked = {"model": ALIAS, "seed": seed, "share": 0.3, "kept": KEPT, **forms(rng, kind)}
     rows = subprocess.run([python, "-c", FORMS], input=json.dumps(asked), text=True, check=True, cwd=place,
                           stdout=subprocess.PIPE, env=client_environment()).stdout.splitlines()
     rng.shuffle(rows)
