@@ -34,11 +34,12 @@ from postgrad.cli.settings import config_from_text
 from postgrad.methods import METHODS
 from postgrad.runs import Run
 from postgrad.system.settings import flat_settings
+from postgrad.system.throughput import repeatable
 
 SEED, LIMIT = 0, 600  # seconds that a case may take
 KILLS, OTHER_KILLS, PIPELINE_KILLS = 50, 3, 16
 POINTS, FLIPS, NUMBERS = 20, 1000, 100
-TEACHER = {"opd": "teacher=tiny-chat", "sdft": "teacher=tiny-chat"}
+TEACHER = {"opd": "teacher=tiny-chat"}
 FEW = {  # settings that make any recipe small, where it has them
     "steps": 6, "save_every": 2, "rollouts.prompts": 16, "rollouts.prompts_per_step": 2,
     "rollouts.group_size": 4, "rollouts.max_new_tokens": 12, "examples": 24, "rows_per_step": 4,
@@ -337,18 +338,24 @@ def tried(folder: Path, training: str, cases: Mapping[str, tuple]) -> list[Case]
 
 def full_at(place: Path, i: int) -> dict:
     """A training whose files may have so many bytes, in POINTS steps up to its largest; then without."""
-    alone, run = place / "alone", place / f"full-{i}"
-    shutil.rmtree(run, ignore_errors=True)
-    largest = max(path.stat().st_size for path in alone.rglob("*") if path.is_file())
+    largest = max(path.stat().st_size for path in (place / "alone").rglob("*") if path.is_file())
     limit = max(1, int(largest * (i + 0.5) / POINTS))
-    code, said = faults_small.command(*strikes.train_args("grpo", run), file_bytes=limit)
+    row = stopped(place, f"full-{i}", "grpo", file_bytes=limit)
+    return row | {"limit": limit, "good": row["good"] and "no room to write" in row["said"]}
+
+
+def stopped(place: Path, name: str, training: str, **fault) -> dict:
+    """A training that a fault ends: a sentence; what it saved is sound; without the fault the same bits."""
+    run = place / name
+    shutil.rmtree(run, ignore_errors=True)
+    code, said = faults_small.command(*strikes.train_args(training, run), **fault)
     begun = Run.open(run) if (run / "run.json").exists() else None
     sound = begun is None or all(begun.verify(step) for step in begun.checkpoints())
-    strikes.finish("grpo", run)
-    differences = strikes.differences(strikes.facts(alone), run)
-    good = code != 0 and "no room to write" in said and "Traceback" not in said and sound and not differences
-    return {"good": good, "limit": limit, "code": code, "sound": bool(sound), "differences": differences,
-            "said": said[-2000:]}
+    strikes.finish(training, run)
+    differences = strikes.differences(strikes.facts(place / "alone"), run)
+    shutil.rmtree(run)
+    return {"good": code != 0 and faults_small.is_sentence(said) and sound and not differences, "code": code,
+            "sound": bool(sound), "differences": differences, "said": said[-2000:]}
 
 
 def full_disk_cases(folder: Path) -> list[Case]:
@@ -374,7 +381,54 @@ def tricked(place: Path, trick: str) -> dict:
     shutil.rmtree(run, ignore_errors=True)
     code, said = faults_small.command(*strikes.train_args("sft", run), trick=trick)
     differences = strikes.differences(strikes.facts(place / "alone"), run) if code == 0 else []
+    shutil.rmtree(run, ignore_errors=True)
     return {"good": code == 0 and not differences, "differences": differences, "said": said[-2000:]}
+
+
+def interrupted(place: Path, code: str) -> dict:
+    """A disk that fails from a change on: before the run is there, in its first steps, and in two saves."""
+    rows = [stopped(place, f"{code}-{at}", "sft", trick=f"{code}:{at}") for at in (2, 25, 60, 120)]
+    return {"good": all(row["good"] for row in rows), "rows": rows}
+
+
+def without_locks(place: Path) -> dict:
+    """A training is refused there with a sentence, and a run that was copied there can be read."""
+    run = place / "unlocked"
+    shutil.rmtree(run, ignore_errors=True)
+    code, said = faults_small.command(*strikes.train_args("sft", run), trick="ENOLCK:1")
+    read, error = faults_small.command("runs", place / "alone", trick="ENOLCK:1")
+    refused = code == 2 and "ocks" in said and "Traceback" not in said and not run.exists()
+    return {"good": refused and read == 0, "said": said + error}
+
+
+def short_of_memory(place: Path) -> dict:
+    """The sentence names settings; with one of them the same training fits into the same memory."""
+    rows = [{"messages": [{"role": "user", "content": "a b c"},
+                          {"role": "assistant", "content": "the word is " * 60}]}] * 200
+    (place / "long.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["train", "sft", f"data={place / 'long.jsonl'}", "steps=1", "rows_per_step=200"]
+    empty = harness.python("-c", "import postgrad.recipes.base; print(open('/proc/self/status').read())")
+    memory = 1024 * int(re.search(r"VmPeak:\s+(\d+)", empty)[1]) + (1500 << 20)
+    runs = [place / "large", place / "small"]
+    for run in runs:
+        shutil.rmtree(run, ignore_errors=True)
+    code, said = faults_small.command(*words, "optim.tokens_per_pass=65536", "--run", runs[0], memory=memory)
+    named = re.search(r"set (optim\.tokens_per_pass=\d+)", said)
+    then, more = faults_small.command(*words, named[1], "--run", runs[1], memory=memory) if named else (1, "")
+    return {"good": code == 2 and faults_small.is_sentence(said) and then == 0, "said": said + more[-2000:]}
+
+
+def from_before(place: Path) -> dict:
+    """The run of version 0.1 in tests/assets goes on to the metrics of a new one with its settings."""
+    old, new = place / "version-0.1", place / "new"
+    for run in (old, new):
+        shutil.rmtree(run, ignore_errors=True)
+    shutil.copytree(harness.HOME / "tests/assets/run-0.1", old)
+    (old / "checkpoints").mkdir()
+    code, said = faults_small.command("resume", old)
+    again, _ = faults_small.command("train", "--config", old, "--run", new)
+    rows = [[repeatable(row) for row in harness.read_lines(run / "metrics.jsonl")] for run in (old, new)]
+    return {"good": code == again == 0 and rows[0] == rows[1] and len(rows[0]) == 2, "said": said[-2000:]}
 
 
 def two_processes(folder: Path) -> dict:
@@ -423,7 +477,7 @@ def machine_cases(folder: Path) -> list[Case]:
 
 
 def machine(folder: Path) -> Bars:
-    """Folders that cannot be written, clocks that jump, two processes, runs that are copied or moved."""
+    """Folders, disks, clocks and memory that fail, two processes, runs that are copied, moved or old."""
     rows, failed, where = recorded(folder)
     good = sum(row["good"] for (row,) in rows.values())
     bad = "".join(f"; not {name}" for name, (row,) in rows.items() if not row["good"])
@@ -435,6 +489,12 @@ MACHINE: Mapping[str, tuple] = {
     "a folder that cannot be written": (refused_in, "/proc/postgrad-run"),
     "a file in the place of the folder": (refused_in, __file__ + "/run"),
     **{f"a clock that jumps by {s:g} s": (tricked, f"clock:{s}") for s in (1.0, 3600.0, 3e8)},
+    "a slow disk": (tricked, "slow:0.02"),
+    "NFS: locks and syncs and deleted files of its own kind": (tricked, "network:1"),
+    "a file system without locks": (without_locks,),
+    **{f"a disk that ends with {code} at 4 moments": (interrupted, code)
+       for code in ("EROFS", "EIO", "ESTALE", "EDQUOT")},
+    "out of memory": (short_of_memory,), "a run of version 0.1": (from_before,),
     "two processes on one run": (two_processes,),
     **{f"a run that is {how}": (carried, how) for how in ("copied", "moved", "copied while it is trained")}}
 
@@ -445,7 +505,9 @@ def flipped(place: Path, i: int) -> dict:
     run = place / f"flips-{i}"
     shutil.rmtree(run, ignore_errors=True)
     shutil.copytree(place / "alone", run)
-    return {"silent": faults_small.flip_bits(run, FLIPS // 10, random.Random(f"{SEED}/{i}"))}
+    silent = faults_small.flip_bits(run, FLIPS // 10, random.Random(f"{SEED}/{i}"))
+    shutil.rmtree(run)
+    return {"silent": silent}
 
 
 def flip_cases(folder: Path) -> list[Case]:

@@ -113,7 +113,8 @@ class Page:
         found = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
         if not found:
             sys.exit(f"{folder} has nothing that was measured: name a part of {', '.join(self.parts)}.")
-        if dirty := [name for name, part in found.items() if UNCOMMITTED in part["commit"]]:
+        if dirty := [name for name, part in found.items()
+                     if any(UNCOMMITTED in row.get("commit", "") for row in (part, *part["bars"]))]:
             sys.exit(f"{', '.join(dirty)} of {folder} was measured with uncommitted changes: commit them, "
                      f"delete {folder / dirty[0]}.json and measure again.")
         where = Counter((part["commit"], json.dumps(part["machine"])) for part in found.values())
@@ -402,13 +403,15 @@ def git(*words: str) -> str:
 
 
 def commit() -> str:
-    """The commit of these files; of a copy without its history, what POSTGRAD_COMMIT says. What pages say
-    does not count as a change."""
+    """The commit of these files, or what POSTGRAD_COMMIT says of a copy that has no history, or another one.
+    What pages say does not count as a change."""
+    if "POSTGRAD_COMMIT" in os.environ:
+        return os.environ["POSTGRAD_COMMIT"]
     try:
         changed = git("status", "--porcelain", "--", ".", ":!docs/results")
         return git("rev-parse", "--short", "HEAD") + (UNCOMMITTED if changed else "")
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("POSTGRAD_COMMIT", "a copy without its history")
+        return "a copy without its history"
 
 
 @cache

@@ -1,10 +1,13 @@
-"""Advice where a GPU runs out of memory: in which phase, and which setting to lower by how much, by the
-estimate of training/memory against the memory of the GPU."""
+"""Advice where a GPU or a machine runs out of memory: in which phase, and which setting to lower by how much,
+by the estimate of training/memory against the memory there is."""
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -25,15 +28,24 @@ Ladder = list[Changes]  # each saves more than the one before
 @contextmanager
 def memory_advice(config: TrainConfig, models: Models) -> Iterator[None]:
     """Turns OutOfMemory in its block into one sentence of advice."""
+    on_gpu = config.device.startswith("cuda")
+    room = 0.0 if on_gpu else available(config.device)  # before: what ran out is held until its error is gone
     try:
         yield
     except OutOfMemory as error:
         shape = getattr(models.policy, "config", None)
-        raise ValueError(advice(config, shape, error.phase, available(config.device))) from error
+        room = available(config.device) if on_gpu else room
+        raise ValueError(advice(config, shape, error.phase, room)) from error
 
 
 def available(device: str) -> float:
-    """Bytes of a GPU that other processes leave to this one."""
+    """Bytes of a GPU that other processes leave to this one; of a machine, those it has not taken yet."""
+    if not device.startswith("cuda"):
+        page, (limit, _) = os.sysconf("SC_PAGE_SIZE"), resource.getrlimit(resource.RLIMIT_AS)
+        sizes = Path("/proc/self/statm")
+        mapped, held = map(int, sizes.read_text().split()[:2] if sizes.exists() else (0, 0))
+        room = page * (os.sysconf("SC_PHYS_PAGES") - held)
+        return float(room if limit == resource.RLIM_INFINITY else min(limit - page * mapped, room))
     free, _ = torch.cuda.mem_get_info(torch.device(device))
     return float(free + torch.cuda.memory_reserved(torch.device(device)))
 
@@ -44,14 +56,17 @@ def advice(config: TrainConfig, shape: object, phase: str, memory: float) -> str
     shape: the policy's; not a Config where its architecture runs through transformers. memory: as in
     `available`.
     """
-    where = f"the GPU ran out of memory in {phase}, with {memory / GB:.0f} GB for this run"
+    on_gpu = config.device.startswith("cuda")
+    where = (f"{'the GPU' if on_gpu else 'this machine'} ran out of memory in {phase}, with "
+             f"{memory / GB:.0f} GB for this run")
+    larger = "a larger GPU" if on_gpu else "a machine with more memory"
     if not isinstance(shape, Config) or not isinstance(config, RunConfig):
         half = halved(config, "optim.tokens_per_pass", LEAST)[:1]
         fewer = [change_words(config, changes) for changes in half]
         fewer += [] if config.optim.recompute else ["recompute=true"]
         fewer += [] if config.optim.adapter.lora else [f"lora={RANK}"]
         return f"{where}: " + (f"set {', or '.join(fewer)}." if fewer
-                               else "take a smaller model or a larger GPU.")
+                               else f"take a smaller model or {larger}.")
     needed = phase_bytes(memory_needs(config, shape), phase)
     room = (1 - FREE) * min(memory, needed)
     proposals = []
@@ -62,8 +77,8 @@ def advice(config: TrainConfig, shape: object, phase: str, memory: float) -> str
                       for size, changes in sizes if size <= room][:1]
     need = f"{where}, where it needs about {needed / GB:.1f} GB"
     if not proposals:
-        return (f"{need}: no setting brings it to {room / GB:.1f} GB; take a smaller model, a larger GPU, or "
-                "several with shard=true.")
+        return (f"{need}: no setting brings it to {room / GB:.1f} GB; take a smaller model"
+                + (f", {larger}, or several with shard=true." if on_gpu else f" or {larger}."))
     return f"{need}: set {', or '.join(proposals[:2])}."
 
 

@@ -46,6 +46,9 @@ def fsync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
+    except OSError as error:  # some network file systems sync no folders
+        if error.errno != errno.EINVAL or not path.is_dir():
+            raise
     finally:
         os.close(fd)
 

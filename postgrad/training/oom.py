@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class OutOfMemory(RuntimeError):
-    """A GPU ran out of memory in this phase."""
+    """A device ran out of memory in this phase."""
 
     def __init__(self, phase: str):
-        super().__init__(f"the GPU ran out of memory in {phase}")
+        super().__init__(f"out of memory in {phase}")
         self.phase = phase
 
 
@@ -23,8 +23,10 @@ def oom_phase(name: str) -> Iterator[None]:
     import torch
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory(name) from error
+    except (MemoryError, RuntimeError) as error:  # of a CPU torch raises a plain RuntimeError
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
+            raise OutOfMemory(name) from error
+        raise
 
 
 def iterate_in_phase(name: str, items: Iterable[T]) -> Iterator[T]:

@@ -1,6 +1,8 @@
 """Running out of memory is said in one sentence, with the phase, the setting to lower and by how much; what
 the sampler holds can be given back."""
 
+import os
+
 import pytest
 import torch
 from settings_text import merged, override
@@ -10,7 +12,7 @@ from postgrad.cli.settings import config_from_text
 from postgrad.models.families import HFSizes
 from postgrad.recipes.defaults import memory_needs
 from postgrad.recipes.launch import start_training
-from postgrad.recipes.oom_advice import advice
+from postgrad.recipes.oom_advice import advice, available
 from postgrad.records import Prompt
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
@@ -92,6 +94,19 @@ def test_the_innermost_phase_is_named():
     with pytest.raises(OutOfMemory, match="in sampling"):
         list(iterate_in_phase("scoring", items()))
     assert list(iterate_in_phase("scoring", [1, 2])) == [1, 2]
+
+
+def test_a_processor_runs_out_of_memory_too(monkeypatch):
+    for error in (MemoryError(), RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: no")):
+        with pytest.raises(OutOfMemory, match="in training"), oom_phase("training"):
+            raise error
+    with pytest.raises(RuntimeError, match="^shapes differ"), oom_phase("training"):
+        raise RuntimeError("shapes differ")
+    free, most = available("cpu"), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    monkeypatch.setattr("resource.getrlimit", lambda which: (most // 2, most // 2))
+    assert 0 < available("cpu") < most / 2 < free < most
+    said = advice(of("lora=16", "device=cpu"), SIZES["1B"], "training", 3 * GB)
+    assert "this machine ran out of memory in training, with 3 GB for this run" in said and "GPU" not in said
 
 
 def test_what_the_sampler_holds_is_given_back(tmp_path, monkeypatch):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 
 import pytest
 from run_small import logged, make, names, put
 
 from postgrad.runs import LOGS, DamagedCheckpoint, Run, Saves
-from postgrad.runs.disk import manifest
+from postgrad.runs.disk import fsync, manifest
 
 
 def test_everything_is_on_the_disk_before_the_checkpoint_has_its_name(tmp_path, monkeypatch):
@@ -29,6 +31,17 @@ def test_everything_is_on_the_disk_before_the_checkpoint_has_its_name(tmp_path, 
     assert (max(at["manifest.json"], at["metrics.jsonl"], at["samples.jsonl"], at["events.jsonl"])
             < at["rename to 000001"])
     assert at["rename to 000001"] < at["checkpoints"]
+
+
+def test_a_file_system_may_sync_no_folders(tmp_path, monkeypatch):
+    def refuse(file):
+        raise OSError(errno.EINVAL if stat.S_ISDIR(os.fstat(file).st_mode) else errno.EIO, "")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    fsync(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError):
+        fsync(tmp_path / "file")
 
 
 def test_a_writer_that_raises_leaves_nothing(tmp_path):

@@ -1,9 +1,16 @@
 """Faults on purpose: numbers that are none in a training, full disks, flipped bits, clocks that jump. For
 tests, and for proofs/faults.py, which tries many more.
 
-    python tests/support/faults_small.py TRICK ARGS...    `postgrad ARGS...` under a trick: clock:SECONDS
+    python tests/support/faults_small.py TRICK ARGS...    `postgrad ARGS...` under a trick: clock:SECONDS,
+                                                          slow:SECONDS, EROFS:N and its like (from the Nth
+                                                          change of a file on), ENOLCK:1 (no locks), network:1
 """
 
+import atexit
+import builtins
+import errno
+import fcntl
+import io
 import json
 import math
 import os
@@ -11,11 +18,13 @@ import random
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 VALUES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf, "1e30": 1e30}
@@ -144,11 +153,13 @@ def flip_bits(folder: Path, count: int, draw: random.Random) -> list[tuple[str, 
 
 # processes
 
-def command(*words: object, file_bytes: int = 0, trick: str = "", user: int | None = None
-            ) -> tuple[int, str]:
+def command(*words: object, file_bytes: int = 0, trick: str = "", memory: int = 0,
+            user: int | None = None) -> tuple[int, str]:
     """`postgrad WORDS`: how it ended, and what it said. file_bytes: the most that a file may have. trick:
-    what the clock does. user: under which id it runs."""
+    what clock and files do. memory: the most that it may take. user: under which id it runs."""
     def limits():
+        if memory:
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         if file_bytes:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
@@ -177,10 +188,80 @@ def jump(seconds: float) -> None:
     time.time = jumping
 
 
+def watch_changes(before) -> None:
+    """Calls before() at each change of a file or folder."""
+    def wrapped(call, changes=lambda *args: True):
+        def changing(*args, **how):
+            if changes(*args, *how.values()):
+                before()
+            return call(*args, **how)
+        return changing
+
+    for name in ("rename", "replace", "mkdir", "unlink", "rmdir", "fsync"):
+        setattr(os, name, wrapped(getattr(os, name)))
+    os.open = wrapped(os.open, lambda path, flags=0, *rest: flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+    os.write = wrapped(os.write, lambda place, data: stat.S_ISREG(os.fstat(place).st_mode))
+    builtins.open = io.open = wrapped(io.open, lambda file, mode="r", *rest: {*str(mode)} & {*"wax+"})
+
+
+def slow(seconds: float) -> None:
+    watch_changes(lambda: time.sleep(seconds))
+
+
+def refuse(code: int, at: float) -> None:
+    """From the change of this number on there is none, as on a disk that the kernel has made read-only."""
+    seen = [0]
+
+    def count() -> None:
+        seen[0] += 1
+        if seen[0] >= at:
+            raise OSError(code, os.strerror(code))
+
+    watch_changes(count)
+
+
+def unlocked(at: float) -> None:
+    def flock(file, kind):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    fcntl.flock = flock
+
+
+def as_nfs(at: float) -> None:
+    """What NFS does in another way: an exclusive lock wants a file that is open for writing, a folder is not
+    synced, and a file that is open keeps a place in its folder until it is closed."""
+    lock, sync, remove, left = fcntl.flock, os.fsync, os.unlink, []
+
+    def flock(file, kind):
+        number = file if isinstance(file, int) else file.fileno()
+        if kind & fcntl.LOCK_EX and not fcntl.fcntl(number, fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return lock(file, kind)
+
+    def fsync(file):
+        if stat.S_ISDIR(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return sync(file)
+
+    def unlink(path, *, dir_fd=None):
+        place = Path(f"/proc/self/fd/{dir_fd}" if dir_fd is not None else ".", path)
+        links = [entry for entry in Path("/proc/self/fd").iterdir() if entry.exists()]
+        if not place.is_symlink() and any(place.exists() and entry.samefile(place) for entry in links):
+            left.append(Path(os.path.realpath(place)).with_name(f".nfs{len(left):08}"))
+            return os.rename(place, left[-1])
+        return remove(path, dir_fd=dir_fd)
+
+    fcntl.flock, os.fsync, os.unlink = flock, fsync, unlink
+    atexit.register(lambda: [remove(path) for path in left if path.exists()])
+
+
+TRICKS = {"clock": jump, "slow": slow, "ENOLCK": unlocked, "network": as_nfs,
+          **{name: partial(refuse, getattr(errno, name)) for name in ("EROFS", "EIO", "ESTALE", "EDQUOT")}}
+
 if __name__ == "__main__":
     from postgrad.cli import main
     name, _, value = sys.argv[1].partition(":")
-    {"clock": jump}[name](float(value))
+    TRICKS[name](float(value))
     with suppress(BrokenPipeError):
         code = main(sys.argv[2:])
     sys.exit(json.loads(str(code or 0)))
