@@ -19,6 +19,9 @@ class StudioOptions(CommandOptions):
     words: list[str] = setting([], "the folder of runs (default: runs), or `export` and a folder to write",
                                metavar="RUNS | export DIR", positional=True)
     runs: str = setting("runs", "the folder of runs, for export", metavar="FOLDER")
+    engine: str | None = setting(None, "for export: the package `pyodide`, a folder or .tgz, with which "
+                                 "cells and exercises run in the pages (`npm pack pyodide`)",
+                                 metavar="FILE")
     store: str = setting(STORE, "the preference store", metavar="FILE")
     port: int | None = setting(None, "default: 8765, or any free port if that is taken")
     host: str = setting("127.0.0.1", "address to listen on; by default only this machine can connect")
@@ -39,10 +42,13 @@ def run_studio(options: StudioOptions) -> None:
 
 def export_studio(options: StudioOptions, folder: Path) -> None:
     from postgrad.studio.export import export_site
-    written = export_site(folder, runs=Path(options.runs), store=Path(options.store))
+    written = export_site(folder, runs=Path(options.runs), store=Path(options.store),
+                          engine=Path(options.engine) if options.engine else None)
     if options.json:
         return print_json(written)
     print(f"{written['pages']} pages, {written['bytes'] / 1e6:.1f} MB: open {folder / 'index.html'}")
+    if not options.engine:
+        print("Without --engine, cells and exercises are shown and do not run.", file=sys.stderr)
     if written["lost"]:
         print(f"without a page: {', '.join(written['lost'])}", file=sys.stderr)
     return None

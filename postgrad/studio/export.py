@@ -4,8 +4,9 @@ whatever links lead to, with relative addresses.
 The app itself is asked, in this process and without a port; so what is exported is what is served.
 Templates see `exported`. Instruments and samples stay alive: what a moved control asks for is answered by
 scripts, made of the same Python and templates (studio/script/).
-Left out on purpose: what lives on a server (labelling, cells, starting runs), of which a page says what it
-needs, and whatever writes.
+With an engine (studio/engine) cells and exercises run in the pages as well.
+Left out on purpose: what lives on a server (labelling, starting runs; cells, without an engine), of which a
+page says what it needs, and whatever writes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from markupsafe import escape
 from starlette.types import ASGIApp
 
 from postgrad.studio.app import create_studio
+from postgrad.studio.engine.package import engine_scripts
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import STATIC, jinja_environment
 from postgrad.studio.script import export_scripts
@@ -35,6 +37,7 @@ from postgrad.studio.security import COOKIE, EXPORT_POLICY
 LINK = re.compile(r'(\s)(href|src|action)="([^"]*)"')
 WRITES = re.compile(r'<(form|button)\b[^>]*(?:\shx-(?:post|put|patch|delete)=|\smethod="post")[^>]*>.*?</\1>',
                     re.S | re.I)
+RUNS = re.compile(r'\shx-post="/(?:cells/[\w-]+/run|exercises/[\w-]+/check)"')  # what an engine answers
 HOST = "export"
 STAYS = ("/start", "/runs/compare", "/runs/-")  # these need a server
 NEEDS = {  # so do these: their place is taken by a sentence, and a link to what there is without one
@@ -87,7 +90,7 @@ def lies_below(path: str) -> Callable[[str], bool]:
     return lambda above: path == above or path.startswith(f"{above}/")
 
 
-def exported_file(address: str) -> str | None:
+def exported_file(address: str, engine: bool = False) -> str | None:
     """The file of an address: / -> index.html, /runs/a?step=3 -> runs/a/index.html;
     None for what is not exported."""
     path = unquote(urlsplit(address).path)
@@ -95,18 +98,23 @@ def exported_file(address: str) -> str | None:
         return path[1:]
     if any(map(lies_below(path), STAYS)) or {"..", "."} & set(path.split("/")) or "\0" in path:
         return None
-    path = next(filter(lies_below(path), NEEDS), path)
+    path = next(filter(lies_below(path), needs_server(engine)), path)
     return f"{path.strip('/')}/index.html".lstrip("/")
 
 
-def with_relative_links(text: str, file: str, known: set[str]) -> str:
+def needs_server(engine: bool) -> list[str]:
+    """The addresses that need a server; with an engine the lab does not."""
+    return [address for address in NEEDS if not (engine and address == "/lab")]
+
+
+def with_relative_links(text: str, file: str, known: set[str], engine: bool = False) -> str:
     """The page with addresses relative to its own file; a link to what is not there stays as
     words without a link."""
     def turn(match: re.Match[str]) -> str:
         space, name, address = match[1], match[2], unescape(match[3])
         if not address.startswith("/"):
             return match[0]
-        target = exported_file(address)
+        target = exported_file(address, engine)
         if target is None or (target not in known and not target.startswith("static/")):
             return ""
         parts = urlsplit(address)
@@ -115,7 +123,10 @@ def with_relative_links(text: str, file: str, known: set[str]) -> str:
         goal = quote(relpath(target, os.path.dirname(file))) + state + mark
         return f'{space}{name}="{escape(goal)}"'
 
-    return LINK.sub(turn, WRITES.sub("", text))
+    def still(match: re.Match[str]) -> str:
+        return match[0] if engine and RUNS.search(match[0].partition(">")[0]) else ""
+
+    return LINK.sub(turn, WRITES.sub(still, text))
 
 
 def needs_server_page(address: str) -> str:
@@ -123,14 +134,15 @@ def needs_server_page(address: str) -> str:
     title, sentence, link, words = NEEDS[address]
     return jinja_environment().get_template("needs.html").render(
         title=title, sentence=sentence, link=link, words=words, path=address, exported=True, nonce="",
-        policy=EXPORT_POLICY, theme="")
+        policy=EXPORT_POLICY, engine=False, theme="")
 
 
-async def crawl_pages(app: ASGIApp) -> tuple[dict[str, str], list[str]]:
+async def crawl_pages(app: ASGIApp, engine: bool = False) -> tuple[dict[str, str], list[str]]:
     """file -> page, for every page that links lead to from the first one; and the addresses that did not
     answer with a page."""
-    headers = {"host": HOST, "cookie": f"{COOKIE}={TOKEN}", "x-postgrad-export": "1"}
-    pages = {str(exported_file(address)): needs_server_page(address) for address in NEEDS}
+    headers = {"host": HOST, "cookie": f"{COOKIE}={TOKEN}", "x-postgrad-export": "1",
+               "x-postgrad-engine": str(int(engine))}
+    pages = {str(exported_file(address)): needs_server_page(address) for address in needs_server(engine)}
     lost, waiting, seen = [], ["/"], {"index.html", *pages}
     while waiting:
         address = waiting.pop(0)
@@ -138,32 +150,34 @@ async def crawl_pages(app: ASGIApp) -> tuple[dict[str, str], list[str]]:
         if status != 200 or not kind.get("content-type", "").startswith("text/html"):
             lost.append(f"{address} ({status})")
             continue
-        text = pages[str(exported_file(address))] = body.decode()
+        text = pages[str(exported_file(address, engine))] = body.decode()
         for _, _, link in LINK.findall(text):
             target = urlsplit(unescape(link))
             path, elsewhere = target.path, target.scheme or target.netloc
-            file = exported_file(path) if path.startswith("/") and not elsewhere else None
+            file = exported_file(path, engine) if path.startswith("/") and not elsewhere else None
             if file and not file.startswith("static/") and file not in seen:
                 seen.add(file)
                 waiting.append(path)
     return pages, lost
 
 
-def export_site(folder: Path, *, runs: Path, store: Path | None = None) -> JsonDict:
-    """Write the pages into a new or empty folder; -> {"pages", "bytes", "lost": addresses without a page}."""
+def export_site(folder: Path, *, runs: Path, store: Path | None = None,
+                engine: Path | None = None) -> JsonDict:
+    """Write the pages into a new or empty folder; -> {"pages", "bytes", "lost": addresses without a page}.
+    engine: the package `pyodide`, with which the pages run cells and exercises."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} exists and is not an empty folder: choose another, or move "
                          "that away first.")
+    python, runs_code = engine_scripts(engine) if engine else {}, engine is not None
     pages, lost = run_coroutine(crawl_pages(create_studio(runs=runs, token=TOKEN, hosts=(HOST,),
-                                                          store=store)))
+                                                          store=store), runs_code))
     shutil.copytree(STATIC, folder / "static", dirs_exist_ok=True)
-    for name, text in export_scripts().items():
-        (folder / "static" / "alive" / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "static" / "alive" / name).write_text(text, encoding="utf-8")
-    for file, text in pages.items():
-        target = folder / file
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(with_relative_links(text, file, set(pages)), encoding="utf-8")
+    written = {f"static/alive/{name}": text for name, text in export_scripts(engine=runs_code).items()}
+    written |= {f"static/engine/{name}": text for name, text in python.items()}
+    written |= {file: with_relative_links(text, file, set(pages), runs_code) for file, text in pages.items()}
+    for file, text in written.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(text, encoding="utf-8")
     return {"pages": len(pages), "lost": lost,
             "bytes": sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())}

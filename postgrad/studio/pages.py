@@ -27,7 +27,7 @@ from starlette.responses import HTMLResponse, Response
 from postgrad.data.store import Store
 from postgrad.studio import svg
 from postgrad.studio.json_types import JsonDict
-from postgrad.studio.security import EXPORT_POLICY
+from postgrad.studio.security import ENGINE_POLICY, EXPORT_POLICY
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -134,7 +134,8 @@ def render_template(request: Request, template: str, context: JsonDict) -> str:
     theme = request.cookies.get("theme", "")
     here = {"request": request, "path": request.url.path, "nonce": getattr(request.state, "nonce", ""),
             "theme": theme if theme in ("light", "dark") else "",
-            "exported": request.headers.get("x-postgrad-export") == "1", "policy": EXPORT_POLICY}
+            "exported": request.headers.get("x-postgrad-export") == "1", "policy": EXPORT_POLICY,
+            "engine": request.headers.get("x-postgrad-engine") == "1", "engine_policy": ENGINE_POLICY}
     return jinja_environment().get_template(template).render(here | context)
 
 

@@ -37,6 +37,9 @@ def start_url(origin: str, token: str) -> str:
 
 EXPORT_POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
                  "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'")
+# of a page that runs Python itself: compiled code, in a worker that the page makes; the worker inherits it
+ENGINE_POLICY = EXPORT_POLICY.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'").replace(
+    "connect-src 'self'", "connect-src 'none'") + "; worker-src blob:"
 
 
 def answer_headers(nonce: str) -> dict[str, str]:

@@ -161,10 +161,11 @@ class TemplateWriter:
 
     def imported(self, node: nodes.FromImport) -> str:
         file = self.fixed(node.template)
-        name, names = self.templates.use(file), list(map(str, node.names))
-        for one in names:
-            self.signatures[one] = self.templates.macros[file][one]
-        return f"({{ {', '.join(names)} }} = py.macros({name}));"
+        name = self.templates.use(file)
+        names = [one if isinstance(one, tuple) else (one, one) for one in node.names]
+        for one, own in names:
+            self.signatures[own] = self.templates.macros[file][one]
+        return f"({{ {', '.join(f'{one}: {own}' for one, own in names)} }} = py.macros({name}));"
 
     def included(self, node: nodes.Include) -> str:
         file = self.fixed(node.template)
@@ -297,7 +298,7 @@ def names_set_in(body: list[nodes.Node]) -> set[str]:
             case nodes.Macro():
                 found.add(node.name)
             case nodes.FromImport():
-                found |= set(map(str, node.names))
+                found |= {one[1] if isinstance(one, tuple) else one for one in node.names}
             case nodes.If():
                 found |= names_set_in([*node.body, *node.elif_, *node.else_])
     return found

@@ -83,8 +83,8 @@ const alive = (() => {
   }
 
   document.addEventListener("htmx:config:request", ({ detail: { ctx } }) => {
-    ctx.fetch = async (url) => {
-      const found = answer(url);
+    ctx.fetch = async (url, request) => {
+      const found = answer(url) ?? (typeof engine === "undefined" ? null : await engine.answer(url, request.body));
       return found === null ? new Response("", { status: 404 }) : new Response(found, { headers: { "Content-Type": "text/html" } });
     };
   });

@@ -65,7 +65,7 @@ class PyCell extends HTMLElement {
     this.form = this.closest("form");
     this.form.querySelector("[data-restore]")?.addEventListener("click", () => this.restore());
     this.mark();
-    if (!closed) this.first();
+    if (!closed && !studio.exported) this.first();  // a page without a server loads Python when somebody runs or edits
   }
 
   /** The first run, as soon as htmx listens to the form. */

@@ -145,13 +145,14 @@ const py = (() => {
   const out = (x) => x instanceof Markup ? x.text : x === undefined ? "" : escape(str(x));
   const compare = { le: (a, b) => a <= b, ge: (a, b) => a >= b, lt: (a, b) => a < b, gt: (a, b) => a > b, eq };
   const filters = {
-    num, abs: Math.abs, length: (x) => [...iter(x)].length, list: (x) => [...iter(x)], sum: (x) => [...x].reduce((a, b) => a + b, 0),
+    num, abs: Math.abs, length: (x) => [...iter(x)].length, list: (x) => [...iter(x)], sum: (x, how) => [...x].reduce((a, b) => Array.isArray(a) ? [...a, ...b] : a + b, how?.start ?? 0),
     max: (x) => best([x], (a, b) => less(b, a)), min: (x) => best([x], less), round, int: (x) => Math.trunc(+x), float: Number,
     upper: (x) => x.toUpperCase(), string: str, join: (x, by = "") => [...x].map(str).join(by), first: (x) => [...x][0],
     replace: (x, a, b) => str(x).replaceAll(a, b), format: (how, x) => how.replace(/%\.(\d)f/, (_, digits) => fixed(x, +digits)),
     default: (x, otherwise) => x === undefined ? otherwise : x, attr: (x, name) => x[name],
     map: (x, how, ...args) => [...x].map((y) => how instanceof Named ? y[how.attribute] : filters[how](y, ...args)),
-    select: (x, test, y) => [...x].filter((z) => compare[test](z, y)), selectattr: (x, name, test, y) => [...x].filter((z) => compare[test](z[name], y)),
+    select: (x, test, y) => [...x].filter((z) => compare[test](z, y)), rejectattr: (x, name) => [...x].filter((z) => !truth(z[name])),
+    selectattr: (x, name, test, y) => [...x].filter((z) => compare[test](z[name], y)),
     tojson: (x) => new Markup((Array.isArray(x) ? `[${x.map((y) => JSON.stringify(y)).join(", ")}]` : JSON.stringify(x)).replace(/[<>&']/g, (c) => `\\u00${c.charCodeAt(0).toString(16)}`)),
     forceescape: (x) => new Markup(escape(str(x))), urlencode: (x) => new URLSearchParams(x).toString(),
   };
