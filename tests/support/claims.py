@@ -1,4 +1,4 @@
-"""Which paragraphs of the intuition make a claim that a derivation and a line of code have to stand behind."""
+"""Which paragraphs of the intuition make a claim, which a derivation and a line of code stand behind."""
 
 import re
 
@@ -12,8 +12,8 @@ METHOD = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(NAMED, key=l
 
 
 def names_method(pieces):
-    return any((p.kind in ("text", "cite") and METHOD.search(p.text)) or (p.kind == "code" and p.text in METHODS)
-               or names_method(p.inner) for p in pieces)
+    return any((p.kind in ("text", "cite") and METHOD.search(p.text)) or names_method(p.inner)
+               or (p.kind == "code" and p.text in METHODS) for p in pieces)
 
 
 def has_formula(pieces):

@@ -12,7 +12,8 @@ from postgrad.studio.pages import MINUS, num
 VALUE = re.compile(r"\{\{([a-z]\w*)(?::([^{}]*))?\}\}")
 TOKENS = re.compile(r"""
     `(?P<code>[^`]+)` | \$(?P<tex>[^$]+)\$ | \{\{(?P<value>[a-z]\w*)(?::(?P<how>[^{}]*))?\}\}
-    | [ ]?\[\^(?P<join>[\w-]+)\] | \[@(?P<cite>\w+)\] | \[(?P<label>(?:[^\[\]]|\[[^\]]*\])+)\]\((?P<target>[^)\s]+)\)
+    | [ ]?\[\^(?P<join>[\w-]+)\] | \[@(?P<cite>\w+)\]
+    | \[(?P<label>(?:[^\[\]]|\[[^\]]*\])+)\]\((?P<target>[^)\s]+)\)
     | \*\*(?P<strong>.+?)\*\* | \*(?P<em>[^*]+)\*""", re.X)
 WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
          "twelve")

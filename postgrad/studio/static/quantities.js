@@ -7,7 +7,7 @@ const QUANTITIES = [
   {"name": "ratio", "code": ["ratio", "log_ratio"], "tex": ["\\rho_{i,t}", "\\rho_t"]},
   {"name": "advantage", "code": ["adv", "next_adv"], "tex": ["A_{i,k}", "A_{t+1}", "A_{k+1}", "A_i", "A_t", "A_k"]},
   {"name": "value", "code": ["value", "next_value", "old_value"], "tex": ["V_{t+1}", "V_{k+1}", "V_t", "V_k", "V"]},
-  {"name": "reward", "code": ["reward", "rewards", "score", "chosen", "rejected"], "tex": ["r(x, y_w)", "r(x, y_l)", "r(x, y)", "r(y)", "r_{x,i}", "r_{i,k}", "\\bar r_x", "\\bar r", "r_w", "r_l", "r_i", "r_j", "r_t", "r_k"]},
+  {"name": "reward", "code": ["reward", "rewards", "score", "chosen", "rejected"], "tex": ["r(x, y_w)", "r(x, y_l)", "r(x, y)", "r(y)", "r_{x,i}", "\\bar r_x", "\\bar r", "r_w", "r_l", "r_i", "r_j", "r_t", "r_k"]},
   {"name": "beta", "code": ["beta"], "tex": ["\\beta"]}
 ];
 {

@@ -79,7 +79,8 @@ def test_a_claim_opens_its_derivation_beside_it(studio, tab, width):  # noqa: F8
     expect(side.locator(".row.marked .q-beta").first).to_have_text("beta")
     expect(side.locator("tex-math .q-policy").first).to_be_visible()
     box, panel = mark.bounding_box(), side.bounding_box()
-    assert (box["x"] + box["width"] < panel["x"]) if width == 1280 else (box["y"] + box["height"] < panel["y"])
+    along, size = ("x", "width") if width == 1280 else ("y", "height")
+    assert box[along] + box[size] < panel[along]
     assert axe(page) == []
     page.keyboard.press("Escape")
     expect(side).to_be_hidden()

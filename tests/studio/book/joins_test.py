@@ -27,8 +27,9 @@ def test_every_claim_leads_somewhere(name):
 
 
 @pytest.mark.parametrize(("text", "claim"), [
-    ("It gains {{x}}.", True), ("It has $x$.", True), ("GRPO has none.", True), ("The row `nano` has none.", True),
-    ("See chapter 3.", False), ("R1-Zero came first.", False), ("A reward is a bet.", False),
+    ("It gains {{x}}.", True), ("It has $x$.", True), ("GRPO has none.", True),
+    ("The row `nano` has none.", True), ("See chapter 3.", False), ("R1-Zero came first.", False),
+    ("A reward is a bet.", False),
     ("[33](cite:ouyang2022) of them", True), ("best-of-n is hard to beat", True)])
 def test_what_a_claim_is(text, claim):
     assert is_claim(inline.parse_inline(text, {"x": 1})) is claim
@@ -63,7 +64,8 @@ def test_a_page_holds_what_its_marks_open(tmp_path):
     studio = client(tmp_path)
     for found in chapters.all_chapters():
         text = studio.get(found.address).text
-        opened, held = re.findall(r'data-join="([^"]+)"', text), re.findall(r'<template id="join-([^"]+)"', text)
+        opened = re.findall(r'data-join="([^"]+)"', text)
+        held = re.findall(r'<template id="join-([^"]+)"', text)
         assert opened and sorted(opened) == sorted(held)
         assert text.count('class="row marked"') == len(held)
         for layer in ("mathematics", "implementation"):
