@@ -71,7 +71,9 @@ def next_block(lines: list[str], at: int, values: JsonMapping) -> tuple[TextBloc
         inner, end = blocks_within(lines, at + 1, values)
         if end == len(lines):
             raise ValueError(f"line {here}: ':::{kind}' is not closed by ':::'")
-        return TextBlock(kind=kind, line=here, pieces=parse_inline(title, values), inner=inner), end + 1
+        pieces = parse_inline(title, values)
+        return TextBlock(kind=kind, line=here, pieces=pieces, inner=inner,
+                         anchor=slug(plain_text(pieces)) if kind == "derivation" else ""), end + 1
     if line.startswith("::"):
         kind, _, argument = line[2:].strip().partition(" ")
         check_kind(kind, LEAVES, here)
@@ -84,7 +86,10 @@ def next_block(lines: list[str], at: int, values: JsonMapping) -> tuple[TextBloc
     end = at + 1
     while end < len(lines) and lines[end].strip() and not STARTS.match(lines[end]):
         end += 1
-    return TextBlock(kind="p", line=here, pieces=parse_inline(" ".join(lines[at:end]), values)), end
+    pieces = parse_inline(" ".join(lines[at:end]), values)
+    named = pieces[0].kind == "strong"  # "**GAE** ...": a place of its own
+    return TextBlock(kind="p", line=here, pieces=pieces,
+                     anchor=slug(plain_text(pieces[0].inner)) if named else ""), end
 
 
 def check_kind(kind: str, names: tuple[str, ...], line: int) -> None:
@@ -105,8 +110,7 @@ def equation_block(lines: list[str], at: int, values: JsonMapping) -> tuple[Text
 
 
 def item_block(kind: str, mark: re.Pattern[str], lines: list[str], at: int,
-               values: JsonMapping) -> tuple[TextBlock,
-                                                                                                 int]:
+               values: JsonMapping) -> tuple[TextBlock, int]:
     """Items or rows, one after the other; an indented line goes on with its item."""
     items: list[str] = []
     end = at

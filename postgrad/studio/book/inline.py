@@ -12,14 +12,15 @@ from postgrad.studio.pages import MINUS, num
 VALUE = re.compile(r"\{\{([a-z]\w*)(?::([^{}]*))?\}\}")
 TOKENS = re.compile(r"""
     `(?P<code>[^`]+)` | \$(?P<tex>[^$]+)\$ | \{\{(?P<value>[a-z]\w*)(?::(?P<how>[^{}]*))?\}\}
-    | \[@(?P<cite>\w+)\] | \[(?P<label>(?:[^\[\]]|\[[^\]]*\])+)\]\((?P<target>[^)\s]+)\)
+    | [ ]?\[\^(?P<join>[\w-]+)\] | \[@(?P<cite>\w+)\]
+    | \[(?P<label>(?:[^\[\]]|\[[^\]]*\])+)\]\((?P<target>[^)\s]+)\)
     | \*\*(?P<strong>.+?)\*\* | \*(?P<em>[^*]+)\*""", re.X)
 WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
          "twelve")
 
 
 class TextPiece(NamedTuple):
-    """kind: text, value, tex, code, strong, em, link, cite, quoted (a number of a source) or term.
+    """kind: text, value, tex, code, strong, em, link, cite, quoted (a number of a source), term or join.
     raw: what was written where values have been put in; of a term, what it means. inner: pieces within."""
 
     kind: str
@@ -86,6 +87,8 @@ def parse_piece(match: re.Match[str], values: JsonMapping) -> TextPiece:
     for kind in ("code", "tex"):
         if found[kind]:
             return TextPiece(kind, fill_values(found[kind], values), raw=found[kind])
+    if found["join"]:
+        return TextPiece("join", "", found["join"])
     if found["cite"]:
         return TextPiece("cite", found["cite"], found["cite"])
     for kind in ("strong", "em"):

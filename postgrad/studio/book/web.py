@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.studio import instruments
-from postgrad.studio.book import blocks, glossary, inline, methods, places, workshop
+from postgrad.studio.book import blocks, glossary, inline, joins, methods, places, workshop
 from postgrad.studio.book.blocks import TextBlock
 from postgrad.studio.book.chapters import (
     LAYERS,
@@ -92,7 +92,7 @@ def layer_page(request: Request, template: str, found: Chapter, layer: str, **mo
     body = found.layers[layer]
     kinds = {block.kind for block in blocks.walk_blocks(body)}
     opens = layer in ("intuition", "landing")
-    hook, body = glossary.link_terms(found.hook if opens else (), body)
+    hook, body = glossary.link_terms(found.hook if opens else (), joins.joined(found, body))
     closed, figures = why_closed(request, lab.RUNS_CODE), figure_numbers(found)
     served = any(getattr(r, "path", "") == "/exercises" for r in request.app.routes)
     exercises = [e for e in EXERCISES.values() if e.chapter == found.number] if served else []
@@ -104,7 +104,7 @@ def layer_page(request: Request, template: str, found: Chapter, layer: str, **mo
                      frames=frame_addresses(request, body, figures), columns_of=columns_of,
                      plain=inline.plain_text, contents=[b for b in body if b.kind == "h2"],
                      sources=book_sources(),
-                     cited=cited_keys(body), cells=CELLS,
+                     cited=cited_keys(body), cells=CELLS, joins=joins.page_joins(found, layer),
                      closed=closed, wall=WALL, result=None, source=function_source,
                      row_source=methods.row_source,
                      instruments=instruments.INSTRUMENTS, values=stored_values().get(found.name, {}),

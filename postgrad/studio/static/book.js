@@ -70,6 +70,7 @@ function askNumber(check, given) {
 
 document.addEventListener("DOMContentLoaded", () => {
   document.body.append(tip);
+  document.querySelectorAll("figure.cut code").forEach(QUANTITIES.inCode);
   const here = document.querySelector(".layers [aria-current]");
   if (here) kept.set("book:layer", here.dataset.layer);
   // links to other chapters lead to the layer that is being read

@@ -143,8 +143,8 @@ class TexMath extends HTMLElement {
     if (!this.querySelector(".katex")) {
       const display = this.hasAttribute("display");
       this.says = this.textContent.trim();
-      const tex = (display ? "\\displaystyle " : "") + this.says;  // not KaTeX's own display mode, which never wraps
-      katex.render(tex, this, { throwOnError: false, strict: "ignore", maxSize: 20, maxExpand: 200 });
+      const tex = (display ? "\\displaystyle " : "") + QUANTITIES.inTex(this.says);  // not KaTeX's own display mode, which never wraps
+      katex.render(tex, this, { throwOnError: false, strict: "ignore", maxSize: 20, maxExpand: 200, trust: ({ command }) => command === "\\htmlClass" });
       clearTimeout(this.later);  // to ask for its width now would lay out the page once for each equation
       this.later = setTimeout(() => this.reach(), 200);
     }

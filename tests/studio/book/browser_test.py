@@ -62,6 +62,42 @@ def test_a_question_for_a_number(studio, tab):  # noqa: F811
     assert axe(page) == []
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_claim_opens_its_derivation_beside_it(studio, tab, width):  # noqa: F811
+    """The panel shows the derivation and the marked line; the page stays, and the reader comes back."""
+    page = tab(studio(), width=width)
+    page.goto("/book/3")
+    mark = page.locator("[data-join='z-cancels']")
+    expect(page.locator(".figure-place")).to_have_count(0)
+    mark.scroll_into_view_if_needed()
+    mark.focus()
+    place = mark.bounding_box()["y"]
+    page.keyboard.press("Enter")
+    side = page.locator("#side")
+    expect(side.locator("h2")).to_have_text("The inverted reward, and a loss without Z")
+    expect(side.locator("li.marked")).to_contain_text("cancels")
+    expect(side.locator(".row.marked .q-beta").first).to_have_text("beta")
+    expect(side.locator("tex-math .q-policy").first).to_be_visible()
+    box, panel = mark.bounding_box(), side.bounding_box()
+    along, size = ("x", "width") if width == 1280 else ("y", "height")
+    assert box[along] + box[size] < panel[along]
+    assert axe(page) == []
+    page.keyboard.press("Escape")
+    expect(side).to_be_hidden()
+    expect(mark).to_be_focused()
+    assert abs(mark.bounding_box()["y"] - place) <= 1
+    mark.click()
+    expect(side).to_be_visible()
+    page.go_back()
+    expect(side).to_be_hidden()
+    assert page.url.endswith("/book/3")
+    mark.click()
+    side.get_by_role("link", name="In the mathematics").click()
+    page.wait_for_url("**/book/3/mathematics#the-inverted-reward-and-a-loss-without-z")
+    page.go_back()
+    expect(page.locator("#side li.marked")).to_contain_text("cancels")
+
+
 LAYERS_READ = [f"{c.address}/{layer}" for c in all_chapters() for layer in c.layers]
 BOOK = ["/book", "/book/glossary", "/book/index", "/book/sources", "/book/methods", "/book/methods/grpo"]
 LOOKS = [(width, dark) for width in (390, 820, 1280) for dark in (False, True)]
