@@ -39,7 +39,8 @@ from postgrad.system.throughput import repeatable
 SEED, LIMIT = 0, 600  # seconds that a case may take
 KILLS, OTHER_KILLS, PIPELINE_KILLS = 50, 3, 16
 POINTS, FLIPS, NUMBERS = 20, 1000, 100
-TEACHER = {"opd": "teacher=tiny-chat"}
+MORE = {"opd": ("teacher=tiny-chat",),  # sdft begins where demonstrations help for certain
+        "sdft": ("rollouts.max_new_tokens=32", "evaluation.max_new_tokens=32", "evaluation.problems=64")}
 FEW = {  # settings that make any recipe small, where it has them
     "steps": 6, "save_every": 2, "rollouts.prompts": 16, "rollouts.prompts_per_step": 2,
     "rollouts.group_size": 4, "rollouts.max_new_tokens": 12, "examples": 24, "rows_per_step": 4,
@@ -57,9 +58,9 @@ OTHERS = {name: f"{name}:{'guess' if name == 'turn_grpo' else 'questions' if nam
 
 def small_args(name: str, spec: str) -> tuple[str, ...]:
     """A row's or recipe's training of six steps, as words of the command."""
-    needed = [TEACHER[name]] if name in TEACHER else []
-    known = flat_settings(config_from_text(spec, needed)[1])
-    return (spec, *needed, *(f"{key}={value}" for key, value in FEW.items() if key in known))
+    more = MORE.get(name, ())
+    known = flat_settings(config_from_text(spec, more)[1])
+    return (spec, *(f"{key}={value}" for key, value in FEW.items() if key in known), *more)
 
 
 # cases
