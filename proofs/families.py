@@ -197,8 +197,8 @@ def speeds(folder: Path) -> tuple[Bars, Tables]:
         print(json.dumps(rows[-1]), flush=True)
     *dense, mixture = rows
     slowest = min(dense, key=lambda row: row["times"])
-    return [bar(f"sampling against transformers' generate, {what}: {ROWS} rows of {NEW} new tokens, about 135M "
-                "weights, one thread", ">= 2 times", f"{row['times']:.2f} times ({row['family']})",
+    return [bar(f"sampling against transformers' generate, {what}: {ROWS} rows of {NEW} new tokens, about "
+                "135M weights, one thread", ">= 2 times", f"{row['times']:.2f} times ({row['family']})",
                 row["times"] >= 2, paths=PATHS)
             for what, row in ((f"the slowest of {len(dense)} families", slowest), ("a mixture", mixture))
             ], {"Sampling, tokens a second of processor time": rows}
