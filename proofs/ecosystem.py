@@ -20,7 +20,7 @@ from pathlib import Path
 from harness import HOME, Bars, Page, Tables, bar, environment, own_python, postgrad, read_lines
 from distribution import PARTS as DISTRIBUTION
 from distribution import wait_until
-from families import families
+from families import PARTS as FAMILIES
 from run_pages import PARTS as RUN_PAGES
 
 TRACKERS = ("trackio", "wandb", "tensorboard", "mlflow")
@@ -223,7 +223,7 @@ def llama(folder: Path) -> tuple[Bars, Tables]:
 
 PAGE = Page("ecosystem", "At home in the ecosystem",
             {**{name: partial(tracker, name) for name in TRACKERS},
-             "card": card, "gguf": gguf, "llama": llama, "families": families, **DISTRIBUTION, **RUN_PAGES},
+             "card": card, "gguf": gguf, "llama": llama, **FAMILIES, **DISTRIBUTION, **RUN_PAGES},
             seeds=[0, 3], apart=("llama", "slurm"),
             paths=("postgrad/runs/follow.py", "postgrad/runs/backends.py", "postgrad/runs/frame.py",
                    "postgrad/models/gguf.py", "postgrad/models/gguf_write.py", "postgrad/recipes/export.py",
