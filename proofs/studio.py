@@ -1,7 +1,7 @@
 """The studio in a real browser: its tests, how fast its start, first page, sliders and a long run are.
 
-    python proofs/studio.py [tests] [speed]     needs chromium and a quiet machine; about eight minutes
-    python proofs/studio.py screenshots         docs/images beside: pictures of every page in the folder
+    python proofs/studio.py [tests] [speed] [beside]   needs chromium and a quiet machine; twelve minutes
+    python proofs/studio.py screenshots                docs/images beside: pictures of every page
 
 A slider's time is from its event to the frame after the new picture, of every instrument: on an idle machine,
 and while trainings as the studio starts them keep every core busy.
@@ -187,6 +187,38 @@ def speed(folder: Path) -> tuple[Bars, Tables]:
         "Slider to new picture": rows_of(idle), "Slider to new picture, beside trainings": rows_of(busy)}
 
 
+def beside(folder: Path, pairs: str = "8", seconds: str = "15") -> tuple[Bars, Tables]:
+    """The steps a second of a run while its page is open in a browser here, and while there is no studio, by
+    turns."""
+    run, rates = folder / "runs" / "live", {"open": list[float](), "closed": list[float]()}
+    command = [sys.executable, "-m", "postgrad", "train", "grpo:words", "steps=100000", "evaluation.every=0",
+               "rollouts.prompts_per_step=2", "rollouts.group_size=4", "rollouts.max_new_tokens=16",
+               "--run", run]
+    with chromium() as browser, started(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                        env=os.environ) as process:
+        while len(read_lines(run / "metrics.jsonl")) < 3:
+            assert process.poll() is None, "the training ended before its third step"
+            time.sleep(0.2)
+        for turn in range(2 * int(pairs)):
+            with ExitStack() as several:
+                if turn % 2:
+                    url, _ = several.enter_context(studio(folder / "runs", folder))
+                    page = several.enter_context(browser.new_page())
+                    page.goto(url)
+                    page.goto(f"{url.partition('/start')[0]}/runs/live", wait_until="load")
+                began, before = time.perf_counter(), len(read_lines(run / "metrics.jsonl"))
+                time.sleep(float(seconds))
+                steps = len(read_lines(run / "metrics.jsonl")) - before
+                rates["open" if turn % 2 else "closed"].append(steps / (time.perf_counter() - began))
+    fast, slow = (statistics.median(rates[name]) for name in ("closed", "open"))
+    return [bar("What an open page of the studio costs the run that it shows, in steps a second", "<= 5 %",
+                f"{1 - slow / fast:.1%} ({fast:.2f} without, {slow:.2f} with; {pairs} turns of {seconds} s "
+                "each)", slow >= 0.95 * fast)], {
+        "Steps a second of a run, by turns": [{"the studio": name, "turn": n, "steps a second": rate}
+                                              for name, listed in rates.items()
+                                              for n, rate in enumerate(listed, 1)]}
+
+
 # pictures of every page
 
 PARTS = ("/label/live", "/label/made", "/label/data/export", "/exercises/export",  # fragments and files
@@ -235,7 +267,7 @@ def screenshots(folder: Path, runs: str = "runs", only: str = "") -> Bars:
 
 
 PAGE = Page("studio", "The studio",
-            {"tests": tests("studio"), "speed": speed, "screenshots": screenshots}, [0],
+            {"tests": tests("studio"), "speed": speed, "beside": beside, "screenshots": screenshots}, [0],
             paths=rooms("studio", "runs"))
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 and no file outside static/."""
 
 import itertools
+import os
 import re
 import stat
 from urllib.parse import unquote
@@ -171,6 +172,16 @@ def test_the_token_outlives_a_restart_and_is_for_its_owner_alone(tmp_path):
     path.chmod(0o600)
     with pytest.raises(ValueError, match="does not hold a token"):
         keep_token(path)
+
+
+def test_a_token_that_is_no_file_is_a_sentence(tmp_path):
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    (tmp_path / "folder").mkdir(mode=0o700)
+    (tmp_path / "bytes").write_bytes(b"\xff" * 40)
+    (tmp_path / "bytes").chmod(0o600)
+    for name in ("pipe", "folder", "bytes", "bytes/token", "pipe/token"):
+        with pytest.raises(ValueError, match=str(tmp_path / name)):
+            keep_token(tmp_path / name)
 
 
 UPS = ("../", "..\\", "%2e%2e/", "%2e%2e%2f", "..%2f", "..%5c", "%252e%252e%252f", "....//", "..;/", ".%00./",

@@ -4,6 +4,7 @@ refused in a sentence; the command; what is kept."""
 import ast
 import inspect
 import json
+import os
 import re
 from random import Random
 
@@ -322,3 +323,17 @@ def test_a_record_that_is_none_is_not_overwritten(state, text, capsys):
     progress.progress_file().write_text(text)
     assert main(["exercise", "list"]) == 2
     assert "move it away" in capsys.readouterr().err and progress.progress_file().read_text() == text
+
+
+def test_a_record_that_is_no_file_is_a_sentence(state, capsys):
+    path = progress.progress_file()
+    path.mkdir(parents=True)
+    for _ in range(2):  # a folder, then a pipe that nobody writes to
+        with pytest.raises(ValueError, match="move it away"):
+            progress.load_progress()
+        if path.is_dir():
+            with pytest.raises(ValueError, match="cannot be written .*: move away what is there"):
+                progress.save_progress(progress.Progress())
+            path.rmdir()
+            os.mkfifo(path)
+    assert main(["exercise", "list"]) == 2 and "it is no regular file" in capsys.readouterr().err
