@@ -117,7 +117,7 @@ def pages(folder: Path) -> tuple[Bars, Tables]:
         first, text = visitor.asks("/runs")
         cold = []
         while text.count('class="verdict bad"') < RUNS // 20:  # until the doctor knows every collapsed run
-            milliseconds, text = visitor.asks("/runs?q=alert")
+            milliseconds, text = visitor.asks("/runs?q=collapse")
             cold.append(milliseconds)
             time.sleep(0.2)
         ready = time.perf_counter() - began

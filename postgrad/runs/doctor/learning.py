@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean
 
 from postgrad.runs.doctor import limits
 from postgrad.runs.doctor.chart import (
@@ -17,7 +18,9 @@ from postgrad.runs.doctor.chart import (
     spread_at_start,
     symptom,
     tighter_leash,
+    values,
 )
+from postgrad.runs.doctor.updates import change_rate
 
 FORMS = ("format", "think", "boxed")  # parts of a verdict that judge the form alone
 
@@ -38,6 +41,28 @@ def no_signal(chart: Chart) -> Finding | None:
                  f"of {paid:.3g}",
         consequence="such groups have no advantage: the steps are drawn and teach nothing",
         remedy=remedy, figures={"flat_groups": first(points), "reward": paid}, steps=span(points))
+
+
+@symptom("reward collapse", "there was a reward, and it is gone", needs=("flat_groups", "reward"),
+         after=limits.ENOUGH)
+def reward_collapse(chart: Chart) -> Finding | None:
+    points, size = chart.curve("reward"), max(2, len(chart.curve("reward")) // 10)
+    parts = [points[i:i + size] for i in range(0, len(points) - size + 1, size)]
+    best = max(parts, key=lambda part: fmean(values(part)), default=[])
+    if not best:
+        return None
+    alike = chart.curve("flat_groups")
+    peak, ended, flat = fmean(values(best)), last(points, 0.1), last(alike, 0.1)
+    then = [share for step, share in alike if best[0][0] <= step <= best[-1][0]]
+    if not 0 <= ended < limits.GUARD_LEFT * peak or flat < limits.FLAT or fmean(then or [1.0]) >= limits.FLAT:
+        return None
+    return Finding(
+        evidence=f"the reward was {peak:.3g} up to step {best[-1][0]} and is {ended:.3g} now, where "
+                 f"{flat:.0%} of the groups score alike",
+        consequence="what was learned is lost, and groups without a difference cannot bring it back",
+        remedy=f"take RUN@best, the checkpoint with the best evaluation, and go on from it; "
+               f"{change_rate(chart, 1 / 3)}",
+        figures={"best": peak, "reward": ended, "flat_groups": flat}, steps=(best[-1][0], points[-1][0]))
 
 
 @symptom("group too small", "too few samples to compare")

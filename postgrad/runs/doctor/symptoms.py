@@ -15,7 +15,7 @@ SYMPTOMS = (  # worst first; of two that occur together, the cause before its ef
     unsound.other_rows, unsound.verifier_errors, unsound.contradiction,
     # the training breaks
     updates.skipped_steps, updates.rate_too_high, updates.rate_too_low, learning.dead_head,
-    updates.tight_leash,
+    updates.tight_leash, learning.reward_collapse,
     # something else is learned
     learning.form_paid, updates.kl_explosion, learning.length_creep, learning.proxy_diverges,
     learning.entropy_collapse, learning.truncation, learning.no_signal,

@@ -114,6 +114,7 @@ SICK = {
     "proxy and evaluation diverge": chart({"length": line(18, 20)},
                                         evals=evals((0.6, 0.5, 0.4), proxy=(0.1, 0.4, 0.9))),
     "entropy collapse": chart({"entropy": falling(0.3), "reward": line(0.3, 0.32)}),
+    "reward collapse": chart({"reward": [0.6] * 14 + [0.0] * 10, "flat_groups": [0.2] * 14 + [1.0] * 10}),
     "truncation": chart({"truncated": line(0.4, 0.3)}),
     "no signal": chart({"flat_groups": line(0.95, 0.97), "reward": line(0.01, 0.0)}),
     "critic explains nothing": chart({"explained_variance": line(0.01, -0.2), "value": line(0, 0.001)}),

@@ -22,6 +22,7 @@ def test_a_run_whose_rewards_are_all_0_and_its_groups_flat_is_red(tmp_path):
         assert words in page.text, words
     fell = clinic(tmp_path).look("fell")
     assert fell.level == "bad" and [a.name for a in fell.alerts] == ["reward"] and fell.alerts[0].step >= 11
+    assert [name for name, _ in fell.diagnosis.findings] == ["reward collapse"]
     assert "lower optim.lr" in web.get("/runs/-/doctor?run=fell").text
 
 

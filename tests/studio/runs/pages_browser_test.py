@@ -34,7 +34,7 @@ def test_a_run_that_collapses_turns_red_while_it_is_watched(studio, tab, tmp_pat
     expect(page).to_have_title(re.compile("^! a"))
     page.goto("/runs")
     verdict = page.locator("tr", has_text="a").locator(".verdict.bad")
-    expect(verdict).to_have_text("alert: reward")
+    expect(verdict).to_have_text("reward collapse")
     verdict.click()
     expect(doctor).to_be_in_viewport()
 
