@@ -82,7 +82,7 @@ def at_once(cases: list[Case], workers: int, minutes: float) -> None:
     ends, running = time.monotonic() + 60 * minutes, dict[int, tuple[Case, float]]()
     waiting = sorted((case for case in cases if not case.record.exists()), key=lambda case: case.turn)
     where = {"commit": harness.commit(), "machine": harness.machine()}
-    print(f"{len(waiting)} of {len(cases)} cases are to be done", file=sys.stderr, flush=True)
+    print(f"{len(waiting)} of {len(cases)} cases of faults are to be done", file=sys.stderr, flush=True)
     while time.monotonic() < ends:
         ready = (case for case in waiting if case.needs is None or case.needs.exists())
         while len(running) < workers and (case := next(ready, None)):

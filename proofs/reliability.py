@@ -2,7 +2,8 @@
 
     python proofs/reliability.py [PART ...]      what a reply cannot do: earned, fresh, gold, injections,
                                                  templates, degenerate; faults: kills, pipelines, full_disk,
-                                                 machine, flips, numbers (faults.py), hours in all
+                                                 machine, flips, numbers (faults.py), hours in all; soak
+                                                 and logs (soak.py)
     python proofs/reliability.py fresh seeds=50  other seeds than the tests have
     python proofs/reliability.py kills flips workers=10 minutes=18
                                                  so many cases of faults at once, and no longer;
@@ -25,6 +26,7 @@ from faults import PARTS as FAULTS
 from golden_templates import open_chat, templates
 from hostile import unearned
 from hostile.injections import forging_texts, injections, obeyed
+from soak import logs, soak
 
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.gsm8k import verify as gsm8k
@@ -366,7 +368,8 @@ def degenerate_bars(folder: Path) -> tuple[Bars, Tables]:
 PAGE = Page(
     "reliability", "Reliability: what was tried, and what was lost",
     {"earned": earned_bars, "fresh": fresh_bars, "gold": gold_bars, "injections": injection_bars,
-     "templates": template_bars, "degenerate": degenerate_bars, **FAULTS},
+     "templates": template_bars, "degenerate": degenerate_bars, **FAULTS,
+     "soak": soak, "logs": logs},
     [0])
 
 if __name__ == "__main__":
