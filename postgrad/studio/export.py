@@ -12,6 +12,8 @@ page says what it needs, and whatever writes.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -49,6 +51,33 @@ NEEDS = {  # so do these: their place is taken by a sentence, and a link to what
     "/runs/new": ("New run", "A training needs a processor and Python, so it is started from the studio on "
                              "your own machine. Here you can look at the", "/runs", "recorded runs"),
 }
+# what a reader has opened, and the pages of the book, stay readable without a connection
+OFFLINE = """const NAME = "%(name)s", FIRST = %(files)s;
+self.addEventListener("install", (event) => event.waitUntil((async () => {
+  const kept = await caches.open(NAME);
+  await Promise.all(FIRST.map((file) => kept.add(new Request(file, { cache: "reload" }))));
+  await self.skipWaiting();
+})()));
+self.addEventListener("activate", (event) => event.waitUntil((async () => {
+  const old = (await caches.keys()).filter((name) => name.startsWith("postgrad-") && name !== NAME);
+  await Promise.all(old.map((name) => caches.delete(name)));
+  await self.clients.claim();
+})()));
+self.addEventListener("fetch", (event) => {
+  if (event.request.method !== "GET" || new URL(event.request.url).origin !== self.location.origin) return;
+  event.respondWith((async () => {
+    const address = new URL(event.request.url);
+    if (address.pathname.endsWith("/")) address.pathname += "index.html";
+    address.hash = "";
+    if (address.pathname.endsWith(".html")) address.search = "";
+    const kept = await caches.open(NAME), found = await kept.match(address.href);
+    if (found) return found;
+    const answer = await fetch(event.request);
+    if (answer.ok) await kept.put(address.href, answer.clone());
+    return answer;
+  })());
+});
+"""
 T = TypeVar("T")
 TOKEN = "an export asks itself, and nobody else"
 
@@ -161,6 +190,17 @@ async def crawl_pages(app: ASGIApp, engine: bool = False) -> tuple[dict[str, str
     return pages, lost
 
 
+def offline_script(written: dict[str, str]) -> str:
+    """The service worker of a site that is served: pages and what they load are kept, the engine once it was
+    asked for."""
+    files = {name: text.encode() for name, text in written.items()} | {
+        f"static/{p.relative_to(STATIC).as_posix()}": p.read_bytes()
+        for p in STATIC.rglob("*") if p.is_file()}
+    content = hashlib.sha256(b"".join(files[name] for name in sorted(files))).hexdigest()[:12]
+    at_once = [name for name in sorted(files) if not name.startswith(("static/engine/", "reference/"))]
+    return OFFLINE % {"name": f"postgrad-{content}", "files": json.dumps(at_once)}
+
+
 def export_site(folder: Path, *, runs: Path, store: Path | None = None,
                 engine: Path | None = None) -> JsonDict:
     """Write the pages into a new or empty folder; -> {"pages", "bytes", "lost": addresses without a page}.
@@ -176,6 +216,7 @@ def export_site(folder: Path, *, runs: Path, store: Path | None = None,
     written = {f"static/alive/{name}": text for name, text in export_scripts(engine=runs_code).items()}
     written |= {f"static/engine/{name}": text for name, text in python.items()}
     written |= {file: with_relative_links(text, file, set(pages), runs_code) for file, text in pages.items()}
+    written["offline.js"] = offline_script(written)
     for file, text in written.items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(text, encoding="utf-8")

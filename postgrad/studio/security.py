@@ -39,7 +39,7 @@ EXPORT_POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-s
                  "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'")
 # of a page that runs Python itself: compiled code, in a worker that the page makes; the worker inherits it
 ENGINE_POLICY = EXPORT_POLICY.replace("script-src 'self'", "script-src 'self' 'wasm-unsafe-eval'").replace(
-    "connect-src 'self'", "connect-src 'none'") + "; worker-src blob:"
+    "connect-src 'self'", "connect-src 'none'") + "; worker-src 'self' blob:"
 
 
 def answer_headers(nonce: str) -> dict[str, str]:

@@ -89,6 +89,9 @@ const alive = (() => {
     };
   });
 
+  // a site that is served stays readable without a connection; one that is opened from a folder needs nothing
+  if (location.protocol.startsWith("http")) navigator.serviceWorker?.register(new URL("offline.js", root)).catch(() => {});
+
   // an address with a state, as a link or a reader gives it
   document.addEventListener("DOMContentLoaded", () => {
     const body = document.getElementById("samples-body"), slider = document.getElementById("step"), there = body && location.search && step(new URLSearchParams(location.search));

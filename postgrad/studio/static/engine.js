@@ -4,7 +4,6 @@
 "use strict";
 
 const engine = (() => {
-  const TIME = 20;  // seconds that a run may take
   const here = document.currentScript.src, files = {}, pages = { cells: {}, exercises: {} };
   let loading = null, worker = null, ready = null, queue = Promise.resolve(), count = 0;
 
@@ -40,7 +39,7 @@ const engine = (() => {
   }
   const warm = () => ready ??= start().catch((fault) => { ready = null; throw fault; });
 
-  /** What a job came to; one at a time, and none for longer than TIME. */
+  /** What a job came to; one at a time, and none for longer than the limit. */
   function run(job) {
     const mine = queue.then(async () => {
       const at = await warm(), number = count += 1;
@@ -48,10 +47,10 @@ const engine = (() => {
         const stop = (fault) => {
           at.terminate();
           ready = null;
-          done({ rows: [{ fault }], output: "", seconds: TIME });
+          done({ rows: [{ fault }], output: "", seconds: own.limit });
           warm().catch(() => {});
         };
-        const late = setTimeout(stop, 1000 * TIME, `stopped after ${TIME} seconds: an endless loop?`);
+        const late = setTimeout(stop, 1000 * own.limit, `stopped after ${own.limit} seconds: an endless loop?`);
         at.onmessage = ({ data }) => { if (data.number === number) { clearTimeout(late); done(data.answer); } };
         at.onerror = (event) => { clearTimeout(late); stop(`the page's Python ended (${event.message})`); };
         at.postMessage({ number, job: JSON.stringify(job) });
@@ -110,5 +109,6 @@ const engine = (() => {
     }
   }
 
-  return { files, pages, answer, warm, run, get ready() { return worker !== null; } };
+  const own = { files, pages, answer, warm, run, limit: 20, get ready() { return worker !== null; } };  // limit: seconds of a run
+  return own;
 })();
