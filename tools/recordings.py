@@ -12,6 +12,8 @@
                 entropy of a run; five minutes. DATA holds gsm8k/*.jsonl and humaneval/HumanEval.jsonl.gz;
                 models/smollm2 comes from `postgrad fetch smollm2`. Every reply is greedy
     workshop    the runs of the book's workshop: what its pages show until a reader has started a run
+    step, token_mdp     a group of replies with the log-probabilities of three policies; two replies with what
+                        could have stood at each token; a minute
     episodes    a group of games over several turns, and the value of each of their states, by playing on
                 from there; a minute
 
@@ -403,6 +405,68 @@ def log_probs(model, trainer, chat) -> list[dict]:
             for row, drawn, mask in zip(old.double(), batch.sampler_logp.double(), batch.mask, strict=True)]
 
 
+# one step, token by token
+
+STEP = ("postgrad train grpo:words model=tiny-chat rollouts.collections=8 save_every=1 keep=all "
+        "evaluation.every=0")
+MEMBERS = 6  # of the group: not all alike, and of lengths that fit beside each other
+
+
+def step(folder: Path) -> dict:
+    """A group of replies by a policy, and the log-probabilities of their tokens under it, two updates later
+    and at the start of the run."""
+    run, task = trained(folder, "step", STEP), load_task("words")
+    last = max(int(p.name) for p in (run / "checkpoints").iterdir())
+    drew, chat = open_model(f"{run}@{last - 2}")
+    now, start = open_model(f"{run}@{last}")[0], open_model("tiny-chat")[0]
+    for prompt in task.prompts("test", 100, 0):
+        (sampled,) = LocalSampler(drew, chat).sample([prompt], 32, SHORT, 0)
+        group = distinct(sampled, MEMBERS)
+        scores = [task.verify(prompt, r.text).score for r in group]
+        if len(group) == MEMBERS and sum(scores) == 2 and max(len(r.tokens) for r in group) <= 34:
+            break
+    batch = rollout_batch(group)
+    columns = {name: model_logp(model, batch, 4096)[0].double()
+               for name, model in (("old_logp", drew), ("logp", now), ("ref_logp", start))}
+    return {"command": command_of(run), "step": last, "behind": 2, "question": prompt.question,
+            "gold": str(prompt.answer), "replies": [
+                {"text": r.text, "score": score, "tokens": [chat.decode([t]) for t in r.tokens],
+                 **{name: [round(x, 6) for x in column[i][batch.mask[i]].tolist()]
+                    for name, column in columns.items()}}
+                for i, (r, score) in enumerate(zip(group, scores, strict=True))]}
+
+
+LIKELIEST = 5  # tokens that are shown at each place
+
+
+def token_mdp(folder: Path) -> dict:
+    """A right and a wrong reply of tiny-chat to one problem; at each token, the likeliest that could have
+    stood there."""
+    task, (policy, chat) = load_task("words"), open_model("tiny-chat")
+    for prompt in task.prompts("test", 100, 0):
+        (sampled,) = LocalSampler(policy, chat).sample([prompt], 16, SHORT, 0)
+        judged = [(task.verify(prompt, r.text), r) for r in sampled if "=" in r.text]
+        kinds = {verdict.score: (verdict, reply) for verdict, reply in reversed(judged)}
+        if {0.0, 1.0} <= kinds.keys() and max(len(r.tokens) for _, r in kinds.values()) <= 30:
+            break
+    out = []
+    for verdict, reply in (kinds[1.0], kinds[0.0]):
+        begins = len(reply.prompt_tokens)
+        with torch.no_grad():
+            logits = policy.logits(torch.tensor([[*reply.prompt_tokens, *reply.tokens]]))[0].double()
+        steps = []
+        for i, token in enumerate(reply.tokens):
+            chances = logits[begins + i - 1].softmax(-1)
+            best = chances.topk(LIKELIEST)
+            steps.append({"token": chat.decode([token]), "chance": round(chances[token].item(), 6),
+                          "likeliest": [
+                [chat.decode([t]), round(x, 6)]
+                for x, t in zip(best.values.tolist(), best.indices.tolist(), strict=True)]})
+        out.append({"score": verdict.score, "reason": verdict.reason, "steps": steps})
+    return {"model": "tiny-chat", "question": prompt.question, "gold": str(prompt.answer),
+            "vocabulary": chat.vocab_size, "replies": out}
+
+
 # the threads of the book
 
 SMALL, REAL = "tiny-chat", "models/smollm2"
@@ -514,7 +578,7 @@ def workshop(folder: Path) -> dict:
 
 RECORDINGS = {"pairs": pairs, "group": group, "pipeline": pipeline, "languages": languages, "tries": tries,
               "choosing": choosing, "ledger": ledger, "samplers": samplers, "workshop": workshop,
-              "threads": threads, "episodes": episodes}
+              "threads": threads, "episodes": episodes, "step": step, "token_mdp": token_mdp}
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from postgrad.studio.book.inline import TextPiece, fill_values, parse_inline, plain_text
 from postgrad.studio.json_types import JsonMapping
 
-LEAVES = ("instrument", "cell", "check", "source", "row", "table", "workshop")
+LEAVES = ("instrument", "cell", "check", "source", "row", "table", "chart", "workshop", "timeline")
 BOXES = ("misconception", "derivation", "note")
 STARTS = re.compile(r"#{2,3} |\$\$|:::|::\w|- |\d+\. |\|")
 

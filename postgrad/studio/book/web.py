@@ -37,7 +37,7 @@ from postgrad.studio.pages import full_page, render_template, why_closed
 def figure_numbers(chapter: Chapter) -> dict[str, str]:
     """The number of each figure of a chapter, in the order of reading: argument -> 3.1, 3.2, ..."""
     drawn = [b.argument for layer in chapter.layers.values() for b in blocks.walk_blocks(layer)
-             if b.kind in ("instrument", "workshop")]
+             if b.kind in ("instrument", "workshop", "chart")]
     stem = f"{chapter.number}." if chapter.number else ""
     return {argument: f"{stem}{place}" for place, argument in enumerate(dict.fromkeys(drawn), start=1)}
 
@@ -108,14 +108,18 @@ def layer_page(request: Request, template: str, found: Chapter, layer: str, **mo
                      closed=closed, wall=WALL, result=None, source=function_source,
                      row_source=methods.row_source,
                      instruments=instruments.INSTRUMENTS, values=stored_values().get(found.name, {}),
-                     kinds=kinds,
+                     kinds=kinds, numbered=figures, events=timeline(),
                      exercises=exercises, listed=served, **more)
 
 
+def timeline() -> list[JsonDict]:
+    """The sources with an event, in the order of their years."""
+    return sorted(({**s, "key": key} for key, s in book_sources().items() if "event" in s),
+                  key=lambda s: s["year"])
+
+
 def landing_page(request: Request) -> Response:
-    return layer_page(request, "book/landing.html", chapter("landing"), "landing", chapters=all_chapters(),
-                      timeline=sorted((s for s in book_sources().values() if "event" in s),
-                                      key=lambda s: s["year"]))
+    return layer_page(request, "book/landing.html", chapter("landing"), "landing", chapters=all_chapters())
 
 
 def chapter_page(request: Request) -> Response:

@@ -11,6 +11,7 @@ from typing import Any
 
 from postgrad.studio.instruments import (
     algorithms,
+    bandit,
     bradley_terry,
     dpo_ppo,
     gae,
@@ -38,6 +39,8 @@ def call_tables(instrument: Instrument) -> dict[Any, list[Values]]:
         algorithms.method_facts: [(name,) for name in algorithms.NAMES],
         algorithms.parameter_counts: list(product(sizes, ranks, bits)),
         algorithms.memory_parts: list(product(algorithms.NAMES, sizes, ranks, bits, tokens, (True, False))),
+        bandit.recorded_levers.__wrapped__: [()],
+        bandit.machine_draws.__wrapped__: [()],
         grpo.recorded_verdicts: [(size,) for size in grpo.SIZES],
         language_mixing.language_runs: [()],
         ledger.ledger_books: [()],

@@ -17,7 +17,7 @@ from postgrad.studio.script.expressions import js_literal
 from postgrad.studio.script.python import Script
 from postgrad.studio.script.template import Templates
 
-TRANSLATED = ("algorithms", "preference-labeller", "reward-hacking")  # their compute is plain Python
+TRANSLATED = ("algorithms", "bandit", "preference-labeller", "reward-hacking")  # compute in plain Python
 
 
 def numbers_script(instrument: Instrument, script: Script) -> str:

@@ -77,3 +77,19 @@ document.addEventListener("click", (event) => {
   const form = event.target.closest("[data-timed] button")?.form;
   if (form) form.elements.seconds.value = ((performance.now() - asked) / 1000).toFixed(1);
 }, true);
+
+// <button data-move="mine" data-value="ABA">: a move of a game, kept in a hidden field of the form
+document.addEventListener("click", (event) => {
+  const move = event.target.closest(".instrument [data-move]"), form = move?.closest(".instrument").querySelector("[data-instrument]");
+  if (!form) return;
+  const { move: name, value } = move.dataset;
+  let field = form.querySelector(`input[type="hidden"][name="${CSS.escape(name)}"]`);
+  if (!field) {
+    field = document.createElement("input");
+    field.type = "hidden";
+    field.name = name;
+    form.prepend(field);
+  }
+  field.value = value;
+  form.dispatchEvent(new Event("change", { bubbles: true }));
+});

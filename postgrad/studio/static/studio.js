@@ -113,12 +113,15 @@ const cut = (place) => {
   const now = left && right ? "both" : left ? "left" : right ? "right" : "";
   if ((place.dataset.cut || "") !== now) now ? place.dataset.cut = now : delete place.dataset.cut;
 };
-const sizes = new ResizeObserver((entries) => entries.forEach(({ target }) => cut(target.closest(".scroll"))));
-const watchScroll = () => document.querySelectorAll(".scroll:not([data-watched])").forEach((place) => {
-  place.dataset.watched = "";
-  place.addEventListener("scroll", () => cut(place), { passive: true });
-  sizes.observe(place);
-  if (place.firstElementChild) sizes.observe(place.firstElementChild);
+const sizes = new ResizeObserver((entries) => entries.forEach(({ target }) => cut(target.closest(".scroll, .strip"))));
+const watched = new WeakSet();  // a new picture drops attributes, so they cannot say who is watched
+const watchScroll = () => document.querySelectorAll(".scroll, .strip").forEach((place) => {
+  if (!watched.has(place)) {
+    watched.add(place);
+    place.addEventListener("scroll", () => cut(place), { passive: true });
+    sizes.observe(place);
+    if (place.firstElementChild) sizes.observe(place.firstElementChild);
+  }
   cut(place);
 });
 for (const when of ["DOMContentLoaded", "htmx:after:swap"]) document.addEventListener(when, watchScroll);

@@ -91,6 +91,10 @@ TITLES = {  # what a title claims, of the numbers of its figure
         < max(turn["change"] for turn in at("turn-credit", method="values", episode=n)["turns"])
         for n in range(1, 9)),
     "telling-apart": lambda: start("telling-apart")["least"] < start("telling-apart")["most"],
+    "token-mdp": None, "bandit": None, "one-step": None,
+    "tilt": lambda: all(
+        a - b == pytest.approx(at("tilt", shift=1.0)["log_z"])
+        for a, b in zip(at("tilt", shift=1.0)["tilted"], at("tilt", shift=1.0)["log_optimum"], strict=True)),
 }
 
 
@@ -131,6 +135,10 @@ NOTED = {  # number in a template -> whether it is so
         "four": lambda: max(len(at("turn-credit", episode=n)["turns"]) for n in range(1, 9)) == 4,
         "0.1": lambda: 0.1 in {turn["reward"] for n in range(1, 9)
                                for turn in at("turn-credit", episode=n)["turns"]}},
+    "instruments/small/bandit.html": {"Four": lambda: len(start("bandit")["letters"]) == 4},
+    "instruments/small/one-step.html": {"eight": lambda: start("one-step")["count"] >= 8},
+    "instruments/tilt.html": {"three": lambda: len(start("tilt")["answers"]) == 3},
+    "instruments/small/tilt.html": {"three": lambda: len(start("tilt")["answers"]) == 3},
     "instruments/trial.html": {"four": lambda: len({pair for _, pair, _ in trial.ORDER}) == 4},
     "book/workshop.html": {"0": lambda: "seed" not in SMALL,
                            "100": lambda: SMALL["evaluation.problems"] == "100"},
@@ -179,6 +187,8 @@ ABOUT = {  # number in the list's sentence of an instrument -> whether it is so
     "pipeline": {"Three": lambda: len(recording("pipeline")["stages"]) == 3},
     "algorithms": {"1": lambda: control("algorithms", "size").options[0] == "1B",
                    "70": lambda: control("algorithms", "size").options[-1] == "70B"},
+    "bandit": {"Four": lambda: len(start("bandit")["letters"]) == 4},
+    "tilt": {}, "one-step": {}, "token-mdp": {},
     "bradley-terry": {"half": lambda: at("bradley-terry", chosen=1.0, rejected=1.0)["probability"] == 0.5},
     "test-time": {"32": lambda: control("test-time", "spent").high == 32},
     "pass-at-k": {"64": lambda: control("pass-at-k", "k").high == 64},

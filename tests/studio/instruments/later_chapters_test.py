@@ -5,6 +5,7 @@ import math
 import random
 import re
 
+import numpy as np
 import pytest
 from studio_positions import numbers_in, places, positions
 from studio_small import client
@@ -12,17 +13,23 @@ from studio_small import client
 from postgrad.studio.book import blocks, chapters
 from postgrad.studio.instruments import (
     INSTRUMENTS,
+    bandit,
     divergences,
     layouts,
+    one_step,
     staleness,
     telling_apart,
+    tilt,
+    token_mdp,
     turn_credit,
 )
 from postgrad.studio.recordings import recording
 
 STANDS = {"divergences": ("teacher", "intuition"), "staleness": ("systems", "intuition"),
           "layouts": ("systems", "intuition"), "turn-credit": ("agents", "intuition"),
-          "telling-apart": ("measuring", "intuition")}
+          "telling-apart": ("measuring", "intuition"), "token-mdp": ("why", "intuition"),
+          "bandit": ("why", "intuition"), "tilt": ("algorithms", "intuition"),
+          "one-step": ("algorithms", "intuition")}
 
 
 def said_everywhere(name, mixed=12):
@@ -246,6 +253,95 @@ def test_the_problems_needed_are_those_of_the_spread():
     assert needed == pytest.approx((1.96 + 0.842) ** 2 * spread / mean**2, rel=0.12)  # of 8,000 draws
 
 
+# 21: the token MDP
+
+def test_sentences_of_the_token_mdp_hold_everywhere():
+    for state, numbers, said in said_everywhere("token-mdp"):
+        steps = recording("token_mdp")["replies"][token_mdp.KINDS[state.reply]]["steps"]
+        assert numbers["rewards"] == [0.0] * (len(steps) - 1) + [numbers["score"]]
+        assert set(numbers["returns"]) == {numbers["score"]}
+        if state.view == "answer":
+            assert numbers["whole"] == pytest.approx(math.prod(one["chance"] for one in steps), abs=1e-6)
+            assert f"of {len(steps)} tokens" in said
+        elif numbers["at"] == len(steps):
+            assert numbers["reason"] in said and f"reward of {numbers['score']:.0f}" in said
+        else:
+            taken = steps[numbers["at"]]
+            best = max(taken["likeliest"], key=lambda one: one[1])[0]
+            assert f"Action {numbers['at'] + 1} of {len(steps)}" in said
+            assert ("the likeliest" in said) is (best == taken["token"])
+
+
+# 22: the bandit
+
+def test_both_players_draw_the_same_answers_and_the_sentence_adds_up():
+    levers, rng = bandit.recorded_levers(), random.Random(3)
+    for explores in (0, 10, 30, 100):
+        mine = "".join(rng.choice(bandit.LEVERS) for _ in range(rng.randint(1, bandit.MOST)))
+        numbers = bandit.compute(bandit.State(explores=explores, mine=mine))
+        for player in (numbers["you"], numbers["machine"]):
+            paid = [sum(levers[i][: player["pulls"][i]]) for i in range(4)]
+            assert sum(paid) == player["paid"] == player["path"][-1][1] and sum(player["pulls"]) == len(mine)
+        you, machine = numbers["you"]["paid"], numbers["machine"]["paid"]
+        said = bandit.insight(numbers)
+        assert f"you have {you}, the machine {machine}" in said
+        assert ("level" in said) is (you == machine)
+        assert (f"by {abs(you - machine)}" in said) is (you != machine)
+    assert bandit.settle(bandit.State(mine="AXB" + "C" * 99)).mine == "AB" + "C" * 28
+
+
+def test_the_machine_exploits_unless_it_explores():
+    greedy = bandit.compute(bandit.State(explores=0, mine="A" * 30))["machine"]
+    assert bandit.best_lever([3, 1, 0, 1], [1, 1, 0, 0]) == 1
+    assert bandit.best_lever([1, 1, 0, 1], [0] * 4) == 2
+    always = bandit.compute(bandit.State(explores=100, mine="A" * 30))["machine"]
+    assert all(always["pulls"]) and max(always["pulls"]) < max(greedy["pulls"])
+
+
+# 23: the tilt
+
+def test_the_optimum_is_the_best_of_its_distance_and_z_cancels():
+    for state, numbers, said in said_everywhere("tilt"):
+        rewards = tilt.REWARDS[state.rewards]
+        weights = [q * math.exp(r / state.beta) for q, r in zip(tilt.REFERENCE, rewards, strict=True)]
+        assert numbers["optimum"] == pytest.approx([w / sum(weights) for w in weights])
+        assert numbers["kl"] == pytest.approx(tilt.kl_of(numbers["optimum"]))
+        ahead = numbers["mean_reward"] - state.shift
+        for x, y in numbers["round"]:
+            c = y * 2 / math.sqrt(3)
+            p = (1 - x - c / 2, x - c / 2, c)
+            assert sum(a * r for a, r in zip(p, rewards, strict=True)) <= ahead + 1e-3
+        assert numbers["gap_before"] == pytest.approx(numbers["gap_after"]) and said
+        assert numbers["z"] == pytest.approx(sum(weights) * math.exp(state.shift / state.beta))
+
+
+# 24: one step under all rows
+
+def test_the_pulls_are_those_of_the_formulas():
+    """Against hand-written gradients of three rows, on the recorded log-probabilities."""
+    columns, found = one_step.step_columns(), one_step.pulls()
+    mask, logp, old = (columns[name] for name in ("mask", "logp", "old_logp"))
+    reward = columns["reward"].sum(1)
+    centred, count = reward - reward.mean(), mask.sum()
+    nano = (centred[:, None] * mask / count).tolist()
+    assert np.allclose(found["nano"], nano, atol=1e-8)
+    ratio = (logp - old).exp()
+    adv = (centred / reward.std(unbiased=False))[:, None].expand_as(ratio)
+    free = ratio * adv <= ratio.clamp(0.8, 1.28) * adv
+    assert np.allclose(found["dapo"], (free * ratio * adv * mask / count).tolist(), atol=1e-8)
+    assert set(found) == set(one_step.fitting_rows()) and len(found) > 12
+
+
+def test_sentences_of_one_step_hold_everywhere():
+    for state, numbers, said in said_everywhere("one-step"):
+        here = [shares[numbers["token"] - 1] for _, shares in numbers["rows"]]
+        for words, hits in (("push up", [x for x in here if x > 0]),
+                            ("push down", [x for x in here if x < 0]),
+                            ("do nothing", [x for x in here if x == 0])):
+            assert (f"{len(hits)} of {len(here)} rows {words}" in said) is bool(hits)
+        assert f"Reply {state.reply} was paid {numbers['score']:.0f}" in said
+
+
 # pages
 
 @pytest.mark.parametrize("name", STANDS)
@@ -256,7 +352,8 @@ def test_every_end_of_every_control_can_be_drawn(tmp_path, name):
         for value in (values if not hasattr(control, "low") else (values[0], values[-1])):
             sent = int(value) if isinstance(value, bool) else value
             answer = studio.get(f"/instruments/{name}/figure", params={control.name: sent})
-            assert answer.status_code == 200 and "nan" not in answer.text.lower(), (control.name, value)
+            assert answer.status_code == 200, (control.name, value)
+            assert not re.search(r"\bnan\b", answer.text.lower()), (control.name, value)
             assert 'class="below">' in answer.text and "tex-math" in answer.text
     assert studio.get(f"/instruments/{name}/small").text.count("<svg") == 1
 

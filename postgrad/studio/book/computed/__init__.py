@@ -13,6 +13,7 @@ from postgrad.studio.book.computed import (
     agents,
     algorithms,
     by_hand,
+    charts,
     frontiers,
     measuring,
     reasoning,
@@ -50,7 +51,8 @@ def compute_values(repository: Path) -> dict[str, JsonDict]:
     shared = threads.values()
     made = {
         name: {key: ten_digits(value) for key, value in
-               {**shared, **values(repository), **by_hand.values(name)}.items()}
+               {**shared, **values(repository), **charts.values(name, repository),
+                **by_hand.values(name)}.items()}
         for name, values in CHAPTERS.items()
     }
     return {
