@@ -384,9 +384,10 @@ def plan_options(shape: Config, method: Method, count: int, card: Card, work: Wo
         sampling, slots = sampler_memory(costs, layout.tensor, rows, work.prompt + lengths.longest,
                                          room - beside)
         sampling |= {"the trainer's part": beside} if beside else {}
+        collections = collection_seconds(costs, work, lengths, layout, slots) if slots else []
         for ahead in () if not slots else (0,) if layout.together else DEPTHS:
-            parts, times = step_timing(costs, method, replace(work, tokens_per_pass=tokens), lengths, layout,
-                                       slots, ahead)
+            parts, times = step_timing(costs, method, replace(work, tokens_per_pass=tokens), collections,
+                                       layout, ahead)
             options.append(Option(layout=layout, ahead=ahead, tokens_per_pass=tokens, training=training,
                                   sampling=sampling, parts=parts, times=times,
                                   notes=layout_notes(layout, ahead)))
@@ -404,16 +405,20 @@ def layouts(costs: Costs, count: int) -> Iterator[Layout]:
             yield Layout(trainers=count - samplers, samplers=samplers, together=False, tensor=tensor)
 
 
-def step_timing(costs: Costs, method: Method, work: Work, lengths: ReplyLengths, layout: Layout, slots: int,
+def collection_seconds(costs: Costs, work: Work, lengths: ReplyLengths, layout: Layout,
+                       slots: int) -> list[float]:
+    """Seconds of each collection of a simulation, whatever its depth."""
+    prefill = costs.forward(work.prompts * work.prompt / layout.engines, 0) / layout.tensor
+    rng, rows = random.Random(0), -(-work.rows // layout.engines)
+    return [prefill + sampling_seconds(lengths.draw(rows, rng), slots,
+                                       lambda n, at: costs.token(n, work.prompt + at, layout.tensor))
+            for _ in range(COLLECTIONS)]
+
+
+def step_timing(costs: Costs, method: Method, work: Work, collections: Sequence[float], layout: Layout,
                 ahead: int) -> tuple[dict[str, float], Times]:
-    """Seconds of the parts of a step, and of the step."""
-    engines, ranks = layout.engines, layout.trainers
-
-    def sample(rng: random.Random) -> float:
-        prefill = costs.forward(work.prompts * work.prompt / engines, 0) / layout.tensor
-        return prefill + sampling_seconds(lengths.draw(-(-work.rows // engines), rng), slots,
-                                          lambda n, at: costs.token(n, work.prompt + at, layout.tensor))
-
+    """Seconds of the parts of a step, and of the step. collections: of sampling each."""
+    ranks, left = layout.trainers, iter(collections)
     critic, teacher, epochs = ((method.critic, method.teacher, method.epochs) if isinstance(method, Policy)
                                else (False, False, 1))
     forwards = sum((method.needs_reference, bool(ahead) or method.updates(work.prompts) > 1, critic, teacher))
@@ -422,7 +427,7 @@ def step_timing(costs: Costs, method: Method, work: Work, lengths: ReplyLengths,
     link = costs.card.near if ranks <= NODE else costs.card.far
     sync = (costs.weights / link if ranks > 1 else 0.0) if layout.together else costs.weights / DISK
     write = 0.0 if layout.together else sync  # training waits until the folder is written
-    times = simulate(sample, score + update + write, sync, ahead)
+    times = simulate(lambda rng: next(left), score + update + write, sync, ahead)
     return {"sampling": times.sampling, "scoring": score, "training": update, "weights": sync + write}, times
 
 
