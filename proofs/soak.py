@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
-from harness import Bars, Tables, bar, best, environment, is_done, postgrad, started
+from harness import Bars, Tables, bar, best, environment, is_done, python, started
 from faults import small_args
 from studio import long_run
 from studio_labels import ITEMS, judge
@@ -141,8 +141,8 @@ def logs(folder: Path) -> Bars:
     run = folder / "runs" / "long"
     if not is_done(run):
         long_run(run, LONG)
-    reading, = best(lambda: Run.open(run).rows("metrics"), rounds=1)
-    listing, = best(lambda: postgrad("runs", run), rounds=1)
+    reading, = best(lambda: Run.open(run).rows("metrics"), rounds=1, clock=time.process_time)
+    listing, = best(lambda: python("-m", "postgrad", "runs", run), rounds=1)
     with ExitStack() as stack:
         _, web = studio_of(stack, folder / "runs")
         times = {path: best(lambda path=path: web.get(path).raise_for_status(), rounds=3)[0]
@@ -150,5 +150,6 @@ def logs(folder: Path) -> Bars:
     slow = max(times, key=times.__getitem__)
     return [bar(f"a run of {LONG:,} steps in the studio: the slowest of {', '.join(times)}",
                 f"<= {PAGE_SECONDS:g} s", f"{times[slow]:.2f} s ({slow})", times[slow] <= PAGE_SECONDS),
-            bar("the same: all its metrics are read", "<= 5 s", f"{reading:.2f} s", reading <= 5),
+            bar("the same: all its metrics are read, processor time", "<= 5 s", f"{reading:.1f} s",
+                reading <= 5),
             bar("the same: `postgrad runs RUN`, start too", "<= 10 s", f"{listing:.1f} s", listing <= 10)]

@@ -34,16 +34,18 @@ class RunsOptions(CommandOptions):
 
 def run_runs(options: RunsOptions) -> None:
     from postgrad.runs import Run
+    from postgrad.runs.rows import number
     from postgrad.system.throughput import throughput_words
     folder = named_runs_folder(options.run)
     if options.csv:
         return print_csv(folder, options.json)
     if (folder / "run.json").is_file():
         run = Run.open(folder)
-        speed = throughput_words(lambda name: run.curve(name)[1])
-        summary = run.summary()
-        return (print_json(summary) if options.json
-                else print_table(run_facts(summary | {"speed": speed or None})))
+        if options.json:
+            return print_json(run.summary())
+        rows = run.rows("metrics")[0]
+        speed = throughput_words(lambda name: [number(row[name]) for row in rows if name in row])
+        return print_table(run_facts(run.summary() | {"speed": speed or None}))
     summaries = list(summaries_in(folder))
     if options.json:
         return print_json(summaries)

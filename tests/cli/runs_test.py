@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from postgrad.cli import main
-from postgrad.runs import Run
+from postgrad.runs import Run, folder
 from postgrad.runs.display import print_rows, time_ago
 
 LONG = "ppo-questions-kl-0.05-seed-1"
@@ -30,6 +30,16 @@ def make(name, method, created, recipe="rollouts", **names):
                      **names)
     run.log(1, {"reward": 0.25})
     run.status("stopped")
+
+
+def test_a_long_log_is_read_a_few_times_whatever_is_said_of_it(here, monkeypatch, capsys):
+    read, calls = folder.read_log, []
+    monkeypatch.setattr(folder, "read_log", lambda path, *how: calls.append(path.name) or read(path, *how))
+    for words in ([], ["--json"]):
+        calls.clear()
+        assert main(["runs", LONG, *words]) == 0
+        assert calls.count("metrics.jsonl") <= 2, calls
+    capsys.readouterr()
 
 
 def test_the_list_at_110_columns(here, capsys):

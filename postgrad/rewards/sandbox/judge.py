@@ -171,7 +171,7 @@ class CodeJudge:
             raise ValueError(f"a judge needs workers >= 1, seconds > 0 and memory >= 64 MiB, "
                              f"not {workers}, {seconds} and {memory}.")
         self.seconds, self.memory, self.packages, self.warm = seconds, memory, tuple(packages), warm
-        self._idle: queue.SimpleQueue[JailWorker | None] = queue.SimpleQueue()
+        self._idle: queue.LifoQueue[JailWorker | None] = queue.LifoQueue()
         for _ in range(workers):
             self._idle.put(None)  # started when first used
         self._workers = workers

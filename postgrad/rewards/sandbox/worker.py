@@ -15,7 +15,7 @@ from pathlib import Path
 
 from postgrad.rewards.sandbox.codec import LONGEST
 
-START = 20.0  # seconds a zygote or a fork may take: only a machine in trouble needs more
+START = 90.0  # seconds a zygote or a fork may take: sympy needs 20 where eight trainings share a core
 
 
 class Broken(RuntimeError):
@@ -101,7 +101,10 @@ def libraries() -> tuple[str, ...]:
     """Shared libraries of the standard library's extensions (base64 needs libz.so.1), which depend on how
     this Python was built: a new process loads all extensions once."""
     command, plain = [_python(), "-s", "-S", "-B", "-c", _LOOK], {"LC_ALL": "C.UTF-8"}
-    found = subprocess.run(command, capture_output=True, text=True, env=plain, cwd="/", timeout=START)
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, env=plain, cwd="/", timeout=START)
+    except subprocess.TimeoutExpired:
+        raise Broken("a Python that lists its libraries does not answer") from None
     return tuple(sorted({path for path in found.stdout.splitlines() if os.path.isfile(path)}))
 
 
