@@ -60,6 +60,10 @@ def load_json(path: Path | str, most: int = MAX_BYTES, flags: int = os.O_RDONLY)
         return json.loads(read_bytes(path, most, flags).decode())
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except ValueError as fault:
+        if "set_int_max_str_digits" not in str(fault):  # Python's sentence about its own setting
+            raise
+        raise ValueError("it has a number of too many digits") from None
 
 
 def file_hash(path: Path | str, flags: int = os.O_RDONLY) -> str:

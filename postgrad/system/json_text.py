@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from typing import Any, NoReturn
 
 DEPTH = 200
@@ -32,6 +33,10 @@ def strict_json(text: str | bytes | bytearray, depth: int = DEPTH, *, surrogates
             return value
     except RecursionError:
         pass
+    except ValueError as fault:
+        if "set_int_max_str_digits" not in str(fault):  # Python's sentence about its own setting
+            raise
+        raise ValueError(f"it has a number of over {sys.get_int_max_str_digits():,} digits") from None
     raise ValueError(f"it is nested over {depth} deep")
 
 

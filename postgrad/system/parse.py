@@ -57,7 +57,7 @@ def parse_value(text: str, annotation: Any, name: str) -> object:
         except (ValueError, KeyError):
             continue
     expected = " or ".join(map(type_words, members)).lower()
-    raise ValueError(f"{name}={text!r}: expected {expected}.")
+    raise ValueError(f"{name}={text!r:.80}: expected {expected}.")
 
 
 def _parse_as(text: str, kind: Any) -> object:
