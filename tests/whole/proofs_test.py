@@ -179,7 +179,8 @@ def test_games_hold_where_all_of_them_were_played_and_are_met():
 def test_recipes_hold_where_all_of_them_learned_in_time_with_three_seeds():
     def results(minutes=4.9):
         return {name: {"curve": [0.1, 0.3] * 5 + [0.4] * 5 if recipe.rises else [0.4] * 5 + [0.3, 0.1] * 5,
-                       "minutes": minutes, "load": 1.0} for name, recipe in cookbook.RECIPES.items()}
+                       "minutes": minutes, "cpu": 1.0, "load": 1.0}
+                for name, recipe in cookbook.RECIPES.items()}
 
     def held(*seeds):
         return [row["holds"] for row in cookbook.recipe_bars(dict(enumerate(seeds)))[0]]
@@ -187,7 +188,7 @@ def test_recipes_hold_where_all_of_them_learned_in_time_with_three_seeds():
     assert held(results(), results(), results()) == [True] * 3
     assert held(results(), results(5.1), results()) == [True, False, True]
     assert held(results()) == [True, True, False]
-    flat = results() | {"sl_loop": {"curve": [0.4] * 15, "minutes": 1.0, "load": 1.0}}
+    flat = results() | {"sl_loop": {"curve": [0.4] * 15, "minutes": 1.0, "cpu": 1.0, "load": 1.0}}
     assert held(results(), flat, results()) == [True, True, False]
     assert held({name: row for name, row in results().items() if name != "rl_loop"}) == [False] * 3
 
