@@ -1,5 +1,5 @@
 """Families of decoders in our own engine, against transformers: figures, routing replay, speed. The parts
-`families` and `speeds` of proofs/ecosystem.py."""
+`families`, `replay` and `speeds` of proofs/ecosystem.py."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def speed(kind: str, folder: Path) -> dict:
             "transformers": rate[1], "times": rate[0] / rate[1]}
 
 
-def replay(folder: Path) -> tuple[list[dict], float]:
+def replay(folder: Path) -> tuple[Bars, Tables]:
     """Experts that trainer and sampler choose apart, and the gap of log-probs with replay and without; the
     gradients of routers against transformers."""
     import torch
@@ -120,7 +120,8 @@ def replay(folder: Path) -> tuple[list[dict], float]:
                     architecture=Architecture(model_type="qwen3_moe", experts=ExpertSizes(
                         count=64, active=8, width=32, renormalised=True)))
     rows = []
-    for dtype, width in ((torch.float32, 1e-7), (torch.float32, 0.02), (torch.bfloat16, 0.02)):
+    width = 0.02
+    for dtype in (torch.float32, torch.bfloat16):
         model = Decoder(config).start(torch.Generator().manual_seed(0))
         draw = torch.Generator().manual_seed(1)
         for layer in expert_layers(model):
@@ -128,7 +129,7 @@ def replay(folder: Path) -> tuple[list[dict], float]:
             for weight in layer.experts.parameters():
                 weight.data.normal_(0, 0.2, generator=draw)
         model.to(dtype)
-        groups = LocalSampler(model, CHAT).sample(PROMPTS, 8, Sampling(max_new_tokens=64), seed=3)
+        groups = LocalSampler(model, CHAT).sample(PROMPTS, 4, Sampling(max_new_tokens=32), seed=3)
         rollouts = [rollout for group in groups for rollout in group]
         different = tokens = 0
         for rollout in rollouts:
@@ -149,18 +150,24 @@ def replay(folder: Path) -> tuple[list[dict], float]:
     mine, wanted = gradients(ours, ours.logits(read), pull), gradients(theirs, theirs(read).logits, pull)
     apart = max(float((mine[key] - g).abs().max() / g.abs().max()) for key, g in wanted.items()
                 if "mlp.gate.weight" in key)
-    return rows, apart
+    single, half = rows
+    bars = [bar("experts that sampler and trainer choose apart in bfloat16, without replay", "> 0",
+                f"{half['other experts without replay']} of {half['choices']}",
+                half["other experts without replay"] > 0),
+            bar("log-probs of the sampler against the trainer's with routing replay, float32", "<= 1e-5",
+                f"{single['log-prob gap with replay']:.2g}", single["log-prob gap with replay"] <= 1e-5),
+            bar("gradients of routers against transformers, as a share of the largest", "<= 1e-4",
+                f"{apart:.2g}", apart <= 1e-4)]
+    return [row | {"paths": PATHS} for row in bars], {"Routing replay": rows}
 
 
 def families(folder: Path) -> tuple[Bars, Tables]:
-    """Every family in figures, its speed, and routing replay."""
+    """Every family in figures."""
     from family_models import ADDED, FAMILIES
     figures, names = [], [name for name in FAMILIES if name not in ADDED]
     for name in names:
         figures.append(compared(name, folder / name.replace(" ", "-")))
         print(json.dumps(figures[-1]), flush=True)
-    rows, routers = replay(folder)
-    close, *_ = rows
     worst = {key: max(figures, key=lambda row: row[key]) for key in (
         "logits", "gradients, of the largest", "sampler against trainer", "saved and reopened")}
     told = {key: f"{row[key]:.2g} ({row['family']})" for key, row in worst.items()}
@@ -176,17 +183,8 @@ def families(folder: Path) -> tuple[Bars, Tables]:
     texts = sum(len({row["greedy texts equal"].split()[i] for i in (0, -1)}) == 1 for row in figures)
     bars += [
             bar("families against transformers: greedy texts of 32 tokens", f"all equal for {len(names)} of "
-                f"{len(names)}", f"{texts} of {len(names)}", texts == len(names)),
-            bar("experts of sampler and trainer, nearly equal probabilities, float32: choices apart without "
-                "replay", "> 0", f"{close['other experts without replay']} of {close['choices']}",
-                close["other experts without replay"] > 0),
-            bar("the same with routing replay: gap of log-probs", "<= 1e-5",
-                f"{close['log-prob gap with replay']:.2g} (without replay {close['without']:.2g})",
-                close["log-prob gap with replay"] <= 1e-5),
-            bar("gradients of routers against transformers, as a share of the largest", "<= 1e-4",
-                f"{routers:.2g}", routers <= 1e-4)]
-    return [row | {"paths": PATHS} for row in bars], {"Families against transformers": figures,
-                                                      "Routing replay": rows}
+                f"{len(names)}", f"{texts} of {len(names)}", texts == len(names))]
+    return [row | {"paths": PATHS} for row in bars], {"Families against transformers": figures}
 
 
 def speeds(folder: Path) -> tuple[Bars, Tables]:
@@ -204,4 +202,4 @@ def speeds(folder: Path) -> tuple[Bars, Tables]:
             ], {"Sampling, tokens a second of processor time": rows}
 
 
-PARTS = {"families": families, "speeds": speeds}
+PARTS = {"families": families, "replay": replay, "speeds": speeds}

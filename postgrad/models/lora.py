@@ -164,6 +164,9 @@ class Adapter(nn.Module):
         if not isinstance(body, Decoder) or f"{HEAD}.weight" in self.stand_ins:
             raise ValueError("an adapter of the head is for decoders of our own families whose head is not "
                              "trained in full: leave it out.")
+        if body.cap is not None or body.scales[1] != 1:
+            raise ValueError(f"the logits of {body.config.architecture.model_type} are scaled or "
+                             "capped, which an adapter of the head knows nothing of: leave it out.")
         outputs, inputs = body.head.shape
         a = torch.randn(self.rank, inputs, generator=generator) / inputs**0.5
         self.A[HEAD] = nn.Parameter(a.to(body.head.device, body.head.dtype))

@@ -186,6 +186,12 @@ def test_an_adapter_is_merged_and_sampled_through(name, pairs, tmp_path):
     same(torch.tensor(rollout.logp), logp[0, n:].detach())
 
 
+@pytest.mark.parametrize("name", ["gemma 2", "granite 3"])
+def test_an_adapter_of_a_head_whose_logits_are_changed_is_refused(name, pairs):
+    with pytest.raises(ValueError, match="are scaled or capped, which an adapter of the head"):
+        Adapter(load_model(pairs(name)[2]), rank=2, generator=torch.Generator(), head=True)
+
+
 def test_fresh_biases_are_zero_and_norms_one(pairs):
     for name in ("qwen 2", "qwen 3", "olmo 2, biases", "gemma 2"):
         for key, p in (
