@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import quantiles
 
 from harness import HOME, TESTS, Bars, Page, Tables, bar, rooms, run_tests, test_bar
+from chapters import distances, linked
 from studio import chromium
 from studio_small import make
 
@@ -84,7 +85,8 @@ def site(folder: Path) -> Bars:
                 f"{slowest[3]:.0f} ms at most ({slowest[0]})", slowest[3] <= 100)]
 
 
-PAGE = Page("book", "The book", {"text": text, "tests": tested, "site": site}, [0],
+PAGE = Page("book", "The book", {"text": text, "joins": linked, "distances": distances, "tests": tested,
+                                 "site": site}, [0],
             paths=rooms("studio"))
 
 if __name__ == "__main__":
