@@ -1,4 +1,4 @@
-"""The drawn figures: each stands in a text, its numbers are those of the results, its captions say none."""
+"""The drawn figures: each stands in a text, and the numbers of its caption are those of its data."""
 
 import math
 
