@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from harness import HOME, TESTS, Bars, Page, Tables, bar, rooms, run_tests, test_bar
+from chapters import distances, linked
 from studio import chromium
 from studio_small import make
 
@@ -196,7 +197,8 @@ def one_file(folder: Path) -> Bars:
                 f"{sheets} sheets, {pdf.stat().st_size / 1e6:.1f} MB", sheets >= 100)]
 
 
-PAGE = Page("book", "The book", {"text": text, "tests": tested, "site": site, "web": web}, [0],
+PAGE = Page("book", "The book", {"text": text, "joins": linked, "distances": distances, "tests": tested,
+                                 "site": site, "web": web}, [0],
             apart=("web",), paths=rooms("studio"))
 
 if __name__ == "__main__":

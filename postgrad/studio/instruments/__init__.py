@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from postgrad.studio.instruments.base import Instrument, function_source
 from postgrad.studio.json_types import JsonDict
 
-HELPERS = {"base", "label_dpo", "pipeline_replies", "trial", "web"}
+HELPERS = {"base", "label_dpo", "pipeline_replies", "prediction", "trial", "web"}
 MODULES = sorted(m.name for m in iter_modules(__path__) if m.name not in HELPERS)
 INSTRUMENTS: dict[str, Instrument] = {i.name: i for i in sorted(
     (import_module(f"{__name__}.{name}").INSTRUMENT for name in MODULES), key=lambda i: i.number)}

@@ -111,11 +111,12 @@ def compute(state: State) -> JsonDict:
     at = state.reply - 1
     reply = data["replies"][at]
     place = min(state.token, len(reply["tokens"])) - 1
-    rows = []
+    rows, here = [], []
     for name, lines in pulls().items():
         most = max(abs(x) for line in lines for x in line) or 1.0
-        rows.append([name, [round(x / most, 3) + 0.0 for x in lines[at][: len(reply["tokens"])]]])
-    here = [shares[place] for _, shares in rows]
+        shares = [round(x / most, 3) + 0.0 for x in lines[at][: len(reply["tokens"])]]
+        rows.append([name, shares])
+        here.append(shares[place])
     gap = (columns["logp"] - columns["old_logp"])[at]
     return {
         "reply": state.reply, "token": place + 1, "text": reply["text"], "tokens": reply["tokens"],

@@ -4,11 +4,12 @@ arrow of the same length for every answer."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from postgrad.studio.instruments.base import ChoiceControl, Instrument, Slider, close
-from postgrad.studio.json_types import JsonDict, Values
+from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import MINUS
 
 REFERENCE = (0.5, 0.3, 0.2)
@@ -32,12 +33,12 @@ CONTROLS = (
 )
 
 
-def in_triangle(p: Values) -> list[float]:
+def in_triangle(p: Sequence[float]) -> list[float]:
     """The place of three probabilities: A at the left, B at the right, C at the top."""
     return [round(p[1] + p[2] / 2, 4), round(p[2] * math.sqrt(3) / 2, 4)]
 
 
-def kl_of(p: Values) -> float:
+def kl_of(p: Sequence[float]) -> float:
     return math.fsum(x * math.log(x / q) for x, q in zip(p, REFERENCE, strict=True) if x > 0)
 
 
@@ -59,7 +60,7 @@ def equal_kl(kl: float) -> list[list[float]]:
     return out
 
 
-def equal_reward(p: Values, rewards: Values) -> list[list[float]]:
+def equal_reward(p: Sequence[float], rewards: Sequence[float]) -> list[list[float]]:
     """The ends of the line of distributions with the same mean reward as p."""
     a, b, c = rewards
     way = (b - c, c - a, a - b)

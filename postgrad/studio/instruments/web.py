@@ -6,11 +6,12 @@ from urllib.parse import parse_qsl
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from postgrad.studio.instruments import INSTRUMENTS, instrument_context, instrument_named
 from postgrad.studio.instruments.base import RUNS, Instrument
+from postgrad.studio.instruments.prediction import MEASURES, measured
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import fragment, full_page
 
@@ -39,6 +40,7 @@ def instrument_page(request: Request) -> Response:
     instrument = instrument_named(request.path_params["name"])
     rest = list(INSTRUMENTS.values())
     return full_page(request, "instrument.html", others=rest, figure="", start="",
+                     predicts=instrument.name in MEASURES,
                      **instrument_context(instrument, request.query_params))
 
 
@@ -55,7 +57,7 @@ def instrument_frame(request: Request) -> Response:
     except ValueError:  # the address of the page was typed by hand: the figure is as its text begins with it
         context = instrument_context(instrument, QueryParams(parse_qsl(start)))
     return fragment(request, "instrument_frame.html", figure=given.get("figure", "")[:8], start=start[:300],
-                    **context)
+                    predicts=instrument.name in MEASURES, **context)
 
 
 def instrument_figure(request: Request) -> Response:
@@ -67,10 +69,19 @@ def instrument_figure(request: Request) -> Response:
                     **instrument_context(instrument, request.query_params))
 
 
+def instrument_measure(request: Request) -> Response:
+    """The number that a reader predicts, at a state; 204 where there is none."""
+    RUNS.set(request.app.state.runs)
+    instrument = instrument_named(request.path_params["name"])
+    found = measured(instrument.name, instrument.numbers(instrument.read(request.query_params)))
+    return Response(status_code=204) if found is None else JSONResponse(found)
+
+
 routes = [
     Route("/instruments", gallery_page, name="instruments"),
     Route("/instruments/{name}", instrument_page, name="instrument"),
     Route("/instruments/{name}/frame", instrument_frame, name="frame"),
     Route("/instruments/{name}/figure", instrument_figure, name="figure"),
+    Route("/instruments/{name}/measure", instrument_measure, name="measure"),
     Route("/instruments/{name}/small", small_figure, name="small"),
 ]

@@ -73,6 +73,7 @@ document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll("figure.cut code").forEach(QUANTITIES.inCode);
   const here = document.querySelector(".layers [aria-current]");
   if (here) kept.set("book:layer", here.dataset.layer);
+  if (here) kept.set(`book:read:${here.closest(".layers").dataset.chapter}/${here.dataset.layer}`, "1");
   // links to other chapters lead to the layer that is being read
   const layer = kept.get("book:layer");
   if (layer && layer !== "intuition") {

@@ -45,12 +45,13 @@ document.addEventListener("click", (event) => {
 });
 
 // a slider shows its number while it moves, before the answer comes
-document.addEventListener("input", (event) => {
-  const output = event.target.type === "range" && event.target.parentElement.querySelector("output");
+studio.showValue = (input) => {
+  const output = input.type === "range" && input.parentElement.querySelector("output");
   if (!output) return;
-  const { min, step, value } = event.target, stops = output.dataset.stops && JSON.parse(output.dataset.stops);
+  const { min, step, value } = input, stops = output.dataset.stops && JSON.parse(output.dataset.stops);
   output.textContent = stops ? stops[Math.round((value - min) / step)] : studio.number(value, +output.dataset.digits);
-});
+};
+document.addEventListener("input", (event) => studio.showValue(event.target));
 
 // htmx wakes a moment after the page: what was moved before that is sent then
 document.addEventListener("htmx:after:process", (event) => {

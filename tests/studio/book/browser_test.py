@@ -46,6 +46,25 @@ def test_layers_a_question_and_search(studio, tab):  # noqa: F811
     expect(page.locator("#book-found")).to_have_text("No places with “zzz”")
 
 
+def test_progress_is_kept_and_can_be_taken_along(studio, tab):  # noqa: F811
+    page = tab(studio())
+    page.goto("/book/1")
+    page.locator("[data-check='why/bandit-steps']").get_by_label("1", exact=True).check()
+    page.goto("/book")
+    assert page.locator("main figure, .figure-place").first.bounding_box()["y"] < 800  # a live figure first
+    told = page.locator("[data-progress-of='why']")
+    expect(told).to_contain_text("1 of 3 layers opened, 1 of")
+    with page.expect_download() as taken:
+        page.get_by_role("button", name="Export my progress").click()
+    page.evaluate("localStorage.clear()")
+    page.reload()
+    expect(told).to_have_text("")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Import").click()
+    chooser.value.set_files(taken.value.path())
+    expect(told).to_contain_text("1 of 3 layers opened")
+
+
 def test_a_question_for_a_number(studio, tab):  # noqa: F811
     page = tab(studio(), width=390)
     page.goto("/book/4/mathematics")

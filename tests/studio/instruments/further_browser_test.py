@@ -31,3 +31,23 @@ def test_a_control_of_each_moved_by_keyboard(studio, tab):  # noqa: F811
         expect(page.locator(".insight")).to_have_text(instrument.insight(instrument.compute(state)))
         expect(page.locator("tex-math .katex").first).to_be_attached()
         assert page.locator(".katex-error").count() == 0
+
+
+def test_a_change_is_foretold_before_it_is_shown(studio, tab):  # noqa: F811
+    page = tab(studio())
+    page.goto("/instruments/bradley-terry")
+    page.get_by_role("button", name="Predict first").click()
+    rises = page.get_by_role("button", name="It rises")
+    expect(rises).to_be_disabled()
+    page.locator("#bradley-terry-chosen").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("output[for=bradley-terry-chosen]")).to_have_text("1.1")
+    expect(page.locator(".picture")).to_have_attribute("data-query", "")
+    rises.click()
+    expect(page.locator(".predict")).to_contain_text("went from 0.731 to 0.750")
+    expect(page.locator(".predict")).to_contain_text("1 of 1 foretold.")
+    expect(page.locator(".picture")).to_have_attribute("data-query", "chosen=1.1")
+    page.get_by_role("button", name="Stop predicting").click()
+    page.locator("#bradley-terry-chosen").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".picture")).to_have_attribute("data-query", "chosen=1.2")

@@ -243,7 +243,16 @@ def right_advantages(size: int) -> dict[str, list[list[float]]]:
 
 def reasoning(results: Results) -> JsonDict:
     found = right_advantages(8)
+    kept = json.loads((Path(__file__).parent.parent / "bias.json").read_text())
     return {
+        "biases": bars(
+            "How far the mean gradient of a row is from the exact one, by enumeration",
+            "bias, as a share of the gradient",
+            [
+                (name, kept[name]["bias"], None, None, "policy" if name == "grpo" else "soft")
+                for name in ("reinforce", "rloo", "nano", "dr_grpo", "grpo")
+            ],
+        ),
         "rare_right": curves(
             "What a right answer is given, by how many of eight are right",
             "right answers in the group",
