@@ -30,6 +30,7 @@ _DIGITS = str.maketrans("034578@$!|", "oeastbasil")
 _LONG_RUN = re.compile(r"(.)\1{2,}")
 _POWERS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿˣ", "0123456789+-()nx", strict=True))
 _RAISED = re.compile(f"[{''.join(_POWERS)}]+")
+_PHRASES = {0xFDFA: "\u0635", 0xFDFB: "\u062c"}  # 18 and 8 letters in NFKC: their first ones
 
 
 def visible(text: str) -> str:
@@ -69,7 +70,9 @@ def _outside(text: str, begins: tuple[str, ...]) -> str:
 def normal(text: str) -> str:
     """The visible text in NFKC, for checks of form and words: ａ, 𝐚 and ⓐ are a. Not for formulas: 10² would
     be 102."""
-    return text if text.isascii() and text.isprintable() else unicodedata.normalize("NFKC", visible(text))
+    if text.isascii() and text.isprintable():
+        return text
+    return unicodedata.normalize("NFKC", visible(text).translate(_PHRASES))
 
 
 @lru_cache(8)

@@ -17,6 +17,7 @@ from postgrad.rewards.named import read_spec
 from postgrad.rewards.sandbox import Call, CodeJudge, judge, tier
 from postgrad.rewards.text import REGEX
 from postgrad.rewards.unequal import estimate_value
+from postgrad.rewards.visible import normal
 
 in_jail = pytest.mark.skipif(tier() is None, reason="this machine has no sandbox that holds")
 OURS = ours()
@@ -146,3 +147,8 @@ def test_a_users_verifier_that_raises_is_an_error_and_the_others_are_judged(wait
     said = VerifierReward(verify, waits).score([rollout(text) for text in ("ab", "", "abcd")])
     assert [(v.score, v.error is None) for v in said] == [(0.5, True), (0.0, False), (0.25, True)]
     assert said[1] == error_verdict("the verifier raised ZeroDivisionError: division by zero")
+
+
+def test_a_character_does_not_become_a_page():
+    every = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+    assert max(len(normal(char)) for char in every) <= 6
