@@ -300,6 +300,10 @@ def injection_bars(folder: Path) -> tuple[Bars, Tables]:
     ], {"Injections by template": rows}
 
 
+FEWER_TEXTS = [{"target": "0 of 41, 12 texts in up to 4 conversations each", "by": "maintainers",
+                "why": "four times as many texts"}]
+
+
 def template_bars(folder: Path, count: str = "48") -> tuple[Bars, Tables]:
     rows = []
     for name, chat in chats():
@@ -312,6 +316,7 @@ def template_bars(folder: Path, count: str = "48") -> tuple[Bars, Tables]:
             f"0 of {len(rows)}, {count} texts in up to 4 conversations each",
             f"{len(wrong)} {wrong[:3]}",
             not wrong,
+            earlier=FEWER_TEXTS,
         ),
         bar("templates tried", ">= 40", len(rows), len(rows) >= 40),
     ], {"Hostile texts by template": rows}
