@@ -263,7 +263,10 @@ def both_rates(row: dict) -> str:
 
 def gsm8k(folder: Path, task: str = "gsm8k", model: str = "models/smollm2",
           device: str = "cuda") -> tuple[Bars, Tables]:
-    done, minutes = train_gsm8k(folder, SEEDS, [f"task={task}", f"model={model}", f"device={device}"])
+    return gsm8k_bars(*train_gsm8k(folder, SEEDS, [f"task={task}", f"model={model}", f"device={device}"]))
+
+
+def gsm8k_bars(done: dict[int, dict], minutes: float) -> tuple[Bars, Tables]:
     first, last = ({seed: measured[stage] for seed, measured in done.items()} for stage in ("grpo", "last"))
     means = lambda rows: [mean(rows, name) for name in ("pass@1", "greedy")]  # noqa: E731
     lenient = lambda row: f"pass@1 {share(row['lenient'])}, greedy {share(row['greedy_lenient'])}"  # noqa: E731

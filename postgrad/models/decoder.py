@@ -381,7 +381,8 @@ class Decoder(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """Embeddings as the first layer reads them; their scale is rounded as they are."""
-        return scaled(x, float(torch.tensor(self.scales[0], dtype=x.dtype)))
+        scale = self.scales[0]
+        return x if scale == 1 else x * float(torch.tensor(scale, dtype=x.dtype))
 
     @property
     def fuses_layers(self) -> bool:

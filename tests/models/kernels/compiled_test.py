@@ -44,7 +44,7 @@ def test_plain_can_be_asked_for(monkeypatch, fresh):
 def test_every_c_function_is_declared_to_ctypes():
     names = {"add_norm", "place", "attend", "pick", "norm", "norm_backward", "rotate", "gate",
              "gate_backward", "attention", "attention_backward", "decode", "note", "pack", "panel", "product",
-             "move_up", "choose"}
+             "move_up", "choose", "gelu", "reshape"}
     assert {name for _, name, _ in cpu.c_signatures(cpu.c_source())} == names
     with pytest.raises(TypeError, match="argument"):
         cpu.call_c("gate", 1, 2)

@@ -73,7 +73,7 @@ def test_a_conversation_that_does_not_go_on_is_a_new_row(opened):
 @pytest.mark.parametrize(("verify", "plays", "wanted"), [
     (None, "crashes", "exit code 1: RuntimeError: the tool is broken"),
     (None, "hangs", "for 1 s; agent.seconds"),
-    (None, "silent", "without asking the model"), (None, "unsound", "score is nan"),
+    (None, "silent", "without asking the model"), (None, "unsound", 'expected {"score": 0.5}'),
     (None, "cold", "temperature is the training's to choose"), (None, "stranger", "of no episode"),
     (False, "judged", "wrote no"), (False, "echoes", "wrote no"), (None, "greedy", "agent.highest allows -1 "
                                                                                    "to 1"),

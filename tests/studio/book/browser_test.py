@@ -162,7 +162,7 @@ def test_a_figure_of_a_chapter_keeps_its_state_and_can_be_linked_and_reset(studi
     expect(page.locator(".figure-place")).to_have_count(0)
     figure = page.locator("#bradley-terry")
     expect(figure.locator(".figure-title")).to_have_text(
-        f"Figure 2.2 {INSTRUMENTS['bradley-terry'].title}")
+        f"Figure 2.3 {INSTRUMENTS['bradley-terry'].title}")
     figure.get_by_label("Reward of the chosen answer").focus()
     page.keyboard.press("End")
     expect(figure.locator(".picture")).to_have_attribute("data-query", "chosen=5")
@@ -216,7 +216,9 @@ def test_from_files(browser, tmp_path):  # noqa: F811
         (site / file).write_text(with_relative_links(text, file, set(pages)), encoding="utf-8")
     shutil.copytree(STATIC, site / "static")
     (site / "static" / "alive").mkdir()
-    (site / "static" / "alive" / "pipeline.js").write_text(instrument_script(INSTRUMENTS["pipeline"]))
+    for name, instrument in INSTRUMENTS.items():
+        if any(f"alive/{name}.js" in text for text in pages.values()):
+            (site / "static" / "alive" / f"{name}.js").write_text(instrument_script(instrument))
     page = browser.new_page()
     faults = []
     page.on("console", lambda m: faults.append(m.text) if m.type == "error" else None)
