@@ -61,12 +61,17 @@ def rates(column: Column) -> dict[str, float]:
 
 
 def time_shares(column: Column) -> dict[str, float]:
-    """Shares of the time of all steps. Samples drawn asynchronously cost only the time waited for them."""
+    """Shares of the time of all steps, which add up to 1. Samples drawn asynchronously cost only the time
+    waited for them; what is none of the parts goes to evaluations, checkpoints and logs."""
     spent = {name: sum(filter(math.isfinite, column(name))) for name in ("time/step", *PARTS)}
     if len(column("time/wait")):
         spent["time/sample"] = 0.0
     whole = spent.pop("time/step")
-    return {PARTS[name]: part / whole for name, part in spent.items() if part > 0} if whole > 0 else {}
+    if not whole > 0:
+        return {}
+    shares = {PARTS[name]: part / whole for name, part in spent.items() if part > 0}
+    rest = 1 - sum(shares.values())
+    return shares | ({"evaluating and saving": rest} if shares and rest > 0 else {})
 
 
 def throughput_words(column: Column) -> str:

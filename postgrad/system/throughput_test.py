@@ -1,5 +1,7 @@
 import math
 
+import pytest
+
 from postgrad.system import throughput as pace
 
 
@@ -14,9 +16,13 @@ def test_tokens_a_second_and_parts_of_the_time():
     second = {"tokens": 500.0, "time/train": 1.0, "time/step": 1.0, "memory": 0.52}
     rows = [first, second] * 3
     assert pace.rates(of(rows)) == {"sampling": 300.0, "training": 500.0}
-    assert pace.time_shares(of(rows)) == {"sampling": 0.4, "scoring": 0.1, "training": 0.4}
-    assert pace.throughput_words(of(rows)) == ("sampling 300 tokens/s, training 500 tokens/s; "
-                                   "40 % of the time sampling, 10 % scoring, 40 % training; 0.5 GB")
+    shares = pace.time_shares(of(rows))
+    assert shares == pytest.approx({"sampling": 0.4, "scoring": 0.1, "training": 0.4,
+                                    "evaluating and saving": 0.1})
+    assert sum(shares.values()) == pytest.approx(1.0)
+    assert pace.throughput_words(of(rows)) == (
+        "sampling 300 tokens/s, training 500 tokens/s; "
+        "40 % of the time sampling, 10 % scoring, 40 % training, 10 % evaluating and saving; 0.5 GB")
 
 
 def test_the_rate_is_that_of_the_last_steps():
