@@ -247,7 +247,7 @@ def install(place: Path, target: str, commit: str = "") -> dict:
 def setup_bars(folder: Path, place: str = "/tmp/everyday") -> tuple[list[dict], dict]:
     after = once(folder / "after.json", install, Path(place), "setup")
     before = once(folder / "before.json", install, Path(place), ".venv/.ready", BEFORE)
-    bars = [bar(f"what make demo installs: {name}", "<= half of before, CPU torch on both sides",
+    bars = [bar(f"what make demo installs: {name}", "<= 50 % of before, CPU torch on both sides",
                 f"{after[name]}, {before[name]} before", after[name] <= before[name] / 2)
             for name in ("packages", "MB")]
     return bars, {"Set-up": [{"commit": BEFORE} | before, {"commit": "now"} | after]}
