@@ -42,7 +42,7 @@ def held(pid: int) -> tuple[float, int, int]:
     return megabytes, len(os.listdir(home / "fd")), len(os.listdir(home / "task"))
 
 
-def begun(stack: ExitStack, *words: object, **env: str) -> tuple[int, str]:
+def start_server(stack: ExitStack, *words: object, **env: str) -> tuple[int, str]:
     """A server beside this process: its id and address."""
     process = stack.enter_context(started([sys.executable, "-m", "postgrad", *words, "--json"], text=True,
                                           stdout=subprocess.PIPE, env=environment(**env)))
@@ -50,7 +50,7 @@ def begun(stack: ExitStack, *words: object, **env: str) -> tuple[int, str]:
 
 
 def studio_of(stack: ExitStack, runs: Path, *words: object) -> tuple[int, httpx.Client]:
-    pid, start = begun(stack, "studio", runs, "--port", 0, "--no-open", *words,
+    pid, start = start_server(stack, "studio", runs, "--port", 0, "--no-open", *words,
                        XDG_STATE_HOME=str(runs.parent))
     web = client_of(stack, start.partition("/start")[0])
     web.get(start).raise_for_status()
@@ -62,7 +62,7 @@ def client_of(stack: ExitStack, url: str) -> httpx.Client:
                                             headers={"X-Postgrad": "1"}))
 
 
-def asked(client: httpx.Client, path: str, **body: object) -> bool:
+def request_answered(client: httpx.Client, path: str, **body: object) -> bool:
     """Whether it was answered."""
     answer = client.post(path, json=body) if body else client.get(path)
     return answer.is_success and bool(answer.content)
@@ -88,7 +88,7 @@ def soak(folder: Path, minutes: str = "60") -> tuple[Bars, Tables]:
             [sys.executable, "-m", "postgrad", "train", *words, "steps=10000000", "save_every=20", "--run",
              runs / "long"], (runs / "long/checkpoints/000020").exists, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL))
-        server, url = begun(stack, "serve", runs / "long", "--port", 0)
+        server, url = start_server(stack, "serve", runs / "long", "--port", 0)
         chat = client_of(stack, url.removesuffix("/v1"))
         home, web = studio_of(stack, runs, "--store", store)
         several = stack.enter_context(ThreadPoolExecutor(4))
@@ -96,9 +96,9 @@ def soak(folder: Path, minutes: str = "60") -> tuple[Bars, Tables]:
         while time.monotonic() < ends:
             turn = time.monotonic()
             work: list[Callable[[], bool]] = [
-                lambda i=i: asked(chat, "/v1/chat/completions", model="long", max_tokens=16,
+                lambda i=i: request_answered(chat, "/v1/chat/completions", model="long", max_tokens=16,
                                   messages=[{"role": "user", "content": f"{i} + 2?"}]) for i in range(4)]
-            work += [lambda path=path: asked(web, path) for path in PAGES]
+            work += [lambda path=path: request_answered(web, path) for path in PAGES]
             sent = [(one, several.submit(one)) for one in work]
             with web.stream("GET", "/runs/-/live?list=1") as events:  # a reader that leaves
                 next(events.iter_raw())

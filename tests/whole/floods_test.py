@@ -60,7 +60,7 @@ def written_to(routes, before=""):
             yield from ((method, path) for method in sorted((route.methods or set()) - {"GET", "HEAD"}))
 
 
-async def asked(app, method, path, headers, receive):
+async def request_status(app, method, path, headers, receive):
     """The status of its answer."""
     statuses = []
 
@@ -86,7 +86,7 @@ def at_every_route(apps, name, source):
     async def all_routes():
         for method, path in sorted(set(written_to(app.routes))):
             receive, received = source()
-            found[method, path] = await asked(app, method, path, headers, receive), received
+            found[method, path] = await request_status(app, method, path, headers, receive), received
 
     asyncio.run(all_routes())
     assert len(found) >= {"studio": 10, "episodes": 1}.get(name, 20)

@@ -461,11 +461,11 @@ class Tensor(_Open):
         return Tensor(list(self._values), self.shape, self.dtype).requires_grad_(self.requires_grad)
 
     def __repr__(self) -> str:
-        def told(x: Any) -> Any:
-            return ([told(v) for v in x] if isinstance(x, list)
+        def rounded(x: Any) -> Any:
+            return ([rounded(v) for v in x] if isinstance(x, list)
                     else _Plain(f"{x:.4f}" if isinstance(x, float) else x))
         tail = "" if self.dtype in (float32, int64, bool_) else f", dtype={self.dtype}"
-        return f"tensor({told(self.tolist())}{tail}{', requires_grad=True' if self._node else ''})"
+        return f"tensor({rounded(self.tolist())}{tail}{', requires_grad=True' if self._node else ''})"
 
     # another view of the same numbers
 

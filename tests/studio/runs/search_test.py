@@ -23,7 +23,7 @@ def logged(root, steps=6):
     return run
 
 
-def found(web, **asked):
+def search(web, **asked):
     answer = web.get("/runs/-/found", params={"run": "a"} | asked)
     assert answer.status_code == 200, answer.text
     return [json.loads(line) for line in answer.text.splitlines()]
@@ -32,16 +32,16 @@ def found(web, **asked):
 def test_what_fits_is_found_in_the_order_asked_for(tmp_path):
     logged(tmp_path)
     web = client(tmp_path)
-    assert len(found(web)) == 18
-    assert [row["step"] for row in found(web, q="apples")] == [1, 2, 3, 4, 5, 6]
-    assert [row["score"] for row in found(web, q="apples", order="best")] == [.6, .5, .4, .3, .2, .1]
-    assert [row["score"] for row in found(web, order="worst")][:7] == [0.0] * 6 + [0.1]
-    assert found(web, order="worst")[-1]["score"] is None  # without a score comes last
-    assert {row["text"] for row in found(web, finished="no")} == {"me"}
-    assert len(found(web, q="rambled")) == 6 == len(found(web, prompt="Who?"))
-    assert [row["step"] for row in found(web, low="0.25", high=".5")] == [3, 4, 5]
-    assert [row["step"] for row in found(web, q="apples", **{"from": "2", "to": "4"})] == [2, 3, 4]
-    assert found(web, order="last")[0]["step"] == 6
+    assert len(search(web)) == 18
+    assert [row["step"] for row in search(web, q="apples")] == [1, 2, 3, 4, 5, 6]
+    assert [row["score"] for row in search(web, q="apples", order="best")] == [.6, .5, .4, .3, .2, .1]
+    assert [row["score"] for row in search(web, order="worst")][:7] == [0.0] * 6 + [0.1]
+    assert search(web, order="worst")[-1]["score"] is None  # without a score comes last
+    assert {row["text"] for row in search(web, finished="no")} == {"me"}
+    assert len(search(web, q="rambled")) == 6 == len(search(web, prompt="Who?"))
+    assert [row["step"] for row in search(web, low="0.25", high=".5")] == [3, 4, 5]
+    assert [row["step"] for row in search(web, q="apples", **{"from": "2", "to": "4"})] == [2, 3, 4]
+    assert search(web, order="last")[0]["step"] == 6
     rows = list(csv.DictReader(io.StringIO(web.get("/runs/-/found?run=a&format=csv&q=apples").text)))
     assert rows[5]["text"] == "<b>6 Apples</b>" and rows[5]["score"] == "0.6"
 
