@@ -7,10 +7,11 @@ trained until it has a twentieth more steps. A thread looks at what a list shows
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import traceback
 from collections import OrderedDict
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 
 from postgrad.runs import Run
@@ -155,6 +156,8 @@ class Clinic:
                 name, look = self.waiting.popitem(last=False)
             before = self.traces.rows.get(name)
             self.version += self.traces.row(name) is not (before and before[1])
-            with suppress(Exception):  # whatever is wrong with one run, the others are looked at
+            try:
                 if look:
                     self.look(name)
+            except Exception as fault:  # of one run, and once; the others are looked at
+                traceback.print_exception(fault, file=sys.stderr)
