@@ -403,15 +403,16 @@ def git(*words: str) -> str:
 
 
 def commit() -> str:
-    """The commit of these files, or what POSTGRAD_COMMIT says of a copy that has no history, or another one.
-    What pages say does not count as a change."""
-    if "POSTGRAD_COMMIT" in os.environ:
-        return os.environ["POSTGRAD_COMMIT"]
+    """The commit of these files; of a copy whose history does not have it, what POSTGRAD_COMMIT says. What
+    pages say does not count as a change."""
+    named = os.environ.get("POSTGRAD_COMMIT")
     try:
+        if named and changed_since(named, ()) is None:
+            return named
         changed = git("status", "--porcelain", "--", ".", ":!docs/results")
         return git("rev-parse", "--short", "HEAD") + (UNCOMMITTED if changed else "")
     except (OSError, subprocess.CalledProcessError):
-        return "a copy without its history"
+        return named or "a copy without its history"
 
 
 @cache

@@ -97,6 +97,8 @@ def test_losses(name):
 def test_dppo_by_total_variation():
     row = row_of("dppo")
     batch = rollouts(row)
+    gradient = recorded()["losses"]["dppo"]["gradient"]
+    assert 0 < sum(x != 0 for x in gradient) < len(gradient)  # some tokens are kept, and some are not
     mine, other = ours(row, batch), theirs("dppo", batch)
     agree(mine - mine.detach(), other - other.detach())
     moved = POLICY.logp(batch.tokens, batch.mask)[0] - batch.old_logp
@@ -113,6 +115,7 @@ def test_kl_cov():
     now = POLICY.logp(batch.tokens, batch.mask)[0].detach()
     present = choice.top_covariance(batch.mask, batch.adv, old_logp=now, share=0.3)
     agree(ours(row, replace(batch, marked=present)), theirs("kl_cov", batch))
+    assert batch.marked.sum() == present.sum() == int(0.3 * batch.mask.sum()) > 3
     assert (batch.marked != present).any()
 
 
