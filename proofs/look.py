@@ -170,7 +170,7 @@ HEALTHY = (["grpo:words"], ["grpo:arithmetic"], ["grpo:countdown"], ["grpo:hard"
            ["rloo:words", "lora=8"])
 
 
-def probes(folder: Path, seed: str = "45") -> tuple[Bars, Tables]:
+def probes(folder: Path, seed: str = "48") -> tuple[Bars, Tables]:
     rows, named, accused = [], 0, 0
     for name, (wanted, words) in planted(folder).items():
         seen = looked(*words, f"seed={seed}")

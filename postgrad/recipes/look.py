@@ -49,6 +49,7 @@ CUT = 0.25       # of the replies, at the limit: a cut answer cannot be right
 LOOPS = 0.5      # of a reply's runs of four tokens were written before: it would not end in twice the room
 UNPAID = 5       # replies more that are right leniently than strictly, and twice as many: 5 of 64, no chance
 SOLVED = 0.95    # of the replies right: little is left to learn
+NARROW = 0.75    # of the groups flat, two texts to a group: the model is certain
 FORM_STEPS, FORM_ROWS = 20, 32  # of the SFT on gold that shows the form
 SFT = "sft"      # of an offer that is no setting
 WORTH = 10       # times the probes' replies: a run that samples fewer is over before a look pays
@@ -212,6 +213,7 @@ def reply_concerns(task: Task, groups: Sequence[Sequence[Scored]], limit: int, p
             yield Concern("cut replies", f"{evidence}, half of the model's positions",
                           "take a task with shorter replies, or a model with more positions")
     scores = [s.verdict.score for group in judged for s in group]
+    flat = sum(map(is_flat, judged))
     if len(loose) >= max(UNPAID + len(right), 2 * len(right)):
         why = next((s.verdict.reason for s in loose if s.verdict.score < task.best), "")
         yield Concern("form is not paid", f"{len(loose)} of {len(rows)} replies are right and {len(right)} "
@@ -220,11 +222,12 @@ def reply_concerns(task: Task, groups: Sequence[Sequence[Scored]], limit: int, p
     elif len(right) >= SOLVED * len(rows):
         yield Concern("no headroom", f"{len(right)} of {len(rows)} replies are right already",
                       "take harder problems")
-    elif all(map(is_flat, judged)) and mean_of(len({s.rollout.text for s in g}) for g in judged) <= 2:
-        yield Concern("no headroom", "all replies to a prompt are nearly the same text: there is nothing to "
-                      "prefer", "take a model that is less certain (an earlier checkpoint), or raise "
+    elif flat >= NARROW * len(judged) and mean_of(len({s.rollout.text for s in g}) for g in judged) <= 2:
+        yield Concern("no headroom", f"{flat} of {len(judged)} groups are flat, and the replies to a prompt "
+                      "are nearly the same text: there is nothing to prefer",
+                      "take a model that is less certain (an earlier checkpoint), or raise "
                       "rollouts.temperature")
-    elif all(map(is_flat, judged)):
+    elif flat == len(judged):
         same = f"{scores[0]:g}" if len({*scores}) == 1 else "one score within each group"
         yield Concern("flat groups", f"all {len(judged)} groups are flat, every reply gets {same}: no "
                       "difference, and so nothing to learn from",

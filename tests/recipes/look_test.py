@@ -104,6 +104,9 @@ def test_groups_without_a_difference():
     assert list(named(groups_of(reply(correct=1.0)))) == ["no headroom"]
     same = [[reply()] * 8 for _ in range(8)]
     assert "nearly the same text" in named(same)["no headroom"].evidence
+    stray = [*same[:6], *([reply(), reply(correct=1.0)] * 4,) * 2]  # six of eight groups are flat
+    assert "6 of 8 groups are flat" in named(stray)["no headroom"].evidence
+    assert named([*same[:5], *stray[6:], stray[7]]) == {}
     by_group = groups_of(*[reply(correct=1.0)] * 8, *[reply()] * 8)
     assert "one score within each group" in named(by_group)["flat groups"].evidence
     assert dict(named(by_group)["flat groups"].offer) == {}  # the form is known
