@@ -243,9 +243,9 @@ def is_done(run: Path) -> bool:
 
 def train(folder: Path, spec: str, *changes: str):
     """The run of `postgrad train SPEC CHANGES --run FOLDER` in this process; one that is done is opened."""
+    from postgrad import Run
     from postgrad.cli.settings import config_from_text
     from postgrad.recipes.launch import start_training
-    from postgrad.runs import Run
     if not is_done(folder):
         shutil.rmtree(folder, ignore_errors=True)
         recipe, config = config_from_text(spec, changes)
