@@ -16,6 +16,7 @@ BEGIN = ("postgrad.studio.engine.run", "postgrad.studio.cells.jobs",
          "postgrad.studio.cells.checks", "postgrad.studio.book.worked", "postgrad.studio.exercises.grading")
 # a cell's instrument is drawn by the server alone; fitting and packing need numpy
 LEFT_OUT = ("postgrad.studio.instruments", "postgrad.rewards", "postgrad.maths.packing")
+TORCH = "from small_torch import install\n\ninstall()\n"
 NUMPY = 'raise ImportError("this page has no numpy: use plain Python, or run it in `postgrad studio`")\n'
 
 
@@ -41,9 +42,10 @@ def bundled_files() -> dict[str, str]:
     waiting = [*BEGIN, *(p.relative_to(HOME).with_suffix("").as_posix().replace("/", ".")
                          for folder in WHOLE for p in (HOME / folder).glob("*.py")
                          if not p.stem.endswith("_test"))]
+    found = {"torch.py": TORCH, "numpy.py": NUMPY}
     # outside the package, whose functions an answer may not call
-    small = (Path(__file__).parent / "small_torch.py").read_text(encoding="utf-8")
-    found = {"torch.py": f"{small}\n\ninstall()\n", "numpy.py": NUMPY}
+    for part in sorted((Path(__file__).parent / "small_torch").glob("*.py")):
+        found[f"small_torch/{part.name}"] = part.read_text(encoding="utf-8").replace(f"{__package__}.", "")
     while waiting:
         module = waiting.pop()
         path = file_of(module)

@@ -1,82 +1,55 @@
-"""A small torch in plain Python: what maths/, the cells and the exercises use of it, with gradients, for
-pages that run without a server.
-
-Values, shapes, dtypes, promotion, broadcasting, views and random numbers are torch's (tests hold them against
-it); speed is not. Whatever it has no answer for raises an AttributeError that says so.
-Left out on purpose: devices, second derivatives, hooks, modules, sparse and complex tensors.
-"""
+"""The tensor and its gradients."""
 
 from __future__ import annotations
 
 import math
-import random as _random
-import sys
-from array import array
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ContextDecorator
-from functools import lru_cache
 from itertools import accumulate, product, repeat
 from operator import index as as_index
-from types import ModuleType
 from typing import Any
 
-inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
-HERE = "this page's small torch has no {}: run it in `postgrad studio`, which has the whole one"
-Numbers = list[Any]
+from postgrad.studio.engine.small_torch.numbers import (
+    BINARY,
+    BITS,
+    COMPARE,
+    FLOATS,
+    HERE,
+    SAME,
+    TESTS,
+    UNARY,
+    Numbers,
+    Size,
+    axis_of,
+    bfloat16,
+    bool_,
+    bounded,
+    common_shape,
+    device,
+    dtype,
+    exp_of,
+    finfo,
+    float16,
+    float32,
+    float64,
+    grid_places,
+    inf,
+    int32,
+    int64,
+    lines_along,
+    logsumexp_of,
+    nan,
+    promote_types,
+    shape_without,
+    sizes_of,
+    sorting_key,
+    spread_places,
+    strides_of,
+)
+
 Pull = Callable[[Numbers], Sequence[Numbers | None]]  # the gradient of the result -> those of the parents
 
-
-class dtype:  # noqa: N801  torch's own name
-    """kind: 0 bool, 1 whole numbers, 2 floats; promotion takes the larger (kind, bits)."""
-
-    def __init__(self, name: str, kind: int, bits: int):
-        self.name, self.kind, self.bits = name, kind, bits
-        self.is_floating_point = kind == 2
-
-    def __repr__(self) -> str:
-        return f"torch.{self.name}"
-
-    def rounded(self, values: Numbers) -> Numbers:
-        if self.kind == 2:
-            if self.bits < 32:
-                raise AttributeError(HERE.format(self.name))
-            return values if self.bits == 64 else array("f", values).tolist()
-        return list(map(int if self.kind else bool, values))
-
-
-bool_, int32, int64 = dtype("bool", 0, 1), dtype("int32", 1, 32), dtype("int64", 1, 64)
-float16, bfloat16, float32, float64 = (dtype(name, 2, bits) for name, bits in (
-    ("float16", 16), ("bfloat16", 16), ("float32", 32), ("float64", 64)))
-Finfo = namedtuple("Finfo", "eps max min tiny")
-
-
-def finfo(kind: dtype) -> Finfo:
-    if kind is float64:
-        return Finfo(2.0**-52, sys.float_info.max, -sys.float_info.max, sys.float_info.min)
-    return Finfo(2.0**-23, (2 - 2.0**-23) * 2.0**127, -(2 - 2.0**-23) * 2.0**127, 2.0**-126)
-
-
-class Size(tuple[int, ...]):
-    def __repr__(self) -> str:
-        return f"torch.Size({list(self)})"
-
-    def numel(self) -> int:
-        return math.prod(self)
-
-
-class device:  # noqa: N801
-    type = "cpu"
-
-    def __init__(self, name: object = "cpu"):
-        if str(name) != "cpu":
-            raise RuntimeError(HERE.format(f"device {name}"))
-
-    def __str__(self) -> str:
-        return "cpu"
-
-
-# gradients
 
 class Node:
     """Where a value came from: its parents' nodes, and how a gradient goes to them; or the leaf itself."""
@@ -86,28 +59,28 @@ class Node:
         self.parents, self.pull, self.leaf = parents, pull, leaf
 
 
-class _Gradients(ContextDecorator):
+class Gradients(ContextDecorator):
     on = True
 
     def __init__(self, wanted: bool):
         self.wanted = wanted
 
     def __enter__(self) -> None:
-        self.before, _Gradients.on = _Gradients.on, self.wanted
+        self.before, Gradients.on = Gradients.on, self.wanted
 
     def __exit__(self, *_: object) -> None:
-        _Gradients.on = self.before
+        Gradients.on = self.before
 
 
-def no_grad() -> _Gradients:
-    return _Gradients(False)
+def no_grad() -> Gradients:
+    return Gradients(False)
 
 
-def enable_grad() -> _Gradients:
-    return _Gradients(True)
+def enable_grad() -> Gradients:
+    return Gradients(True)
 
 
-set_grad_enabled, inference_mode = _Gradients, no_grad
+set_grad_enabled, inference_mode = Gradients, no_grad
 
 
 def _gradients(outputs: Sequence[Tensor], given: Sequence[Numbers],
@@ -174,130 +147,7 @@ class Function:
         raise AttributeError(HERE.format("autograd.Function"))
 
 
-# shapes
-
-@lru_cache(maxsize=512)
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(accumulate(shape[:0:-1], int.__mul__, initial=1))[::-1] if shape else ()
-
-
-def _common_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    width = max(map(len, shapes))
-    found = []
-    for sizes in zip(*((1,) * (width - len(s)) + s for s in shapes), strict=True):
-        large = {n for n in sizes if n != 1}
-        if len(large) > 1:
-            raise RuntimeError(f"The shapes {' and '.join(str(list(s)) for s in shapes)} do not fit together")
-        found.append(large.pop() if large else 1)
-    return tuple(found)
-
-
-@lru_cache(maxsize=512)
-def _places(shape: tuple[int, ...], out: tuple[int, ...]) -> tuple[int, ...]:
-    """For each place of `out` the place in a value of `shape` that is spread over it."""
-    shape = (1,) * (len(out) - len(shape)) + shape
-    steps = [0 if n == 1 else s for n, s in zip(shape, _strides(shape), strict=True)]
-    return _grid(tuple(tuple(k * s for k in range(n)) for n, s in zip(out, steps, strict=True)))
-
-
-def _grid(axes: Sequence[Sequence[int]], start: int = 0) -> tuple[int, ...]:
-    found = [start]
-    for axis in axes:
-        found = [a + b for a in found for b in axis]
-    return tuple(found)
-
-
-def _dim(dim: int, count: int) -> int:
-    if not -max(count, 1) <= dim < max(count, 1):
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-count}, {count - 1}], "
-                         f"but got {dim})")
-    return dim % max(count, 1)
-
-
-@lru_cache(maxsize=512)
-def _lines(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """For each place of what is left without `dims`, the places that are reduced to it."""
-    axes = [tuple(k * s for k in range(n)) for n, s in zip(shape, _strides(shape), strict=True)]
-    inner = _grid([axes[d] for d in dims])
-    return tuple(tuple(start + i for i in inner)
-                 for start in _grid([axis for d, axis in enumerate(axes) if d not in dims]))
-
-
-def _left(shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
-    return tuple(1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims)
-
-
-def _sizes(size: Sequence[Any]) -> tuple[int, ...]:
-    """view(2, 3), view((2, 3)) -> (2, 3)"""
-    if len(size) == 1 and isinstance(size[0], tuple | list):
-        size = size[0]
-    return tuple(map(as_index, size))
-
-
-# numbers that do not raise
-
-def _log(x: float) -> float:
-    return math.log(x) if x > 0 else -inf if x == 0 else nan
-
-
-def _exp(x: float) -> float:
-    try:
-        return math.exp(x)
-    except OverflowError:
-        return inf
-
-
-def _expm1(x: float) -> float:
-    try:
-        return math.expm1(x)
-    except OverflowError:
-        return inf
-
-
-def _divided(a: float, b: float) -> float:
-    if b:
-        return a / b
-    return nan if not a or a != a or b != b else math.copysign(inf, a) * math.copysign(1.0, b)
-
-
-def _power(a: float, b: float) -> float:
-    try:
-        found = a ** b
-        return nan if isinstance(found, complex) else found
-    except ZeroDivisionError:
-        return inf
-    except OverflowError:
-        return inf
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + _exp(-x)) if x >= 0 else _exp(x) / (1 + _exp(x))
-
-
-def _logsigmoid(x: float) -> float:
-    return min(x, 0.0) - math.log1p(_exp(-abs(x)))
-
-
-def _bound(x: float, low: float, high: float) -> float:
-    return x if x != x else min(max(x, low), high)
-
-
-def _logsumexp(values: Numbers) -> float:
-    top = max(values, default=-inf)
-    return top if not math.isfinite(top) else top + math.log(sum(_exp(v - top) for v in values))
-
-
-def _sorted_key(x: float) -> tuple[bool, float]:
-    return x != x, x  # nan is the largest
-
-
-def promote_types(a: dtype, b: dtype) -> dtype:
-    if {a, b} == {float16, bfloat16}:
-        return float32
-    return max(a, b, key=lambda d: (d.kind, d.bits))
-
-
-def _kind_of(values: Sequence[Any]) -> dtype:
+def kind_of(values: Sequence[Any]) -> dtype:
     """The dtype that several values, tensors and numbers, are computed in."""
     best: list[dtype | None] = [None, None, None]  # of tensors with dimensions, of those without, of numbers
     for x in values:
@@ -324,7 +174,7 @@ class Tensor(_Open):
     def __init__(self, values: Numbers, shape: Sequence[int], kind: dtype, parents: Sequence[Tensor] = (),
                  pull: Pull | None = None, at: Sequence[int] | None = None):
         self._store, self._at, self.shape, self.dtype = values, at, Size(shape), kind
-        tracked = _Gradients.on and kind.kind == 2 and any(p._node for p in parents)
+        tracked = Gradients.on and kind.kind == 2 and any(p._node for p in parents)
         self._node: Node | None = Node([p._node for p in parents], pull) if tracked else None
         self._leaf = not tracked
         self.grad: Tensor | None = None
@@ -484,12 +334,12 @@ class Tensor(_Open):
         return Tensor([values[i] for i in places], shape, self.dtype, (self,), pull)
 
     def reshape(self, *size: Any) -> Tensor:
-        shape = list(_sizes(size))
+        shape = list(sizes_of(size))
         if -1 in shape:
             rest = -math.prod(shape)
             shape[shape.index(-1)] = self.numel() // rest if rest else 0
         if math.prod(shape) != self.numel():
-            raise RuntimeError(f"shape '{list(_sizes(size))}' is invalid for input of size {self.numel()}")
+            raise RuntimeError(f"shape '{list(sizes_of(size))}' is invalid for input of size {self.numel()}")
         return Tensor(self._store, shape, self.dtype, (self,), lambda g: [g], at=self._at)
 
     view = reshape
@@ -500,29 +350,29 @@ class Tensor(_Open):
     reshape_as = view_as
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        first, last = _dim(start_dim, self.ndim), _dim(end_dim, self.ndim)
+        first, last = axis_of(start_dim, self.ndim), axis_of(end_dim, self.ndim)
         middle = math.prod(self.shape[first: last + 1])
         return self.reshape(*self.shape[:first], middle, *self.shape[last + 1:])
 
     ravel = flatten
 
     def squeeze(self, dim: int | None = None) -> Tensor:
-        dims = range(self.ndim) if dim is None else [_dim(dim, self.ndim)]
+        dims = range(self.ndim) if dim is None else [axis_of(dim, self.ndim)]
         return self.reshape(tuple(n for d, n in enumerate(self.shape) if d not in dims or n != 1))
 
     def unsqueeze(self, dim: int) -> Tensor:
-        dim = _dim(dim, self.ndim + 1)
+        dim = axis_of(dim, self.ndim + 1)
         return self.reshape((*self.shape[:dim], 1, *self.shape[dim:]))
 
     def permute(self, *dims: Any) -> Tensor:
-        order = [_dim(d, self.ndim) for d in _sizes(dims)]
-        steps = _strides(self.shape)
+        order = [axis_of(d, self.ndim) for d in sizes_of(dims)]
+        steps = strides_of(self.shape)
         axes = [tuple(k * steps[d] for k in range(self.shape[d])) for d in order]
-        return self._take(_grid(axes), [self.shape[d] for d in order], view=True)
+        return self._take(grid_places(axes), [self.shape[d] for d in order], view=True)
 
     def transpose(self, a: int, b: int) -> Tensor:
         order = list(range(self.ndim))
-        a, b = _dim(a, self.ndim), _dim(b, self.ndim)
+        a, b = axis_of(a, self.ndim), axis_of(b, self.ndim)
         order[a], order[b] = b, a
         return self.permute(*order)
 
@@ -530,12 +380,12 @@ class Tensor(_Open):
         return self.T
 
     def expand(self, *size: Any) -> Tensor:
-        sizes = _sizes(size)
+        sizes = sizes_of(size)
         own = (1,) * (len(sizes) - self.ndim) + self.shape
         shape = tuple(n if m == -1 else m for n, m in zip(own, sizes, strict=True))
-        if _common_shape(own, shape) != shape:
+        if common_shape(own, shape) != shape:
             raise RuntimeError(f"The shape {list(self.shape)} cannot be expanded to {list(sizes)}")
-        return self._take(_places(tuple(self.shape), shape), shape, view=True)
+        return self._take(spread_places(tuple(self.shape), shape), shape, view=True)
 
     def expand_as(self, other: Tensor) -> Tensor:
         return self.expand(other.shape)
@@ -543,7 +393,7 @@ class Tensor(_Open):
     broadcast_to = expand
 
     def repeat(self, *size: Any) -> Tensor:
-        found, times = self, _sizes(size)
+        found, times = self, sizes_of(size)
         for _ in range(len(times) - self.ndim):
             found = found.unsqueeze(0)
         for dim, count in enumerate(times):
@@ -559,10 +409,10 @@ class Tensor(_Open):
         return x.index_select(dim, [i for i, n in enumerate(each) for _ in range(n)])
 
     def narrow(self, dim: int, start: int, length: int) -> Tensor:
-        return self[(slice(None),) * _dim(dim, self.ndim) + (slice(start, start + length),)]
+        return self[(slice(None),) * axis_of(dim, self.ndim) + (slice(start, start + length),)]
 
     def select(self, dim: int, index: int) -> Tensor:
-        return self[(slice(None),) * _dim(dim, self.ndim) + (index,)]
+        return self[(slice(None),) * axis_of(dim, self.ndim) + (index,)]
 
     def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
         return tuple(self.select(dim, i) for i in range(self.shape[dim]))
@@ -580,8 +430,8 @@ class Tensor(_Open):
 
     def flip(self, *dims: Any) -> Tensor:
         key: list[Any] = [slice(None)] * self.ndim
-        for d in _sizes(dims):
-            key[_dim(d, self.ndim)] = list(range(self.shape[d]))[::-1]
+        for d in sizes_of(dims):
+            key[axis_of(d, self.ndim)] = list(range(self.shape[d]))[::-1]
         found = self
         for d, one in enumerate(key):
             found = found.index_select(d, one) if isinstance(one, list) else found
@@ -616,10 +466,10 @@ class Tensor(_Open):
         at = next(i for i, p in enumerate(parts) if p is Ellipsis)
         parts[at: at + 1] = [slice(None)] * (self.ndim - used)
         advanced = [p for p in parts if isinstance(p, Tensor)]
-        shape = _common_shape(*(tuple(p.shape) for p in advanced)) if advanced else ()
+        shape = common_shape(*(tuple(p.shape) for p in advanced)) if advanced else ()
         offsets, start, d = [0] * math.prod(shape), 0, 0
         axes: list[Any] = []  # (offsets, shape) of each part of the result; None for the tensors'
-        steps = _strides(self.shape)
+        steps = strides_of(self.shape)
         for part in parts:
             if part is None:
                 axes.append(((0,), (1,)))
@@ -649,7 +499,7 @@ class Tensor(_Open):
             place = axes.index(None) if axes.count(None) == 1 else 0
             axes = [a for a in axes if a is not None]
             axes.insert(place, (offsets, shape))
-        return (_grid([a for a, _ in axes], start), tuple(n for _, s in axes for n in s), not advanced)
+        return (grid_places([a for a, _ in axes], start), tuple(n for _, s in axes for n in s), not advanced)
 
     def __getitem__(self, key: Any) -> Tensor:
         places, shape, view = self._index(key)
@@ -657,7 +507,7 @@ class Tensor(_Open):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         places, shape, _ = self._index(key)
-        self._assign(places, _tensor_of(value).to(self.dtype).expand(shape))
+        self._assign(places, tensor_of(value).to(self.dtype).expand(shape))
 
     def _assign(self, places: Sequence[int], new: Tensor) -> None:
         """These places become new's, in place and in the gradient."""
@@ -665,13 +515,13 @@ class Tensor(_Open):
         self._check_in_place(new)
         for place, value in zip(places, new._values, strict=True):
             self._store[place if self._at is None else self._at[place]] = value
-        if _Gradients.on and (old or new._node):
+        if Gradients.on and (old or new._node):
             taken = set(places)
             self._node, self._leaf = Node([old, new._node], lambda g: [
                 [0.0 if i in taken else v for i, v in enumerate(g)], [g[i] for i in places]]), False
 
     def _check_in_place(self, new: Tensor) -> None:
-        if _Gradients.on and self._leaf and self._node:
+        if Gradients.on and self._leaf and self._node:
             raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
 
     def _become(self, new: Tensor) -> Tensor:
@@ -686,11 +536,11 @@ class Tensor(_Open):
         return self
 
     def index_select(self, dim: int, index: Any) -> Tensor:
-        return self[(slice(None),) * _dim(dim, self.ndim) + (_tensor_of(index).long(),)]
+        return self[(slice(None),) * axis_of(dim, self.ndim) + (tensor_of(index).long(),)]
 
     def _along(self, dim: int, index: Tensor) -> list[int]:
         """The places of gather and scatter: index's own place, at `index` along `dim`."""
-        dim, steps = _dim(dim, self.ndim), _strides(self.shape)
+        dim, steps = axis_of(dim, self.ndim), strides_of(self.shape)
         coordinates = product(*map(range, index.shape))
         return [sum((i % self.shape[dim] if d == dim else c) * steps[d] for d, c in enumerate(at))
                 for at, i in zip(coordinates, index._values, strict=True)]
@@ -701,7 +551,7 @@ class Tensor(_Open):
         return self._take(self._along(dim, index), index.shape)
 
     def scatter(self, dim: int, index: Tensor, src: Any = None, value: Any = None) -> Tensor:
-        given = _tensor_of(value if src is None else src).to(self.dtype)
+        given = tensor_of(value if src is None else src).to(self.dtype)
         new = given if given.shape else given.expand(index.shape)
         found = self.clone()
         found._assign(self._along(dim, index), new[tuple(map(slice, index.shape))])
@@ -716,11 +566,11 @@ class Tensor(_Open):
                       lambda g: [g, [g[i] for i in places]])
 
     def index_add(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
-        shape = [-1 if d == _dim(dim, self.ndim) else 1 for d in range(self.ndim)]
+        shape = [-1 if d == axis_of(dim, self.ndim) else 1 for d in range(self.ndim)]
         return self.scatter_add(dim, index.reshape(shape).expand(source.shape), source)
 
     def masked_fill(self, mask: Tensor, value: Any) -> Tensor:
-        return where(mask, _tensor_of(value).to(self.dtype), self)
+        return where(mask, tensor_of(value).to(self.dtype), self)
 
     def masked_select(self, mask: Tensor) -> Tensor:
         return self[mask]
@@ -739,13 +589,13 @@ class Tensor(_Open):
 
     def _dims(self, dim: Any) -> tuple[int, ...]:
         dims = range(self.ndim) if dim is None else dim if isinstance(dim, tuple | list) else (dim,)
-        return tuple(sorted(_dim(d, self.ndim) for d in dims)) if self.ndim else ()
+        return tuple(sorted(axis_of(d, self.ndim) for d in dims)) if self.ndim else ()
 
     def _reduce(self, dim: Any, keepdim: bool, reduce: Callable[[Numbers], Any], slopes: Callable[
             [Numbers, Any], Numbers] | None, kind: dtype) -> Tensor:
         """slopes: (a line's values, what came of it) -> the derivative by each of them."""
         dims, values = self._dims(dim), list(self._values)
-        lines = _lines(tuple(self.shape), dims)
+        lines = lines_along(tuple(self.shape), dims)
         found = kind.rounded([reduce([values[i] for i in line]) for line in lines])
 
         def pull(g: Numbers) -> list[Numbers]:
@@ -755,7 +605,8 @@ class Tensor(_Open):
                 for i, slope in zip(line, slopes([values[i] for i in line], came), strict=True):
                     back[i] = one * slope
             return [back]
-        return Tensor(list(found), _left(self.shape, dims, keepdim), kind, (self,) if slopes else (), pull)
+        return Tensor(list(found), shape_without(self.shape, dims, keepdim), kind,
+                      (self,) if slopes else (), pull)
 
     def sum(self, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
         x = self if dtype is None else self.to(dtype)
@@ -767,7 +618,7 @@ class Tensor(_Open):
             raise RuntimeError(f"mean(): could not infer output dtype. Input dtype must be either a floating "
                                f"point or complex dtype. Got: {self.dtype}")
         count = math.prod(self.shape[d] for d in self._dims(dim))
-        return PUBLIC["div"](self.sum(dim, keepdim, dtype), count)
+        return self.sum(dim, keepdim, dtype).div(count)
 
     def var(self, dim: Any = None, unbiased: bool = True, keepdim: bool = False,
             correction: float | None = None) -> Tensor:
@@ -794,8 +645,8 @@ class Tensor(_Open):
         return self._reduce(dim, keepdim, any, None, bool_)
 
     def logsumexp(self, dim: Any, keepdim: bool = False) -> Tensor:
-        return self._floating()._reduce(dim, keepdim, _logsumexp, lambda row, whole: [
-            _exp(v - whole) for v in row], self._floating().dtype)
+        return self._floating()._reduce(dim, keepdim, logsumexp_of, lambda row, whole: [
+            exp_of(v - whole) for v in row], self._floating().dtype)
 
     def _floating(self) -> Tensor:
         return self if self.dtype.kind == 2 else self.float()
@@ -808,7 +659,7 @@ class Tensor(_Open):
         return self.log_softmax(dim, dtype).exp()
 
     def amax(self, dim: Any = None, keepdim: bool = False) -> Tensor:
-        return self._reduce(dim, keepdim, lambda row: max(row, key=_sorted_key), _shared_slope, self.dtype)
+        return self._reduce(dim, keepdim, lambda row: max(row, key=sorting_key), _shared_slope, self.dtype)
 
     def amin(self, dim: Any = None, keepdim: bool = False) -> Tensor:
         return self._reduce(dim, keepdim, lambda row: nan if any(v != v for v in row) else min(row),
@@ -818,7 +669,7 @@ class Tensor(_Open):
         return self.detach()._reduce(dim, keepdim, best, None, int64)
 
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        return self._best(dim, keepdim, lambda row: max(range(len(row)), key=lambda i: _sorted_key(row[i])))
+        return self._best(dim, keepdim, lambda row: max(range(len(row)), key=lambda i: sorting_key(row[i])))
 
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
         return self._best(dim, keepdim, lambda row: min(range(len(row)), key=row.__getitem__))
@@ -829,20 +680,20 @@ class Tensor(_Open):
 
     def max(self, dim: Any = None, keepdim: bool = False) -> Any:
         if isinstance(dim, Tensor):
-            return PUBLIC["maximum"](self, dim)
+            return self.maximum(dim)
         return self.amax() if dim is None else self._with_indices(self.argmax(dim, True), dim, keepdim)
 
     def min(self, dim: Any = None, keepdim: bool = False) -> Any:
         if isinstance(dim, Tensor):
-            return PUBLIC["minimum"](self, dim)
+            return self.minimum(dim)
         return self.amin() if dim is None else self._with_indices(self.argmin(dim, True), dim, keepdim)
 
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
-        dim = _dim(dim, self.ndim)
+        dim = axis_of(dim, self.ndim)
         values, found = self._values, [0] * self.numel()
-        for line in _lines(tuple(self.shape), (dim,)):
+        for line in lines_along(tuple(self.shape), (dim,)):
             row = [values[i] for i in line]
-            order = sorted(range(len(row)), key=lambda i: _sorted_key(row[i]), reverse=descending)
+            order = sorted(range(len(row)), key=lambda i: sorting_key(row[i]), reverse=descending)
             for place, i in zip(line, order, strict=True):
                 found[place] = i
         return Tensor(found, self.shape, int64)
@@ -876,7 +727,7 @@ class Tensor(_Open):
         return found if keepdim and dim is not None else found.squeeze(axis)
 
     def cumsum(self, dim: int) -> Tensor:
-        lines = _lines(tuple(self.shape), self._dims(dim))
+        lines = lines_along(tuple(self.shape), self._dims(dim))
         values = self._values
         kind = self.dtype if self.dtype.kind == 2 else int64
 
@@ -903,16 +754,16 @@ class Tensor(_Open):
 
     def nan_to_num(self, nan: float = 0.0) -> Tensor:
         low, top = finfo(self.dtype).min, finfo(self.dtype).max
-        return _map(lambda v: nan if v != v else min(max(v, low), top), (self,),
+        return pointwise(lambda v: nan if v != v else min(max(v, low), top), (self,),
                     (lambda v, _: float(math.isfinite(v)),))
 
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
         if isinstance(min, Tensor) or isinstance(max, Tensor):
-            low = self if min is None else PUBLIC["maximum"](self, min)
-            return low if max is None else PUBLIC["minimum"](low, max)
+            low = self if min is None else self.maximum(min)
+            return low if max is None else low.minimum(max)
         low, high = -inf if min is None else min, inf if max is None else max
-        return _map(lambda v: _bound(v, low, high), (self,), (lambda v, _: float(low <= v <= high),),
-                    _kind_of([self, *(b for b in (min, max) if b is not None)]))
+        return pointwise(lambda v: bounded(v, low, high), (self,), (lambda v, _: float(low <= v <= high),),
+                    kind_of([self, *(b for b in (min, max) if b is not None)]))
 
     clip = clamp
 
@@ -923,7 +774,7 @@ class Tensor(_Open):
         return self.clamp(max=high)
 
     def round(self, decimals: int = 0) -> Tensor:
-        return _map(lambda v: round(v, decimals) if math.isfinite(v) else v, (self,), (lambda *_: 0.0,))
+        return pointwise(lambda v: round(v, decimals) if math.isfinite(v) else v, (self,), (lambda *_: 0.0,))
 
     def equal(self, other: Tensor) -> bool:
         return self.shape == other.shape and self._values == other._values
@@ -945,19 +796,19 @@ class Tensor(_Open):
     matmul = mm = mv = bmm = dot = __matmul__
 
     def __invert__(self) -> Tensor:
-        return _map(lambda v: not v if self.dtype is bool_ else ~v, (self,), None, self.dtype)
+        return pointwise(lambda v: not v if self.dtype is bool_ else ~v, (self,), None, self.dtype)
 
     def __rpow__(self, other: Any) -> Tensor:
-        return _tensor_of(other) ** self
+        return tensor_of(other) ** self
 
     def __rmatmul__(self, other: Tensor) -> Tensor:
         return other @ self
 
     def new_zeros(self, *size: Any, dtype: Any = None) -> Tensor:
-        return full(_sizes(size), 0, dtype=dtype or self.dtype)
+        return full(sizes_of(size), 0, dtype=dtype or self.dtype)
 
     def new_ones(self, *size: Any, dtype: Any = None) -> Tensor:
-        return full(_sizes(size), 1, dtype=dtype or self.dtype)
+        return full(sizes_of(size), 1, dtype=dtype or self.dtype)
 
     def new_full(self, size: Any, value: Any, dtype: Any = None) -> Tensor:
         return full(size, value, dtype=dtype or self.dtype)
@@ -980,22 +831,22 @@ def _shared_slope(row: Numbers, best: Any) -> Numbers:
     return [float(v == best) / row.count(best) for v in row] if best == best else [nan] * len(row)
 
 
-def _tensor_of(x: Any) -> Tensor:
+def tensor_of(x: Any) -> Tensor:
     return x if isinstance(x, Tensor) else tensor(x)
 
 
-def _map(f: Callable[..., Any], xs: Sequence[Any], slopes: Sequence[Callable[..., float]] | None,
+def pointwise(f: Callable[..., Any], xs: Sequence[Any], slopes: Sequence[Callable[..., float]] | None,
          kind: dtype | None = None) -> Tensor:
     """f at each place, of tensors and numbers. slopes: the derivative by each argument, of (*arguments,
     result); None for none. kind: of the result, that of the arguments if not said."""
-    kind = _kind_of(xs) if kind is None else kind
+    kind = kind_of(xs) if kind is None else kind
     shapes = {tuple(x.shape) for x in xs if isinstance(x, Tensor)}
-    shape = shapes.pop() if len(shapes) == 1 else _common_shape(*shapes)
+    shape = shapes.pop() if len(shapes) == 1 else common_shape(*shapes)
     maps: list[tuple[int, ...] | None] = []
     columns: list[Iterable[Any]] = []
     for x in xs:
         if isinstance(x, Tensor):
-            places = None if x.shape == shape else _places(tuple(x.shape), shape)
+            places = None if x.shape == shape else spread_places(tuple(x.shape), shape)
             values = x._values
             if kind.kind == 2 and x.dtype.kind < 2:  # whole numbers count as the floats they are rounded to
                 values = kind.rounded(list(map(float, values)))
@@ -1005,7 +856,7 @@ def _map(f: Callable[..., Any], xs: Sequence[Any], slopes: Sequence[Callable[...
             columns.append(repeat(kind.rounded([float(x)])[0] if kind.kind == 2 else x))
         maps.append(places)
     found = kind.rounded(list(map(f, *columns)))
-    if not (slopes and _Gradients.on and any(isinstance(x, Tensor) and x._node for x in xs)):
+    if not (slopes and Gradients.on and any(isinstance(x, Tensor) and x._node for x in xs)):
         return Tensor(found, shape, kind)
     columns = [list(c) if isinstance(c, list) else c for c in columns]  # as they are now
     parents = [x if isinstance(x, Tensor) else Tensor([x], (), float64) for x in xs]
@@ -1028,87 +879,32 @@ def _map(f: Callable[..., Any], xs: Sequence[Any], slopes: Sequence[Callable[...
     return Tensor(found, shape, kind, parents, pull)
 
 
-def _float_kind(xs: Sequence[Any]) -> dtype:
-    kind = _kind_of(xs)
+def float_kind(xs: Sequence[Any]) -> dtype:
+    kind = kind_of(xs)
     return kind if kind.kind == 2 else float32
 
 
-Slope = Callable[..., float]
-UNARY: dict[str, tuple[Callable[[Any], Any], Slope]] = {  # of floats: the function, its slope at (x, f(x))
-    "exp": (_exp, lambda x, y: y), "log": (_log, lambda x, y: _divided(1.0, x)),
-    "sqrt": (lambda x: math.sqrt(x) if x >= 0 else nan, lambda x, y: _divided(0.5, y)),
-    "rsqrt": (lambda x: _power(x, -0.5), lambda x, y: -0.5 * _power(x, -1.5)),
-    "log1p": (lambda x: _log(1 + x) if x <= -1 else math.log1p(x), lambda x, y: _divided(1.0, 1 + x)),
-    "expm1": (_expm1, lambda x, y: y + 1),
-    "log2": (lambda x: _log(x) / math.log(2), lambda x, y: _divided(1.0, x * math.log(2))),
-    "log10": (lambda x: math.log10(x) if x > 0 else _log(x), lambda x, y: _divided(1.0, x * math.log(10))),
-    "sigmoid": (_sigmoid, lambda x, y: y * (1 - y)), "tanh": (math.tanh, lambda x, y: 1 - y * y),
-    "sin": (math.sin, lambda x, y: math.cos(x)), "cos": (math.cos, lambda x, y: -math.sin(x)),
-    "reciprocal": (lambda x: _divided(1.0, x), lambda x, y: -y * y),
-    "erf": (math.erf, lambda x, y: 2 / math.sqrt(pi) * _exp(-x * x)),
-}
-SAME: dict[str, tuple[Callable[[Any], Any], Slope]] = {  # in the dtype that comes
-    "abs": (abs, lambda x, y: (x > 0) - (x < 0)), "neg": (lambda x: -x, lambda x, y: -1.0),
-    "relu": (lambda x: max(x, 0), lambda x, y: float(x > 0)), "square": (lambda x: x * x, lambda x, y: 2 * x),
-    "sign": (lambda x: (x > 0) - (x < 0), lambda x, y: 0.0),
-    "floor": (lambda x: math.floor(x) if math.isfinite(x) else x, lambda x, y: 0.0),
-    "ceil": (lambda x: math.ceil(x) if math.isfinite(x) else x, lambda x, y: 0.0),
-    "trunc": (lambda x: math.trunc(x) if math.isfinite(x) else x, lambda x, y: 0.0),
-}
-TESTS: dict[str, Callable[..., bool]] = {
-    "isfinite": math.isfinite, "isnan": lambda x: x != x, "isinf": math.isinf,
-    "logical_not": lambda x: not x, "signbit": lambda x: math.copysign(1, x) < 0,
-}
-BINARY: dict[str, tuple[Callable[[Any, Any], Any], Slope, Slope]] = {
-    "add": (lambda a, b: a + b, lambda a, b, y: 1.0, lambda a, b, y: 1.0),
-    "sub": (lambda a, b: a - b, lambda a, b, y: 1.0, lambda a, b, y: -1.0),
-    "mul": (lambda a, b: a * b, lambda a, b, y: b, lambda a, b, y: a),
-    "maximum": (lambda a, b: a if a != a or a >= b else b, lambda a, b, y: (a > b) + (a == b) / 2,
-                lambda a, b, y: (b > a) + (a == b) / 2),
-    "minimum": (lambda a, b: a if a != a or a <= b else b, lambda a, b, y: (a < b) + (a == b) / 2,
-                lambda a, b, y: (b < a) + (a == b) / 2),
-    "remainder": (lambda a, b: a % b if b else nan, lambda a, b, y: 1.0, lambda a, b, y: -float(a // b)),
-    "floor_divide": (lambda a, b: a // b if b else nan, lambda a, b, y: 0.0, lambda a, b, y: 0.0),
-    "pow": (_power, lambda a, b, y: b * _power(a, b - 1) if b else 0.0,
-            lambda a, b, y: y * _log(a) if a > 0 else 0.0 if a == 0 and b > 0 else nan),
-}
-FLOATS: dict[str, tuple[Callable[[Any, Any], Any], Slope, Slope]] = {
-    "div": (_divided, lambda a, b, y: _divided(1.0, b), lambda a, b, y: -_divided(y, b)),
-    "xlogy": (lambda a, b: 0.0 if a == 0 and b == b else a * _log(b),
-              lambda a, b, y: 0.0 if a == 0 and b <= 0 else _log(b), lambda a, b, y: _divided(a, b)),
-    "logaddexp": (lambda a, b: _logsumexp([a, b]), lambda a, b, y: _exp(a - y), lambda a, b, y: _exp(b - y)),
-}
-COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "logical_and": lambda a, b: bool(a and b),
-    "logical_or": lambda a, b: bool(a or b), "logical_xor": lambda a, b: bool(a) != bool(b),
-}
-BITS: dict[str, Callable[[Any, Any], Any]] = {
-    "bitwise_and": lambda a, b: a & b, "bitwise_or": lambda a, b: a | b, "bitwise_xor": lambda a, b: a ^ b}
-
-
-def _define() -> None:
-    """The functions of the tables above, as methods and as functions of the module."""
+def define_methods() -> dict[str, Callable[..., Any]]:
+    """The functions of the tables of numbers.py, as methods and as functions."""
     made: dict[str, Callable[..., Any]] = {}
     for name, (f, slope) in UNARY.items():
-        made[name] = lambda x, f=f, s=slope: _map(f, (x,), (s,), _float_kind((x,)))
+        made[name] = lambda x, f=f, s=slope: pointwise(f, (x,), (s,), float_kind((x,)))
     for name, (f, slope) in SAME.items():
-        made[name] = lambda x, f=f, s=slope: _map(f, (x,), (s,))
+        made[name] = lambda x, f=f, s=slope: pointwise(f, (x,), (s,))
     for name, test in TESTS.items():
-        made[name] = lambda x, f=test: _map(f, (x,), None, bool_)
+        made[name] = lambda x, f=test: pointwise(f, (x,), None, bool_)
     for name, (f2, *slopes) in BINARY.items():
-        made[name] = lambda a, b, f=f2, s=slopes: _map(f, (a, b), s)
+        made[name] = lambda a, b, f=f2, s=slopes: pointwise(f, (a, b), s)
     for name, (f2, *slopes) in FLOATS.items():
-        made[name] = lambda a, b, f=f2, s=slopes: _map(f, (a, b), s, _float_kind((a, b)))
+        made[name] = lambda a, b, f=f2, s=slopes: pointwise(f, (a, b), s, float_kind((a, b)))
     for name, f2 in COMPARE.items():
-        made[name] = lambda a, b, f=f2: _map(f, (a, b), None, bool_)
+        made[name] = lambda a, b, f=f2: pointwise(f, (a, b), None, bool_)
     for name, f2 in BITS.items():
-        made[name] = lambda a, b, f=f2: _map(f, (a, b), None)
+        made[name] = lambda a, b, f=f2: pointwise(f, (a, b), None)
     made |= {"true_divide": made["div"], "divide": made["div"], "multiply": made["mul"],
              "subtract": made["sub"], "negative": made["neg"], "fmod": made["remainder"]}
     for name, function in made.items():
         setattr(Tensor, name, function)
-    PUBLIC.update(made)
     for short, name in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "mod": "remainder",
                         "floordiv": "floor_divide", "and": "bitwise_and", "or": "bitwise_or",
                         "xor": "bitwise_xor"}.items():
@@ -1140,10 +936,11 @@ def _define() -> None:
                  "matmul", "mm", "mv", "bmm", "dot", "equal", "nan_to_num", "norm", "clone", "detach",
                  "numel", "repeat_interleave", "unique", "t", "masked_fill", "index_add", "tile",
                  "broadcast_to"):
-        PUBLIC[name] = lambda x, *given, name=name, **named: getattr(x, name)(*given, **named)
+        made[name] = lambda x, *given, name=name, **named: getattr(x, name)(*given, **named)
+    return made
 
 
-# made from numbers
+# what the methods above make tensors with
 
 def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     values: Numbers = []
@@ -1179,62 +976,22 @@ def _first_kind(data: Any) -> dtype:
     return data.dtype if isinstance(data, Tensor) and data.dtype.kind == 2 else float32
 
 
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    return data.to(dtype) if isinstance(data, Tensor) else tensor(data, dtype=dtype)
-
-
 def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
          requires_grad: bool = False) -> Tensor:
-    shape = _sizes(size if isinstance(size, tuple | list) else (size,))
-    dtype = dtype or _kind_of([fill_value])
+    shape = sizes_of(size if isinstance(size, tuple | list) else (size,))
+    dtype = dtype or kind_of([fill_value])
     found = Tensor(dtype.rounded([float(fill_value) if dtype.kind == 2 else fill_value] * math.prod(shape)),
                    shape, dtype)
     return found.requires_grad_() if requires_grad else found
-
-
-def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    return full(_sizes(size), 0, dtype=dtype or float32, requires_grad=requires_grad)
-
-
-def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
-    return full(_sizes(size), 1, dtype=dtype or float32, requires_grad=requires_grad)
-
-
-def full_like(x: Tensor, fill_value: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    return full(x.shape, fill_value, dtype=dtype or x.dtype)
 
 
 def zeros_like(x: Tensor, dtype: Any = None, device: Any = None) -> Tensor:
     return full_like(x, 0, dtype)
 
 
-def ones_like(x: Tensor, dtype: Any = None, device: Any = None) -> Tensor:
-    return full_like(x, 1, dtype)
+def full_like(x: Tensor, fill_value: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    return full(x.shape, fill_value, dtype=dtype or x.dtype)
 
-
-empty, empty_like = zeros, zeros_like
-
-
-def arange(start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, device: Any = None) -> Tensor:
-    start, end = (0, start) if end is None else (start, end)
-    count = max(0, math.ceil((end - start) / step))
-    return tensor([start + i * step for i in range(count)], dtype=dtype or _kind_of([start, end, step]))
-
-
-def linspace(start: float, end: float, steps: int, *, dtype: Any = None) -> Tensor:
-    step = (end - start) / max(steps - 1, 1)
-    return tensor([start + step * i for i in range(steps)], dtype=dtype or float32)
-
-
-def eye(n: int, *, dtype: Any = None) -> Tensor:
-    return tensor([[float(i == j) for j in range(n)] for i in range(n)], dtype=dtype or float32)
-
-
-def is_tensor(x: object) -> bool:
-    return isinstance(x, Tensor)
-
-
-# several tensors
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     tensors = list(tensors)
@@ -1242,18 +999,18 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     for x in tensors[1:]:
         kind = promote_types(kind, x.dtype)
     parts = [x.to(kind) for x in tensors if tuple(x.shape) != (0,)] or [tensors[0]]
-    dim = _dim(dim, parts[0].ndim)
+    dim = axis_of(dim, parts[0].ndim)
     rest = {(*x.shape[:dim], *x.shape[dim + 1:]) for x in parts}
     if len(rest) > 1:
         raise RuntimeError(f"Sizes of tensors must match except in dimension {dim}")
     shape = list(parts[0].shape)
     shape[dim] = sum(x.shape[dim] for x in parts)
     values, sources, start = [0.0] * math.prod(shape), [], 0
-    steps = _strides(tuple(shape))
+    steps = strides_of(tuple(shape))
     for x in parts:
         axes = [tuple((k + (start if d == dim else 0)) * steps[d] for k in range(n))
                 for d, n in enumerate(x.shape)]
-        places = _grid(axes)
+        places = grid_places(axes)
         for place, value in zip(places, x._values, strict=True):
             values[place] = value
         sources.append(places)
@@ -1261,288 +1018,19 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return Tensor(values, shape, kind, parts, lambda g: [[g[i] for i in places] for places in sources])
 
 
-concat = concatenate = cat
-
-
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     tensors = list(tensors)
     if len({tuple(x.shape) for x in tensors}) > 1:
         raise RuntimeError("stack expects each tensor to be equal size")
-    return cat([x.unsqueeze(_dim(dim, x.ndim + 1)) for x in tensors], _dim(dim, tensors[0].ndim + 1))
+    return cat([x.unsqueeze(axis_of(dim, x.ndim + 1)) for x in tensors], axis_of(dim, tensors[0].ndim + 1))
 
 
 def where(condition: Tensor, a: Any = None, b: Any = None) -> Any:
     if a is None:
         return condition.nonzero(as_tuple=True)
-    kind = _kind_of([a, b])
-    return _map(lambda c, x, y: x if c else y, (condition, a, b),
+    kind = kind_of([a, b])
+    return pointwise(lambda c, x, y: x if c else y, (condition, a, b),
                 (lambda *_: 0.0, lambda c, *_: float(bool(c)), lambda c, *_: float(not c)), kind)
 
 
-def allclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
-    shape = _common_shape(tuple(a.shape), tuple(b.shape))
-    return all(x == y or abs(x - y) <= atol + rtol * abs(y) or equal_nan and x != x and y != y
-               for x, y in zip(a.expand(shape)._values, b.expand(shape)._values, strict=True))
-
-
-def outer(a: Tensor, b: Tensor) -> Tensor:
-    return a[:, None] * b[None]
-
-
-def diff(x: Tensor, dim: int = -1) -> Tensor:
-    return x.narrow(dim, 1, x.shape[dim] - 1) - x.narrow(dim, 0, x.shape[dim] - 1)
-
-
-def vecdot(a: Tensor, b: Tensor, dim: int = -1) -> Tensor:
-    return (a * b).sum(dim)
-
-
-def tril(x: Tensor, diagonal: int = 0) -> Tensor:
-    kept = tensor([[j <= i + diagonal for j in range(x.shape[-1])] for i in range(x.shape[-2])])
-    return where(kept, x, zeros_like(x))
-
-
-def triu(x: Tensor, diagonal: int = 0) -> Tensor:
-    return x - tril(x, diagonal - 1)
-
-
-# random numbers: the Mersenne twister, as torch reads it
-
-class Generator:
-    def __init__(self, device: Any = "cpu"):
-        self._twister = _random.Random()
-        self.manual_seed(5489)
-
-    def manual_seed(self, seed: int) -> Generator:
-        state = [seed & 0xFFFFFFFF]
-        for i in range(1, 624):
-            state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + i) & 0xFFFFFFFF)
-        self._twister.setstate((3, (*state, 624), None))
-        self._spare: float | None = None
-        return self
-
-    def word(self) -> int:
-        return self._twister.getrandbits(32)
-
-    def uniform(self, kind: dtype) -> float:
-        if kind is float64:
-            return ((self.word() << 32 | self.word()) & (1 << 53) - 1) * 2.0**-53
-        return (self.word() & (1 << 24) - 1) * 2.0**-24
-
-    def normal(self) -> float:
-        if self._spare is not None:
-            found, self._spare = self._spare, None
-            return found
-        turn, size = self.uniform(float64), math.sqrt(-2 * math.log1p(-self.uniform(float64)))
-        self._spare = size * math.sin(2 * pi * turn)
-        return size * math.cos(2 * pi * turn)
-
-
-default_generator = Generator()
-
-
-def manual_seed(seed: int) -> Generator:
-    return default_generator.manual_seed(seed)
-
-
-def rand(*size: Any, generator: Generator | None = None, dtype: Any = None, device: Any = None) -> Tensor:
-    draw, kind = generator or default_generator, dtype or float32
-    shape = _sizes(size)
-    return Tensor([draw.uniform(kind) for _ in range(math.prod(shape))], shape, kind)
-
-
-def randn(*size: Any, generator: Generator | None = None, dtype: Any = None, device: Any = None) -> Tensor:
-    draw, kind = generator or default_generator, dtype or float32
-    shape = _sizes(size)
-    count = math.prod(shape)
-    if count < 16:
-        return Tensor(kind.rounded([draw.normal() for _ in range(count)]), shape, kind)
-    values = [draw.uniform(kind) for _ in range(count)]
-    for start in (*range(0, count - 15, 16), *([-16] if count % 16 else [])):
-        if start < 0:
-            start = count - 16
-            values[start:] = [draw.uniform(kind) for _ in range(16)]
-        for i in range(start, start + 8):
-            size_, turn = math.sqrt(-2 * math.log(1 - values[i])), 2 * pi * values[i + 8]
-            values[i], values[i + 8] = size_ * math.cos(turn), size_ * math.sin(turn)
-    return Tensor(kind.rounded(values), shape, kind)
-
-
-def randint(low: int, high: Any = None, size: Any = None, *, generator: Generator | None = None,
-            dtype: Any = None, device: Any = None) -> Tensor:
-    if not isinstance(high, int):
-        low, high, size = 0, low, high if size is None else size
-    draw, shape = generator or default_generator, _sizes(size)
-    return Tensor([low + draw.word() % (high - low) for _ in range(math.prod(shape))], shape, dtype or int64)
-
-
-def randperm(n: int, *, generator: Generator | None = None) -> Tensor:
-    draw, found = generator or default_generator, list(range(n))
-    for i in range(n - 1):
-        j = i + draw.word() % (n - i)
-        found[i], found[j] = found[j], found[i]
-    return Tensor(found, (n,), int64)
-
-
-def multinomial(chances: Tensor, num_samples: int, replacement: bool = False, *,
-                generator: Generator | None = None) -> Tensor:
-    if not replacement and num_samples > 1:
-        raise AttributeError(HERE.format("multinomial without replacement"))
-    draw, rows = generator or default_generator, chances.reshape(-1, chances.shape[-1]).tolist()
-    found = []
-    for row in rows:
-        ends = list(accumulate(row))
-        for _ in range(num_samples):
-            at = draw.uniform(float64) * ends[-1]
-            found.append(next((i for i, end in enumerate(ends) if end >= at), len(row) - 1))
-    return Tensor(found, (*chances.shape[:-1], num_samples), int64)
-
-
-# torch.nn.functional, torch.optim and the rest
-
-def logsigmoid(x: Tensor) -> Tensor:
-    return _map(_logsigmoid, (x,), (lambda v, _: _sigmoid(-v),), _float_kind((x,)))
-
-
-def softplus(x: Tensor) -> Tensor:
-    return -logsigmoid(-x)
-
-
-def pad(x: Tensor, padding: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
-    for back, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True)):
-        dim = x.ndim - 1 - back
-        parts = [x.new_full([n if d == dim else s for d, s in enumerate(x.shape)], value)
-                 for n in (before, after)]
-        x = cat([parts[0], x, parts[1]], dim)
-        for n, side in ((before, True), (after, False)):
-            if n < 0:
-                x = x.narrow(dim, -n if side else 0, x.shape[dim] + n)
-    return x
-
-
-def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
-    count = num_classes if num_classes > 0 else int(x.max()) + 1
-    return PUBLIC["eq"](x.unsqueeze(-1), arange(count)).to(int64)
-
-
-def _mean_of(x: Tensor, reduction: str) -> Tensor:
-    return x.mean() if reduction == "mean" else x.sum() if reduction == "sum" else x
-
-
-def nll_loss(logp: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    return _mean_of(-logp.gather(1, target.unsqueeze(1)).squeeze(1), reduction)
-
-
-def cross_entropy(logits: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    if logits.ndim == 1:
-        return -logits.log_softmax(0)[target]
-    return nll_loss(logits.log_softmax(1), target, reduction)
-
-
-def mse_loss(a: Tensor, b: Tensor, reduction: str = "mean") -> Tensor:
-    return _mean_of((a - b) ** 2, reduction)
-
-
-def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    return _mean_of(softplus(x) - x * target, reduction)
-
-
-def kl_div(logq: Tensor, p: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
-    found = p.exp() * (p - logq) if log_target else PUBLIC["xlogy"](p, p) - p * logq
-    return found.sum() / found.shape[0] if reduction == "batchmean" else _mean_of(found, reduction)
-
-
-class Optimizer:
-    def __init__(self, params: Iterable[Tensor], lr: float, **constants: Any):
-        self.params, self.lr, self.constants = list(params), lr, constants
-        self.state: dict[int, list[Any]] = {}
-        self.count = 0
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        for p in self.params:
-            p.grad = None
-
-    def step(self) -> None:
-        self.count += 1
-        with no_grad():
-            for i, p in enumerate(self.params):
-                if p.grad is not None:
-                    p._write(PUBLIC["sub"](p, self.change(i, p) * self.lr)._values)
-
-    def change(self, i: int, p: Tensor) -> Tensor:
-        raise NotImplementedError
-
-
-class SGD(Optimizer):
-    def __init__(self, params: Iterable[Tensor], lr: float = 1e-3, momentum: float = 0.0,
-                 weight_decay: float = 0.0):
-        super().__init__(params, lr, momentum=momentum, weight_decay=weight_decay)
-
-    def change(self, i: int, p: Tensor) -> Tensor:
-        assert p.grad is not None
-        g = p.grad + self.constants["weight_decay"] * p.detach()
-        if self.constants["momentum"]:
-            old = self.state.get(i)
-            g = g if old is None else self.constants["momentum"] * old[0] + g
-            self.state[i] = [g]
-        return g
-
-
-class Adam(Optimizer):
-    def __init__(self, params: Iterable[Tensor], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-                 eps: float = 1e-8, weight_decay: float = 0.0):
-        super().__init__(params, lr, betas=betas, eps=eps, weight_decay=weight_decay)
-
-    def change(self, i: int, p: Tensor) -> Tensor:
-        assert p.grad is not None
-        (a, b), g = self.constants["betas"], p.grad + self.constants["weight_decay"] * p.detach()
-        m, v = self.state.get(i, [zeros_like(g), zeros_like(g)])
-        m, v = a * m + (1 - a) * g, b * v + (1 - b) * g * g
-        self.state[i] = [m, v]
-        found: Tensor = (m / (1 - a**self.count)) / ((v / (1 - b**self.count)).sqrt() + self.constants["eps"])
-        return found
-
-
-PUBLIC: dict[str, Any] = {name: globals()[name] for name in (
-    "Tensor", "Size", "Generator", "dtype", "device", "finfo", "inf", "nan", "pi", "e", "int32", "int64",
-    "float16", "bfloat16", "float32", "float64", "promote_types", "no_grad", "enable_grad",
-    "set_grad_enabled",
-    "inference_mode", "default_generator", "manual_seed", "tensor", "as_tensor", "full", "zeros", "ones",
-    "full_like", "zeros_like", "ones_like", "empty", "empty_like", "arange", "linspace", "eye", "is_tensor",
-    "cat", "concat", "concatenate", "stack", "where", "allclose", "outer", "diff", "tril", "triu", "rand",
-    "randn",
-    "randint", "randperm", "multinomial")} | {
-    "bool": bool_, "int": int32, "long": int64, "float": float32, "double": float64}
-MODULES: dict[str, dict[str, Any]] = {
-    "autograd": {"grad": grad, "Function": Function},
-    "cuda": {"is_available": lambda: False, "synchronize": lambda: None},
-    "linalg": {"vecdot": vecdot, "norm": lambda x, ord=2, dim=None: x.norm(ord, dim)},
-    "nn": {"Parameter": lambda x, requires_grad=True: x.detach().clone().requires_grad_(requires_grad)},
-    "nn.functional": {"logsigmoid": logsigmoid, "softplus": softplus, "pad": pad, "one_hot": one_hot,
-                      "nll_loss": nll_loss, "cross_entropy": cross_entropy, "mse_loss": mse_loss,
-                      "kl_div": kl_div, "binary_cross_entropy_with_logits": binary_cross_entropy_with_logits},
-    "optim": {"Optimizer": Optimizer, "SGD": SGD, "Adam": Adam},
-}
-
-
-def install(name: str = "torch") -> None:
-    """Makes `import torch` give this one."""
-    _define()
-    MODULES["nn.functional"] |= {same: PUBLIC[same] for same in (
-        "softmax", "log_softmax", "sigmoid", "relu", "tanh")}
-    made = {path: ModuleType(f"{name}.{path}".rstrip(".")) for path in ("", *MODULES)}
-    for path, module in made.items():
-        module.__dict__.update(MODULES.get(path, PUBLIC), __path__=[])
-        module.__dict__["__getattr__"] = lambda missing, path=path: _refuse(".".join(filter(None, (
-            "torch", path, missing))))
-        sys.modules[module.__name__] = module
-    for path, module in made.items():
-        above, _, last = path.rpartition(".")
-        if path:
-            setattr(made[above], last, module)
-
-
-def _refuse(name: str) -> Any:
-    if name.rpartition(".")[2].startswith("__"):
-        raise AttributeError(name)
-    raise AttributeError(HERE.format(name))
+FUNCTIONS = define_methods()
