@@ -130,7 +130,8 @@ SETTINGS = {"words": sft_on_words, "arithmetic": sft_on_arithmetic, "countdown":
             "gsm8k": sft_on_gsm8k}
 
 
-def task_demonstrations(name: str | Task, config: SFTConfig, bad: BadRows | None = None) -> list[Conversation]:
+def task_demonstrations(name: str | Task, config: SFTConfig,
+                        bad: BadRows | None = None) -> list[Conversation]:
     """The demonstrations of a task, with the schemas of its tools. bad: collects its bad rows."""
     task = open_task(name, bad=bad)
     if task.demonstrations is None:

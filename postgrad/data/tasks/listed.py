@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from postgrad.data.rows import BadRows, DataRow, read_messages
+from postgrad.data.rows import BadRows, DataRow, found_columns, read_messages
 from postgrad.data.tasks.base import (
     FIFTH,
     HOLDOUT,
@@ -40,7 +40,7 @@ def read_prompt(row: object, where: str) -> Prompt:
     asked = asked_column(fields)
     if asked is None:
         raise ValueError(f"{where}: expected one of question, prompt or messages, found none among "
-                         f"{', '.join(map(str, fields)) or 'no fields'}.")
+                         f"{found_columns(fields)}.")
     plain = isinstance(fields[asked], str)
     messages = _turns(fields.pop(asked), asked, where)
     system, name, answer = fields.pop("system", None), fields.pop("id", None), fields.pop("answer", None)

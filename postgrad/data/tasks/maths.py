@@ -8,7 +8,7 @@ train becomes validation. The hub's test split is MATH-500 (Lightman et al. 2023
 
 from __future__ import annotations
 
-from postgrad.data.rows import BadRows, DataRow, Rows
+from postgrad.data.rows import BadRows, DataRow
 from postgrad.data.sets import dataset_rows
 from postgrad.data.tasks.base import Task, gold_demonstrations
 from postgrad.data.tasks.listed import (
