@@ -13,9 +13,6 @@ from postgrad.system.settings import COUNT, NOT_NEGATIVE, setting
 if TYPE_CHECKING:
     from postgrad.recipes.data_check import DataReport
 
-USES = {"conversations": "sft", "pairs": "dpo, reward and their kin", "labelled": "kto",
-        "prompts": "grpo, ppo"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions(CommandOptions):
@@ -47,6 +44,8 @@ def print_report(report: DataReport) -> None:
     none."""
     from rich.console import Console
     from rich.text import Text
+
+    from postgrad.data.rows import USES
     console = Console(highlight=False, soft_wrap=True)
     unused = "handed to the reward" if report.kind == "prompts" else "ignored"
     share = f" ({report.trained / report.tokens:.0%})" if report.tokens else ""

@@ -25,6 +25,7 @@ from postgrad.data.rows import (
     Understood,
     gather_rows,
     is_trained,
+    meant_for,
     read_messages,
     read_tools,
     records_of_kind,
@@ -73,7 +74,8 @@ def read_pair_row(row: DataRow, name: str, where: str, form: Understood | None =
         return pairs
     for key in ("chosen", "rejected"):
         if not row.get(key):
-            raise ValueError(f"{where}: {key!r} is missing or empty; a pair needs both answers.")
+            raise ValueError(f"{where}: {key!r} is missing or empty; a pair needs both answers"
+                             f"{meant_for(row, 'pairs')}.")
     won, lost = row["chosen"], row["rejected"]
     dialogues = [] if "prompt" in row else [read_dialogue(won), read_dialogue(lost)]
     if spoken := bool(dialogues) and all(dialogues):
@@ -243,8 +245,8 @@ def _single(number: str, where: str, row: DataRow, *, form: Understood) -> list[
     row = drop_nulls(row)
     refuse_columns(row, where)
     if "label" not in row:
-        raise ValueError(f"{where}: the label is missing: true for a wanted answer, false for "
-                         "an unwanted one.")
+        raise ValueError(f"{where}: the label is missing, true for a wanted answer, false for an unwanted one"
+                         f"{meant_for(row, 'labelled')}.")
     if row["label"] not in (0, 1):
         raise ValueError(f"{where}: label is {json.dumps(row['label'])[:40]}; it must be true or "
                          "false (or 1 or 0).")

@@ -38,6 +38,9 @@ LONGEST_LIST = 256_000_000   # bytes of a .json file
 SMALL, PACKED = 2**24, 50    # limit of an unpacked file: SMALL bytes + PACKED times its packed size
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet", ".csv")
 SHOWN = 20            # bad rows in a message
+# what rows of a kind are for
+USES = {"conversations": "sft", "pairs": "dpo, reward and their kin", "labelled": "kto",
+        "prompts": "grpo, ppo and their kin"}
 
 
 def parse_json_bytes(raw: bytes, *, first: bool = True) -> object:
@@ -371,7 +374,7 @@ def gather_rows(source: Source, read: Callable[[str, str, DataRow], list[RecordT
                 records.append(record)
     bad.settle(source_name(source))
     if not records:
-        raise ValueError(f"{source_name(source)} has no rows.")
+        raise ValueError(f"{source_name(source)} has no rows: give at least one.")
     return records.as_list()
 
 
@@ -450,7 +453,37 @@ def conversation_form(row: DataRow, where: str) -> tuple[str, tuple[str, ...], t
     if isinstance(row.get("text"), str) and row["text"]:
         return "text", ("text",), ()
     raise ValueError(f"{where}: expected 'messages', 'conversations', 'prompt' and 'completion', "
-                     f"'instruction' and 'output', or 'text'; found {', '.join(sorted(row)) or 'nothing'}.")
+                     f"'instruction' and 'output', or 'text'; found {found_columns(row)}"
+                     f"{meant_for(row, 'conversations')}.")
+
+
+def found_columns(row: Mapping[str, object]) -> str:
+    """The columns of a row, for messages: "completion; null: prompt"."""
+    filled, null = (sorted(name for name, value in row.items() if (value is None) is empty)
+                    for empty in (False, True))
+    return (", ".join(filled) or "nothing") + (f"; null: {', '.join(null)}" if null else "")
+
+
+def row_kind(row: Mapping[str, object]) -> str:
+    """What a row is for, by its columns: one of USES; "" where they do not tell."""
+    if row.keys() & {"chosen", "rejected", "answers"}:
+        return "pairs"
+    if "label" in row and row.keys() & {"completion", "messages"}:
+        return "labelled"
+    messages = row.get("messages") or row.get("conversations")
+    if row.keys() & {"completion", "output", "text"} or isinstance(messages, list) and messages and (
+            isinstance(messages[-1], Mapping)
+            and messages[-1].get("role", messages[-1].get("from")) in ("assistant", "gpt", "chatgpt")):
+        return "conversations"
+    return "prompts" if any(row.get(name) is not None for name in ("prompt", "messages", "question")) else ""
+
+
+def meant_for(row: Mapping[str, object], kind: str) -> str:
+    """": it is one of pairs, for dpo, reward and their kin", where a row is not for `kind`."""
+    if row.keys() & {"input_ids", "prompt_ids", "chosen_ids"}:
+        return ": these are tokens, and rows are tokenized here, so give their texts"
+    other = row_kind(row)
+    return f": it is one of {other}, for {USES[other]}" if other not in ("", kind) else ""
 
 
 def _turns(value: str | list[object], role: str, where: str) -> tuple[Message, ...]:
@@ -501,7 +534,7 @@ class BadRows:
         with bad.row():
             records.append(read(row))       # a ValueError marks this row as bad
     bad.settle("chats.jsonl")               # raises for all of them
-    skip: bad rows are left out instead, and `note` counts them. hint: the remedy, for the message.
+    skip: bad rows are left out instead, and `note` counts them. hint: the remedy, of a run with skip_bad.
     understood: what the good rows are.
     """
 
@@ -515,7 +548,7 @@ class BadRows:
     @classmethod
     def of_run(cls, skip: bool, what: str = "what is bad") -> BadRows:
         """Of a run with the setting skip_bad."""
-        return cls(skip=skip, hint=f"Mend {what}, or leave it out with skip_bad=true.")
+        return cls(skip=skip, hint=f"Mend {what}")
 
     @contextmanager
     def row(self, counted: bool = False) -> Iterator[None]:
@@ -532,7 +565,8 @@ class BadRows:
         """Raises ValueError with the first errors, unless bad rows are skipped. hint: a further remedy."""
         if not self.count or (self.skip and self.count < self.rows):
             return
-        advice = " ".join(filter(None, (hint, self.hint)))
+        spared = ", or leave it out with skip_bad=true" if self.count < self.rows else ""
+        advice = " ".join(filter(None, (hint, self.hint and f"{self.hint}{spared}.")))
         hint = f" {advice}" if advice and not self.skip else ""
         if self.count == 1:
             raise ValueError(self.first[0] + hint)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from postgrad.data.rows import SUFFIXES, Rows, read_rows_file
+from postgrad.data.rows import SUFFIXES, BadRows, Rows, read_rows_file
 from postgrad.system.hub import download
 
 
@@ -41,27 +41,27 @@ SETS = {
 }
 
 
-def dataset_rows(name: str, source: str = "") -> dict[str, Rows]:
-    """The rows of a data set by split; under "" if they are in one file.
+def dataset_rows(name: str, source: str = "", bad: BadRows | None = None) -> dict[str, Rows]:
+    """The rows of a data set by split; under "" if they are in one file. bad: collects the bad rows.
 
     dataset_rows("gsm8k", "data/gsm8k") reads train.jsonl and test.jsonl there (or .jsonl.gz, .json,
     .parquet); dataset_rows("mbpp", "mbpp.jsonl") that file; dataset_rows("gsm8k") the hub's.
     """
     published = SETS[name]
     if not source:
-        return {split: _from_hub(name, *place) for split, place in published.hub.items()}
+        return {split: _from_hub(name, *place, bad) for split, place in published.hub.items()}
     path = Path(source).expanduser()
     if path.is_file():
-        return {"": read_rows_file(path)}
+        return {"": read_rows_file(path, bad)}
     if not path.exists():
         raise ValueError(f"there is nothing at {source}: write {published.local}.")
     for named in published.files:
         if (path / named).is_file():
-            return {"": read_rows_file(path / named)}
+            return {"": read_rows_file(path / named, bad)}
     files = {split: file for split in published.hub if (file := split_file(path, split))}
     if missing := [split for split in published.hub if split not in files]:
         raise ValueError(f"{source} has no file of the split {missing[0]!r}: write {published.local}.")
-    return {split: read_rows_file(file) for split, file in files.items()}
+    return {split: read_rows_file(file, bad) for split, file in files.items()}
 
 
 def split_file(folder: Path, split: str) -> Path | None:
@@ -71,6 +71,6 @@ def split_file(folder: Path, split: str) -> Path | None:
     return next((path for path in named if path.is_file()), None)
 
 
-def _from_hub(name: str, id: str, pattern: str) -> Rows:
+def _from_hub(name: str, id: str, pattern: str, bad: BadRows | None) -> Rows:
     folder = download(id, [pattern], kind="dataset", instead=f"write {SETS[name].local}")
-    return [row for path in sorted(folder.glob(pattern)) for row in read_rows_file(path)]
+    return [row for path in sorted(folder.glob(pattern)) for row in read_rows_file(path, bad)]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from postgrad.data.preferences import preference_report, read_pairs, read_singles
-from postgrad.data.rows import BadRows, read_conversations, read_prompt_rows, unread_rows
+from postgrad.data.rows import USES, BadRows, read_conversations, read_prompt_rows, row_kind, unread_rows
 from postgrad.data.tasks import is_task_name
-from postgrad.data.tasks.listed import asked_column, read_prompts
+from postgrad.data.tasks.listed import read_prompts
 from postgrad.models.chat import Chat
 from postgrad.records import Conversation, Pair, Prompt
 from postgrad.resolve.models import open_chat, open_folder, read_config
@@ -28,7 +28,7 @@ from postgrad.training.batches.offline import (
     encode_single,
 )
 
-KINDS = ("conversations", "pairs", "labelled", "prompts")
+KINDS = tuple(USES)
 NAMED_ROWS = 20     # rows over the limit that are named
 TASK_PROMPTS = 500  # of a task by name
 
@@ -112,17 +112,7 @@ def kind_of(source: str) -> str:
     """What the rows of a source are for, by the columns of the first that can be read."""
     if is_task_name(source):
         return "prompts"
-    row = next(_readable(source), {})
-    if row.keys() & {"chosen", "rejected", "answers"}:
-        return "pairs"
-    if "label" in row and row.keys() & {"completion", "messages"}:
-        return "labelled"
-    messages = row.get("messages") or row.get("conversations")
-    if row.keys() & {"completion", "output", "text"} or isinstance(messages, list) and messages and (
-            isinstance(messages[-1], Mapping)
-            and messages[-1].get("role", messages[-1].get("from")) in ("assistant", "gpt", "chatgpt")):
-        return "conversations"
-    return "prompts" if asked_column(row) else "conversations"
+    return row_kind(next(_readable(source), {})) or "conversations"
 
 
 def _readable(source: str) -> Iterator[Mapping[str, Any]]:

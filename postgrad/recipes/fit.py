@@ -115,6 +115,9 @@ def fit(model: Source | PreTrained | None = None, method: str | Path | Method | 
     """
     base, setting, method = ({}, "", method or "grpo") if config is None else read_base(config, method)
     model = model or base.get("model")
+    if (isinstance(model, str) and model in methods.METHODS and isinstance(method, str)
+            and method not in methods.METHODS and Path(method).suffix != ".py"):
+        raise ValueError(f"fit takes the model first, then the method: fit({method!r}, {model!r}, ...).")
     row = methods.get_method(str(method)) if isinstance(method, str | Path) else method
     if not isinstance(model, Source):
         model = other_model(model, cast("str | None", settings.get("template")))

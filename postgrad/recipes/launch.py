@@ -7,6 +7,7 @@ from pathlib import Path
 
 from postgrad.recipes.base import TrainConfig
 from postgrad.recipes.defaults import fill_defaults
+from postgrad.recipes.pipelines.measured import MeasuredConfig
 from postgrad.recipes.pipelines.stages import StageTrackers, run_pipeline, saved_plan
 from postgrad.recipes.registry import config_class, is_pipeline, recipe_module
 from postgrad.recipes.running import resume_saved, start_run
@@ -25,8 +26,10 @@ def start_pipeline(recipe: str, config: Settings, folder: Path, *, command: str 
         raise ValueError(f"{recipe} is several trainings and goes on in one process: leave torchrun out, "
                          "or train its stages one by one with `torchrun ... -m postgrad train`.")
     config, _ = fill_defaults(config)
-    return run_pipeline(recipe_module(recipe).pipeline(config), folder, stages=stages, command=command,
-                     recipe=recipe, config=config)
+    pipeline = recipe_module(recipe).pipeline(config)
+    if isinstance(config, MeasuredConfig) and config.template:
+        pipeline = pipeline.from_template(config, config.model)
+    return run_pipeline(pipeline, folder, stages=stages, command=command, recipe=recipe, config=config)
 
 
 def start_training(recipe: str, config: Settings, folder: Path, *, command: str = "",

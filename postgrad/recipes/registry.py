@@ -16,7 +16,14 @@ from types import ModuleType
 
 from postgrad import methods
 from postgrad.data.tasks import is_task_name
-from postgrad.recipes.foreign_settings import OTHER_MEANING, OTHER_NAMES, foreign_answer, near_foreign_name
+from postgrad.recipes.foreign_settings import (
+    LENGTH,
+    OTHER_MEANING,
+    OTHER_NAMES,
+    STEP_SIZE,
+    foreign_answer,
+    near_foreign_name,
+)
 from postgrad.runs import Run
 from postgrad.system.files import error_text, load_json, read_text
 from postgrad.system.renamed import renamed_pipeline, renamed_setting, translate_config
@@ -299,8 +306,14 @@ def setting_names(kind: type[Settings]) -> tuple[str, ...]:
 
 def other_recipe_hint(name: str, kind: type[Settings]) -> str:
     """The hint for a setting that other recipes have; "" where none has it."""
-    if has_setting(setting_names(kind), name):
+    own, last = setting_names(kind), name.split(".")[-1]
+    if has_setting(own, name):
         return ""
+    for ours, _ in (STEP_SIZE, LENGTH):
+        if any(last == other.split(".")[-1] for other in ours.split()):
+            for other in ours.split():
+                if has_setting(own, other):
+                    return f" It is called {other} here."
     for recipe in RECIPES:
         if config_class(recipe) is not kind and has_setting(setting_names(config_class(recipe)), name):
             ours = next((row.name for row in methods.METHODS.values() if recipe_for(row) == recipe), recipe)

@@ -193,12 +193,12 @@ def check_place(folder: Path) -> None:
 
 
 def check_room(folder: Path, setup: TrainingSetup, config: TrainConfig) -> None:
-    """Whether the disk holds a run's checkpoints: weights and the optimizer's moments, of the newest two and
+    """Whether the disk holds a run's checkpoints: weights and the optimizer's moments, of those that stay and
     of the one that is being written."""
     assert config.save_every is not None and config.steps is not None
     one = sum(p.numel() * (p.itemsize + (8 if p.requires_grad and config.save_optimizer else 0))
               for p in setup.models.policy.parameters())
-    count = min(3, -(-config.steps // config.save_every))
+    count = int(min(config.kept_checkpoints + 1, -(-config.steps // config.save_every)))
     place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
     if (free := shutil.disk_usage(place).free) < one * count:
         checkpoints = "a checkpoint" if count == 1 else f"{count} checkpoints"

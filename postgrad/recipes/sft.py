@@ -130,9 +130,10 @@ SETTINGS = {"words": sft_on_words, "arithmetic": sft_on_arithmetic, "countdown":
             "gsm8k": sft_on_gsm8k}
 
 
-def task_demonstrations(name: str | Task, config: SFTConfig) -> list[Conversation]:
-    """The demonstrations of a task, with the schemas of its tools."""
-    task = open_task(name, bad=BadRows.of_run(config.skips_bad))
+def task_demonstrations(name: str | Task, config: SFTConfig,
+                        bad: BadRows | None = None) -> list[Conversation]:
+    """The demonstrations of a task, with the schemas of its tools. bad: collects its bad rows."""
+    task = open_task(name, bad=bad)
     if task.demonstrations is None:
         raise ValueError(f"task {task.name} has no demonstrations to imitate: "
                          "give conversations of your own with data=FILE.jsonl.")
@@ -191,7 +192,7 @@ def read_conversation_sets(config: SFTConfig, chat: Chat, max_tokens: int) -> Co
         return ConversationSets(sources, [first], [rows], first.evaluated.fitting(held_out, chat, max_tokens),
                                 task_notes(task))
     readers = [first, *(RowReader(config.rows, source.rows) for source in sources[1:])]
-    read = [task_demonstrations(source.rows, config) if source.task
+    read = [task_demonstrations(source.rows, config, reader.bad) if source.task
             else read_conversations(source.rows, reader.bad)
             for source, reader in zip(sources, readers, strict=True)]
     split = split_sources(read, share, MAX_HELD_OUT)

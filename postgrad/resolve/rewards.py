@@ -39,6 +39,7 @@ from postgrad.resolve.models import (
     open_chat,
     open_folder,
     open_writer,
+    run_named,
     shared_scalar,
 )
 from postgrad.rewards.base import RoutedReward, VerifierReward, Verify, WeightedReward
@@ -55,6 +56,7 @@ from postgrad.system.user_code import function_name
 
 BETWEEN = re.compile(r";(?![^()]*\))")  # a semicolon outside of brackets
 
+TRL_NAMES = {"accuracy_reward": "maths", "think_format_reward": "think"}  # of trl.rewards
 LoadScalar = Callable[[str], ScalarModel]
 
 
@@ -402,6 +404,12 @@ def _named_term(text: str) -> SpecTerm:
     if first and not Path(text).exists() and is_reward_name(
             first[1], nearly=text not in EMBEDDED and text[first.end():].lstrip()[:1] in ("", "+", "(")):
         return VerifierTerm(name=text, sum=read_spec(text))
+    if re.fullmatch(r"\s*[a-zA-Z_]\w*\s*", text) and not (
+            text in EMBEDDED or Path(text).exists() or run_named(text)):
+        theirs = f" (TRL's {text} is {TRL_NAMES[text]} here)" if text in TRL_NAMES else ""
+        raise ValueError(f"no model at {text}, and no verifier is called so{theirs}: `postgrad verifiers` "
+                         "lists them; FILE.py:NAME is a function of yours, and a reward model is a run or a "
+                         "folder.")
     names = split_model_names(text)
     return ModelTerm(name=Path(names[0]).name, names=names)
 
@@ -446,7 +454,8 @@ def _proved(reward: Reward, name: str, task: Task) -> Reward:
         reward.asked_for(reward.arguments([empty]))
     (verdict,) = reward.score([empty])
     if verdict.error:
-        raise ValueError(f"reward {name} fails on an empty reply "
-                         f"({verdict.error.removeprefix('infrastructure: ')}): it must judge any text, an "
-                         "empty one too.")
+        error = verdict.error.removeprefix("infrastructure: ")
+        remedy = ("" if " returned " in error or " gave " in error  # of what came back, which says it itself
+                  else ": it must judge any text, an empty one too")
+        raise ValueError(f"reward {name} fails on an empty reply ({error}){remedy}.")
     return reward

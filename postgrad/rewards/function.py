@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import update_wrapper
 from pathlib import Path
-from typing import TypeGuard
+from typing import TypeGuard, cast
 
 from postgrad.records import Prompt, Reward, Rollout, Verdict
 from postgrad.rewards.base import Verify, error_verdict, explain_overdue, guarded
@@ -115,6 +115,17 @@ class TrainerState:
         raise AttributeError(f"trainer_state has global_step and max_steps here, and no {name}")
 
 
+class WrongScores(ValueError):
+    """What a function for all completions returned is no list of scores."""
+
+
+def score_list(value: object, who: str) -> list[object]:
+    if isinstance(value, str | Mapping) or not hasattr(value, "__iter__"):
+        kind = "nothing (None)" if value is None else f"a {type(value).__name__}"
+        raise WrongScores(f"{who} returned {kind}: it has to return a list, a score for each completion")
+    return list(cast("Iterable[object]", value))
+
+
 class TRLReward(Reward):
     """A reward function written for TRL: completions and columns in, a list of scores out; `async` or not.
 
@@ -151,16 +162,20 @@ class TRLReward(Reward):
         limit = getattr(self.function, "seconds", TOGETHER)
         try:
             given = self.asked_for(given)
-            scores = within_limit(limit, lambda: list(awaited(self.function(**given))))  # type: ignore[call-overload]
+            scores = within_limit(limit, lambda: score_list(awaited(self.function(**given)), self.__name__))
             for name, values in {"": scores, **extra}.items():
                 if len(values) != len(rollouts):
                     what = f"values of log_extra {name!r}" if name else "scores"
-                    raise ValueError(f"{self.__name__} gave {len(values)} {what} for {len(rollouts)} "
-                                     "completions")
+                    raise WrongScores(f"{self.__name__} gave {len(values)} {what} for {len(rollouts)} "
+                                      "completions: it has to give one for each")
+        except WrongScores as error:
+            return [error_verdict(str(error))] * len(rollouts)
         except (Exception, SystemExit, TimeLimit) as error:  # noqa: BLE001 - whatever a user's function raises
             error = explain_overdue(error, limit) if isinstance(error, TimeLimit) else error
             place = Path(getattr(getattr(self.function, "__code__", None), "co_filename", self.__name__))
-            return [error_verdict(place_of(place, error))] * len(rollouts)
+            hint = ("; completions are lists of messages here: reply[0]['content']"
+                    if self.conversational and "'list' object" in str(error) else "")
+            return [error_verdict(place_of(place, error) + hint)] * len(rollouts)
         absent = Verdict(score=0.0, reason="nothing to judge", absent=True)
         verdicts = [absent if x is None else verdict_of(x, self.__name__) for x in scores]
         if not metrics and not extra:

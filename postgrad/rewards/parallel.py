@@ -25,7 +25,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from postgrad.system.limit import TimeLimit, shared_timer
 
 CONCURRENCY = 128   # calls at once; a function's attribute `concurrency` says otherwise
-TICK = 0.05         # seconds between two looks of the monitor
+TICK = 0.05         # seconds between two looks of the monitor, at least
+RARER = 0.25        # of the time that calls have computed for: until the next look at them
 WAITING = 0.25      # of the time on the CPU: below it a call waits
 LOOKS = 5           # at the state of a thread
 SLOW = 10.0         # seconds after which a batch is reported
@@ -167,7 +168,7 @@ class _Batch(Generic[T]):
         """Starts threads where calls wait, gives up calls that are overdue, reports a slow batch."""
         with self.changed:
             while len(self.done) < self.count:
-                self.changed.wait(TICK)
+                self.changed.wait(TICK if self.running else pause(time.monotonic() - self.began))
                 if self.over:
                     return
                 now = time.monotonic()
@@ -238,6 +239,12 @@ class _Batch(Generic[T]):
             sys.setprofile(None)
         self.caller.observed += 1
         return verdict
+
+
+def pause(seconds: float) -> float:
+    """Seconds until the next look at calls that compute since `seconds`. Each look takes the interpreter lock
+    from them, and on a busy machine it is not given back at once."""
+    return max(TICK, RARER * seconds)
 
 
 def _refuse_handlers(frame: FrameType, event: str, argument: Any) -> None:

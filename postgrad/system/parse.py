@@ -6,6 +6,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal
 
 from postgrad.system.settings import Configurable, SettingNames, Settings, type_words, union_members
@@ -42,7 +43,9 @@ def split_setting(text: str) -> tuple[str, str]:
     """"optim.lr=1e-4" -> ("optim.lr", "1e-4")"""
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise ValueError(f"{text!r} is not a setting: write KEY=VALUE, e.g. optim.lr=1e-4.")
+        file = f"data={text}, or of prompts --task {text}" if "/" in text or Path(text).suffix else ""
+        raise ValueError(f"{text!r} is not a setting: write "
+                         + (f"{file}." if file else "KEY=VALUE, e.g. optim.lr=1e-4."))
     return name, value
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -190,7 +191,8 @@ def type_words(kind: Any) -> str:
 def suggest(word: str, known: Iterable[str], more: Iterable[str] = ()) -> str:
     """" Did you mean 'rollouts'?", or the list of `known` where nothing is close."""
     known = list(known)
-    near = difflib.get_close_matches(word, [*known, *more], cutoff=0.5)
+    near = difflib.get_close_matches(word, [*known, *more], cutoff=0.5) or difflib.get_close_matches(
+        re.sub(r"trainer$|config$", "", word.lower()), known, cutoff=0.5)  # TRL's GRPOTrainer
     near.sort(key=lambda name: sorted(name) != sorted(word))  # letters that changed places come first
     return f" Did you mean {near[0]!r}?" if near else f" There is: {', '.join(sorted(known))}."
 

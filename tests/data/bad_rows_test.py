@@ -5,12 +5,13 @@ import json
 import re
 
 import pytest
-from small import CHAT, TALKS, small_model
+from small import CHAT, TALKS, gsm8k_folder, small_model
 
 from postgrad.cli import main
 from postgrad.data.preferences import read_pairs, read_singles
-from postgrad.data.rows import read_conversations
+from postgrad.data.rows import BadRows, read_conversations
 from postgrad.data.tasks import load_task
+from postgrad.data.tasks.listed import task_notes
 from postgrad.recipes.row_reader import RowReader, RowSettings
 from postgrad.records import Conversation, Pair, Prompt
 from postgrad.runs import Run
@@ -206,3 +207,55 @@ def test_where_a_record_stands_is_no_part_of_what_it_is():
         here, there = (kind(id="1", **fields, where=where) for where in ("a.jsonl line 1", ""))
         assert here == there and rows_hash([here]) == rows_hash([there])
         assert here.place == "a.jsonl line 1" and there.place.endswith(" 1")
+
+
+# published data sets, by name
+
+MATHS = [{"problem": f"{n}+1?", "solution": rf"It is \boxed{{{n + 1}}}."} for n in range(9)]
+MBPP = [{"task_id": n, "text": f"Write f{n}.", "code": f"def f{n}():\n    return {n}",
+         "test_list": [f"assert f{n}() == {n}"]} for n in (601, 602, 511, 11)]
+
+
+def published(folder, name, *bad):
+    """The data set in a folder, with bad rows; what names it as a task."""
+    if name == "gsm8k":
+        gsm8k_folder(folder)
+        file = folder / "train.jsonl"
+    else:
+        file = folder / f"{name}.jsonl"
+        write(file, *(MATHS if name == "math" else MBPP))
+    with file.open("a") as lines:
+        lines.writelines((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in bad)
+    return f"{name}:{folder if name == 'gsm8k' else file}", file.name
+
+
+@pytest.mark.parametrize(("name", "bad"), [
+    ("gsm8k", ["{broken", {"question": "x"}]), ("mbpp", ["{broken", {"task_id": 700}]),
+    ("math", ["{broken", {"problem": "x", "solution": "none"}, {"problem": "y", "answer": r"\frac{"}])])
+def test_a_published_set_leaves_its_bad_rows_out_and_counts_them(name, bad, tmp_path):
+    task, file = published(tmp_path, name, *bad)
+    with pytest.raises(ValueError, match=rf"{file}, line \d+ is not JSON.*skip_bad=true"):
+        load_task(task, BadRows.of_run(False))
+    opened = load_task(task, BadRows.of_run(True))
+    assert re.match(rf"{name}: {len(bad)} of \d+ rows are bad and left out, the first: {file}",
+                    opened.meta["notes"][0])
+    clean = tmp_path / "clean"
+    clean.mkdir()
+    asked = {prompt.question for prompt in load_task(published(clean, name)[0]).prompts("train", 99, 0)}
+    assert {prompt.question for prompt in opened.prompts("train", 99, 0)} == asked
+
+
+def test_each_part_of_a_mixture_says_what_it_leaves_out(tmp_path):
+    good = [{"question": f"{n}+1?", "answer": n + 1} for n in range(4)]
+    parts = [write(tmp_path / name, *good, "{broken") for name in ("a.jsonl", "b.jsonl")]
+    task = load_task("+".join(parts), BadRows.of_run(True))
+    said = [note for note in task_notes(task) if "left out" in note]
+    assert [note.split(",")[0] for note in said] == [
+        f"{name}: 1 of 5 rows are bad and left out" for name in ("a", "b")]
+
+
+def test_a_task_among_the_data_says_what_it_leaves_out(tmp_path, capsys):
+    task, file = published(tmp_path, "gsm8k", "{broken")
+    chats = write(tmp_path / "chats.jsonl", *(chat(f"What is {n}?") for n in range(4)))
+    assert train("sft", f"{chats},{task}", tmp_path / "run", "skip_bad=true") == 0
+    assert f"1 of 101 rows are bad and left out, the first: {file}, line 81" in capsys.readouterr().err

@@ -84,6 +84,14 @@ def test_one_that_computes_stays_in_the_main_thread_and_in_order():
     assert seen == [(str(n), True) for n in range(40)]
 
 
+def test_calls_that_compute_are_looked_at_ever_more_rarely():
+    looks = [0.0]
+    while looks[-1] < 60:
+        looks.append(looks[-1] + parallel.pause(looks[-1]))
+    assert looks[1:5] == pytest.approx([0.05, 0.1, 0.15, 0.2]) and len(looks) < 40
+    assert all(late <= 1.25 * early + parallel.TICK for early, late in zip(looks, looks[1:], strict=False))
+
+
 def test_a_function_that_is_not_to_be_called_twice_at_once():
     inside, most = [], []
 

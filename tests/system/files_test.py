@@ -61,6 +61,15 @@ def test_a_gguf_file_that_is_converted(tmp_path, capsys, monkeypatch):
     assert "no room to write m" in capsys.readouterr().err and os.listdir(tmp_path) == ["x.gguf"]
 
 
+@pytest.mark.parametrize(("keep", "count"), [("all", 8), ("4", 5), ("best", 2)])
+def test_every_checkpoint_that_stays_is_counted_before_a_run(keep, count, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    free(monkeypatch, 1000)
+    assert main(["train", "sft:words", "model=tiny", *SMALL, "steps=8", "save_every=1", f"keep={keep}",
+                 "--run", "run"]) == 2
+    assert f" MB for {count} checkpoints" in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
 def test_training_counts_the_optimizer_in_what_a_checkpoint_needs(tmp_path, capsys, monkeypatch):
     """The sentence says more bytes than the weights alone have, and more than are free: before a run, and
     where the disk has become full since."""

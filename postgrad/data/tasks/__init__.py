@@ -22,6 +22,7 @@ from importlib import import_module
 from pathlib import Path
 
 from postgrad.data.rows import SUFFIXES, BadRows
+from postgrad.data.sets import SETS
 from postgrad.data.tasks.base import SPLITS, Task, did_you_mean, split_of
 from postgrad.data.tasks.mixed import mix_tasks
 from postgrad.system.plugins import Registry, declared_names
@@ -64,10 +65,10 @@ def load_task(name: str | Path, bad: BadRows | None = None) -> Task:
     """
     text = str(name)
     if len(parts := mixture_parts(text)) > 1:
-        return mix_tasks([load_task(part, bad) for part in parts])
+        return mix_tasks([load_task(part, bad and BadRows(skip=bad.skip, hint=bad.hint)) for part in parts])
     kind, _, source = text.partition(":")
     if kind in SOURCED:
-        return _load_from(SOURCED[kind], kind, source)
+        return _load_from(SOURCED[kind], kind, source, *([bad] if kind in SETS else []))
     if text in TASKS:
         return _load_from(TASKS[text], text)
     verifier, _, file = text.rpartition(":") if text.endswith(SUFFIXES) else ("", "", text)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import cast
 
-from postgrad.data.rows import DataRow
+from postgrad.data.rows import BadRows, DataRow
 from postgrad.data.sets import dataset_rows
 from postgrad.data.tasks.base import SPLITS, Task, gold_demonstrations, if_formed
 from postgrad.data.tasks.listed import Parts, disjoint_splits, read_each, read_prompts, sample_lists
@@ -99,11 +99,12 @@ def published_splits(name: str, prompts: list[Prompt]) -> Parts[Prompt]:
     return {split: [p for p in prompts if row_of(p)["task_id"] in IDS[split]] for split in SPLITS}
 
 
-def load(name: str, source: str) -> Task:
-    rows = [row for split in dataset_rows(name, source).values() for row in split]
+def load(name: str, source: str, bad: BadRows | None = None) -> Task:
+    bad = bad or BadRows()
+    rows = [row for split in dataset_rows(name, source, bad).values() for row in split]
     code_sandbox()
-    places = [where for where, _ in rows]
-    prompts = read_prompts(read_each(rows, partial(code_prompt, name)), places.__getitem__)
+    read = read_each(rows, partial(code_prompt, name), bad)
+    prompts = read_prompts(read, lambda i: read[i].place, bad=bad, counted=True)
     judged = [p for p in prompts if not suite_of(p).unsupported]
     parts, meta = disjoint_splits(published_splits(name, judged),
                                   key=lambda p: " ".join(str(p.meta["task"]).split()).casefold())
@@ -113,4 +114,4 @@ def load(name: str, source: str) -> Task:
                 gold=gold, waits=True,
                 demonstrations=None if name == "humaneval" else gold_demonstrations(draw, gold),
                 tokens=512 if name == "humaneval" else 256,
-                meta={**meta, "unsupported": len(prompts) - len(judged)})
+                meta={**meta, "notes": bad.note(name), "unsupported": len(prompts) - len(judged)})

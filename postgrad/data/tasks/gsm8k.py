@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from postgrad.data.rows import DataRow, read_rows_file
+from postgrad.data.rows import BadRows, DataRow, read_rows_file
 from postgrad.data.sets import dataset_rows
 from postgrad.data.tasks.base import SPLITS, Task, gold_demonstrations, split_of
 from postgrad.data.tasks.listed import disjoint_splits, hold_out, read_each, sample_lists
@@ -72,14 +72,17 @@ def solution_pairs(path: Path) -> list[Pair]:
     return pairs
 
 
-def load(name: str, source: str) -> Task:
-    rows = dataset_rows(name, source)
+def load(name: str, source: str, bad: BadRows | None = None) -> Task:
+    bad = bad or BadRows()
+    rows = dataset_rows(name, source, bad)
     if "" in rows:
         raise ValueError(f"{source} is one file: write gsm8k:FOLDER, with train.jsonl and test.jsonl in it.")
-    parts, meta = disjoint_splits(hold_out({split: read_each(rows[split], gsm8k_prompt) for split in rows}))
+    parts, meta = disjoint_splits(hold_out({split: read_each(rows[split], gsm8k_prompt, bad)
+                                            for split in rows}))
     draw = sample_lists(name, parts)
     solved = Path(source).expanduser() / "example_model_solutions.jsonl"
     pairs = solution_pairs(solved) if source and solved.is_file() else []
+    meta = {**meta, "notes": bad.note(name)}
     judged = {split: [pair for pair in pairs if split_of(pair.id.partition("/")[0]) == split]
               for split in SPLITS}
     return Task(name=name, about="grade-school word problems in people's words", prompts=draw, verify=verify,

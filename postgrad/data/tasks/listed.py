@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from postgrad.data.rows import BadRows, DataRow, read_messages
+from postgrad.data.rows import BadRows, DataRow, found_columns, read_messages
 from postgrad.data.tasks.base import (
     FIFTH,
     HOLDOUT,
@@ -40,7 +40,7 @@ def read_prompt(row: object, where: str) -> Prompt:
     asked = asked_column(fields)
     if asked is None:
         raise ValueError(f"{where}: expected one of question, prompt or messages, found none among "
-                         f"{', '.join(map(str, fields)) or 'no fields'}.")
+                         f"{found_columns(fields)}.")
     plain = isinstance(fields[asked], str)
     messages = _turns(fields.pop(asked), asked, where)
     system, name, answer = fields.pop("system", None), fields.pop("id", None), fields.pop("answer", None)
@@ -99,14 +99,41 @@ def read_prompts(rows: Iterable[object], where: Callable[[int], str],
     return prompts
 
 
-def read_each(rows: Sequence[tuple[str, DataRow]], read: Callable[[DataRow, str], Prompt]) -> list[Prompt]:
-    """read(row, where) of each row; all bad rows raise together."""
-    prompts, bad = [], BadRows()
+def read_each(rows: Sequence[tuple[str, DataRow]], read: Callable[[DataRow, str], Prompt],
+              bad: BadRows) -> list[Prompt]:
+    """read(row, where) of each row. bad: has counted the rows, and collects the bad ones."""
+    prompts = []
     for where, row in rows:
-        with bad.row():
+        with bad.row(counted=True):
             prompts.append(replace(read(row, where), where=where))
     bad.settle("the rows")
     return prompts
+
+
+def check_answers(prompts: list[Prompt], check: Callable[[list[object]], None], bad: BadRows,
+                  hint: str = "") -> list[Prompt]:
+    """The prompts whose answers pass; checks all together, and one by one only where that raises. bad: has
+    counted the rows, and collects the bad ones. hint: a further remedy."""
+    try:
+        check([prompt.answer for prompt in prompts])
+        return prompts
+    except ValueError:
+        good = []
+        for prompt in prompts:
+            with bad.row(counted=True):
+                _check_answer(prompt, check)
+                good.append(prompt)
+        bad.settle("the answers", hint)
+        if len(good) == len(prompts):
+            raise
+        return good
+
+
+def _check_answer(prompt: Prompt, check: Callable[[list[object]], None]) -> None:
+    try:
+        check([prompt.answer])
+    except ValueError as fault:
+        raise ValueError(f"{prompt.place}: {fault}") from None
 
 
 def split_list(prompts: list[Prompt], key: Callable[[Prompt], str] | None = None,

@@ -8,10 +8,17 @@ train becomes validation. The hub's test split is MATH-500 (Lightman et al. 2023
 
 from __future__ import annotations
 
-from postgrad.data.rows import DataRow, Rows
+from postgrad.data.rows import BadRows, DataRow
 from postgrad.data.sets import dataset_rows
 from postgrad.data.tasks.base import Task, gold_demonstrations
-from postgrad.data.tasks.listed import disjoint_splits, hold_out, read_each, sample_lists, split_list
+from postgrad.data.tasks.listed import (
+    check_answers,
+    disjoint_splits,
+    hold_out,
+    read_each,
+    sample_lists,
+    split_list,
+)
 from postgrad.records import Prompt
 from postgrad.rewards.format import find_boxed
 from postgrad.rewards.maths import check_golds, judge_maths
@@ -49,18 +56,14 @@ def gold(prompt: Prompt) -> str:
     return solution if find_boxed(solution) == prompt.answer else rf"\boxed{{{prompt.answer}}}"
 
 
-def load(name: str, source: str) -> Task:
-    rows = dataset_rows(name, source)
-    parts, meta = (split_list(_prompts(rows[""])) if "" in rows
-                   else disjoint_splits(hold_out({s: _prompts(rows[s]) for s in rows})))
+def load(name: str, source: str, bad: BadRows | None = None) -> Task:
+    bad = bad or BadRows()
+    prompts = {split: check_answers(read_each(rows, maths_prompt, bad), check_golds, bad)
+               for split, rows in dataset_rows(name, source, bad).items()}
+    parts, meta = split_list(prompts[""]) if "" in prompts else disjoint_splits(hold_out(prompts))
+    meta = {**meta, "notes": bad.note(name)}
     draw = sample_lists(name, parts)
     worked = all(prompt.meta["solution"] for prompt in parts["train"])
     return Task(name=name, about="competition mathematics, judged by the value of the answer", prompts=draw,
                 verify=judge_maths, gold=gold, tokens=512, waits=True, meta=meta,
                 demonstrations=gold_demonstrations(draw, gold) if worked else None)
-
-
-def _prompts(rows: Rows) -> list[Prompt]:
-    prompts = read_each(rows, maths_prompt)
-    check_golds([prompt.answer for prompt in prompts])
-    return prompts

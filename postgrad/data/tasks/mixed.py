@@ -12,6 +12,7 @@ from functools import partial
 from itertools import zip_longest
 
 from postgrad.data.tasks.base import Draw, RecordT, Task, keep_changes
+from postgrad.data.tasks.listed import task_notes
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import TASK
 
@@ -71,7 +72,7 @@ def mix_tasks(tasks: Sequence[Task]) -> Task:
         verify=partial(verify, parts=parts),
         tokens=max((task.tokens for task in tasks if task.tokens), default=None),
         waits=any(task.waits for task in tasks),
-        meta={"parts": tuple(parts)},
+        meta={"parts": tuple(parts), "notes": tuple(note for task in tasks for note in task_notes(task))},
         gold=(lambda prompt: golds[part_of(prompt)](prompt)) if len(golds) == len(tasks) else None,
         steps=((lambda prompt, text: steps[part_of(prompt)](prompt, text)) if len(steps) == len(tasks)
                else None),

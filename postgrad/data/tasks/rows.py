@@ -11,9 +11,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from postgrad.data.rows import BadRows, Rows, read_prompt_rows
+from postgrad.data.rows import BadRows, Rows, meant_for, read_prompt_rows
 from postgrad.data.tasks.base import Draw, Task, gold_demonstrations, think
-from postgrad.data.tasks.listed import Parts, no_prompts, read_prompts, sample_lists, split_task
+from postgrad.data.tasks.listed import (
+    Parts,
+    check_answers,
+    no_prompts,
+    read_prompts,
+    sample_lists,
+    split_task,
+)
 from postgrad.records import Conversation, Prompt
 from postgrad.rewards.format import MARK
 from postgrad.rewards.named import VerifierSum, read_spec
@@ -35,34 +42,10 @@ def _check_row(prompt: Prompt, verify: VerifierSum) -> None:
     given = answer is not None or "answer" in verify.kinds
     if given and (answer is None or isinstance(answer, (list, dict, bool)) or not str(answer).strip()):
         raise ValueError(f"{where}: the row needs an answer, as a text or a number; its answer is "
-                         f"{answer!r:.40}. Give it one, or say who judges with reward=.")
+                         f"{answer!r:.40}{meant_for({'prompt': '', **prompt.meta}, 'prompts')}. Give it one, "
+                         "or say who judges with reward=.")
     if not isinstance(reply, str):
         raise ValueError(f"{where}: the reply must be a text, this is {type(reply).__name__}.")
-
-
-def _check_golds(prompts: list[Prompt], verify: VerifierSum, bad: BadRows) -> list[Prompt]:
-    """Checks all answers together; if one is bad, one by one, to name the lines. -> the good ones"""
-    try:
-        verify.check([prompt.answer for prompt in prompts])
-        return prompts
-    except ValueError:
-        good = []
-        for prompt in prompts:
-            with bad.row(counted=True):
-                _check_gold(prompt, verify)
-                good.append(prompt)
-        bad.settle("the answers", "For answers that are no numbers, write text:FILE.jsonl or "
-                   "maths:FILE.jsonl." if verify.has("number") else "")
-        if len(good) == len(prompts):
-            raise
-        return good
-
-
-def _check_gold(prompt: Prompt, verify: VerifierSum) -> None:
-    try:
-        verify.check([prompt.answer])
-    except ValueError as fault:
-        raise ValueError(f"{prompt.place}: {fault}") from None
 
 
 def _gold(prompt: Prompt, verify: VerifierSum, worked: str = "") -> str:
@@ -90,7 +73,8 @@ def task_of(rows: Rows, spec: str, bad: BadRows, *, name: str, source: str = "",
         return prompt
 
     prompts = read_prompts([row for _, row in rows], places.__getitem__, read, bad, counted=True)
-    prompts = _check_golds(prompts, verify, bad)
+    prompts = check_answers(prompts, verify.check, bad, "For answers that are no numbers, write "
+                            "text:FILE.jsonl or maths:FILE.jsonl." if verify.has("number") else "")
     replies = all(prompt.meta.get("reply") for prompt in prompts)
     proves = replies or ("style" not in verify.kinds and all(prompt.answer is not None for prompt in prompts))
 

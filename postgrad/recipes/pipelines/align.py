@@ -19,6 +19,7 @@ from postgrad.recipes.base import DEVICE, SEED, Evaluation, ModelDefaults, RunCo
 from postgrad.recipes.pipelines import measured
 from postgrad.recipes.pipelines.stages import Pipeline, Stage, Step
 from postgrad.recipes.registry import recipe_for
+from postgrad.system.options import TEMPLATE
 from postgrad.system.settings import COUNT, POSITIVE, setting
 from postgrad.training.batches import Rollouts
 from postgrad.training.optim import OptimSettings
@@ -32,6 +33,7 @@ class AlignConfig(ModelDefaults, measured.MeasuredConfig):
     task: str = setting("questions", "a task with labelled pairs and a known true quality; the annotators of "
                         "questions err and like long replies", "another task's verifier is its true quality")
     model: str = setting("tiny-chat", "the model to start from, after SFT", "to align a model of your own")
+    template: str | None = setting(None, *TEMPLATE)
     methods: str = setting("dpo,ppo,grpo", "the policies to train, with commas between",
                            "to compare other rows that learn from pairs or from a reward model")
     beta: float = setting(0.5, "DPO's: with the row's 0.1 it moves so far that it invents words",

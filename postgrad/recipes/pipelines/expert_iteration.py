@@ -36,6 +36,7 @@ from postgrad.recipes.row_reader import RowSettings
 from postgrad.recipes.sft import SFTConfig
 from postgrad.resolve.tasks import open_task
 from postgrad.runs.rows import JsonDict
+from postgrad.system.options import TEMPLATE
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, Settings, setting
 from postgrad.training.batches import Rollouts
 from postgrad.training.optim import OptimSettings
@@ -99,6 +100,7 @@ class ExpertIterationConfig(measured.MeasuredConfig):
                         "to teach another task")
     model: str = setting("models/smollm2", "the model that both SFT stages start from",
                          "to teach a model of your own")
+    template: str | None = setting(None, *TEMPLATE)
     prompts: int = setting(10_000, "training problems: their solutions are imitated, the policy answers them "
                            "and is trained on them; a task with fewer gives all it has",
                            "fewer for a quicker look", COUNT)

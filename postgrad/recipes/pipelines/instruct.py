@@ -20,6 +20,7 @@ from postgrad.recipes.pipelines import measured
 from postgrad.recipes.pipelines.stages import Pipeline, Stage
 from postgrad.recipes.reward import RewardConfig
 from postgrad.recipes.sft import SFTConfig
+from postgrad.system.options import TEMPLATE
 from postgrad.system.settings import COUNT, NOT_NEGATIVE, setting
 from postgrad.training.batches import Rollouts
 
@@ -33,6 +34,7 @@ class InstructConfig(measured.MeasuredConfig):
                         "the annotators of questions err and like long replies",
                         "another task's verifier is its true quality")
     model: str = setting("tiny", "the base model to start from", "to instruct a model of your own")
+    template: str | None = setting(None, *TEMPLATE)
     sft_steps: int = setting(60, *measured.SFT_STEPS)
     pairs: int = setting(2000, *measured.PAIRS)
     reward_steps: int = setting(120, *measured.REWARD_STEPS)

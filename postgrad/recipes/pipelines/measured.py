@@ -39,6 +39,7 @@ class MeasuredConfig(Settings):
 
     task: str
     model: str
+    template: str | None
     problems: int
     samples: int
     seed: int

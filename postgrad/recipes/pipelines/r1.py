@@ -34,6 +34,7 @@ from postgrad.records import Prompt
 from postgrad.resolve.tasks import open_task
 from postgrad.rewards.expression import parse_expression
 from postgrad.runs.rows import JsonDict
+from postgrad.system.options import TEMPLATE
 from postgrad.system.settings import COUNT, POSITIVE, SHARE, Settings, setting
 
 GENERAL = "questions"
@@ -77,6 +78,7 @@ class R1Config(measured.MeasuredConfig):
     both: str = setting(f"{MIXTURE}+{GENERAL}", "the prompts of the last stage: both tasks, with + between",
                         "with task and general")
     model: str = setting(MODEL, "a base model", "to start from a base of your own")
+    template: str | None = setting(None, *TEMPLATE)
     reward: str = setting("correct+think+0.2*language", *RULES)
     last_lr: float | None = setting(None, "the learning rate of the last stage; none: a third of GRPO's by "
                                     "the model's size", "lower where the true quality falls; higher where "

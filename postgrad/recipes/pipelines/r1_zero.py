@@ -15,6 +15,7 @@ from postgrad.recipes.pipelines import measured
 from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.runs.rows import JsonDict
+from postgrad.system.options import TEMPLATE
 from postgrad.system.settings import setting
 from postgrad.training.batches import Rollouts
 
@@ -31,6 +32,7 @@ class R1ZeroConfig(measured.MeasuredConfig):
     recipe: ClassVar[str] = "r1-zero"
     task: str = setting(MIXTURE, ABOUT_TASK, "to see what else a base model finds by itself")
     model: str = setting(MODEL, "a base model, without SFT", "to start from a base of your own")
+    template: str | None = setting(None, *TEMPLATE)
     reward: str = setting("correct+0.2*think", *RULES)
     collections: int = setting(120, *measured.COLLECTIONS)
     problems: int = setting(100, *measured.PROBLEMS)

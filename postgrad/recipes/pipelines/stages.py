@@ -26,19 +26,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from postgrad.data.environments import sampler_for
 from postgrad.data.tasks import Task, reflection
 from postgrad.evaluation import evaluate_task
 from postgrad.evaluation.progress import Progress
+from postgrad.models.lora import Adapters
 from postgrad.recipes import pick
 from postgrad.recipes.base import TrainConfig
 from postgrad.recipes.defaults import fill_defaults, reply_sampling
 from postgrad.recipes.fit import config_value
 from postgrad.recipes.registry import config_for, setting_hint
 from postgrad.recipes.running import resume_saved, start_run
-from postgrad.resolve.models import open_writer
+from postgrad.resolve.models import open_folder, open_writer, save_with_template
 from postgrad.resolve.tasks import open_task
 from postgrad.runs import Run, check_name
 from postgrad.runs.display import Display, progress
@@ -48,12 +49,13 @@ from postgrad.sampling import LocalSampler
 from postgrad.system.files import atomic_folder, write_text
 from postgrad.system.options import PickConfig
 from postgrad.system.renamed import renamed_argument, renamed_pipeline, translate_config
-from postgrad.system.settings import Settings, replace_settings, settings_to_json, suggest
+from postgrad.system.settings import Settings, replace_settings, settings_from_json, settings_to_json, suggest
 from postgrad.system.signals import Stopped
 from postgrad.system.user_code import is_record, record
 
 CONVERSATIONS, RATES = "conversations.jsonl", "rates.jsonl"
 COUNTS, MEASURED = "counts.json", "measured"
+START = "start"
 FILE, STATE, SUMMARY = "pipeline.json", "state.json", "summary.json"
 FROM_PYTHON = "python"  # the recipe of a pipeline that was built in Python and has no name
 FIGURES = ("pass@1", "reward", "format", "greedy", "mean_length")
@@ -286,6 +288,23 @@ class Pipeline:
                              else {"model": step.given}} for step in self.steps]
 
 
+    def from_template(self, config: Settings, model: str) -> Pipeline:
+        """The pipeline with a first step, `start`: a copy of its model with config's template, which every
+        step has in place of the model."""
+        def started(step: Step) -> Step:
+            if isinstance(step, Stage) and getattr(step.config, "model", None) == model:
+                return replace(step, config=replace(step.config, model=f"{{{START}}}"))
+            return replace(step, model=f"{{{START}}}") if getattr(step, "model", None) == model else step
+
+        begin = Data(name=START, given=config, write=write_start)
+        return replace(self, steps=(begin, *map(started, self.steps)))
+
+
+def write_start(config: Any, out: Path, track: Progress) -> JsonDict:
+    save_with_template(open_folder(config.model), config.template, out.parent, Adapters())
+    return {"model": config.model, "template": config.template}
+
+
 # running a pipeline
 
 def run_pipeline(pipeline: Pipeline, folder: Path, *, stages: StageTrackers | None = None, command: str = "",
@@ -318,7 +337,8 @@ def save_plan(pipeline: Pipeline, folder: Path, recipe: str, config: Settings | 
     path = folder / FILE
     if path.exists():
         began, now = saved_plan(path), json.loads(json.dumps(plan))
-        if any(began.get(key) != now[key] for key in ("recipe", "config")):
+        if began.get("recipe") != now["recipe"] or (config and began.get("config") != now["config"] and (
+                settings_to_json(settings_from_json(type(config), began["config"])) != now["config"])):
             raise ValueError(f"{folder} holds a pipeline with other settings: choose another folder with "
                              f"--run, or go on with `postgrad resume {folder}`.")
         if (recipe in (FROM_PYTHON, "own") or recipe.endswith(".py")) and began.get("steps") != now["steps"]:
@@ -405,10 +425,11 @@ def measure(name: str, model: str, task: Task | str, **settings: object) -> Meas
 
 def evaluate_named_model(task: Task | str, model: str, track: Progress, *, problems: int = 100,
                          samples: int = 8, split: str = "test", seed: int = 0, greedy: bool = False,
-                         max_new_tokens: int | None = None, device: str = "cpu") -> JsonDict:
+                         max_new_tokens: int | None = None, device: str = "cpu",
+                         template: str | None = None) -> JsonDict:
     """The figures of `evaluate` on held-out problems, and the measures of how replies reason."""
     opened = open_task(task)
-    policy, chat = open_writer(model, device)
+    policy, chat = open_writer(model, device, template)
     settings = reply_sampling(opened, policy, max_new_tokens)
     sampler = sampler_for(opened, LocalSampler(policy, chat))
     return evaluate_task(opened, sampler, opened.prompts(split, problems, seed), samples=samples,

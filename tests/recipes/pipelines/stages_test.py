@@ -13,9 +13,10 @@ from postgrad.evaluation import evaluate_task
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.defaults import fill_defaults
 from postgrad.recipes.launch import resume_training, start_training
-from postgrad.recipes.pipelines.stages import run_pipeline
+from postgrad.recipes.pipelines.stages import StageTrackers, run_pipeline, save_plan
+from postgrad.recipes.registry import config_class, recipe_module
 from postgrad.recipes.running import start_run
-from postgrad.resolve.models import open_model
+from postgrad.resolve.models import open_chat, open_model
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.settings import replace_settings
@@ -199,3 +200,33 @@ def test_align_is_what_its_stages_are_by_themselves(tmp_path):
                      settings=Sampling(max_new_tokens=task.tokens or 64), seed=seed_of(0, "align"))
     (row,) = (p for p in summary["policies"] if p["name"] == "simpo")
     assert (row["true"], row["interval"]) == (found["reward"], found["reward_interval"])
+
+
+@pytest.mark.parametrize("name", ["r1-zero", "r1", "expert-iteration", "instruct", "align"])
+def test_a_template_is_that_of_a_copy_which_every_step_begins_with(name, tmp_path):
+    task = "questions" if name in ("instruct", "align") else "words"
+    config = replace_settings(config_class(name)(), {"model": "tiny", "task": task, "template": "chatml"})
+    plain = recipe_module(name).pipeline(replace_settings(config, {"template": None}))
+    steps = recipe_module(name).pipeline(config).from_template(config, "tiny").steps
+    models = [getattr(getattr(step, "config", step), "model", None) for step in plain.steps]
+    assert "tiny" in models
+    assert [getattr(getattr(step, "config", step), "model", None) for step in steps[1:]] == [
+        "{start}" if model == "tiny" else model for model in models]
+    if name == "r1-zero":
+        steps[0].run_step(tmp_path, StageTrackers(), "")
+        chat = open_chat(tmp_path / "start")
+        tokens = chat.render([{"role": "user", "content": "Hi"}])
+        assert "<|im_start|>user\nHi" in chat.tokenizer.decode(tokens, skip_special_tokens=False)
+        assert open_model(str(tmp_path / "start"))[0].config.vocab_size >= len(chat.tokenizer.get_vocab())
+
+
+def test_a_pipeline_that_began_before_a_setting_was_there_goes_on(tmp_path):
+    config = config_class("r1-zero")(problems=4)
+    pipeline = pg.Pipeline(name="r1-zero", steps=[])
+    save_plan(pipeline, tmp_path / "p", "r1-zero", config, "")
+    plan = json.loads((tmp_path / "p" / "pipeline.json").read_text())
+    del plan["config"]["template"]
+    (tmp_path / "p" / "pipeline.json").write_text(json.dumps(plan))
+    save_plan(pipeline, tmp_path / "p", "r1-zero", config, "")
+    with pytest.raises(ValueError, match="other settings"):
+        save_plan(pipeline, tmp_path / "p", "r1-zero", replace_settings(config, {"template": "chatml"}), "")
