@@ -1,7 +1,7 @@
 """Kills and faults of the machine, over everything that trains: parts of proofs/reliability.py.
 
-Parts: kills, pipelines, full_disk, machine, flips, numbers. Each is many cases. A case has a process of its
-own, is recorded when it is done, and not tried again; a part counts what is recorded.
+Parts: kills, kills_again, pipelines, full_disk, machine, flips, numbers. Each is many cases. A case has a
+process of its own, is recorded when it is done, and not tried again; a part counts what is recorded.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import harness
+import copyist
 import faults_small
 import forks
 import kills as strikes
@@ -38,9 +39,19 @@ from postgrad.system.throughput import repeatable
 
 SEED, LIMIT = 0, 600  # seconds that a case may take
 KILLS, OTHER_KILLS, PIPELINE_KILLS = 50, 3, 16
+AGAIN = ("sdft", "opd")  # whose kills were not all tried: kills_again
 POINTS, FLIPS, NUMBERS = 20, 1000, 100
-MORE = {"opd": ("teacher=tiny-chat",),  # sdft begins where demonstrations help for certain
-        "sdft": ("rollouts.max_new_tokens=32", "evaluation.max_new_tokens=32", "evaluation.problems=64")}
+MORE = {"opd": ("teacher=tiny-chat",), "sdft": ("evaluation.problems=20", "evaluation.samples=4")}
+LETTERS = '''prompts = [{"question": str(n), "answer": "c"} for n in range(10, 100)]
+
+
+def verify(prompt, text):
+    return text == prompt.answer
+
+
+def gold(prompt):
+    return prompt.answer
+'''
 FEW = {  # settings that make any recipe small, where it has them
     "steps": 6, "save_every": 2, "rollouts.prompts": 16, "rollouts.prompts_per_step": 2,
     "rollouts.group_size": 4, "rollouts.max_new_tokens": 12, "examples": 24, "rows_per_step": 4,
@@ -187,12 +198,23 @@ def prepare(name: str, weights: Path, stack: ExitStack) -> None:
     if name in strikes.PIPELINES:
         return
     strikes.SMALL[name] = small_args(name, (NAMED | OTHERS)[name])
+    if name == "sdft":  # it begins where a demonstration helps, which is of no use to the embedded models
+        strikes.SMALL[name] += copyist_files(weights.parent / "copyist")
     if name == "remote":
         from remote_small import begin
         shutil.rmtree(weights, ignore_errors=True)
         begin(weights, "tiny")
         url = stack.enter_context(served("serve", weights, "--port", 0, "--every", 0.05))
         strikes.SMALL[name] += (f"remote.sampler={url.removesuffix('/v1')}", f"remote.weights={weights}")
+
+
+def copyist_files(folder: Path) -> tuple[str, ...]:
+    """Settings of sdft: a model that can copy what it is shown, and a task that it does not know."""
+    task = folder / "letters.py"
+    if not task.exists():
+        copyist.copyist().save(folder / "model")
+        task.write_text(LETTERS)
+    return f"model={folder / 'model'}", f"task={task}"
 
 
 def moments_of(name: str, calls: dict, count: int) -> list[dict]:
@@ -304,6 +326,28 @@ def kills(folder: Path) -> tuple[Bars, Tables]:
             bar("second kills in the save after the resume", f">= {len(wanted) // 2}, all the same bits",
                 again, again >= len(wanted) // 2 and same == len(rows)) | where
             ], {"Kills, case by case": table}
+
+
+def again_cases(folder: Path) -> list[Case]:
+    return [case for name in AGAIN for case in struck(folder, name, KILLS, KILLS, 1, 1)]
+
+
+def kills_again(folder: Path) -> Bars:
+    """What the part kills lost or did not reach: sdft, which it began with a model that sdft refuses, and
+    opd, of which a full disk took one."""
+    by_case, failed, where = recorded(folder)
+    bars = []
+    for name in AGAIN:
+        rows = by_case.get(name, [])
+        killed, same = sum(row["killed"] for row in rows), sum(not row["differences"] for row in rows)
+        lost = [case for case in failed.split(", ") if f"{name}/" in case]
+        inside, twice = (sum(row[what] for row in rows) for what in ("inside_save", "killed_again"))
+        bars.append(bar(f"trainings of {name} killed at random moments and resumed, each step once, no "
+                        "temporary file left", f"{KILLS} of {KILLS} the same bits",
+                        f"{same} of {killed} kills, {inside} inside a save, {twice} killed again there"
+                        + (f"; {', '.join(lost)}" if lost else ""),
+                        same == killed == len(rows) == KILLS and not lost) | where)
+    return bars
 
 
 def pipelines(folder: Path) -> Bars:
@@ -555,8 +599,9 @@ def numbers(folder: Path) -> Bars:
                 f"{models} of {len(rows)}", models == 10) | where]
 
 
-PARTS: Mapping[str, Callable] = {"kills": kills, "pipelines": pipelines, "full_disk": full_disk,
-                                 "machine": machine, "flips": flips, "numbers": numbers}
+PARTS: Mapping[str, Callable] = {
+    "kills": kills, "kills_again": kills_again, "pipelines": pipelines, "full_disk": full_disk,
+    "machine": machine, "flips": flips, "numbers": numbers}
 CASES: Mapping[str, Callable[[Path], list[Case]]] = {
-    "kills": kill_cases, "pipelines": pipeline_cases, "full_disk": full_disk_cases,
-    "machine": machine_cases, "flips": flip_cases, "numbers": number_cases}
+    "kills": kill_cases, "kills_again": again_cases, "pipelines": pipeline_cases,
+    "full_disk": full_disk_cases, "machine": machine_cases, "flips": flip_cases, "numbers": number_cases}

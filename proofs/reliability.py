@@ -1,9 +1,9 @@
 """Reliability: docs/results/reliability.json and its page.
 
     python proofs/reliability.py [PART ...]      what a reply cannot do: earned, fresh, gold, injections,
-                                                 templates, degenerate; faults: kills, pipelines, full_disk,
-                                                 machine, flips, numbers (faults.py), hours in all; soak
-                                                 and logs (soak.py)
+                                                 templates, degenerate; faults: kills, kills_again, pipelines,
+                                                 full_disk, machine, flips, numbers (faults.py), hours in all;
+                                                 soak and logs (soak.py)
     python proofs/reliability.py fresh seeds=50  other seeds than the tests have
     python proofs/reliability.py kills flips workers=10 minutes=18
                                                  so many cases of faults at once, and no longer;
