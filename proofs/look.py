@@ -185,8 +185,10 @@ def probes(folder: Path, seed: str = "48") -> tuple[Bars, Tables]:
                      "named": ", ".join(c.name for c in seen.concerns) or "nothing"})
     cost = once(folder / "cost.json", probe_cost, folder, seed)
     return [bar("probes: planted conditions named before step 1 (cut replies, flat groups, unpaid form, no "
-                "headroom, leaked split, wrong template)", "10 of 10", f"{named} of 10 (the limit of no headroom "
-                "was chosen on seeds 45 and 46; before it, seed 45 had 9)", named == 10),
+                "headroom, leaked split, wrong template)", "10 of 10",
+                f"{named} of 10 (the limit of no headroom was chosen on seeds 45 and 46; "
+                "before it, seed 45 had 9)",
+                named == 10),
             bar("probes: healthy runs unaccused", "10 of 10", f"{10 - accused} of 10", not accused),
             bar("probes: their share of a default run (grpo:words on one core)", "<= 3 %",
                 f"{cost['look'] / cost['run']:.2%} ({cost['look']:.2f} of {cost['run']:.1f} s)",
