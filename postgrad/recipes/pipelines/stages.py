@@ -291,10 +291,12 @@ class Pipeline:
     def from_template(self, config: Settings, model: str) -> Pipeline:
         """The pipeline with a first step, `start`: a copy of its model with config's template, which every
         step has in place of the model."""
+        start = f"{{{START}}}"
+
         def started(step: Step) -> Step:
             if isinstance(step, Stage) and getattr(step.config, "model", None) == model:
-                return replace(step, config=replace(step.config, model=f"{{{START}}}"))
-            return replace(step, model=f"{{{START}}}") if getattr(step, "model", None) == model else step
+                return replace(step, config=replace_settings(step.config, {"model": start}, setting_hint))
+            return replace(step, model=start) if isinstance(step, Measurement) and step.model == model else step
 
         begin = Data(name=START, given=config, write=write_start)
         return replace(self, steps=(begin, *map(started, self.steps)))
