@@ -89,6 +89,9 @@ class HFEngine:
     def refresh(self, often: bool = False) -> None:
         """The weights are the model's own."""
 
+    def routes_of(self, slot: int, place: int, read: int, written: int) -> None:
+        """Routes of experts are not recorded."""
+
     @torch.no_grad()
     def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
         """Reads prompts into their places -> the state that predicts each one's first new token."""

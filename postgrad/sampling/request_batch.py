@@ -604,12 +604,10 @@ class RequestBatch:
         return ended
 
     def routes_of(self, sequence: RequestSequence, length: int) -> Tensor | None:
-        routes_of = getattr(self.engine, "routes_of", None)  # HFEngine keeps none
-        if routes_of is None or sequence.slot is None:
+        slot, place = sequence.slot, sequence.prompt.place
+        if slot is None or place is None:
             return None
-        read, written = len(sequence.prompt.tokens), sequence.shown + length
-        routes: Tensor | None = routes_of(sequence.slot, sequence.prompt.place, read, written)
-        return routes
+        return self.engine.routes_of(slot, place, len(sequence.prompt.tokens), sequence.shown + length)
 
     def stops_at(self, tokens: list[int], stop_strings: tuple[str, ...]) -> int | None:
         """How many tokens it takes to complete a stop string."""

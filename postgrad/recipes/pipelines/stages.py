@@ -296,7 +296,9 @@ class Pipeline:
         def started(step: Step) -> Step:
             if isinstance(step, Stage) and getattr(step.config, "model", None) == model:
                 return replace(step, config=replace_settings(step.config, {"model": start}, setting_hint))
-            return replace(step, model=start) if isinstance(step, Measurement) and step.model == model else step
+            if isinstance(step, Measurement) and step.model == model:
+                return replace(step, model=start)
+            return step
 
         begin = Data(name=START, given=config, write=write_start)
         return replace(self, steps=(begin, *map(started, self.steps)))

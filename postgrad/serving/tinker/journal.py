@@ -2,7 +2,7 @@
 holds.
 
 An entry is a header in JSON (what, which number, the seal of the body) and the body as it came. A kill leaves
-at most a torn last entry, of which nobody was told; it is cut off.
+at most a torn last entry, of which nobody was told; it is cut off. Damage anywhere else is an error.
 """
 
 from __future__ import annotations
@@ -81,23 +81,39 @@ def write_entries(path: Path, operations: Iterable[Operation]) -> None:
 
 
 def read_entries(path: Path) -> tuple[list[Operation], int]:
-    """The operations of a file, and the bytes up to the end of the last sound one."""
+    """The operations of a file, and the bytes up to the end of the last one.
+
+    A torn last entry is left out. An unsound one before a sound one was damaged later: it raises.
+    """
     data = path.read_bytes() if path.exists() else b""
     operations: list[Operation] = []
     at = 0
-    while at + FRAME.size <= len(data):
-        mark, header, body = FRAME.unpack_from(data, at)
-        start = at + FRAME.size
-        if mark != MARK or start + header + body > len(data):
-            break
-        try:
-            named = json.loads(data[start: start + header])
-            operation = Operation(kind=named["kind"], seq=named["seq"], refusal=named["refusal"],
-                                  body=data[start + header: start + header + body])
-            if operation.seal != named["seal"]:
-                break
-        except (ValueError, LookupError, TypeError, RecursionError):
-            break
+    while entry := entry_at(data, at):
+        operation, at = entry
         operations.append(operation)
-        at = start + header + body
+    after = data.find(MARK, at + 1)
+    while after >= 0:
+        if entry := entry_at(data, after):
+            raise ValueError(f"entry {len(operations) + 1} of {path} is damaged, and operation "
+                             f"{entry[0].seq} after it is not: put back a copy of the file, or delete it to "
+                             "go on from the last checkpoint.")
+        after = data.find(MARK, after + 1)
     return operations, at
+
+
+def entry_at(data: bytes, at: int) -> tuple[Operation, int] | None:
+    """The operation whose entry begins there, and where the entry ends; None if it is not sound."""
+    if at + FRAME.size > len(data):
+        return None
+    mark, header, body = FRAME.unpack_from(data, at)
+    start = at + FRAME.size
+    end = start + header + body
+    if mark != MARK or end > len(data):
+        return None
+    try:
+        named = json.loads(data[start: start + header])
+        operation = Operation(kind=named["kind"], seq=named["seq"], refusal=named["refusal"],
+                              body=data[start + header: end])
+        return (operation, end) if operation.seal == named["seal"] else None
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None

@@ -138,8 +138,12 @@ class TinkerService:
         place = ModelPlace(model_id=model_id, catalogue=self.catalogue(model_id),
                            vocab=self.worker.vocab_size, positions=self.positions,
                            resolve=partial(self.saved_weights, owner=owner))
+        try:
+            journal = Journal(home / "journal")
+        except ValueError as error:
+            raise Refusal(f"training run {model_id} cannot go on: {error}", 500) from error
         queue = self.queues[model_id] = TrainingQueue(
-            self.worker, place, Journal(home / "journal"), facts["load"] and facts["load"]["path"])
+            self.worker, place, journal, facts["load"] and facts["load"]["path"])
         queue.open(partial(self.open_model, facts, queue))
         return queue
 

@@ -33,3 +33,13 @@ def test_a_changed_byte_ends_what_is_believed(tmp_path, at):
     entry[at] ^= 1
     path.write_bytes(FIRST.entry() + bytes(entry))
     assert Journal(path).operations == [FIRST]
+
+
+@pytest.mark.parametrize("at", range(len(FIRST.entry())))
+def test_damage_before_a_sound_entry_is_an_error_and_changes_nothing(tmp_path, at):
+    path, entry = tmp_path / "journal", bytearray(FIRST.entry())
+    entry[at] ^= 1
+    path.write_bytes(before := bytes(entry) + SECOND.entry())
+    with pytest.raises(ValueError, match="entry 1 of .*journal is damaged, and operation 2 after it is not"):
+        Journal(path)
+    assert path.read_bytes() == before

@@ -15,6 +15,7 @@ from tinker_small import ADAM, KEY, WORDS, imitation, service_client, tinker_ser
 
 from postgrad.resolve.models import open_writer
 from postgrad.runs import Run
+from postgrad.serving.tinker.journal import Operation
 
 FEW = types.SamplingParams(max_tokens=4)
 
@@ -95,6 +96,21 @@ def test_a_restart_opens_the_newest_checkpoint_and_sends_old_results_again(tmp_p
             folder = service.folder(model)
     assert answers[0] == answers[1]
     assert [*Run.open(folder).checkpoints()] == [2] and Run.open(folder).state()["state"] == "stopped"
+
+
+def test_a_damaged_journal_is_a_sentence_and_stays_as_it_is(tmp_path):
+    with tinker_server(tmp_path / "runs") as (address, service):
+        training = service_client(address).create_lora_training_client("small", rank=2, seed=3).result()
+        journal = service.folder(training.model_id) / "tinker" / "journal"
+    journal.write_bytes(b"?" + Operation(kind="optim_step", seq=1, body=b"{}").entry()[1:]
+                        + Operation(kind="optim_step", seq=2, body=b"{}").entry())
+    before = journal.read_bytes()
+    with tinker_server(tmp_path / "runs") as (address, _):
+        web = httpx.Client(base_url=address, headers={"X-API-Key": KEY}, timeout=60)
+        got = web.post("/api/v1/retrieve_future", json={"request_id": f"{training.model_id}:1"})
+        assert got.status_code == 500
+        assert "cannot go on: entry 1 of" in got.text and "the last checkpoint" in got.text
+    assert journal.read_bytes() == before
 
 
 def test_clients_at_once_get_what_each_gets_alone(tmp_path, data):
