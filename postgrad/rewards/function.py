@@ -89,6 +89,9 @@ def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
 
 def takes_two(function: Callable[..., object], name: str) -> None:
     """Raises ValueError where a function cannot be called with a prompt and a text. name: of the function."""
+    if not callable(function):
+        raise ValueError(f"{name} is {function!r:.80}: expected a function of (prompt, text); a verifier by "
+                         "name is reward='number' of fit and evaluate.")
     if not (signature := signature_of(function)):
         return
     try:
@@ -141,7 +144,8 @@ class TRLReward(Reward):
                  max_steps: int | None = None):
         if not callable(function):
             raise ValueError(f"from_trl was given {function!r:.80}: expected a function of (completions, "
-                             "**columns) that returns a list of scores.")
+                             "**columns) that returns a list of scores; several are a list of these, "
+                             "reward=[from_trl(f), from_trl(g)].")
         self.function = function
         self.conversational = conversational
         self.max_steps = max_steps
