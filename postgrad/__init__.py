@@ -50,6 +50,10 @@ sys.meta_path.append(_OldModules)  # asked when the module is found nowhere else
 
 
 def __getattr__(name: str) -> object:
+    if name.endswith(("Trainer", "Config")) and name not in _HOMES:
+        raise AttributeError(f"module 'postgrad' has no name {name!r}: a trainer with its config is one "
+                             "call, fit(model, method, data=..., lr=...); docs/coming-from-trl.md has each "
+                             "argument.")
     if name not in _HOMES:
         raise AttributeError(f"module 'postgrad' has no name {name!r}; it has: {', '.join(__all__)}")
     module, _, inside = _HOMES[name].partition(":")

@@ -15,6 +15,7 @@ import json
 import random
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tarfile
@@ -42,6 +43,7 @@ from postgrad.rewards.remote_judge import RemoteJudge
 from postgrad.training.batches.offline import encode_completion
 
 BEFORE = "6e66ba3"
+TURNS = 9
 FAULTS = (429, 500, "slow", "nonsense", "echo")
 
 
@@ -79,6 +81,19 @@ def timed(call: Callable) -> tuple[float, object]:
     return time.perf_counter() - began, out
 
 
+def in_turns(first: Callable, second: Callable) -> tuple[list[float], list[float], float]:
+    """Seconds of two calls in TURNS pairs, each pair in the other order than the last, so that what else the
+    machine does falls on both; and the CPU time of the second over that of the first."""
+    seconds: dict[Callable, list[float]] = {first: [], second: []}
+    cpu = dict.fromkeys(seconds, 0.0)
+    for turn in range(TURNS):
+        for call in (first, second) if turn % 2 == 0 else (second, first):
+            before = time.process_time()
+            seconds[call].append(timed(call)[0])
+            cpu[call] += time.process_time() - before
+    return seconds[first], seconds[second], cpu[second] / cpu[first]
+
+
 def reward_of(function: Callable, seconds: float | None = None) -> VerifierReward:
     return VerifierReward(own_verifier(function, seconds=seconds))
 
@@ -88,10 +103,9 @@ def rewards(folder: Path) -> Bars:
     rows = rollouts([str(n) for n in range(128)])
     waited, said = timed(lambda: reward_of(waits).score(rows))
     ordered = [v.score for v in said] == list(map(float, range(128)))
-    serial, batch = [], []
-    for _ in range(3):  # in turns, as others use the machine too
-        serial.append(timed(lambda: [computes(r.prompt, r.text) for r in rows])[0])
-        batch.append(timed(lambda: reward_of(computes).score(rows))[0])
+    serial, batch, of_cpu = in_turns(lambda: [computes(r.prompt, r.text) for r in rows],
+                                     lambda: reward_of(computes).score(rows))
+    ratio = statistics.median(b / a for a, b in zip(serial, batch, strict=True))
     signals = sum(v.score == 1.0 for v in reward_of(alarms).score(rows))
     hung, _ = timed(lambda: reward_of(hangs, seconds=2.0).score(rows))
     texts = [f"quality {n % 11} of {n}" for n in range(1000)]
@@ -107,7 +121,8 @@ def rewards(folder: Path) -> Bars:
         bar("128 replies by a function that waits 0.5 s, in order", "<= 2 s", f"{waited:.2f} s",
             waited <= 2 and ordered),
         bar("128 replies by a function that computes, against a loop", "<= 1.2x",
-            f"{min(batch) / min(serial):.2f}x ({min(serial):.2f} s)", min(batch) <= 1.2 * min(serial)),
+            f"{ratio:.2f}x, median of {TURNS} pairs ({min(serial):.2f} s; {of_cpu:.2f}x the CPU time)",
+            ratio <= 1.2),
         bar("a function that waits and uses signal", "128 of 128 judged", f"{signals} of 128",
             signals == 128),
         bar("a function that hangs on all of 128 replies, limit 2 s", "<= 2.5 s", f"{hung:.2f} s",

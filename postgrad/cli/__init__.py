@@ -8,6 +8,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, NoReturn
@@ -49,6 +50,20 @@ first steps:
   postgrad train examples/labs/oversight.py      who can watch over a model that knows more?
   postgrad studio                                see it all in the browser
 """
+INSTEAD = {  # words of other command lines, and the command here
+    "generate infer inference sample predict ask": "chat MODEL",
+    "merge convert save gguf": "export RUN --out FOLDER",
+    "upload publish": "push",
+    "list ls log logs show": "runs",
+    "report plot ui dashboard tensorboard wandb": "studio",
+    "download pull": "fetch",
+    "evaluate test": "eval MODEL --task NAME",
+    "vllm-serve server api": "serve MODEL",
+    "finetune fine-tune tune rl fit": "train METHOD",
+    "tasks": "eval --help",
+    "help": "--help",
+    "version": "--version",
+}
 GROUPS = (train, launch, data, evaluate, generate, chat, models, plan, runs, methods, exercise, serve, label,
           env)
 
@@ -65,20 +80,45 @@ class SentenceParser(argparse.ArgumentParser):
     """Answers a mistake with a sentence."""
 
     def error(self, message: str) -> NoReturn:
+        word = re.match(r"argument COMMAND: invalid choice: '(.*?)'", message)
+        if word and (instead := instead_of(word[1])):
+            self.end_with(f"{self.prog}: there is no command {word[1]!r}: write {self.prog} {instead}; see "
+                          f"{self.prog} --help")
         choice = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
         near = get_close_matches(choice[1], re.findall(r"'([^']+)'", choice[2]), 1) if choice else []
         hint = f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
-        sentence = f"{self.prog}: {message}; {hint}"
+        self.end_with(f"{self.prog}: {message}; {hint}")
+
+    def end_with(self, sentence: str) -> NoReturn:
         self._print_message(f"{sentence}\n", sys.stderr)
         raise UsageError(sentence)
 
 
-def parser() -> argparse.ArgumentParser:
+def instead_of(word: str) -> str:
+    """The command in place of a word of another command line: sft, as TRL's has it, is train sft."""
+    from postgrad.methods import METHODS
+    if word in METHODS:
+        return f"train {word}, with its settings as KEY=VALUE"
+    return next((command for words, command in INSTEAD.items() if word in words.split()), "")
+
+
+def flag_hint(command: Command, flag: str) -> str:
+    """What to write for a flag that a command does not have."""
+    name, options = flag.partition("=")[0], fields(command.options)
+    for f in options:
+        if f.metadata["positional"] and name.lstrip("-") in (f.name, f.name.removesuffix("s")):
+            return f"it stands without a flag, postgrad {command.name} {f.name.upper()}"
+    flags = [command.options.name_of(f.name) for f in options if not f.metadata["positional"]]
+    near = get_close_matches(name.replace("_", "-"), flags, 1, 0.75) if name.startswith("--") else []
+    return f"did you mean {near[0]}?" if near else f"see postgrad {command.name} --help"
+
+
+def parser() -> SentenceParser:
     return parser_of(COMMANDS)
 
 
 @cache
-def parser_of(commands: tuple[Command, ...]) -> argparse.ArgumentParser:
+def parser_of(commands: tuple[Command, ...]) -> SentenceParser:
     top = SentenceParser(prog="postgrad", description="Post-training for language models, by gradient.",
                          epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--version", action="version", version=f"postgrad {__version__}")
@@ -150,7 +190,8 @@ def run_command(argv: Sequence[str]) -> int:
     if training and (hint := setting_for_flag(stray, argv)):
         raise ValueError(hint)
     if stray:
-        top.error(f"unrecognized arguments: {' '.join(stray)}")
+        hint = flag_hint(args.chosen, stray[0]) if args.command else "see postgrad --help"
+        top.end_with(f"postgrad: unrecognized arguments: {' '.join(stray)}; {hint}")
     if training:
         args.changes = [*args.changes, *extra]
     return args.chosen.run(options_from(args.chosen.options, args)) or 0

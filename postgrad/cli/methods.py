@@ -192,6 +192,9 @@ def explain_method(name: str, metrics: Iterable[str], as_json: bool) -> None:
     from postgrad.system.plugins import is_file_spec
     if name in METHODS or is_file_spec(name):
         return print_methods(name, as_json)
+    from postgrad.recipes.foreign_settings import OTHER_NAMES, foreign_answer
+    if name in OTHER_NAMES:
+        raise ValueError(f"{name!r} is another library's name. {foreign_answer(name)}")
     settings = [row["setting"] for row in known_settings()]
     names = dict.fromkeys([*metrics, *METHODS, *(key.rpartition(".")[2] for key in settings), *settings])
     near = get_close_matches(name.lower().replace("-", "_"), names, 3, cutoff=0.5)

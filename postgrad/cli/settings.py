@@ -4,6 +4,7 @@ and what to write for a flag that `train` does not have."""
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -46,8 +47,17 @@ def settings_from_text(spec: str, texts: Sequence[str]) -> dict[str, object]:
     kind = config_class(recipe)
     check_meaning(text.partition("=")[0] for text in texts)
     given = dict(map(split_setting, texts))
+    say_repeated(texts)
     refuse_objects(name, {f.name for f in fields(kind)}, given)
     return parse_settings(kind, texts, {"method": method} if method else {}, partial(setting_hint, kind=kind))
+
+
+def say_repeated(texts: Sequence[str]) -> None:
+    """A line for a setting that is written twice, of which the last counts."""
+    names = [text.partition("=")[0] for text in texts]
+    last = dict(zip(names, texts, strict=True))
+    for name in (name for name in last if names.count(name) > 1):
+        print(f"postgrad: {name} is written twice: {last[name]} counts.", file=sys.stderr)
 
 
 def stage_settings(pipeline: Pipeline, texts: Sequence[str]) -> dict[str, object]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -87,8 +88,17 @@ def unread_rows(source: Source) -> Unread:
     for path in paths:
         if not path.is_file():
             raise ValueError(f"{path} is a folder: give the path of a file in it." if path.is_dir() else
-                             f"there is no file {path}: give the path of a JSONL file.")
+                             f"there is no file {source}: {instead_of_file(str(source))}.")
         yield from _file_rows(path, str(path) if len(paths) == 1 else path.name)
+
+
+def instead_of_file(name: str) -> str:
+    """What to write for the name of a file that is not there."""
+    if name.startswith(("http:", "https:")):
+        return "an address is not read; download it, and give the path of the file"
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.endswith(SUFFIXES):
+        return f"give the path of a JSONL file; a data set of the hub is hub:{name}"
+    return "give the path of a JSONL file"
 
 
 def source_files(source: str | Path) -> list[Path]:

@@ -133,7 +133,7 @@ class Adapter(nn.Module):
                              "weights with lora=0.")
         if missing := sorted(targets - {"all", *known}):
             raise ValueError(f"no linear layer is named {' or '.join(missing)}: the model has "
-                             f"{', '.join(known)}.")
+                             f"{', '.join(known)}, and targets=all is all of them.")
         self.rank, self.alpha, self.rslora = rank, 2.0 * rank if alpha is None else alpha, rslora
         if "all" not in targets:
             layers = {path: layer for path, layer in layers.items() if path.split(".")[-1] in targets}

@@ -3,6 +3,7 @@ line."""
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -87,7 +88,7 @@ TaskLike = Task | str | Path | Iterable[object]
 
 
 @renamed_argument("watch")
-def fit(model: Source | PreTrained | None = None, method: str | Path | Method | None = None, *,
+def fit(model: Source | PreTrained | None = None, method: str | Path | Method | None = None, *more: object,
         config: str | Path | Folder | Mapping[str, object] | None = None, task: TaskLike | None = None,
         data: str | Path | Iterable[object] | None = None, eval_task: TaskLike | None = None,
         eval_data: str | Path | Iterable[object] | None = None, reward: object = None,
@@ -113,6 +114,12 @@ def fit(model: Source | PreTrained | None = None, method: str | Path | Method | 
     with the hooks of `Tracker`, files or names. callback(step, metrics) is called after each step; where it
     returns "stop", the run is saved and ends, and can be resumed.
     """
+    if more:
+        raise TypeError("fit takes the model and the method by position, all else by name: task=... for "
+                        "prompts, data=... for conversations and pairs, and settings, lr=1e-4.")
+    if method is config is task is None and data is not None:
+        raise ValueError("data is learned from by a method, and none is named: fit(model, 'sft', data=...) "
+                         "for conversations, 'dpo' or 'reward' for pairs, 'kto' for labelled answers.")
     base, setting, method = ({}, "", method or "grpo") if config is None else read_base(config, method)
     model = model or base.get("model")
     if (isinstance(model, str) and model in methods.METHODS and isinstance(method, str)
@@ -201,7 +208,19 @@ def open_trackers(trackers: Sequence[Tracker | str], callback: Callback | None =
         raise ValueError(f"trackers is {trackers!r:.80}: expected a list of trackers, files or names.")
     if callback is not None and not callable(callback):
         raise ValueError(f"callback is {callback!r:.80}: expected a function of (step, metrics).")
+    if callback is not None:
+        check_callback(callback)
     return [*map(open_tracker, trackers), *([CallbackTracker(callback)] if callback else [])]
+
+
+def check_callback(callback: Callback) -> None:
+    """Raises ValueError where a callback cannot be called with a step and its metrics."""
+    try:
+        inspect.signature(callback).bind(0, {})
+    except TypeError as error:
+        raise ValueError(f"callback cannot be called with (step, metrics): {error}.") from None
+    except ValueError:  # a builtin without a signature
+        return
 
 
 def has_splits(table: object) -> bool:

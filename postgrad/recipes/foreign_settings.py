@@ -63,6 +63,7 @@ OWN_SAMPLER = ("", "Replies are decoded by the engine of this process, with cont
 SAMPLES = ("", "Every sample is in samples.jsonl of the run's folder, with its score and its tokens: "
     "`postgrad "
            "studio` shows them.")
+ROWS = ("data task", "Rows are data=... for conversations and pairs, and task=... for prompts.")
 OTHER_LOSS = ("method", "It belongs to a loss that the table does not have: a row of your own is "
               "pg.method(\"dpo\", name=\"mine\", loss=my_loss), or surrogate= of a policy row.")
 
@@ -320,8 +321,7 @@ REWARD: Names = {
 TRAINERS: Names = {  # arguments of TRL's trainers and scripts, and of peft
     "args": ("", "There is no config object: its values are arguments of fit, lr=1e-4, steps=100."),
     "model_name_or_path": ("model", "It is called model here: model=NAME."),
-    "train_dataset": ("data task", "Rows are data=... for conversations and pairs, and task=... for "
-        "prompts."),
+    "train_dataset": ROWS,
     "dataset_name": ("data task", "It is called task, or data=FILE.jsonl for conversations and pairs."),
     "eval_dataset": ("eval_data eval_task", "Rows are eval_data=..., in the forms of data; prompts that the "
                      "model is asked are eval_task=...."),
@@ -366,6 +366,12 @@ TRAINERS: Names = {  # arguments of TRL's trainers and scripts, and of peft
     "clip": ("method.low method.high", "It may be method.low and method.high, the clip of a policy row's "
              "ratio, or max_grad_norm, the largest norm of the gradient: write the one that is meant."),
     "kl_coef": KL, "init_kl_coef": KL,
+    "dataset": ROWS, "train_data": ROWS, "train_file": ROWS, "data_path": ROWS,
+    "wandb": TRACK, "wandb_project": TRACK, "logging_dir": TRACK,
+    "r": ("lora", "It is called lora here: lora=16, the rank."),
+    "rank": ("lora", "It is called lora here: lora=16, the rank."),
+    "train_on_inputs": ("turns", "It is turns=prompts here, which trains every token; by default the "
+                        "assistant's turns alone are trained."),
 }
 TRL = {"In all four configs": ALL, "In two or three of them": SEVERAL, "SFTConfig": SFT, "DPOConfig": DPO,
        "GRPOConfig": GRPO, "RewardConfig": REWARD}

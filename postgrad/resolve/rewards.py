@@ -250,6 +250,23 @@ class RewardSpec:
         """It as one function of (prompt, text); None where it scores rollouts."""
         return self.terms[0].verifier if len(self.terms) == 1 else None
 
+    @property
+    def of_task(self) -> bool:
+        """Whether the task's own verifier judges, or is a part."""
+        return not self.terms or any(isinstance(term, VerifierTerm) and term.sum.has("correct")
+                                     for term in self.terms)
+
+    @property
+    def by_answer(self) -> list[str]:
+        """The verifiers by name that hold a reply against the prompt's answer."""
+        return [name for term in self.terms if isinstance(term, VerifierTerm)
+                for name, _, row, _ in term.sum.terms if row.kind == "answer" and name != "correct"]
+
+    @property
+    def checks(self) -> list[Callable[[Sequence[object]], None]]:
+        """Of the verifiers by name: raises ValueError where they cannot judge by an answer."""
+        return [term.sum.check for term in self.terms if isinstance(term, VerifierTerm)]
+
     def rubric_hash(self) -> str | None:
         """The hash of the rubric that a grading model is given; None where there is none."""
         remote = [str(parse_judge(term.address).get("rubric", "")) for term in self.terms
@@ -394,7 +411,12 @@ def _named_term(text: str) -> SpecTerm:
             raise ValueError(f"reward={text}: name the model behind the address: judge:http://HOST/v1?"
                              "model=NAME.")
         return RemoteJudgeTerm(name="judge", address=rest)
+    if kind in ("http", "https"):
+        raise ValueError(f"reward={text}: a judge behind an address is judge:http://HOST/v1?model=NAME.")
     if kind == "judge":
+        if "?" in rest:
+            raise ValueError(f"reward={text}: options are for a judge behind an address, judge:http://HOST/v1?"
+                             "model=NAME; `postgrad serve MODEL` gives a model one.")
         model, _, rubric = rest.partition(":")
         if not model:
             raise ValueError(f"reward={text}: name the chat model that grades, e.g. "
@@ -455,7 +477,9 @@ def _proved(reward: Reward, name: str, task: Task) -> Reward:
     (verdict,) = reward.score([empty])
     if verdict.error:
         error = verdict.error.removeprefix("infrastructure: ")
-        remedy = ("" if " returned " in error or " gave " in error  # of what came back, which says it itself
-                  else ": it must judge any text, an empty one too")
+        says_itself = any(words in error for words in (" returned ", " gave ", "TimeLimit:"))
+        remedy = ("" if says_itself else
+                  ": a prompt's answer is prompt.answer, and its other columns are prompt.meta['NAME']"
+                  if "'Prompt' object" in error else ": it must judge any text, an empty one too")
         raise ValueError(f"reward {name} fails on an empty reply ({error}){remedy}.")
     return reward

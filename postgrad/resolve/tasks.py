@@ -5,19 +5,29 @@ from __future__ import annotations
 import random
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from postgrad.data.rows import SUFFIXES, BadRows, read_prompt_rows, source_files
 from postgrad.data.tasks import SOURCED, SPLITS, Task, load_task, mixture_parts, user
-from postgrad.data.tasks.listed import disjoint_splits, no_prompts, read_prompts, sample_lists, split_task
+from postgrad.data.tasks.listed import (
+    check_answers,
+    disjoint_splits,
+    no_prompts,
+    read_prompts,
+    sample_lists,
+    split_task,
+)
 from postgrad.data.tasks.rows import task_of
 from postgrad.records import Prompt, Verdict
 from postgrad.resolve.rewards import parse_reward
+from postgrad.rewards.format import MARK
 from postgrad.rewards.function import own_verifier, takes_two
 from postgrad.rewards.named import RewardFunction
+from postgrad.rewards.number import exact_number
 from postgrad.system.hub import is_dataset
 from postgrad.system.user_code import record
 
@@ -29,7 +39,7 @@ def open_task(task: Task | str | Path | SplitRows | Iterable[object], reward: ob
               judged: bool = True, bad: BadRows | None = None) -> Task:
     """Rows are prompts: texts, Prompt records, dicts or a `datasets` table, or one for each split; those with
     answers are judged by the number, unless the run has a reward of its own, which then judges evaluations
-    too. judged False: prompts alone will do, from rows or from a file, and the task has no verifier then.
+    too. judged False: prompts alone will do, and the task has no verifier then.
     bad: collects the bad rows.
 
     open_task("words"); open_task("mytask.py"); open_task([{"question": "2+3?", "answer": "5"}])
@@ -38,7 +48,7 @@ def open_task(task: Task | str | Path | SplitRows | Iterable[object], reward: ob
     if isinstance(task, Task):
         return task
     if isinstance(task, str | Path):
-        alone = [] if judged else unanswered_rows(task, bad)
+        alone = rows_alone(task, reward, bad) if reward is not None or not judged else []
         if not alone:
             return load_task(task, bad)
         return prompts_alone(alone, reward, Path(task).stem, bad, counted=True)
@@ -65,18 +75,33 @@ def open_rows(task: SplitRows | Iterable[object], reward: object, judged: bool, 
 def prompts_alone(rows: list[tuple[str, object]], reward: object, name: str, bad: BadRows, *,
                   counted: bool = False) -> Task:
     """A task from (place, prompt) of each row, judged by the reward where it is a verifier, else by none."""
-    prompts = read_prompts([row for _, row in rows], [place for place, _ in rows].__getitem__, bad=bad,
-                           counted=counted)
+    spec = parse_reward(reward)
+    prompts = read_prompts([row for _, row in rows], [place for place, _ in rows].__getitem__,
+                           partial(check_answered, spec.by_answer), bad, counted=counted)
+    for check in spec.checks:
+        prompts = check_answers(prompts, check, bad)
     return split_task(Task(name=name, about=f"{len(rows):,} prompts", prompts=no_prompts,
-                           verify=parse_reward(reward).verifier, meta={"notes": bad.notes(name)}), prompts)
+                           verify=spec.verifier, meta={"notes": bad.notes(name)}), prompts)
 
 
-def unanswered_rows(source: str | Path, bad: BadRows) -> list[tuple[str, object]]:
-    """The rows of a file, or of a data set on the hub, without any answer; else none."""
-    named = is_dataset(source) or str(source).endswith(SUFFIXES) and Path(source).is_file()
+def check_answered(verifiers: Sequence[str], prompt: Prompt) -> Prompt:
+    """The prompt; raises ValueError where verifiers ask for an answer that it does not have."""
+    if verifiers and prompt.answer is None:
+        columns = ", ".join(prompt.meta) or "none but the prompt"
+        raise ValueError(f"{prompt.place}: {verifiers[0]} judges by the row's answer, and there is none: "
+                         f"name the column of the answers `answer` (other columns: {columns}).")
+    return prompt
+
+
+def rows_alone(source: str | Path, reward: object, bad: BadRows) -> list[tuple[str, object]]:
+    """The rows of a file, or of a data set on the hub, that number does not judge: none has an answer, or a
+    reward judges answers that are no numbers; else none."""
+    if not is_dataset(source) and not (str(source).endswith(SUFFIXES) and Path(source).is_file()):
+        return []
     own = BadRows(skip=bad.skip, hint=bad.hint)
-    rows = read_prompt_rows(source, own) if named else []
-    if any(has_answer(row) for _, row in rows):
+    rows = read_prompt_rows(source, own)
+    of_number = reward is None or parse_reward(reward).of_task
+    if any(has_answer(row) if of_number else has_number(row) for _, row in rows):
         return []
     bad.rows, bad.count, bad.first = bad.rows + own.rows, bad.count + own.count, [*bad.first, *own.first]
     return [*rows]
@@ -110,6 +135,15 @@ def has_answer(row: object) -> bool:
     if isinstance(row, Prompt):
         return row.answer is not None
     return not isinstance(row, Mapping) or row.get("answer") is not None
+
+
+def has_number(row: object) -> bool:
+    """Whether a row's answer is a number, or ends in one as GSM8K's do."""
+    try:
+        exact_number(str(row.get("answer")).rpartition(MARK)[2] if isinstance(row, Mapping) else None)
+    except ValueError:
+        return False
+    return True
 
 
 def make_task(prompts: Iterable[object] | Callable[..., Iterable[object]],

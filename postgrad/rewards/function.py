@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import update_wrapper
@@ -18,7 +20,7 @@ from typing import TypeGuard, cast
 from postgrad.records import Prompt, Reward, Rollout, Verdict
 from postgrad.rewards.base import Verify, error_verdict, explain_overdue, guarded
 from postgrad.rewards.isolated import isolated_verifier, wants_jail
-from postgrad.rewards.parallel import CONCURRENCY, run_coroutine
+from postgrad.rewards.parallel import CONCURRENCY, SLOW, run_coroutine
 from postgrad.system.limit import SECONDS, TimeLimit, within_limit
 from postgrad.system.user_code import GIVEN, function_hash, function_name
 from postgrad.system.user_code import error_location as place_of
@@ -89,6 +91,9 @@ def signature_of(function: Callable[..., object]) -> inspect.Signature | None:
 
 def takes_two(function: Callable[..., object], name: str) -> None:
     """Raises ValueError where a function cannot be called with a prompt and a text. name: of the function."""
+    if not callable(function):
+        raise ValueError(f"{name} is {function!r:.80}: expected a function of (prompt, text); a verifier by "
+                         "name is reward='number' of fit and evaluate.")
     if not (signature := signature_of(function)):
         return
     try:
@@ -141,10 +146,12 @@ class TRLReward(Reward):
                  max_steps: int | None = None):
         if not callable(function):
             raise ValueError(f"from_trl was given {function!r:.80}: expected a function of (completions, "
-                             "**columns) that returns a list of scores.")
+                             "**columns) that returns a list of scores; several are a list of these, "
+                             "reward=[from_trl(f), from_trl(g)].")
         self.function = function
         self.conversational = conversational
         self.max_steps = max_steps
+        self.reported = False
         self.__name__ = getattr(function, "__name__", "reward")
 
     def record(self) -> dict[str, object]:
@@ -160,6 +167,9 @@ class TRLReward(Reward):
             "log_metric": lambda name, value: metrics.setdefault(f"reward/{name}", []).append(float(value)),
             "log_extra": lambda name, values: extra.update({name: list(map(plain_value, values))})}
         limit = getattr(self.function, "seconds", TOGETHER)
+        watch = threading.Timer(SLOW, self.report, (len(rollouts), limit))
+        watch.daemon = True
+        watch.start()
         try:
             given = self.asked_for(given)
             scores = within_limit(limit, lambda: score_list(awaited(self.function(**given)), self.__name__))
@@ -176,6 +186,8 @@ class TRLReward(Reward):
             hint = ("; completions are lists of messages here: reply[0]['content']"
                     if self.conversational and "'list' object" in str(error) else "")
             return [error_verdict(place_of(place, error) + hint)] * len(rollouts)
+        finally:
+            watch.cancel()
         absent = Verdict(score=0.0, reason="nothing to judge", absent=True)
         verdicts = [absent if x is None else verdict_of(x, self.__name__) for x in scores]
         if not metrics and not extra:
@@ -183,6 +195,13 @@ class TRLReward(Reward):
         means = {name: sum(values) / len(values) for name, values in metrics.items()}
         return [replace(verdict, metrics=means, extra={name: values[i] for name, values in extra.items()})
                 for i, verdict in enumerate(verdicts)]
+
+    def report(self, count: int, limit: float) -> None:
+        """One line about a slow call, once."""
+        if not self.reported:
+            self.reported = True
+            print(f"postgrad: the reward {self.__name__} is slow: {count} replies not judged in {SLOW:g} s "
+                  f"(limit of the call: {limit:g} s)", file=sys.stderr)
 
     def arguments(self, rollouts: Sequence[Rollout]) -> dict[str, object]:
         texts = [not (r.prompt.conversational if self.conversational is None else self.conversational)

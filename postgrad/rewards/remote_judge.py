@@ -250,13 +250,13 @@ class RemoteJudge(Reward):
     column of the rows with the items of each prompt. ranked: the judge ranks the samples of a prompt, and
     ranks become rewards from 1 to 0. concurrency: requests at once; rate: requests a second, 0 for any
     number. retries: after a busy or failing server, a timeout or nonsense. timeout: seconds of a request.
-    price_in, price_out: per million tokens, for the metric judge/cost. cache: a folder; "none": no cache.
+    price_in, price_out: per million tokens, for the metric judge/cost. cache: a folder; None or "none": none.
     """
 
     def __init__(self, address: str, *, model: str, rubric: str = "", rubric_column: str = "",
                  ranked: bool = False, concurrency: int = 16, rate: float = 0.0, retries: int = 6,
                  timeout: float = 60.0, temperature: float = 0.0, max_tokens: int = 1024,
-                 price_in: float = 0.0, price_out: float = 0.0, cache: str = CACHE,
+                 price_in: float = 0.0, price_out: float = 0.0, cache: str | None = CACHE,
                  sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic):
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -274,7 +274,7 @@ class RemoteJudge(Reward):
         self.settings = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
         self.prices, self.rate = (price_in / 1e6, price_out / 1e6), RateLimit(rate, sleep, clock)
         name = hashlib.sha256(f"{self.address}\n{model}".encode()).hexdigest()[:16]
-        self.cache = JudgeCache(None if cache == "none" else Path(cache) / f"{name}.jsonl")
+        self.cache = JudgeCache(None if cache in (None, "none") else Path(cache) / f"{name}.jsonl")
         self.caller = BatchCaller[Answer](f"judge {self.address}", math.inf, lambda error, seconds: Answer(),
                                           concurrency=concurrency, waits=True)
         self.caller.observed = OBSERVED  # our own code, which uses no signals

@@ -143,7 +143,7 @@ def test_picked_replies_are_the_best_or_those_that_pass(tmp_path, capsys):
         score = task.verify(prompts[row["messages"][0]["content"]], row["messages"][1]["content"]).score
         assert row["score"] == score >= 0
     for more, words in ((["--keep", "passing", "--threshold", "9"], "none of 24 replies scores 9"),
-                        (["--keep", "passing", "--reward", "x"], "say which score passes"),
+                        (["--keep", "passing", "--reward", "runs/x"], "say which score passes"),
                         ([], "is there already")):
         out = tmp_path / ("best.jsonl" if not more else "none.jsonl")
         assert main([*ask, "--out", str(out), *more]) == 2 and words in capsys.readouterr().err

@@ -165,6 +165,19 @@ def test_replies_beside_one_that_hangs_are_judged():
     assert [v.score for v in said if not v.error] == [0, 1, 2, 4, 5, 6, 7]
 
 
+def test_a_slow_call_for_all_replies_is_reported_once(monkeypatch, capsys):
+    monkeypatch.setattr("postgrad.rewards.function.SLOW", 0.05)
+
+    def slow(completions):
+        time.sleep(0.2)
+        return [1.0] * len(completions)
+
+    reward = TRLReward(slow)
+    assert [v.score for _ in range(2) for v in reward.score(rollouts(2))] == [1.0] * 4
+    assert capsys.readouterr().err == ("postgrad: the reward slow is slow: 2 replies not judged in 0.05 s "
+                                       "(limit of the call: 600 s)\n")
+
+
 def test_a_slow_batch_is_reported_once(monkeypatch, capsys):
     monkeypatch.setattr(parallel, "SLOW", 0.1)
     reward = reward_of(waits)
