@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -87,8 +88,15 @@ def unread_rows(source: Source) -> Unread:
     for path in paths:
         if not path.is_file():
             raise ValueError(f"{path} is a folder: give the path of a file in it." if path.is_dir() else
-                             f"there is no file {path}: give the path of a JSONL file.")
+                             f"there is no file {path}: give the path of a JSONL file"
+                             f"{hub_hint(str(source))}.")
         yield from _file_rows(path, str(path) if len(paths) == 1 else path.name)
+
+
+def hub_hint(name: str) -> str:
+    """"; a data set of the hub is named hub:OWNER/NAME", where a name is of that form."""
+    return f"; a data set of the hub is named hub:{name}" if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) and (
+        not Path(name).suffix) else ""
 
 
 def source_files(source: str | Path) -> list[Path]:
@@ -587,10 +595,16 @@ class BadRows:
         return (*self.understood.note(name), *self.note(name))
 
 
+HAS_PLACE = re.compile(r"[^:]*?\b(?:line|row) \d+(?= has )")
+
+
 def alike_once(faults: Sequence[str]) -> list[str]:
-    """The errors of rows, "PLACE: REASON"; of those with one reason the first, and how many more."""
+    """The errors of rows, "PLACE: REASON" or "PLACE has THIS"; of those with one reason the first, and how
+    many more."""
     alike: dict[str, list[str]] = {}
     for fault in faults:
-        alike.setdefault(fault.partition(": ")[2] or fault, []).append(fault)
+        place = HAS_PLACE.match(fault)
+        reason = fault[place.end():] if place else fault.partition(": ")[2] or fault
+        alike.setdefault(reason, []).append(fault)
     return [same[0] if len(same) == 1 else f"{same[0].rstrip('.')} (and {len(same) - 1} more like it)."
             for same in alike.values()]

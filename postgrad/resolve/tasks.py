@@ -38,7 +38,7 @@ def open_task(task: Task | str | Path | SplitRows | Iterable[object], reward: ob
     if isinstance(task, Task):
         return task
     if isinstance(task, str | Path):
-        alone = [] if judged else unanswered_rows(task, bad)
+        alone = [] if judged and reward is None else unanswered_rows(task, bad)
         if not alone:
             return load_task(task, bad)
         return prompts_alone(alone, reward, Path(task).stem, bad, counted=True)
