@@ -45,7 +45,7 @@ def print_report(report: DataReport) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from postgrad.data.rows import USES
+    from postgrad.data.rows import USES, alike_once
     console = Console(highlight=False, soft_wrap=True)
     unused = "handed to the reward" if report.kind == "prompts" else "ignored"
     share = f" ({report.trained / report.tokens:.0%})" if report.tokens else ""
@@ -68,7 +68,7 @@ def print_report(report: DataReport) -> None:
         console.print(Text(f"  note      {count:,} rows: {remark}"))
     for name, faults, count in (("bad", report.faults, report.bad),
                                 ("too long", report.too_long, report.over_limit)):
-        for fault in faults:
+        for fault in alike_once(faults):
             console.print(Text(f"  {name:<9} {fault}"))
         if count > len(faults):
             console.print(Text(f"  {name:<9} and {count - len(faults):,} more"))

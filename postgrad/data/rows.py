@@ -96,9 +96,13 @@ def instead_of_file(name: str) -> str:
     """What to write for the name of a file that is not there."""
     if name.startswith(("http:", "https:")):
         return "an address is not read; download it, and give the path of the file"
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.endswith(SUFFIXES):
-        return f"give the path of a JSONL file; a data set of the hub is hub:{name}"
-    return "give the path of a JSONL file"
+    return f"give the path of a JSONL file{hub_hint(name)}"
+
+
+def hub_hint(name: str) -> str:
+    """"; a data set of the hub is named hub:OWNER/NAME", where a name is of that form."""
+    owned = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) and not Path(name).suffix
+    return f"; a data set of the hub is named hub:{name}" if owned else ""
 
 
 def source_files(source: str | Path) -> list[Path]:
@@ -597,10 +601,16 @@ class BadRows:
         return (*self.understood.note(name), *self.note(name))
 
 
+HAS_PLACE = re.compile(r"[^:]*?\b(?:line|row) \d+(?= has )")
+
+
 def alike_once(faults: Sequence[str]) -> list[str]:
-    """The errors of rows, "PLACE: REASON"; of those with one reason the first, and how many more."""
+    """The errors of rows, "PLACE: REASON" or "PLACE has THIS"; of those with one reason the first, and how
+    many more."""
     alike: dict[str, list[str]] = {}
     for fault in faults:
-        alike.setdefault(fault.partition(": ")[2] or fault, []).append(fault)
+        place = HAS_PLACE.match(fault)
+        reason = fault[place.end():] if place else fault.partition(": ")[2] or fault
+        alike.setdefault(reason, []).append(fault)
     return [same[0] if len(same) == 1 else f"{same[0].rstrip('.')} (and {len(same) - 1} more like it)."
             for same in alike.values()]

@@ -322,11 +322,13 @@ class Length(NamedTuple):
     def passes(self) -> float:
         return self.steps * self.per_step / max(1, self.rows)
 
-    def sentence(self, name: str, tokens: int, unit: str = "rows") -> str:
-        """tokens: the trained ones of all rows."""
+    def sentence(self, name: str, tokens: int, unit: str = "rows", held_out: int = 0) -> str:
+        """tokens: the trained ones of all rows. held_out: further rows of the same data."""
         steps = "1 step" if self.steps == 1 else f"{self.steps:,} steps"
+        passes = "1 pass" if (count := f"{self.passes:.3g}") == "1" else f"{count} passes"
+        further = f"; {held_out:,} more are held out for evaluations (holdout)" if held_out else ""
         return (f"{name}: {self.rows:,} {unit} with {tokens:,} trained tokens; {steps} of {self.per_step}, "
-                f"{self.passes:.3g} passes over them")
+                f"{passes} over them{further}")
 
     def facts(self, tokens: int) -> dict[str, object]:
         """What run.json says of it."""

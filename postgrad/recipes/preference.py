@@ -225,7 +225,8 @@ def pair_setup(config: PairConfig, method: Preference, models: Models, chat: Cha
         models=models, chat=chat, batches=batches, objective=objective,
         notes=reader.notes(batches.limit) + data_notes(config, chain(train, held_out)),
         length=length.sentence(config.label or reader.name, batches.trained_tokens,
-                               "answers" if method.source == "singles" else "pairs"),
+                               "answers" if method.source == "singles" else "pairs",
+                               len(held_out) if thinned else 0),
         settings={"steps": length.steps, "pairs.per_step": length.per_step, "epochs": None},
         data=reader.counts(batches.limit) | length.facts(batches.trained_tokens) | data_counts(
             map(prompt_messages, train), map(prompt_messages, evaluated)),

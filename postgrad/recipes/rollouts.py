@@ -353,6 +353,17 @@ def help_note(config: RolloutConfig, models: Models, chat: Chat, task: Task, rew
                           samples=look.samples, settings=alone, seed=config.seed)
 
 
+def length_sentence(config: RolloutConfig, name: str, prompts: int) -> str:
+    """What is to come: prompts, steps, replies and passes over the prompts."""
+    how, updates = config.rollouts, config.updates_per_collection
+    collections = -(-config.last_step // max(1, updates))
+    steps = "1 step" if config.last_step == 1 else f"{config.last_step:,} steps"
+    several = f"{updates} on each collection, which is" if updates > 1 else "each of"
+    return (f"{name}: {prompts:,} prompts; {steps}, {several} {how.prompts_per_step} prompts with "
+            f"{how.group_size} replies of at most {how.budget:,} tokens; "
+            f"{collections * how.prompts_per_step / prompts:.3g} passes over the prompts")
+
+
 def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
     assert config.task is not None
     method, spec = config.row, parse_reward(config.reward)
@@ -402,6 +413,7 @@ def build(config: RolloutConfig, source: ModelSource) -> TrainingSetup:
     asked = sampler_for(task, LocalSampler(policy, chat), config.rollouts.turns)
     return TrainingSetup(
         models=models, chat=chat, batches=batches, optim=optim, notes=notes,
+        length=length_sentence(config, task.name, len(prompts)),
         data=data_counts((p.messages for p in prompts), (p.messages for p in evaluated)),
         objective=objectives.build_objective(method, temperature=config.rollouts.temperature),
         evaluate=rollout_evaluator(config, models, chat, examined, reward),

@@ -14,7 +14,13 @@ from postgrad.models.chat import Chat
 from postgrad.records import Batch, Conversation, Pair
 from postgrad.system.disk_list import select
 from postgrad.system.settings import COUNT, SHARE, Settings, setting
-from postgrad.training.batches.offline import TokenLimit, encode_completion, encode_conversation
+from postgrad.training.batches.offline import (
+    TokenLimit,
+    encode_completion,
+    encode_conversation,
+    encode_pair,
+    encode_single,
+)
 from postgrad.training.loop import Objective
 from postgrad.training.stats import Stats
 
@@ -69,12 +75,25 @@ class RowReader:
         self.judged: dict[str, int] = {}  # pairs of a task that its own verifier has judged
 
     def fitting(self, rows: Sequence[RowT], chat: Chat, max_tokens: int) -> Sequence[RowT]:
-        """With truncate=drop, the rows of at most max_tokens tokens; else all of them."""
+        """With truncate=drop, the rows of at most max_tokens tokens; else all of them. With skip_bad without
+        those that the chat template has no place for or refuses."""
+        if self.settings.skip_bad:
+            rows = self.rendered(rows, chat)
         if self.settings.truncate != "drop":
             return rows
         fitting = select(rows, [i for i, row in enumerate(rows) if row_tokens(row, chat) <= max_tokens])
         self.rows, self.long = self.rows + len(rows), self.long + len(rows) - len(fitting)
         return fitting
+
+    def rendered(self, rows: Sequence[RowT], chat: Chat) -> Sequence[RowT]:
+        """The rows that the chat template renders; the others are bad."""
+        kept = []
+        for i, row in enumerate(rows):
+            with self.bad.row(counted=True):
+                encode_row(row, chat)
+                kept.append(i)
+        self.bad.settle(self.name)
+        return rows if len(kept) == len(rows) else select(rows, kept)
 
     def counts(self, *limits: TokenLimit) -> dict[str, int]:
         """Rows that could not be read, were dropped for their length, were cut; saved with the run."""
@@ -87,6 +106,16 @@ class RowReader:
         cut = (note for limit in limits for note in limit.note(self.name))
         other = self.evaluated.notes() if self.evaluated is not self else ()
         return (*self.bad.notes(self.name), *dropped, *cut, *other)
+
+
+def encode_row(row: Pair | Conversation, chat: Chat) -> None:
+    """Raises where nothing can be trained on the row."""
+    if isinstance(row, Pair):
+        encode_pair(row, chat, TokenLimit(2**62))
+    elif row.label is not None:
+        encode_single(row, chat)
+    else:
+        encode_conversation(row, chat)
 
 
 def row_tokens(row: Pair | Conversation, chat: Chat) -> int:

@@ -150,6 +150,7 @@ class ConversationSets:
     train: Sequence[Sequence[Conversation]]
     held_out: Sequence[Conversation]
     task_notes: tuple[str, ...] = ()
+    split_off: int = 0  # rows of the sources that are held out
 
     @property
     def shares(self) -> list[float]:
@@ -201,7 +202,9 @@ def read_conversation_sets(config: SFTConfig, chat: Chat, max_tokens: int) -> Co
     for source, rows in zip(sources, train, strict=True):
         if not rows:
             raise ValueError(f"{source.name} has no row left to learn from: lower holdout, or leave it out.")
-    return ConversationSets(sources, readers, train, first.evaluated.fitting(held_out, chat, max_tokens))
+    evaluated = first.evaluated.fitting(held_out, chat, max_tokens)
+    return ConversationSets(sources, readers, train, evaluated,
+                            split_off=len(evaluated) if given is None else 0)
 
 
 def build(config: SFTConfig, source: ModelSource) -> TrainingSetup:
@@ -232,7 +235,7 @@ def build(config: SFTConfig, source: ModelSource) -> TrainingSetup:
         evaluate_every=every if examine or held_out else 0,
         optim=Optim(models, config.optim, length.steps, batches.tokens),
         notes=sets.notes(batches.limit),
-        length=length.sentence(config.label or sets.name, batches.trained_tokens),
+        length=length.sentence(config.label or sets.name, batches.trained_tokens, held_out=sets.split_off),
         settings={"steps": length.steps, "rows_per_step": length.per_step, "epochs": None},
         data=sets.counts(batches.limit) | length.facts(batches.trained_tokens) | data_counts(
             (c.prompt for c in train),

@@ -88,3 +88,14 @@ def test_tasks_by_name_and_what_cannot_be_read(tmp_path, capsys):
                        ("arithmetic --kind pairs", "has no pairs: it has prompts")):
         assert main(["data", "check", *name.split()]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_rows_that_are_bad_alike_are_one_line(tmp_path, capsys):
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+    rows = [{"messages": [user("Hi"), bot("Hello")], "tools": tools}] * 25
+    thought = {"messages": [user("Hi"), bot("Hello", reasoning_content="Hm.")]}
+    assert main(["data", "check", write(tmp_path / "a.jsonl", thought, *rows)]) == 1
+    bad = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  bad ")]
+    assert [line.split(" has ")[1].split(",")[0] for line in bad[:2]] == ["reasoning_content", "tools"]
+    assert "(and 18 more like it)" in bad[1] and bad[2].split() == ["bad", "and", "6", "more"]
+    assert len(bad) == 3

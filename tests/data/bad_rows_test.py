@@ -67,8 +67,26 @@ def test_bad_rows_are_skipped_counted_and_said(method, tmp_path, capsys):
     assert any(row["text"].startswith(said) for row in Run.open(tmp_path / "run").rows("events")[0])
 
 
+@pytest.mark.parametrize("method", GOOD)
+def test_rows_that_the_template_has_no_place_for_are_bad_rows(method, tmp_path, capsys):
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+    odd = [GOOD[method](n) | {"tools": tools} for n in range(6, 8)]
+    path = write(tmp_path / "data.jsonl", *(GOOD[method](n) for n in range(6)), *odd)
+    assert train(method, path, tmp_path / "run") == 2
+    said = capsys.readouterr().err
+    assert f"{path} line 7 has tools, and the model's chat template has no place for them" in said
+    assert "(skip_bad=true)" in said
+    assert train(method, path, tmp_path / "run", "skip_bad=true") == 0
+    said = capsys.readouterr().err
+    assert f"{path}: 2 of 8 rows are bad and left out, the first: {path} line 7 has" in said
+    assert Run.open(tmp_path / "run").info["data"]["bad"] == 2
+    assert train(method, write(tmp_path / "odd.jsonl", *odd), tmp_path / "none", "skip_bad=true") == 2
+    assert re.search(r"2 of 2 rows are bad:\n.* line 1 has tools.*\(and 1 more like it\)",
+                     capsys.readouterr().err)
+
+
 def test_the_first_twenty_are_shown_and_all_are_counted(tmp_path):
-    rows = [chat()] + [{"txt": n} for n in range(1000)]
+    rows = [{"txt": n} for n in range(1001)]
     for read in (read_conversations, read_pairs, read_singles):
         with pytest.raises(ValueError, match=r"of 1,001 rows are bad, the first 20 of them:\n") as caught:
             read(write(tmp_path / "c.jsonl", *rows))

@@ -109,3 +109,30 @@ def test_a_task_file_may_have_any_format(tmp_path):
     first = load_task(write(tmp_path / "q.jsonl", *rows(9)))
     assert load_task(str(tmp_path / "q.parquet")).prompts("train", 99, 0) == first.prompts("train", 99, 0)
     assert load_task(f"text:{tmp_path / 'q.parquet'}").meta["verifier"] == "text"
+
+
+def test_a_file_without_answers_is_judged_by_the_reward_and_its_columns(tmp_path):
+    path = tmp_path / "q.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"What is {n}+1?", "question": f"raw {n}", "solution": "1"})
+                            + "\n" for n in range(4)))
+    (tmp_path / "judge.py").write_text("def reward(prompt, text):\n"
+                                       "    return float(prompt.meta['solution'] in text)\n")
+    words = ["train", "grpo", "--task", str(path), "steps=1", "prompts_per_step=2", "group_size=2",
+             "rollouts.max_new_tokens=4", "evaluation.every=0", "--run", str(tmp_path / "run")]
+    assert main([*words, f"reward={tmp_path / 'judge.py'}"]) == 0
+
+    def judge(completions, question, solution, **columns):
+        assert all(text.startswith("raw ") for text in question) and {*solution} == {"1"}
+        return [1.0 for _ in completions]
+
+    run = postgrad.fit("tiny-chat", "grpo", task=path, reward=judge, run=tmp_path / "own", **SMALL)
+    assert run.metrics()[-1]["reward"] == 1.0
+
+
+def test_a_name_of_the_hub_without_its_prefix_is_told(tmp_path):
+    for words in ({"method": "sft", "data": "someone/chats"}, {"method": "grpo", "task": "someone/sums"}):
+        name = words.get("data") or words["task"]
+        with pytest.raises(ValueError, match=f"a data set of the hub is named hub:{name}"):
+            postgrad.fit("tiny-chat", **words, run=tmp_path / "run", display=False)
+    with pytest.raises(ValueError, match=r"no file rows/chats.jsonl: give the path of a JSONL file\.$"):
+        postgrad.fit("tiny-chat", "sft", data="rows/chats.jsonl", run=tmp_path / "run", display=False)

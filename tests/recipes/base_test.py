@@ -1,6 +1,7 @@
 """The length of a training on rows: steps, or passes over the data; one of them is named."""
 
 import json
+import re
 
 import pytest
 
@@ -63,6 +64,31 @@ def test_a_run_says_and_saves_its_length(tmp_path, capsys, method, data, per_ste
     size = saved[per_step]["per_step"] if method == "dpo" else saved[per_step]
     assert (saved["steps"], saved["epochs"], size) == (2, None, len(data))
     assert run.info["data"]["passes"] == 2.0 and run.info["steps"] == 2
+
+
+@pytest.mark.parametrize(("method", "rows", "unit"), [("sft", ROWS, "rows"), ("dpo", PAIRS, "pairs")])
+def test_a_run_says_what_of_its_data_is_held_out(tmp_path, capsys, method, rows, unit):
+    many = [json.loads(json.dumps(row).replace("What", f"{i}) What")) for i in range(4) for row in rows]
+    fit("tiny-chat", method, data=many, steps=1, run=tmp_path / "run")
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "passes over them" in line)
+    trained, held_out = map(int, re.findall(rf"(\d+) (?:{unit} with|more are held out)", line))
+    assert trained + held_out == len(many) and held_out
+    fit("tiny-chat", method, data=many, steps=1, holdout=0, run=tmp_path / "all")
+    assert f"{len(many)} {unit} with" in (said := capsys.readouterr().err) and "held out" not in said
+
+
+def test_a_run_that_samples_says_its_length(tmp_path, capsys):
+    rows = [{"prompt": f"What is {n}+1?", "answer": str(n + 1)} for n in range(8)]
+    settings = {"steps": 2, "prompts_per_step": 2, "group_size": 2, "rollouts": {"max_new_tokens": 4}}
+    for method, how in (("grpo", "2 steps, each of 2 prompts with 2 replies of at most 4 tokens; 0.5 passes"),
+                        ("ppo", "2 steps, 2 on each collection, which is 2 prompts with 2 replies of at most "
+                                "4 tokens; 0.25 passes")):
+        more = {"method.epochs": 2, "method.minibatches": 1} if method == "ppo" else {}
+        run = fit("tiny-chat", method, task=rows, reward="number", run=tmp_path / method,
+                  evaluation={"every": 0}, **settings, **more)
+        (event,) = (row for row in run.rows("events")[0] if row["kind"] == "length")
+        assert "8 prompts; " in event["text"] and how in event["text"]
+        assert event["text"] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("steps", "save_every", "every"), [

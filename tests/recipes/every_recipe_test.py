@@ -236,7 +236,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
     run = resume_run(run, settings_from_json(type(config), run.config))
     check_rows(run)
     events = run.rows("events")[0]
-    said = ["data", "data"] if recipe == "rollouts" else ["length"]  # once each: rows, held out
+    said = [*["data", "data"] * (recipe == "rollouts"), "length"]  # once each: rows, held out
     assert [e["kind"] for e in events] == [*said, "resumed"]
     assert len({e["text"] for e in events}) == len(events)
     ours, theirs = ([repeatable(row) for row in r.rows("metrics")[0]]

@@ -36,7 +36,8 @@ def test_plain_lines_when_piped(tmp_path, capsys):
     assert chosen.startswith("tiny-chat has 2M parameters: ") and "optim.lr=0.0001" in chosen
     *steps, speed = lines
     assert [line.split(",")[0] for line in steps] == ["dpo: step 1/2 (50 %)", "dpo: step 2/2 (100 %)"]
-    assert re.fullmatch(r"dpo: training [\d,]+ tokens/s; \d+ % of the time training; \d+\.\d GB", speed)
+    assert re.fullmatch(r"dpo: training [\d,]+ tokens/s; \d+ % of the time training(, \d+ % evaluating and "
+                        r"saving)?; \d+\.\d GB", speed)
     understood, judged, length = err.splitlines()
     assert "\x1b" not in out and understood.startswith("data: 25 rows") and "passes over them" in length
     assert judged.startswith("data: 25 judgements")
@@ -55,8 +56,8 @@ def test_a_tracker_of_ones_own(tmp_path):
     fit(tmp_path, "nano", task="arithmetic", trackers=[Mine()],
         evaluation={"every": 2, "problems": 2, "samples": 2})
     assert [*seen[0][1]] == [*pg.Run.open(tmp_path / "run").config]
-    assert seen[1:] == [("on_eval", 0), ("on_step", 1), ("on_samples", 1), ("on_step", 2),
-                        ("on_samples", 2), ("on_eval", 2), ("on_end", "done")]
+    assert seen[1:] == [("on_event", "length"), ("on_eval", 0), ("on_step", 1), ("on_samples", 1),
+                        ("on_step", 2), ("on_samples", 2), ("on_eval", 2), ("on_end", "done")]
 
 
 def test_a_callback_follows_each_step(tmp_path):
@@ -177,7 +178,8 @@ def test_in_a_program_of_its_own(tmp_path):
     assert done.returncode == 0, done.stderr
     chosen, first, *_, last = done.stdout.splitlines()
     assert "has 2M parameters" in chosen and first.startswith("nano: step 1/1 (100 %)") and last == "done"
-    assert "rows: all 3 prompts are trained" in done.stderr and done.stderr.count("\n") == 2
+    assert "rows: all 3 prompts are trained" in done.stderr
+    assert "rows: 3 prompts; 1 step" in done.stderr and done.stderr.count("\n") == 3
 
 
 @pytest.mark.parametrize(("more", "words"), [

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
-from postgrad.data.rows import SUFFIXES, BadRows
+from postgrad.data.rows import SUFFIXES, BadRows, hub_hint
 from postgrad.data.sets import SETS
 from postgrad.data.tasks.base import SPLITS, Task, did_you_mean, split_of
 from postgrad.data.tasks.mixed import mix_tasks
@@ -82,7 +82,7 @@ def load_task(name: str | Path, bad: BadRows | None = None) -> Task:
             raise ValueError(f"{text} is a folder: a task is a .py or .jsonl file, or a name.")
         known = [*TASKS, *SOURCED, *_REGISTERED]
         raise ValueError(f"there is no task {text!r}: {did_you_mean(kind, known)}A task is one of "
-                         f"{', '.join(known)}, or a path to a .py or .jsonl file.")
+                         f"{', '.join(known)}, or a path to a .py or .jsonl file{hub_hint(text)}.")
     if not path.is_file():
         raise ValueError(f"there is no file {file!r}: give the path of a task file that exists, or one of "
                          f"{', '.join(TASKS)}.")

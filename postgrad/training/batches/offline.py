@@ -161,7 +161,8 @@ def check_template(row: Conversation | Pair, chat: Chat) -> None:
     for side in sides:
         if name := chat.left_out((*row.messages, *side), row.tools):
             raise ValueError(f"{row.place} has {name}, and the model's chat template has no place for them: "
-                             "take a model or a template that has one, or leave them out of the data.")
+                             "take a model or a template that has one, or leave such rows out "
+                             "(skip_bad=true).")
 
 
 class PairBatches(ShuffledBatches[tuple[Pair, list[EncodedRow]]]):
