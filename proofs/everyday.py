@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import shutil
 import signal
@@ -61,6 +62,12 @@ def computes(prompt: Prompt, text: str) -> float:
     return float(sum(n * n for n in range(100_000)) > 0)
 
 
+SANDBOXED = """isolate = True
+def verify(prompt, text):
+    return float(sum(n * n for n in range(500_000)) > 0)
+"""
+
+
 def alarms(prompt: Prompt, text: str) -> float:
     time.sleep(0.01)
     before = signal.signal(signal.SIGALRM, lambda *_: None)
@@ -81,17 +88,26 @@ def timed(call: Callable) -> tuple[float, object]:
     return time.perf_counter() - began, out
 
 
-def in_turns(first: Callable, second: Callable) -> tuple[list[float], list[float], float]:
-    """Seconds of two calls in TURNS pairs, each pair in the other order than the last, so that what else the
+def in_turns(first: Callable, second: Callable, turns: int = TURNS) -> tuple[list[float], list[float], float]:
+    """Seconds of two calls in pairs, each pair in the other order than the last, so that what else the
     machine does falls on both; and the CPU time of the second over that of the first."""
     seconds: dict[Callable, list[float]] = {first: [], second: []}
     cpu = dict.fromkeys(seconds, 0.0)
-    for turn in range(TURNS):
+    for turn in range(turns):
         for call in (first, second) if turn % 2 == 0 else (second, first):
             before = time.process_time()
             seconds[call].append(timed(call)[0])
             cpu[call] += time.process_time() - before
     return seconds[first], seconds[second], cpu[second] / cpu[first]
+
+
+def function_in(path: Path, source: str) -> Callable:
+    """`verify` of a file, which is written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+    space: dict = {"__name__": "sandboxed"}
+    exec(compile(source, str(path), "exec"), space)
+    return space["verify"]
 
 
 def reward_of(function: Callable, seconds: float | None = None) -> VerifierReward:
@@ -106,6 +122,11 @@ def rewards(folder: Path) -> Bars:
     serial, batch, of_cpu = in_turns(lambda: [computes(r.prompt, r.text) for r in rows],
                                      lambda: reward_of(computes).score(rows))
     ratio = statistics.median(b / a for a, b in zip(serial, batch, strict=True))
+    apart = function_in(folder / "sandboxed.py", SANDBOXED)
+    alone, spread, _ = in_turns(lambda: [apart(r.prompt, r.text) for r in rows],
+                                lambda: reward_of(apart).score(rows), 3)
+    cores = len(os.sched_getaffinity(0))
+    share = statistics.median(b / (a / cores) for a, b in zip(alone, spread, strict=True))
     signals = sum(v.score == 1.0 for v in reward_of(alarms).score(rows))
     hung, _ = timed(lambda: reward_of(hangs, seconds=2.0).score(rows))
     texts = [f"quality {n % 11} of {n}" for n in range(1000)]
@@ -123,6 +144,9 @@ def rewards(folder: Path) -> Bars:
         bar("128 replies by a function that computes, against a loop", "<= 1.2x",
             f"{ratio:.2f}x, median of {TURNS} pairs ({min(serial):.2f} s; {of_cpu:.2f}x the CPU time)",
             ratio <= 1.2),
+        bar("128 replies by a function that computes, isolate = True, against a loop's time over the cores",
+            "<= 1.2x", f"{share:.2f}x on {cores} cores, median of 3 pairs (a loop: {min(alone):.1f} s)",
+            share <= 1.2),
         bar("a function that waits and uses signal", "128 of 128 judged", f"{signals} of 128",
             signals == 128),
         bar("a function that hangs on all of 128 replies, limit 2 s", "<= 2.5 s", f"{hung:.2f} s",

@@ -114,12 +114,8 @@ def fit(model: Source | PreTrained | None = None, method: str | Path | Method | 
     with the hooks of `Tracker`, files or names. callback(step, metrics) is called after each step; where it
     returns "stop", the run is saved and ends, and can be resumed.
     """
-    if more:
-        raise TypeError("fit takes the model and the method by position, all else by name: task=... for "
-                        "prompts, data=... for conversations and pairs, and settings, lr=1e-4.")
-    if method is config is task is None and data is not None:
-        raise ValueError("data is learned from by a method, and none is named: fit(model, 'sft', data=...) "
-                         "for conversations, 'dpo' or 'reward' for pairs, 'kto' for labelled answers.")
+    if more or (method is config is task is None and data is not None):
+        raise argument_error(more)
     base, setting, method = ({}, "", method or "grpo") if config is None else read_base(config, method)
     model = model or base.get("model")
     if (isinstance(model, str) and model in methods.METHODS and isinstance(method, str)
@@ -206,15 +202,24 @@ def free_folder(spec: str) -> Path:
 def open_trackers(trackers: Sequence[Tracker | str], callback: Callback | None = None) -> list[Tracker]:
     if isinstance(trackers, str) or not isinstance(trackers, Sequence):
         raise ValueError(f"trackers is {trackers!r:.80}: expected a list of trackers, files or names.")
-    if callback is not None and not callable(callback):
-        raise ValueError(f"callback is {callback!r:.80}: expected a function of (step, metrics).")
     if callback is not None:
         check_callback(callback)
     return [*map(open_tracker, trackers), *([CallbackTracker(callback)] if callback else [])]
 
 
+def argument_error(more: Sequence[object]) -> TypeError | ValueError:
+    """Of values by position, or of data without a method."""
+    if more:
+        return TypeError("fit takes the model and the method by position, all else by name: task=... for "
+                         "prompts, data=... for conversations and pairs, and settings, lr=1e-4.")
+    return ValueError("data is learned from by a method, and none is named: fit(model, 'sft', data=...) "
+                      "for conversations, 'dpo' or 'reward' for pairs, 'kto' for labelled answers.")
+
+
 def check_callback(callback: Callback) -> None:
     """Raises ValueError where a callback cannot be called with a step and its metrics."""
+    if not callable(callback):
+        raise ValueError(f"callback is {callback!r:.80}: expected a function of (step, metrics).")
     try:
         inspect.signature(callback).bind(0, {})
     except TypeError as error:

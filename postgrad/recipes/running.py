@@ -35,7 +35,6 @@ from postgrad.recipes.oom_advice import memory_advice
 from postgrad.recipes.panel import panel_recorder
 from postgrad.recipes.registry import RECIPES, config_class, recipe_module
 from postgrad.recipes.rollouts import RolloutConfig
-from postgrad.resolve.installation import code_commit, machine_facts
 from postgrad.resolve.models import ModelSource, fingerprint, open_folder, save_with_template
 from postgrad.runs import Follower, Run, RunGone, SampleLog, Saves, check_name
 from postgrad.runs.disk import refuse_if_taken, refuse_if_unwritable
@@ -45,6 +44,7 @@ from postgrad.sampling import Sampler
 from postgrad.system import processes
 from postgrad.system.files import error_text
 from postgrad.system.gc_tuning import seldom_collected
+from postgrad.system.installation import code_commit, machine_facts
 from postgrad.system.settings import replace_settings, settings_from_json, settings_to_json
 from postgrad.system.signals import Stopped, stop_on_signal
 from postgrad.system.user_code import is_record, record

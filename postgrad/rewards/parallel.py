@@ -82,8 +82,9 @@ class BatchCaller(Generic[T]):
         """One line about a slow batch, once."""
         if not self.reported:
             self.reported = True
-            print(f"postgrad: the reward {self.name} is slow: {done} of {count} replies judged in {SLOW:g} s "
-                  f"(limit of a verdict: {self.limit:g} s)", file=sys.stderr)
+            limit = f" (limit of a verdict: {self.limit:g} s)" if math.isfinite(self.limit) else ""
+            print(f"postgrad: the reward {self.name} is slow: {done} of {count} replies judged in {SLOW:g} s"
+                  f"{limit}", file=sys.stderr)
 
 
 class _Call:

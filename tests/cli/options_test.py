@@ -83,7 +83,8 @@ def test_what_is_written_in_two_places_is_the_same():
 
 @pytest.mark.parametrize(("line", "words"), [
     ("pick tiny --task words --out x --samples 0", "--samples is 0: it must be at least 1"),
-    ("pick tiny --task words --out x --keep passing --reward runs/r", "say which score passes with --threshold"),
+    ("pick tiny --task words --out x --keep passing --reward runs/r",
+     "say which score passes with --threshold"),
     ("rlaif tiny --task words --out x --samples 1", "2 samples to make a pair"),
     ("audit tiny --count 1", "--count is 1: it must be at least 2"),
     ("eval tiny --task words --samples 0", "--samples is 0"),

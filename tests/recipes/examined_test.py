@@ -80,7 +80,7 @@ def test_what_cannot_be_examined_is_said(tmp_path):
             ("dpo", {"eval_data": APART["dpo"], "pairs": {"holdout": 0.2}}, "holdout=0.2 and eval_data are"),
             ("dpo", {"eval_data": APART["dpo"]}, "eval_data needs evaluations, and this run has none"),
             ("reward", {"eval_task": SUMS}, "reward takes no eval_task: it learns from pairs"),
-            ("sft", {"eval_data": [{"question": "?"}]}, "Mend what is bad in eval_data, or leave it out"),
+            ("sft", {"eval_data": [{"question": "?"}]}, "Mend what is bad in eval_data"),
             ("sft", {"eval_data": 3}, "eval_data is 3: expected rows, a table, a file")):
         with pytest.raises(ValueError, match=words):
             fit(tmp_path, method, data=DATA[method], **given)

@@ -1,4 +1,4 @@
-"""What this machine and this installation have: versions, devices, kernels, the jail, extras."""
+"""This machine, the commit of the code, the packages and extras that are installed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from postgrad import __version__
 
 EXTRAS = {
     "gguf": "models from GGUF files",
@@ -34,29 +32,6 @@ EXTRAS = {
 """What each extra adds."""
 
 REQUIREMENT = re.compile(r"""(?P<package>[\w.-]+).*?(?:extra == ["'](?P<extra>[\w-]+)["'])?$""")
-
-
-def describe_installation() -> dict[str, Any]:
-    """Versions, machine, devices, kernels, jail and extras, as `postgrad env --json` prints them."""
-    import torch
-
-    from postgrad.models.kernels.cpu import c_library
-    from postgrad.rewards.sandbox import tier
-    try:
-        jail = tier()
-    except ValueError as error:
-        jail = f"none: {error}"
-    return {
-        "postgrad": __version__, "python": platform.python_version(), "platform": platform.platform(),
-        "cpu": {"name": processor_name(), "cores": os.cpu_count(), "memory_gb": memory_gb(),
-                "threads": torch.get_num_threads(),
-                "kernels": "plain torch" if c_library() is None else "compiled"},
-        "gpus": [{"device": f"cuda:{number}", "name": properties.name,
-                  "memory_gb": round(properties.total_memory / 1e9, 1)}
-                 for number in range(torch.cuda.device_count())
-                 for properties in [torch.cuda.get_device_properties(number)]],
-        "jail": jail, "packages": core_packages(), "extras": extras(),
-    }
 
 
 def processor_name() -> str:

@@ -11,7 +11,7 @@ import torch
 from paths import ROOT
 
 from postgrad.cli import main
-from postgrad.resolve import installation
+from postgrad.system import installation
 
 
 def test_the_versions_are_those_of_the_packages(capsys):
