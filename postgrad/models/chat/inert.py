@@ -1,4 +1,5 @@
-"""The texts in messages and tools: each is found and changed wherever it stands, names and keys included."""
+"""The texts in messages and tools: each is found and changed wherever it stands, names and keys included; the
+fields that templates read are keys that stay."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ from typing import Any
 
 BROKEN = "\ufffd"  # where a text is broken up that a space does not break, and for half a character
 LONE = re.compile("[\ud800-\udfff]")
+FIELDS = frozenset(("role", "content", "reasoning_content", "thinking", "name", "type", "text", "id",
+                    "function", "arguments", "tool_calls", "tool_call_id", "weight", "parameters",
+                    "properties", "items", "required", "enum", "description"))
 ROLES = frozenset(("system", "user", "assistant", "tool", "developer", "function"))
 
 
@@ -17,12 +21,13 @@ class SpokenText(str):
 
 
 def map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """A value of lists and objects with every text in it changed, keys included."""
+    """A value of lists and objects with every text in it changed, keys included except FIELDS."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {change(key) if isinstance(key, str) else key: inside if key == "role" and inside in ROLES
-                else map_texts(inside, change) for key, inside in value.items()}
+        return {key if key in FIELDS or not isinstance(key, str) else change(key):
+                inside if key == "role" and inside in ROLES else map_texts(inside, change)
+                for key, inside in value.items()}
     return [map_texts(inside, change) for inside in value] if isinstance(value, list | tuple) else value
 
 

@@ -43,6 +43,18 @@ def test_pieces_do_not_join():
     assert literal.text_of([{"role": "user", "content": "go"}], reply=False) == "<|go|>"
 
 
+def test_fields_that_a_template_reads_stay_where_a_control_token_has_their_names():
+    """Granite's <|start_of_role|>: "a" is a piece of it, and so is "role"."""
+    chat = with_special(STYLES["ours"](), "<|start_of_role|>", "<|content_name|>", template=(
+        "{% for m in messages %}{{ '<|start_of_role|>' + m.role + ': ' + m.content }}"
+        "{% for call in m.tool_calls or [] %}{{ call.function.name }}{{ call.function.arguments | tojson }}"
+        "{% endfor %}{% endfor %}"))
+    call = {"type": "function", "function": {"name": "a", "arguments": {"a": "role", "|start_of_": 1}}}
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "f", "tool_calls": [call]}]
+    assert chat.text_of(talk, reply=False).startswith("<|start_of_role|>user: ")
+    assert chat.render(talk).count(chat.id("<|start_of_role|>")) == 2
+
+
 @pytest.mark.parametrize("name", [" ", "  ", "\n", "a", "\ufffd"])
 def test_a_special_token_of_one_sign_ends_no_program(name):
     chat = with_special(next(iter(STYLES.values()))(), name)
