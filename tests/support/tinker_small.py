@@ -1,5 +1,6 @@
 """A server of the Tinker protocol over the embedded chat model, for the real SDK: here, on a socket."""
 
+import logging
 import threading
 from contextlib import contextmanager
 
@@ -16,6 +17,8 @@ from postgrad.serving.tinker.routes import add_tinker
 from postgrad.serving.tinker.service import TinkerService
 from postgrad.system.sockets import bind
 
+# clients of a server that is gone warn of every heartbeat, to the end of the process
+logging.getLogger("tinker.lib.internal_client_holder").setLevel(logging.ERROR)
 KEY = "tml-alice"
 WORDS = ["2 and 3 is 5.", "The sky is blue.", "Tom has 4 pears.", "7 less 2 is 5.", "Ann buys 9 hens.", "No."]
 
