@@ -95,13 +95,13 @@ def check_answered(verifiers: Sequence[str], prompt: Prompt) -> Prompt:
 
 def rows_alone(source: str | Path, reward: object, bad: BadRows) -> list[tuple[str, object]]:
     """The rows of a file, or of a data set on the hub, that number does not judge: none has an answer, or a
-    reward judges answers that are no numbers; else none."""
+    reward judges and not every answer is a number; else none."""
     if not is_dataset(source) and not (str(source).endswith(SUFFIXES) and Path(source).is_file()):
         return []
     own = BadRows(skip=bad.skip, hint=bad.hint)
     rows = read_prompt_rows(source, own)
     of_number = reward is None or parse_reward(reward).of_task
-    if any(has_answer(row) if of_number else has_number(row) for _, row in rows):
+    if any(has_answer(row) for _, row in rows) if of_number else all(has_number(row) for _, row in rows):
         return []
     bad.rows, bad.count, bad.first = bad.rows + own.rows, bad.count + own.count, [*bad.first, *own.first]
     return [*rows]

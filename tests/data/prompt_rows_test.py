@@ -129,6 +129,16 @@ def test_a_file_without_answers_is_judged_by_the_reward_and_its_columns(tmp_path
     assert run.metrics()[-1]["reward"] == 1.0
 
 
+def test_a_reward_of_ones_own_judges_numbers_words_and_nothing_in_one_file(tmp_path):
+    path = tmp_path / "mixed.jsonl"
+    write(path, {"prompt": "2+3?", "answer": "5"}, {"prompt": "Capital of France?", "answer": "Paris"},
+          {"prompt": "Say hi"})
+    task = open_task(path, lambda prompt, text: float(len(text) < 9))
+    assert {p.answer for p in task.with_holdout(0).prompts("train", 9, 0)} == {"5", "Paris", None}
+    with pytest.raises(ValueError, match="line 3: the row needs an answer"):
+        open_task(path)
+
+
 def test_a_name_of_the_hub_without_its_prefix_is_told(tmp_path):
     for words in ({"method": "sft", "data": "someone/chats"}, {"method": "grpo", "task": "someone/sums"}):
         name = words.get("data") or words["task"]
