@@ -1,13 +1,14 @@
 """Kernels on GPUs: every family of decoders on the one at hand, and whether they fit those that are not.
 
-    python proofs/gpu.py families           sampler against trainer, captured graphs against none, by family,
+    python proofs/gpu.py families [NAME ..] sampler against trainer, captured graphs against none, by family,
                                             and the rewards of a GRPO run of the embedded model; lines of JSON
     python proofs/gpu.py fit [80 89 90 120] the Triton kernels compiled for compute capabilities: that they
                                             find the shared memory that they ask for; no GPU, two minutes
 
-families: weights are random and small; the paths a GPU takes (Triton, CUDA graphs, torch.compile) say what
-plain torch on the CPU says, for every way in which a layer can be built. fit: heads of 64, 128 and 256, one
-query for a key and several, in the sizes that the wrappers choose.
+families: the models of tests/support/family_models.py with heads of 64, which transformers makes; the paths a
+GPU takes (Triton, CUDA graphs, torch.compile) say what plain torch on the CPU says, for every way in which a
+layer can be built. fit: heads of 64, 128 and 256, one query for a key and several, in the sizes that the
+wrappers choose.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import harness  # noqa: F401  so that the package is found
@@ -137,31 +137,28 @@ def fit(kinds: list[int]) -> int:
     return int(wrong > 0)
 
 
-def tried(name: str, chat, shape) -> dict:
-    """Differences of log-probs, sampler's against trainer's, in float32 and bfloat16;
-    and of gradients, compiled or not."""
+def tried(name: str, folder: str) -> dict:
+    """A family in its own form, with random weights: greedy texts on the GPU and on the CPU; the differences
+    of log-probs, sampler's against trainer's, in float32 and bfloat16; of gradients, compiled or not."""
     import torch
+    from family_models import larger, make
+    from small import CHAT, PROMPTS
 
     from postgrad.models import Decoder
-    from postgrad.models.families import FAMILIES, Architecture
-    from postgrad.records import Prompt
     from postgrad.sampling import LocalSampler, Sampling
     from postgrad.training.batches.columns import rollout_batch
-    prompts = [Prompt.ask(f"What is {a}+{a + 3}?") for a in range(12)]
-    family = FAMILIES[name]
-    config = replace(shape, architecture=Architecture(model_type=name, qkv_bias=family.bias_on_qkv))
-    model = Decoder(config).start(torch.Generator().manual_seed(0))
+    model, _ = make(name, folder, **larger(name))
     out: dict = {"family": name}
     greedy = {}
     for device in ("cpu", "cuda"):
         model = model.to(device)
-        groups = LocalSampler(model, chat).sample(prompts, 1, Sampling(max_new_tokens=24, temperature=0.0), 0)
+        groups = LocalSampler(model, CHAT).sample(PROMPTS, 1, Sampling(max_new_tokens=24, temperature=0.0), 0)
         greedy[device] = [r.tokens for group in groups for r in group]
     out["greedy equal to the CPU"] = (sum(a == b for a, b in zip(greedy["cpu"], greedy["cuda"], strict=True))
-                                      / len(prompts))
+                                      / len(PROMPTS))
     for dtype in (torch.float32, torch.bfloat16):
         model = model.to(dtype)
-        groups = LocalSampler(model, chat).sample(prompts, 4, Sampling(max_new_tokens=48), 1)
+        groups = LocalSampler(model, CHAT).sample(PROMPTS, 4, Sampling(max_new_tokens=48), 1)
         batch = rollout_batch([r for group in groups for r in group]).to("cuda")
         logp, _ = model.logp(batch.tokens, batch.mask)
         gap = (logp - batch.sampler_logp).abs()[batch.mask]
@@ -170,7 +167,7 @@ def tried(name: str, chat, shape) -> dict:
     grads = []
     # each a model of its own: a graph is captured before anything else has run backwards
     for compiled in (True, False):
-        fresh = Decoder(config).to("cuda", torch.bfloat16)
+        fresh = Decoder(model.config).to("cuda", torch.bfloat16)
         fresh.load_state_dict(model.state_dict())
         fresh.compiled = compiled
         (fresh.logp(batch.tokens, batch.mask, packed=packed)[0].sum() / batch.mask.sum()).backward()
@@ -179,14 +176,20 @@ def tried(name: str, chat, shape) -> dict:
     return out
 
 
-def families() -> None:
+def families(only: list[str]) -> None:
+    from family_models import ADDED, FAMILIES
+
     import postgrad
-    from postgrad.models.families import FAMILIES
-    from postgrad.resolve.models import open_named_model
-    opened = open_named_model("tiny-chat")
-    for name in FAMILIES:
-        print(json.dumps(tried(name, opened.chat, opened.net.config)), flush=True)
     with tempfile.TemporaryDirectory() as folder:
+        for name in FAMILIES:
+            if name not in ADDED and (not only or name in only):
+                try:
+                    print(json.dumps(tried(name, f"{folder}/{name}")), flush=True)
+                except Exception as fault:  # reported, and the next family is tried
+                    print(json.dumps({"family": name, "error": " ".join(repr(fault).split())[-300:]}),
+                          flush=True)
+        if only:
+            return
         run = postgrad.fit("tiny-chat", "grpo", task="words", run=f"{folder}/run", steps=12, device="cuda",
                            display=False)
         print(json.dumps({"rewards": [round(row["reward"], 3) for row in run.metrics()],
@@ -195,4 +198,4 @@ def families() -> None:
 
 if __name__ == "__main__":
     what, *rest = harness.arguments()[0] or sys.exit(__doc__)
-    sys.exit(fit([int(x) for x in rest] or [*ROOM]) if what == "fit" else families())
+    sys.exit(fit([int(x) for x in rest] or [*ROOM]) if what == "fit" else families(rest))

@@ -46,7 +46,8 @@ from postgrad.recipes.export import export_model
 PACKAGES = ("tinker==0.38.0", "anyio", "click", "distro", "httpx", "httpcore", "h11", "h2", "hpack",
             "hyperframe", "certifi", "idna", "orjson", "protobuf", "pydantic", "pydantic_core",
             "annotated-types", "typing-inspection", "typing-extensions", "pyqwest", "rich", "markdown-it-py",
-            "mdurl", "pygments", "sniffio", "zstandard", "starlette", "uvicorn", "jinja2", "markupsafe")
+            "mdurl", "opentelemetry-api", "pygments", "sniffio", "zstandard", "starlette", "uvicorn",
+            "jinja2", "markupsafe")
 RANK = 32  # the recipe's own
 KINDS = {"adapter": {"rank": RANK}, "body": {"rank": RANK, "train_unembed": False}, "whole": {"rank": 0}}
 SUFFIX = " Provide a numerical answer without units, written inside \\boxed{}."

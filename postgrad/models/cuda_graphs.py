@@ -25,9 +25,11 @@ FINE, COARSE = 64, 8  # sizes per octave: of the first half of the graphs, and o
 CLOSE = 1.03  # padding up to this factor reuses a graph
 STRETCH = 1.25  # the same when there are MOST graphs; larger passes run without one
 PIECE = 64  # tokens of a dummy sequence
-READ_MOST = 4  # graphs of prefill of more tokens than
+READ_MOST = 4  # sizes of prefill, close to what is asked for, of more tokens than
 READ_FEW = 2048  # these; prompts that come one by one are read by graphs of a few sizes
 READ_ROWS = 64  # prompts of such a graph, at least
+READ_ALL = 32_768  # tokens up to which prefill has graphs
+READ_LONG = 256  # tokens of the longest prompt, at least, where sizes are powers of two
 ROOM = 5e9  # bytes of gradients, of which each graph has its own: large models get fewer graphs
 
 
@@ -179,33 +181,50 @@ class PrefillGraphs:
         graph fits."""
         real = np.arange(tokens.shape[1]) < lengths.numpy()[:, None]
         many, device = int(real.sum()), self.decoder.head.device
-        few = many <= READ_FEW
-        N = next_power_of_2(max(many, 128)) if few else graph_tokens(many)
+        key = self.fitting(many, len(lengths), int(lengths.max()))
+        if key is None:
+            return None
+        N, rows, longest = key
         more = np.diff(np.arange(many, N + self.piece, self.piece).clip(max=N))
         own = np.concatenate([lengths.numpy(), more])
         stop = own.cumsum()
-        rows = next_power_of_2(len(own) + 1)
-        key = (N, max(rows, READ_ROWS), N) if few else (N, rows, next_power_of_2(int(own.max())))
-        if key not in self.made and not few and sum(N > READ_FEW for N, *_ in self.made) >= READ_MOST:
-            return None
         columns = np.zeros((3, N), np.int64)  # tokens, their positions and places
         columns[0, :many] = tokens.numpy()[real]
         columns[1] = np.arange(N) - np.repeat(stop - own, own)
         columns[2] = np.repeat([*places, *[self.nobody] * len(more)], own)
-        ends = np.full(key[1], N, np.int32)
+        ends = np.full(rows, N, np.int32)
         ends[: len(own) + 1] = 0, *stop
         inputs = to_device(torch.from_numpy(columns), device), to_device(torch.from_numpy(ends), device)
         if key in self.made:
             graph, held, states, _ = self.made[key]
             states = replay_graph(graph, held, states, *inputs)
         else:
-            states = self.read(*inputs, key[2])  # loads all kernels before the capture
-            self.made[key] = self.capture(inputs, key[2])
+            states = self.read(*inputs, longest)  # loads all kernels before the capture
+            self.made[key] = self.capture(inputs, longest)
         return states[:many]
 
+    def fitting(self, tokens: int, prompts: int, longest: int) -> tuple[int, int, int] | None:
+        """The tokens, the sequences with those of the padding, and the longest one to pad a pass to. Few
+        tokens are padded to a power of two, and so are more once there are READ_MOST other sizes; None for
+        more than READ_ALL."""
+        def padded(N: int, sequences: int, longest: int) -> tuple[int, int, int]:
+            filled = prompts + -(-(N - tokens) // self.piece)
+            return N, max(next_power_of_2(filled + 1), sequences), longest
+
+        if tokens <= READ_FEW:
+            N = next_power_of_2(max(tokens, 128))
+            return padded(N, READ_ROWS, N)
+        longest = max(next_power_of_2(longest), self.piece)
+        fine = padded(graph_tokens(tokens), 1, longest)
+        if fine in self.made or sum(N > READ_FEW for N, *_ in self.made) < READ_MOST:
+            return fine
+        N = next_power_of_2(tokens)
+        return padded(N, N // self.piece, max(longest, READ_LONG)) if N <= READ_ALL else None
+
     def capture(self, inputs: tuple[Tensor, Tensor], longest: int) -> PrefillGraph:
-        graph, self.pool = torch.cuda.CUDAGraph(), self.pool or torch.cuda.graph_pool_handle()
-        with capturing(), torch.cuda.graph(graph, pool=self.pool):
+        graph, first = torch.cuda.CUDAGraph(), self.pool is None
+        self.pool = self.pool or torch.cuda.graph_pool_handle()
+        with capturing(tidy=first), torch.cuda.graph(graph, pool=self.pool):
             states = self.read(*inputs, longest)
         return PrefillGraph(graph, inputs, states, self.decoder.angles(1))
 

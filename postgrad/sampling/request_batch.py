@@ -251,7 +251,7 @@ class RequestBatch:
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         pool = next((g.pool() for g in self.graphs.values()), None)
         try:
-            with capturing(), torch.cuda.graph(graph, pool=pool):
+            with capturing(tidy=pool is None), torch.cuda.graph(graph, pool=pool):
                 part(key[-1])
         except RuntimeError as error:
             torch.cuda.set_stream(stream)  # that of a capture which failed is left current
@@ -383,7 +383,7 @@ class RequestBatch:
     def see(self, burst: Burst) -> list[tuple[RequestSequence, list[SampledToken]]]:
         """The tokens of a burst, of sequences that had not ended before; those that end with them leave."""
         tokens, logps = burst.tokens().tolist(), burst.logps().tolist()
-        listed = [[*map(SampledToken, *row)] for row in zip(tokens, logps, strict=True)]
+        listed = [SampledToken.listed(*row) for row in zip(tokens, logps, strict=True)]
         if burst.logits is not None:
             self.put_logprobs(burst, listed)
         seen = []

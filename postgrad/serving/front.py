@@ -58,9 +58,9 @@ class Update(NamedTuple):
 
     number: int
     i: int
-    tokens: list[int]
-    logps: list[float]
-    tops: list[tuple[tuple[int, float], ...]] | None
+    tokens: tuple[int, ...]
+    logps: tuple[float, ...]
+    tops: tuple[tuple[tuple[int, float], ...], ...] | None
     weight_versions: list[tuple[int, int]]
 
 
@@ -128,9 +128,10 @@ class FrontChannel:
             assert isinstance(asked, FrontRequest)
             sequence = asked.sequences[i]
             sampled = tokens if asked.stream else sequence.sampled
-            tops = [s.top for s in sampled] if sequence.request.top_logprobs else None
-            updates.append(Update(asked.number, i, [s.token for s in sampled], [s.logp for s in sampled],
-                                  tops, list(sequence.weight_versions)))
+            chosen, logps, tops, _ = zip(*sampled, strict=True)
+            updates.append(Update(asked.number, i, chosen, logps,
+                                  tops if sequence.request.top_logprobs else None,
+                                  list(sequence.weight_versions)))
             if end and all(s.finish_reason for s in asked.sequences):
                 self.asked.pop(asked.number, None)
         self.outbox.put(("updates", self.worker.version, self.served.weights, updates))
@@ -274,7 +275,7 @@ class FrontWorker(Worker):
         for number, i, tokens, logps, tops, versions in updates:
             if pending := self.asked.get(number):
                 sequence = pending.sequences[i]
-                sampled = [*map(SampledToken, tokens, logps, tops or [()] * len(tokens))]
+                sampled = SampledToken.listed(tokens, logps, tops)
                 try:
                     sampled = sequence.take(sampled, step)
                 except Exception as error:  # of the detokenizer: raised to whoever asked

@@ -93,17 +93,34 @@ FAMILIES |= {
 }
 
 
-def make(name, folder):
+# sizes that kernels of a GPU take
+LARGER = dict(hidden_size=256, intermediate_size=384, std=0.05)
+LARGER_HEADS = {"head_dim": 64, "rope_parameters": {"short_factor": [1.0, 1.3, 2.0] * 8,
+                                                    "long_factor": [1.0, 4.0, 9.0] * 8}}
+
+
+def larger(name):
+    """What `make` takes for heads of 64 in a family's own form."""
+    changes = FAMILIES[name][1]
+    sizes = {key: size for key, size in LARGER_HEADS.items() if key in changes}
+    if "long_factor" not in changes.get("rope_parameters", {}):
+        sizes.pop("rope_parameters", None)
+    else:
+        sizes["rope_parameters"] = changes["rope_parameters"] | sizes["rope_parameters"]
+    return LARGER | sizes
+
+
+def make(name, folder, std=0.15, **sizes):
     """-> our model, read from the folder; theirs."""
     kind, changes = FAMILIES[name]
     theirs = AutoModelForCausalLM.from_config(kind(**dict(
         vocab_size=1024, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=4, max_position_embeddings=128, pad_token_id=0) | changes),
+        num_key_value_heads=4, max_position_embeddings=128, pad_token_id=0) | changes | sizes),
         attn_implementation="eager")
     draw, one = torch.Generator().manual_seed(len(name)), 0 if "gemma" in name else 1
     with torch.no_grad():
         for key, p in theirs.named_parameters():
-            p.copy_(torch.randn(p.shape, generator=draw) * 0.15 + ("norm" in key) * one)
+            p.copy_(torch.randn(p.shape, generator=draw) * std + ("norm" in key) * one)
     theirs.save_pretrained(folder)
     return load_model(folder), theirs.eval()
 
