@@ -48,7 +48,7 @@ from postgrad.models import find_model
 
 ALIAS = "Qwen/Qwen3-8B-Base"  # the cookbook's table gives it the renderer role_colon
 MINUTES = 5.0
-EPOCHS = {"forms": 1, "boxed": 2}  # of the SFT before
+EPOCHS = {"forms": 1, "boxed": 2, "games": 2}  # of the SFT before
 KEPT = 0.4  # of its replies are in the form that the recipe asks for
 
 # Conversations in the recipes' own prompts: their renderer, their environments, our problems and replies.
@@ -153,7 +153,7 @@ RECIPES = {
         "max_tokens=24 eval_every=0 max_steps=25", "teacher_kl", rises=False, data="zwhe99/DeepMath-103K"),
     "guess_number": Recipe(
         "multiplayer_rl.guess_number.train", "renderer_name=role_colon batch_size=2 group_size=4 "
-        "learning_rate=2e-4 max_tokens=12 eval_every=0 max_steps=10", "env/all/reward/total"),
+        "learning_rate=2e-4 max_tokens=12 eval_every=0 max_steps=10", "env/all/reward/total", start="games"),
 }
 NO_BASE_URL = ("guess_number",)  # the SDK then asks TINKER_BASE_URL
 
@@ -211,12 +211,16 @@ def prepare(place: Path, seed: int) -> random.Random:
 
 
 def forms(rng: random.Random, kind: str) -> dict:
-    """What FORMS writes conversations of: every recipe's prompts, or more of those that ask for a box."""
+    """What FORMS writes conversations of: problems and sums, more of the problems, which ask for a box, or
+    games alone."""
+    nothing: dict = {"problems": [], "cycle": 12, "sums": [], "secrets": []}
     if kind == "boxed":
-        return {"problems": problems(rng, 2400), "cycle": 12, "sums": [], "secrets": []}
+        return nothing | {"problems": problems(rng, 2400)}
+    if kind == "games":
+        return nothing | {"secrets": [rng.randrange(1024) for _ in range(600)]}
     number = lambda: rng.randrange(101)  # noqa: E731
-    return {"problems": problems(rng, 800), "cycle": 4, "sums": [(number(), number()) for _ in range(500)],
-            "secrets": [rng.randrange(1024) for _ in range(120)]}
+    return nothing | {"problems": problems(rng, 800), "cycle": 4,
+                      "sums": [(number(), number()) for _ in range(500)]}
 
 
 def start_model(place: Path, kind: str, python: Path, seed: int) -> Path:
