@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from postgrad.studio.book import blocks, glossary
+from postgrad.studio.book import blocks, glossary, tours
 from postgrad.studio.book.chapters import Chapter, all_chapters, chapter
 from postgrad.studio.book.inline import VALUE, WORDS, TextPiece
 
@@ -78,6 +78,9 @@ def numbers_of_chapter(found: Chapter) -> Iterator[NumberUse]:
     for check in found.checks.values():
         for pieces in check.lines():
             yield from numbers_in_pieces(pieces, f"{found.name}/checks.toml: {check.name}")
+    for n, stop in enumerate(tours.chapter_tour(found.name), start=1):
+        for pieces in (stop.says, stop.ask):
+            yield from numbers_in_pieces(pieces, f"{found.name}/tour.toml: stop {n}")
 
 
 def numbers_of_book() -> list[NumberUse]:
