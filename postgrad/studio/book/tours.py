@@ -88,7 +88,7 @@ def pose_of(name: str, start: str, state: str) -> tuple[tuple[str, str], ...]:
 
 def tour_minutes(found: Chapter) -> float:
     """To read the stops and what they stand at, and to look at their figures."""
-    page, words, looks = found.layers["intuition"], 0, 0
+    page, words, looks = found.layers.get("intuition", ()), 0, 0
     for stop in chapter_tour(found.name):
         blocks = page[stop.first: stop.last + 1]
         looks += sum(block.kind in FIGURES for block in blocks)
