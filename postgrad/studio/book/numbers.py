@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from postgrad.studio.book import blocks, glossary, tours
+from postgrad.studio.book import blocks, glossary, tours, walks
 from postgrad.studio.book.chapters import Chapter, all_chapters, chapter
 from postgrad.studio.book.inline import VALUE, WORDS, TextPiece
 
@@ -84,7 +84,10 @@ def numbers_of_chapter(found: Chapter) -> Iterator[NumberUse]:
 
 
 def numbers_of_book() -> list[NumberUse]:
-    """The numbers of all chapters, of the first page and of the glossary."""
+    """The numbers of all chapters, of the first page, of the walks and of the glossary."""
     rows = [row for found in (chapter("landing"), *all_chapters()) for row in numbers_of_chapter(found)]
+    rows += [row for walk in walks.all_walks().values()
+             for pieces in (walk.about, *(step.says for step in walk.steps))
+             for row in numbers_in_pieces(pieces, f"walks.toml: {walk.name}")]
     return rows + [row for term in glossary.terms().values()
                    for row in numbers_in_pieces(term.means, f"glossary.toml: {term.name}")]

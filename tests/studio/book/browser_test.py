@@ -10,6 +10,7 @@ from studio_small import client
 
 from postgrad.studio.book.chapters import all_chapters
 from postgrad.studio.book.tours import chapter_tour
+from postgrad.studio.book.walks import all_walks
 from postgrad.studio.export import exported_file, with_relative_links
 from postgrad.studio.instruments import INSTRUMENTS
 from postgrad.studio.pages import STATIC
@@ -306,3 +307,28 @@ def test_every_stop_of_every_tour(studio, tab, width):  # noqa: F811
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (found.name, n)
             page.keyboard.press("ArrowRight")
         assert axe(page) == [], found.name
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
+def test_a_walk_through_code(studio, tab, width, dark):  # noqa: F811
+    """One step at a time; its lines are marked and in sight."""
+    page = tab(studio(), width=width, dark=dark, height=800)
+    for address, name in (("/book/4/implementation", "r1"), ("/book/5/implementation", "nano")):
+        steps = all_walks()[name].steps
+        page.goto(address)
+        walk = page.locator(".walk")
+        code = walk.get_by_role("region")
+        for n, step in enumerate(steps, start=1):
+            expect(walk.get_by_role("status")).to_have_text(f"{n} of {len(steps)}")
+            expect(walk.locator(".walk-steps > li:visible")).to_have_count(1)
+            marked = walk.locator(".row.marked .at")
+            expect(marked).to_have_text([str(line) for line in range(step.first, step.last + 1)])
+            box, line = code.bounding_box(), marked.first.bounding_box()
+            assert box["y"] <= line["y"] < box["y"] + box["height"] - 19
+            if n < len(steps):
+                walk.get_by_role("button", name="Next").click()
+        expect(walk.get_by_role("button", name="Next")).to_be_disabled()
+        walk.get_by_role("button", name="Back").press("Enter")
+        expect(walk.get_by_role("status")).to_have_text(f"{len(steps) - 1} of {len(steps)}")
+        assert axe(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
