@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from postgrad.studio.book.inline import TextPiece, fill_values, parse_inline, plain_text
 from postgrad.studio.json_types import JsonMapping
 
-LEAVES = ("instrument", "cell", "check", "source", "row", "table", "chart", "workshop", "timeline")
+LEAVES = ("instrument", "cell", "check", "source", "row", "table", "chart", "workshop", "timeline",
+          "walk")
 BOXES = ("misconception", "derivation", "note")
 STARTS = re.compile(r"#{2,3} |\$\$|:::|::\w|- |\d+\. |\|")
 

@@ -30,6 +30,14 @@ class SourceLine(NamedTuple):
     marked: bool
 
 
+def line_of(lines: list[str], piece: str, where: str, code: str) -> int:
+    """The place of the one line of a function that has a piece of text."""
+    hits = [i for i, text in enumerate(lines) if piece in text]
+    if len(hits) != 1:
+        raise LookupError(f"{where}: {len(hits)} lines of {code} have {piece!r}")
+    return hits[0]
+
+
 class Join(NamedTuple):
     """step: of the derivation, 0 where all of it is meant. lines: an excerpt of the function."""
 
@@ -74,12 +82,10 @@ class Join(NamedTuple):
     def lines(self) -> list[SourceLine]:
         source = function_source(self.code)
         lines = str(source["text"]).splitlines()
-        hits = [i for i, text in enumerate(lines) if self.line in text]
-        if len(hits) != 1:
-            raise LookupError(f"[^{self.name}]: {len(hits)} lines of {self.code} have {self.line!r}")
-        first = max(0, hits[0] - AROUND)
-        return [SourceLine(int(source["line"]) + i, lines[i], i == hits[0])
-                for i in range(first, min(len(lines), hits[0] + AROUND + 1))]
+        hit = line_of(lines, self.line, f"[^{self.name}]", self.code)
+        first = max(0, hit - AROUND)
+        return [SourceLine(int(source["line"]) + i, lines[i], i == hit)
+                for i in range(first, min(len(lines), hit + AROUND + 1))]
 
     @property
     def file(self) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from postgrad.studio.book import blocks, glossary
+from postgrad.studio.book import blocks, glossary, tours, walks
 from postgrad.studio.book.chapters import Chapter, all_chapters, chapter
 from postgrad.studio.book.inline import VALUE, WORDS, TextPiece
 
@@ -78,10 +78,16 @@ def numbers_of_chapter(found: Chapter) -> Iterator[NumberUse]:
     for check in found.checks.values():
         for pieces in check.lines():
             yield from numbers_in_pieces(pieces, f"{found.name}/checks.toml: {check.name}")
+    for n, stop in enumerate(tours.chapter_tour(found.name), start=1):
+        for pieces in (stop.says, stop.ask):
+            yield from numbers_in_pieces(pieces, f"{found.name}/tour.toml: stop {n}")
 
 
 def numbers_of_book() -> list[NumberUse]:
-    """The numbers of all chapters, of the first page and of the glossary."""
+    """The numbers of all chapters, of the first page, of the walks and of the glossary."""
     rows = [row for found in (chapter("landing"), *all_chapters()) for row in numbers_of_chapter(found)]
+    rows += [row for walk in walks.all_walks().values()
+             for pieces in (walk.about, *(step.says for step in walk.steps))
+             for row in numbers_in_pieces(pieces, f"walks.toml: {walk.name}")]
     return rows + [row for term in glossary.terms().values()
                    for row in numbers_in_pieces(term.means, f"glossary.toml: {term.name}")]

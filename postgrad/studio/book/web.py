@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.studio import instruments
-from postgrad.studio.book import blocks, glossary, inline, joins, methods, places, workshop
+from postgrad.studio.book import blocks, glossary, inline, joins, methods, places, tours, walks, workshop
 from postgrad.studio.book.blocks import TextBlock
 from postgrad.studio.book.chapters import (
     LAYERS,
@@ -109,7 +109,9 @@ def layer_page(request: Request, template: str, found: Chapter, layer: str, **mo
                      row_source=methods.row_source,
                      instruments=instruments.INSTRUMENTS, values=stored_values().get(found.name, {}),
                      kinds=kinds, numbered=figures, events=timeline(),
-                     exercises=exercises, listed=served, **more)
+                     exercises=exercises, listed=served, tour=tours.chapter_tour(found.name),
+                     tour_minutes=round(tours.tour_minutes(found)),
+                     marks=tours.tour_marks(found.name), walks=walks.all_walks(), **more)
 
 
 def timeline() -> list[JsonDict]:

@@ -1,12 +1,16 @@
 """The book in a browser: the layers, a question, a figure, search; on a phone; and from files."""
 
+import re
 import shutil
 
 import pytest
+from starlette.datastructures import QueryParams
 from studio_browser import axe, browser, studio, tab  # noqa: F401
 from studio_small import client
 
 from postgrad.studio.book.chapters import all_chapters
+from postgrad.studio.book.tours import chapter_tour
+from postgrad.studio.book.walks import all_walks
 from postgrad.studio.export import exported_file, with_relative_links
 from postgrad.studio.instruments import INSTRUMENTS
 from postgrad.studio.pages import STATIC
@@ -235,3 +239,96 @@ def test_from_files(browser, tmp_path):  # noqa: F811
     page.wait_for_url("**/book/1/mathematics/index.html#what-the-bandit-view-discards")
     page.close()
     assert faults == []
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_a_guided_tour(studio, tab, width, dark):  # noqa: F811
+    """By buttons and keys, with the figure set as a stop says, the stop in the address, and a way out."""
+    page = tab(studio(), width=width, dark=dark, height=800)
+    page.goto("/book/1")
+    begin = page.get_by_role("button", name="Guided tour")
+    begin.click()
+    card = page.get_by_role("region", name="Guided tour")
+    expect(card).to_be_focused()
+    expect(card.get_by_role("status")).to_have_text("1 of 12")
+    expect(card.get_by_role("button", name="Back")).to_be_disabled()
+    page.keyboard.press("ArrowLeft")  # before the first there is none
+    card.get_by_role("button", name="Next").click()
+    expect(card.get_by_role("status")).to_have_text("2 of 12")
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    expect(card.get_by_role("status")).to_have_text("6 of 12")
+    figure = page.locator("#token-mdp")
+    expect(figure.locator(".picture")).to_have_attribute("data-query", "reply=wrong&step=12")
+    expect(figure).to_have_class(re.compile("toured"))
+    assert 0 <= figure.bounding_box()["y"] < card.bounding_box()["y"]
+    assert axe(page) == []
+    slider = figure.get_by_role("slider", name="State")
+    slider.focus()
+    page.keyboard.press("ArrowLeft")  # is the slider's
+    expect(figure.locator(".picture")).to_have_attribute("data-query", "reply=wrong&step=11")
+    expect(card.get_by_role("status")).to_have_text("6 of 12")
+    page.wait_for_url("**/book/1?tour=6&token-mdp=*")
+    page.reload()
+    expect(card.get_by_role("status")).to_have_text("6 of 12")
+    expect(figure.locator(".picture")).to_have_attribute("data-query", "reply=wrong&step=12")
+    page.locator("#token-mdp").scroll_into_view_if_needed()
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+    expect(begin).to_be_focused()
+    page.wait_for_url(lambda address: "tour=" not in address)
+    page.goto("/book/1?tour=12")
+    card.get_by_role("button", name="Finish").click()
+    expect(card).to_be_hidden()
+    page.goto("/book/1/mathematics")
+    page.get_by_role("link", name="Guided tour").click()
+    expect(card.get_by_role("status")).to_have_text("1 of 12")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_stop_of_every_tour(studio, tab, width):  # noqa: F811
+    """Its place is in sight above the card, its figure is as it says, and axe finds nothing."""
+    page = tab(studio(), width=width, height=800)
+    for found in all_chapters():
+        stops = chapter_tour(found.name)
+        page.goto(f"{found.address}?tour=1")
+        expect(page.locator(".figure-place")).to_have_count(0)
+        card = page.locator("#tour-card")
+        for n, stop in enumerate(stops, start=1):
+            expect(card.get_by_role("status")).to_have_text(f"{n} of {len(stops)}")
+            if stop.figure:
+                instrument = INSTRUMENTS[stop.figure]
+                query = instrument.query(instrument.read(QueryParams(list(stop.pose))))
+                expect(page.locator(f"#{stop.figure}-picture")).to_have_attribute("data-query", query)
+            place, top = page.locator(".toured").first, card.bounding_box()["y"]
+            expect(place).to_be_in_viewport()
+            assert -1 <= place.bounding_box()["y"] < top - 60, (found.name, n)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (found.name, n)
+            page.keyboard.press("ArrowRight")
+        assert axe(page) == [], found.name
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
+def test_a_walk_through_code(studio, tab, width, dark):  # noqa: F811
+    """One step at a time; its lines are marked and in sight."""
+    page = tab(studio(), width=width, dark=dark, height=800)
+    for address, name in (("/book/4/implementation", "r1"), ("/book/5/implementation", "nano")):
+        steps = all_walks()[name].steps
+        page.goto(address)
+        walk = page.locator(".walk")
+        code = walk.get_by_role("region")
+        for n, step in enumerate(steps, start=1):
+            expect(walk.get_by_role("status")).to_have_text(f"{n} of {len(steps)}")
+            expect(walk.locator(".walk-steps > li:visible")).to_have_count(1)
+            marked = walk.locator(".row.marked .at")
+            expect(marked).to_have_text([str(line) for line in range(step.first, step.last + 1)])
+            box, line = code.bounding_box(), marked.first.bounding_box()
+            assert box["y"] <= line["y"] < box["y"] + box["height"] - 19
+            if n < len(steps):
+                walk.get_by_role("button", name="Next").click()
+        expect(walk.get_by_role("button", name="Next")).to_be_disabled()
+        walk.get_by_role("button", name="Back").press("Enter")
+        expect(walk.get_by_role("status")).to_have_text(f"{len(steps) - 1} of {len(steps)}")
+        assert axe(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -223,3 +223,25 @@ def test_what_has_no_script_is_refused_by_name():
     with pytest.raises(NotImplementedError, match="there is no script for 'with x: pass'"):
         Function(Script(), grpo).define(tree)
     assert apart([1.0, {"a": "b"}], [1.0, {"a": "c"}])[0] == float("inf")
+
+
+def test_a_guided_tour_from_files(site, reader):
+    """The figure is set as the stop says, by its script; the stop is in the address, which opens it again."""
+    reader.goto(at(site, "book/1"))
+    reader.get_by_role("button", name="Guided tour").click()
+    status = reader.locator("#tour-card").get_by_role("status")
+    for n in range(2, 7):
+        reader.keyboard.press("ArrowRight")
+        expect(status).to_have_text(f"{n} of 12")
+    figure = reader.locator("#token-mdp")
+    expect(figure.locator(".picture")).to_have_attribute("data-query", "reply=wrong&step=12")
+    reader.wait_for_url("**/book/1/index.html?tour=6")
+    reader.goto(reader.url)
+    expect(status).to_have_text("6 of 12")
+    expect(figure.locator(".picture")).to_have_attribute("data-query", "reply=wrong&step=12")
+    expect(figure.locator(".insight")).to_contain_text("Action 13 of 15")
+    reader.keyboard.press("Escape")
+    expect(reader.locator("#tour-card")).to_be_hidden()
+    reader.goto(at(site, "book/1/mathematics"))
+    reader.get_by_role("link", name="Guided tour").click()
+    expect(status).to_have_text("1 of 12")
