@@ -69,9 +69,9 @@ class R1Data(Settings):
                            "more where hard problems have none", COUNT)
     general: float = setting(0.25, "the share of general data in the third stage",
                              "more where replies to general prompts are worse than the base's", SHARE)
-    safety: float = setting(0.0, "the share of requests to refuse and of harmless ones like them in the third "
-                            "stage; above 0 the last is paid for both", "more where too few are refused",
-                            SHARE)
+    safety: float = setting(0.0, "the share of requests to refuse and of harmless ones like them in the "
+                            "third stage; above 0 the last is paid for both",
+                            "more where too few are refused", SHARE)
     pairs: int = setting(2000, *measured.PAIRS)
 
 
@@ -197,7 +197,8 @@ def r1_summary(config: R1Config, done: Done) -> JsonDict:
     rows = [{"stage": name, **measured.solved_row(figures["reasoning"]),
              "true quality": figures["general"]["reward"],
              "true quality_interval": figures["general"]["reward_interval"],
-             **refusal_rates(figures), "minutes": done.run_minutes(name)} for name, figures in done.measured.items()]
+             **refusal_rates(figures), "minutes": done.run_minutes(name)}
+            for name, figures in done.measured.items()]
     thoughts = [{"stage": name, **row} for name, figures in done.measured.items()
                 for row in measured.part_rows(figures["reasoning"])]
     return {"task": config.task, "general": config.general, "seed": config.seed, "data": done.data,

@@ -1,9 +1,8 @@
 """Pyodide's distribution as scripts of a site: checked against the sums that are pinned here, compressed, in
 text, for a page that was opened from a folder may not fetch.
 
-A page would need longest for Python to start and to compile what it imports. So both happen once, here, in
-Node: a page is given the memory of a Python that waits (Pyodide's snapshot), and the files of what this Python
-has not imported yet.
+Starting Python and compiling what it imports take a page seconds. So both happen once, here, in Node: a page
+is given the memory of a Python that waits (Pyodide's snapshot), and the files of what it has not imported.
 
 It is no part of this package: whoever exports a site hands it in.
 """
@@ -120,8 +119,10 @@ def packed_text(data: bytes) -> str:
 def engine_scripts(path: Path) -> dict[str, str]:
     """File below static/engine/ -> text."""
     found, library = read_engine(path), bundle()
+    # the memory has read where the files of this zip begin: a page is given the same one
+    found["python_stdlib.zip"] = without_compression(found["python_stdlib.zip"])
     files = {"wasm": found["pyodide.asm.wasm"], "worker": worker_source(found).encode(),
-             "stdlib": without_compression(found["python_stdlib.zip"])}
+             "stdlib": found["python_stdlib.zip"]}
     ours = {"memory": waiting_memory(found, library), "library": library}
     return {"python.js": assign(files, {"info": INFO}), "library.js": assign(ours), "LICENSE.txt": NOTICE}
 
