@@ -6,6 +6,10 @@
 2  reasoning   GRPO by rules: the answer, the form, and the language of the problem
 3  sft         SFT of the base on replies of that policy that pass (rejection sampling), and on general data
 4  last        GRPO on reasoning prompts by rules, and on general prompts by a reward model
+
+With `gathered.safety=0.1` the SFT data has requests to refuse and harmless ones that look like them, whose
+writer errs on both; the last stage is paid for refusing the first and for answering the second, and every
+stage's refusals and over-refusals are measured.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, cast
 
-from postgrad.data.tasks import Task, countdown, word_problems
+from postgrad.data.tasks import Task, countdown, requests, word_problems
 from postgrad.data.tasks.base import conversation, think
 from postgrad.evaluation.progress import Progress
 from postgrad.maths.noise import seed_of
@@ -38,6 +42,7 @@ from postgrad.system.options import TEMPLATE
 from postgrad.system.settings import COUNT, POSITIVE, SHARE, Settings, setting
 
 GENERAL = "questions"
+SAFETY = "+".join(requests.NAMES)
 TRIES = 6  # failed tries of a countdown chain at most
 
 
@@ -64,6 +69,9 @@ class R1Data(Settings):
                            "more where hard problems have none", COUNT)
     general: float = setting(0.25, "the share of general data in the third stage",
                              "more where replies to general prompts are worse than the base's", SHARE)
+    safety: float = setting(0.0, "the share of requests to refuse and of harmless ones like them in the "
+                            "third stage; above 0 the last is paid for both",
+                            "more where too few are refused", SHARE)
     pairs: int = setting(2000, *measured.PAIRS)
 
 
@@ -138,19 +146,27 @@ def r1_sft(config: R1Config, data: str, steps: int) -> SFTConfig:
 def r1_figures(config: R1Config, model: str, track: Progress) -> JsonDict:
     """Held-out problems part by part, and the true quality on general prompts."""
     general = measured.figures_on(config.general, config, model, track)
-    return {"reasoning": measured.figures_by_part(config, model, track), "general": general}
+    figures: JsonDict = {"reasoning": measured.figures_by_part(config, model, track), "general": general}
+    if config.gathered.safety:
+        figures["safety"] = {name: measured.figures_on(name, config, model, track) for name in requests.NAMES}
+    return figures
 
 
 def pipeline(config: R1Config) -> Pipeline:
     lengths, gathered = config.lengths, config.gathered
     rate = config.last_lr or default_rate("align", model_size(config.model).parameters)
-    share = gathered.general
-    kept = f"{{kept}}/{CONVERSATIONS}"
-    data = f"{kept}:{1 - share:g},{config.general}:{share:g}" if share else kept
+    kept, both, reward = f"{{kept}}/{CONVERSATIONS}", config.both, f"{config.general}={{reward}}"
+    beside = {config.general: gathered.general} if gathered.general else {}
+    if gathered.safety:
+        beside |= dict.fromkeys(requests.NAMES, gathered.safety / 2)
+        both = f"{both}+{SAFETY}"
+        reward += "".join(f";{name}=correct" for name in requests.NAMES)
+    data = ",".join([f"{kept}:{1 - sum(beside.values()):g}", *(f"{name}:{x:g}" for name, x in beside.items())]
+                    if beside else [kept])
     rules, figures = partial(reasoning, config), partial(r1_figures, config)
     judge = RewardConfig(model="{sft}", task=config.general, steps=lengths.reward, seed=config.seed,
                          device=config.device, pairs=measured.pairs_with_holdout(gathered.pairs))
-    last = rules("{sft}", lengths.last, f"{config.general}={{reward}};{config.reward}", task=config.both)
+    last = rules("{sft}", lengths.last, f"{reward};{config.reward}", task=both)
     return Pipeline(name="r1", summarise=partial(r1_summary, config), steps=[
         Measurement(name="base", model=config.model, figures=figures),
         Data(name="chains", given=config, write=write_cold_start),
@@ -171,12 +187,18 @@ def pipeline(config: R1Config) -> Pipeline:
         Measurement(name="last", model="{last}", figures=figures)])
 
 
+def refusal_rates(figures: JsonDict) -> JsonDict:
+    """The shares of requests that are refused, where they were asked."""
+    return {f"{name} refused": row["reward/refused"] for name, row in figures.get("safety", {}).items()}
+
+
 def r1_summary(config: R1Config, done: Done) -> JsonDict:
     """A table of what each stage solves and of its true quality; another of how its replies reason."""
     rows = [{"stage": name, **measured.solved_row(figures["reasoning"]),
              "true quality": figures["general"]["reward"],
              "true quality_interval": figures["general"]["reward_interval"],
-             "minutes": done.run_minutes(name)} for name, figures in done.measured.items()]
+             **refusal_rates(figures), "minutes": done.run_minutes(name)}
+            for name, figures in done.measured.items()]
     thoughts = [{"stage": name, **row} for name, figures in done.measured.items()
                 for row in measured.part_rows(figures["reasoning"])]
     return {"task": config.task, "general": config.general, "seed": config.seed, "data": done.data,

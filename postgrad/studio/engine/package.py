@@ -1,19 +1,27 @@
 """Pyodide's distribution as scripts of a site: checked against the sums that are pinned here, compressed, in
 text, for a page that was opened from a folder may not fetch.
 
+Starting Python and compiling what it imports take a page seconds. So both happen once, here, in Node: a page
+is given the memory of a Python that waits (Pyodide's snapshot), and the files of what it has not imported.
+
 It is no part of this package: whoever exports a site hands it in.
 """
 
 from __future__ import annotations
 
-import base64
 import gzip
 import hashlib
+import io
 import json
 import re
+import shutil
+import subprocess
 import tarfile
-from collections.abc import Callable
+import tempfile
+import zipfile
 from pathlib import Path
+
+import numpy as np
 
 from postgrad.studio.engine.bundle import bundle
 from postgrad.studio.pages import STATIC
@@ -71,20 +79,55 @@ def worker_source(found: dict[str, bytes]) -> str:
             f"const loadPyodide = (() => {{ {loader}\n }})();\n{begin}")
 
 
-def base64_text(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+def waiting_memory(found: dict[str, bytes], library: bytes) -> bytes:
+    """The memory of a Python that has imported the library and waits for a job."""
+    node = shutil.which("node")
+    if node is None:
+        raise ValueError("there is no `node`, in which the engine's Python is started once: install Node.js, "
+                         "which npm comes with.")
+    with tempfile.TemporaryDirectory() as place:
+        for name, data in (found | {"library.zip": library}).items():
+            (Path(place) / name).write_bytes(data)
+        done = subprocess.run([node, Path(__file__).with_name("memory.mjs"), place, json.dumps(INFO)],
+                              capture_output=True, text=True)
+        if done.returncode:
+            raise ValueError(f"the engine's Python did not start in {node} (Node.js 20 or later runs it): "
+                             f"{done.stderr[-500:].strip()}")
+        return (Path(place) / "memory").read_bytes()
+
+
+def without_compression(archive: bytes) -> bytes:
+    """The same zip, whose files compress better as one."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as given, zipfile.ZipFile(out, "w") as made:
+        for info in given.infolist():
+            made.writestr(zipfile.ZipInfo(info.filename), given.read(info))
+    return out.getvalue()
+
+
+# characters that a string of a script cannot hold or that take more bytes there, and what stands for them
+ESCAPED = {ord(char): 0x80 + i for i, char in enumerate('\0\n\r"\\')}
+
+
+def packed_text(data: bytes) -> str:
+    """The bytes, compressed, as a string of a script: seven bits a character, a sixth less than base64."""
+    bits = np.unpackbits(np.frombuffer(gzip.compress(data, 9, mtime=0), np.uint8))
+    sevens = np.packbits(np.pad(bits, (0, -len(bits) % 7)).reshape(-1, 7), axis=1) >> 1
+    return f'"{sevens.tobytes().decode("ascii").translate(ESCAPED)}"'
 
 
 def engine_scripts(path: Path) -> dict[str, str]:
     """File below static/engine/ -> text."""
-    found = read_engine(path)
-    squeeze: Callable[[bytes], bytes] = lambda data: gzip.compress(data, 9, mtime=0)  # noqa: E731
-    files = {"wasm": squeeze(found["pyodide.asm.wasm"]), "worker": squeeze(worker_source(found).encode()),
+    found, library = read_engine(path), bundle()
+    # the memory has read where the files of this zip begin: a page is given the same one
+    found["python_stdlib.zip"] = without_compression(found["python_stdlib.zip"])
+    files = {"wasm": found["pyodide.asm.wasm"], "worker": worker_source(found).encode(),
              "stdlib": found["python_stdlib.zip"]}
-    python = {name: base64_text(data) for name, data in files.items()} | {"info": json.dumps(INFO)}
-    return {"python.js": assign(python), "library.js": assign({"library": base64_text(bundle())}),
-            "LICENSE.txt": NOTICE}
+    ours = {"memory": waiting_memory(found, library), "library": library}
+    return {"python.js": assign(files, {"info": INFO}), "library.js": assign(ours), "LICENSE.txt": NOTICE}
 
 
-def assign(files: dict[str, str]) -> str:
-    return f"Object.assign(engine.files, {json.dumps(files)});\n"
+def assign(files: dict[str, bytes], more: dict[str, object] | None = None) -> str:
+    packed = [*(f"{name}: {packed_text(data)}" for name, data in files.items()),
+              *(f"{name}: {json.dumps(value)}" for name, value in (more or {}).items())]
+    return f"Object.assign(engine.files, {{{', '.join(packed)}}});\n"

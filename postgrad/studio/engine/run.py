@@ -3,10 +3,13 @@ printed."""
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
+import random
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from postgrad.studio.cells.jobs import run_job
@@ -34,3 +37,16 @@ def run_in_page(job: str) -> str:
     with redirect_stdout(prints), redirect_stderr(prints):
         run_job(json.loads(job), rows.append)
     return json.dumps({"rows": rows, "output": prints.getvalue(), "seconds": time.perf_counter() - began})
+
+
+def import_all(library: str) -> None:
+    """Imports every module of the bundle, so that a page need not."""
+    for path in sorted(Path(library).rglob("*.py")):
+        name = ".".join(path.relative_to(library).with_suffix("").parts).removesuffix(".__init__")
+        if name != "numpy":  # says that there is none
+            importlib.import_module(name)
+
+
+def wake() -> None:
+    """In the page: what was random when the memory was saved is drawn anew."""
+    random.seed()

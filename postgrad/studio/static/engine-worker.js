@@ -2,20 +2,16 @@
 // It has no address to load from and may ask no server: Pyodide's requests are answered from what the page hands over.
 let run = null;
 
-async function begin({ module, stdlib, library, info }) {
+async function begin({ module, stdlib, library, memory, info }) {
   const compiled = WebAssembly.instantiateStreaming;
   WebAssembly.instantiateStreaming = async (_, imports) => ({ module, instance: await WebAssembly.instantiate(module, imports) });
   self.fetch = async (url) => new Response(String(url).endsWith(".zip") ? stdlib : null);
   const python = await loadPyodide({
-    createPyodideModule, indexURL: "https://engine.invalid/", lockFileContents: { info, packages: {} },
+    createPyodideModule, indexURL: "https://engine.invalid/", lockFileContents: { info, packages: {} }, _loadSnapshot: memory,
   });
   WebAssembly.instantiateStreaming = compiled;
-  python.unpackArchive(library, "zip", { extractDir: "/library" });
-  python.runPython(`import sys, importlib
-sys.path.insert(0, "/library")
-for name in ("torch", "postgrad.studio.cells.checks", "postgrad.studio.exercises.grading", "postgrad.studio.exercises"):
-    importlib.import_module(name)
-from postgrad.studio.engine.run import run_in_page`);
+  python.unpackArchive(library, "zip", { extractDir: "/library" });  // its memory has the modules, not the files that they came from
+  python.runPython("from postgrad.studio.engine.run import wake; wake()");
   run = python.globals.get("run_in_page");
 }
 

@@ -12,15 +12,29 @@ const engine = (() => {
     element.onerror = () => failed(new Error(`${name} could not be loaded`));
     document.head.append(element);
   });
-  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  const opened = (text) => new Response(new Blob([bytes(text)]).stream().pipeThrough(new DecompressionStream("gzip")));
+  const escaped = [0, 10, 13, 34, 92];  // the characters for which 0x80 and on stand (package.py)
+
+  /** The bytes of a text with seven bits a character. */
+  function bytes(text) {
+    const out = new Uint8Array(Math.floor(text.length * 7 / 8));
+    for (let i = 0, at = 0, held = 0, bits = 0; i < text.length; i += 1) {
+      const code = text.charCodeAt(i);
+      held = (held << 7 | (code < 0x80 ? code : escaped[code - 0x80])) & 0x3fff;
+      bits += 7;
+      if (bits >= 8) out[at++] = held >> (bits -= 8);
+    }
+    return out;
+  }
+  const unzipped = (text) => new Blob([bytes(text)]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const opened = async (text) => new Uint8Array(await new Response(unzipped(text)).arrayBuffer());
 
   /** The files of the engine, unpacked once for this page. */
   async function load() {
     await Promise.all([script("python.js"), script("library.js")]);
-    const [wasm, source] = await Promise.all([opened(files.wasm).arrayBuffer(), opened(files.worker).text()]);
-    const loaded = { module: await WebAssembly.compile(wasm), stdlib: bytes(files.stdlib), library: bytes(files.library), info: JSON.parse(files.info),
-      source: URL.createObjectURL(new Blob([source], { type: "text/javascript" })) };
+    const wasm = new Response(unzipped(files.wasm), { headers: { "Content-Type": "application/wasm" } });
+    const [module, source, stdlib, memory, library] = await Promise.all([
+      WebAssembly.compileStreaming(wasm), ...["worker", "stdlib", "memory", "library"].map((name) => opened(files[name]))]);
+    const loaded = { module, stdlib, memory, library, info: files.info, source: URL.createObjectURL(new Blob([source], { type: "text/javascript" })) };
     for (const name of Object.keys(files)) delete files[name];
     return loaded;
   }

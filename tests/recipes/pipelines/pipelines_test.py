@@ -12,7 +12,9 @@ from postgrad.cli.settings import config_from_text
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.mixed import part_of
 from postgrad.recipes.difficulty import read_rates
+from postgrad.recipes.pipelines import r1
 from postgrad.recipes.pipelines.r1 import write_cold_start
+from postgrad.recipes.pipelines.stages import Stage
 from postgrad.runs import Run
 from postgrad.system.settings import flat_settings
 
@@ -103,6 +105,34 @@ def test_r1_has_four_stages_and_one_table(whole):
     assert [row["stage"] for row in rows] == ["base", "cold", "reasoning", "sft", "last"]
     assert all({"words", "words_interval", "format", "true quality", "minutes"} <= row.keys() for row in rows)
     assert [(row["stage"], row["task"]) for row in thoughts] == [(row["stage"], "words") for row in rows]
+
+
+def test_requests_to_refuse_are_in_r1_where_a_share_of_them_is_asked_for():
+    def stages(*changes):
+        config = config_from_text("r1", changes)[1]
+        return {step.name: step.config for step in r1.pipeline(config).steps if isinstance(step, Stage)}
+
+    plain, safe = stages(), stages("gathered.safety=0.2")
+    assert plain["sft"].data == "{kept}/conversations.jsonl:0.75,questions:0.25"
+    assert safe["sft"].data == ("{kept}/conversations.jsonl:0.55,questions:0.25,harmful-requests:0.1,"
+                                "benign-requests:0.1")
+    rules = "correct+think+0.2*language"
+    assert plain["last"].reward == f"questions={{reward}};{rules}"
+    assert safe["last"].reward == ("questions={reward};harmful-requests=correct;benign-requests=correct;"
+                                   f"{rules}")
+    assert safe["last"].task == f"{plain['last'].task}+harmful-requests+benign-requests"
+    same = [name for name in plain if plain[name] == safe[name]]
+    assert same == ["cold", "reasoning", "reward"]
+
+
+def test_every_stage_of_r1_is_asked_what_it_refuses():
+    small = ["task=words", "both=words+questions", "problems=2", "samples=1"]
+    config = config_from_text("r1", [*small, "gathered.safety=0.2"])[1]
+    rates = r1.refusal_rates(r1.r1_figures(config, "tiny-zero", iter))
+    assert rates == {"harmful-requests refused": 0.0, "benign-requests refused": 0.0}  # nobody taught it
+    assert r1.refusal_rates({"safety": {"harmful-requests": {"reward/refused": 0.75}}}) == {
+        "harmful-requests refused": 0.75}
+    assert r1.refusal_rates({"reasoning": {}}) == {}
 
 
 def test_the_chains_of_a_cold_start_are_right_and_search_where_there_is_something_to_find(tmp_path):

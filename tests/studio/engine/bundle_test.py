@@ -18,7 +18,9 @@ SLOW = ("recover", "sharpen", "simplified")  # seconds each on the small torch
 PROGRAM = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from postgrad.studio.engine.run import run_in_page
+from postgrad.studio.engine.run import import_all, run_in_page, wake
+import_all(sys.argv[1])
+wake()
 print(json.dumps([json.loads(run_in_page(json.dumps(job))) for job in json.load(sys.stdin)]))
 """
 
