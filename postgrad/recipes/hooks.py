@@ -108,6 +108,7 @@ def step_hooks(run: RunTrackers, setup: TrainingSetup, config: TrainConfig, stop
         elif due and sharded:
             send_shards(saved_state(setup, config), setup.models.policy)
         if end:
+            setup.batches.state()  # what is sampled ahead by all ranks ends before one of them leaves
             saves.wait()
         saves.check()
         if isinstance(by, int):

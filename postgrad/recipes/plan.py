@@ -432,12 +432,7 @@ def step_timing(costs: Costs, method: Method, work: Work, collections: Sequence[
 
 
 def layout_notes(layout: Layout, ahead: int) -> tuple[str, ...]:
-    notes = []
-    if ahead and layout.trainers > 1:
-        notes.append("rollouts.async_depth with several training processes is not built")
-    if layout.tensor > 1:
-        notes.append("a sampler of several GPUs is vLLM's: ours has one")
-    return tuple(notes)
+    return ("a sampler of several GPUs is vLLM's: ours has one",) if layout.tensor > 1 else ()
 
 
 # by name

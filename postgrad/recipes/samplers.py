@@ -129,9 +129,6 @@ def open_sampler(config: SamplingConfig, policy: Trained,
                  chat: Chat) -> tuple[TokenSampler, WeightSource]:
     """The sampler of a run, and the source of its weights."""
     remote, depth, ranks = config.remote, config.rollouts.async_depth, processes.world()
-    if depth and ranks > 1:
-        raise ValueError("rollouts.async_depth is for a training in one process: leave torchrun out, or "
-                         "async_depth.")
     if remote.here and (depth or ranks > 1):
         raise ValueError("sampler=vllm is for one process that trains in step: for rollouts.async_depth or "
                          "torchrun start `vllm serve` and name it with sampler=http://HOST:PORT "
@@ -158,6 +155,12 @@ class Released(LiveWeights):
         self.sampler.release()
 
 
+def whole(policy: Trained) -> Trained:
+    """A policy, or of a sharded one its full copy."""
+    copy = getattr(policy, "copy", None)
+    return copy.model if copy else policy
+
+
 class Copied:
     """A copy of the policy in this process, which samples while the policy is trained."""
 
@@ -165,9 +168,10 @@ class Copied:
         self.sampler, self.policy = sampler, policy
 
     def keep(self, step: int) -> Callable[[], None]:
+        policy = whole(self.policy)
         if self.sampler.model is self.policy:
-            self.sampler.model = copy.deepcopy(self.policy).requires_grad_(False)
-        weights = {name: x.detach().clone() for name, x in self.policy.state_dict().items()}
+            self.sampler.model = copy.deepcopy(policy).requires_grad_(False)
+        weights = {name: x.detach().clone() for name, x in policy.state_dict().items()}
         return lambda: self.use(weights)
 
     def use(self, weights: dict[str, torch.Tensor]) -> None:
@@ -226,8 +230,7 @@ class Served:
         self.gap = how.max_logp_gap or (EXACT if config.device == "cpu" and not how.foreign else ROUNDED)
 
     def keep(self, step: int) -> Callable[[], None]:
-        copy = getattr(self.policy, "copy", None)
-        model: Trained = copy.model if copy else self.policy
+        model = whole(self.policy)
         weights = self.folder.write(model, step) if processes.leads() else name_weights(model, step)
         return lambda: self.use(weights)
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from postgrad.system.rank_messages import decode_message, encode_message
 
@@ -42,10 +43,13 @@ class KeyStore(Protocol):
 
 
 class Group:
-    """The process group as this rank sees it: the store, and the collective that this rank is at."""
+    """A process group as this rank sees it: the store, and the collective that this rank is at. name: of a
+    thread's group beside the first, and handle: torch's."""
 
-    def __init__(self, store: KeyStore, rank: int, world: int, nccl: bool = False):
+    def __init__(self, store: KeyStore, rank: int, world: int, nccl: bool = False, name: str = "",
+                 handle: Any = None):
         self.store, self.rank, self.world, self.nccl = store, rank, world, nccl
+        self.name, self.handle = name, handle
         self.waits, self.at = 0, "came together"  # collectives so far, and the last one's name
         self.tell("who", f"{socket.gethostname()} {os.getpid()}")
 
@@ -91,7 +95,7 @@ def who_is_gone(group: Group, what: str) -> str:
 def who_is_late(group: Group, what: str, limit: float) -> str:
     """The error for ranks that have not reached this rank's collective, or hang inside it."""
     group.tell("missing", what)
-    at = {r: (group.read("at", r) or "0 had not begun").split(" ", 1) for r in group.others}
+    at = {r: (group.read(f"at{group.name}", r) or "0 had not begun").split(" ", 1) for r in group.others}
     late = [r for r, (count, _) in at.items() if int(count) < group.waits]
     if not late:  # all reached it; one that hangs misses nobody
         time.sleep(GRACE)
@@ -125,6 +129,27 @@ def is_alive(group: Group, rank: int) -> bool:
 
 
 _group: Group | None = None
+_own = threading.local()  # group: of a thread that has one of its own
+
+
+def new_group(name: str) -> Group | None:
+    """A group for the collectives of another thread, whose order is not that of this one's; None in one
+    process. Collective. Its collectives carry plain values, and so go over gloo."""
+    if _group is None:
+        return None
+    import torch.distributed as dist
+    handle = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout()))
+    return Group(_group.store, _group.rank, _group.world, name=f"/{name}", handle=handle)
+
+
+def use_group(group: Group | None) -> None:
+    """From here on this thread's collectives are those of the group."""
+    _own.group = group
+
+
+def current_group() -> Group | None:
+    """The group of this thread."""
+    return getattr(_own, "group", None) or _group
 
 
 def join_ranks() -> None:
@@ -229,17 +254,18 @@ def says_first(sentence: str) -> bool:
 def gather(x: T, what: str) -> list[T]:
     """All-gather of plain values, records and tensors: x of every rank, by rank. what: names the collective
     in errors."""
-    if _group is None:
+    group = current_group()
+    if group is None:
         return [x]
     import torch
     import torch.distributed as dist
     sent = torch.frombuffer(bytearray(encode_message(x)), dtype=torch.uint8)
-    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(_group.world)]
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(group.world)]
     with waiting(what):
-        dist.all_gather(sizes, torch.tensor([len(sent)]))
+        dist.all_gather(sizes, torch.tensor([len(sent)]), group=group.handle)
         longest = max(int(size) for size in sizes)
         parts = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
-        dist.all_gather(parts, torch.nn.functional.pad(sent, (0, longest - len(sent))))
+        dist.all_gather(parts, torch.nn.functional.pad(sent, (0, longest - len(sent))), group=group.handle)
     return [decode_message(part[:int(size)].numpy().tobytes())
             for part, size in zip(parts, sizes, strict=True)]
 
@@ -252,11 +278,12 @@ def agreed(make: Callable[[], T], what: str) -> T:
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """A block with a collective; where a rank is dead or late, it raises `Lost` with the ranks' names."""
-    assert _group is not None
-    _group.waits, _group.at = _group.waits + 1, what
-    _group.tell("at", f"{_group.waits} {what}")
+    group = current_group()
+    assert group is not None
+    group.waits, group.at = group.waits + 1, what
+    group.tell(f"at{group.name}", f"{group.waits} {what}")
     try:
         yield
     except RuntimeError as error:
         late = "timed out" in str(error).lower() or "timeout" in str(error).lower()
-        raise Lost(who_is_late(_group, what, timeout()) if late else who_is_gone(_group, what)) from error
+        raise Lost(who_is_late(group, what, timeout()) if late else who_is_gone(group, what)) from error

@@ -81,7 +81,8 @@ def test_what_does_not_fit_is_no_way_and_what_fits_does():
             layout = option.layout
             assert (layout.trainers if layout.together else layout.trainers + layout.samplers) \
                 == cards_named(gpus)[0]
-    assert any("not built" in note for option in ways("7B", "8xH100") for note in option.notes)
+    wide = [option for option in ways("70B", "64xH100", group=1) if option.layout.tensor > 1]
+    assert wide and all("vLLM's" in option.notes[0] for option in wide)
 
 
 def test_more_ranks_divide_what_stands():

@@ -3,8 +3,8 @@
 Collection c starts when c - K - 1 has been trained on, by the weights of that moment, and c - 1 has been
 sampled. So one policy samples all rows of a collection, with a staleness of K collections; none is dropped,
 the order is fixed, and no clock decides which weights sample which row. Pending collections are saved in the
-checkpoint: a resumed run has the same bits. Left out on purpose: weights that change while a row is sampled,
-and several processes of one training.
+checkpoint: a resumed run has the same bits. With several ranks the threads that sample have a process group
+of their own, beside the one that trains. Left out on purpose: weights that change while a row is sampled.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from postgrad.records import Prompt, Scored
+from postgrad.system import processes
 from postgrad.system.processes import timeout
 from postgrad.training.batches.checkpointing import dump_scored, load_scored
 from postgrad.training.stats import Deferred, resolve_deferred
@@ -95,10 +96,12 @@ class AsyncCollector:
         self.begun.append(job)
         self.inbox.put(job)
         if self.thread is None:
-            self.thread = threading.Thread(target=self.work, name="postgrad-ahead", daemon=True)
+            self.thread = threading.Thread(target=self.work, args=(processes.new_group("ahead"),),
+                                           name="postgrad-ahead", daemon=True)
             self.thread.start()
 
-    def work(self) -> None:
+    def work(self, group: processes.Group | None) -> None:
+        processes.use_group(group)
         fault: BaseException | None = None
         while True:
             job = self.inbox.get()

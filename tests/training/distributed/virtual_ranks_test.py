@@ -11,6 +11,7 @@ import kills
 import pytest
 import torch
 from ranks_launch import carry_out, launch
+from remote_small import begin, sampler_of
 from safetensors.torch import load_file
 from small import CHAT, small_model
 from torch.distributed import HashStore
@@ -48,6 +49,7 @@ RECIPES = {
 }
 TURNS = ("sft", "ppo")
 THIN = ("sft", "reward", "ppo")  # with adapters; dpo has them anyway
+AHEAD = ("rollouts.async_depth=1", "steps=4")
 ONCE = ("tokens_per_pass=70", "max_grad_norm=1000")  # one pass a rank, and no gradient is cut
 
 
@@ -99,6 +101,16 @@ def trained(tmp_path_factory):
     carry_out(job("grpo", folder, "once-1", "virtual_ranks=2", *ONCE))
     for name in THIN:
         carry_out(job(name, folder, f"{name}-thin-1", "virtual_ranks=2", "lora=2"))
+    carry_out(job("grpo", folder, "ahead-1", "virtual_ranks=2", *AHEAD))
+    carry_out(job("grpo", folder, "ahead-turns", "virtual_ranks=2", *AHEAD) | {"until": 1})
+    carry_out(job("grpo", folder, "ahead-once-1", "virtual_ranks=2", *AHEAD, *ONCE))
+    weights = begin(folder / "weights", str(folder / "model"))
+    with sampler_of(weights) as one, sampler_of(weights) as other:
+        launch(2, [job("grpo", folder, "ahead-2", *AHEAD), {"run": str(folder / "ahead-turns"), "until": 3},
+                   job("grpo", folder, "ahead-once-2", *AHEAD, "shard=true", *ONCE),
+                   job("grpo", folder, "ahead-served", *AHEAD, f"sampler={one},{other}",
+                       f"weights={weights}")], folder, torch.get_num_threads())
+    carry_out({"run": str(folder / "ahead-turns")})
     launch(2, [*(job(name, folder, f"{name}-2") for name in RECIPES),
                *({"run": run, "until": 2} for run in in_turns),
                job("grpo", folder, "three-2", "virtual_ranks=3", "steps=1"),
@@ -136,6 +148,14 @@ def test_lanes_that_do_not_divide_among_the_ranks(trained):
     assert kills.facts(trained / "three-1")["weights"] != kills.facts(trained / "grpo-1")["weights"]
 
 
+@pytest.mark.parametrize("run", ["ahead-2", "ahead-turns", "ahead-served"])
+def test_ranks_that_sample_ahead_are_one(trained, run):
+    """In a thread of each, over two samplers, and in turns: one rank, two, one."""
+    alone = kills.facts(trained / "ahead-1")
+    assert kills.differences(alone, trained / run) == []
+    assert [row["staleness"] for row in alone["metrics"]] == [0, 1, 1, 1]
+
+
 def last_weights(run):
     return load_file(max((run / "checkpoints").iterdir()) / "model.safetensors")
 
@@ -160,9 +180,9 @@ def test_adapters_on_a_model_that_is_divided_have_the_same_bits(trained, name):
 
 
 def test_with_one_pass_a_rank_a_divided_model_has_the_same_bits(trained):
-    alone, divided = (last_weights(trained / name) for name in ("once-1", "once-2"))
-    assert all(torch.equal(x, divided[key]) for key, x in alone.items())
-    assert kills.facts(trained / "once-1")["samples"] == kills.facts(trained / "once-2")["samples"]
+    for name in ("once", "ahead-once"):
+        alone, divided = (kills.facts(trained / f"{name}-{ranks}") for ranks in (1, 2))
+        assert alone["weights"] == divided["weights"] and alone["samples"] == divided["samples"]
 
 
 def test_a_rank_that_dies_is_named_and_the_run_goes_on_without_it(trained):
