@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -15,6 +15,7 @@ from postgrad.records import Sampling
 from postgrad.sampling.detokenizer import IncrementalDetokenizer
 from postgrad.sampling.scheduler import SlotSequence
 
+Caching = Literal["turns", "prompts", "none"]
 NOTHING = 0, b""
 
 
@@ -65,7 +66,9 @@ class Request:
     sampling: max_new_tokens counts sampled tokens. raw_logprobs: log-probs of the model itself, not of the
     distribution that temperature, top-k, top-p and min-p make of it. top_logprobs: how many of the likeliest
     tokens are reported with each. stream: its text is wanted as it comes. keep: when it has ended it stays in
-    its slot, to be extended or aborted.
+    its slot, to be extended or aborted. caching: the keys that its prompt may begin with, and leaves to later
+    ones. turns: of whole conversations, those of replies as decode steps wrote them, which on a CPU are
+    rounded otherwise than a prefill's; prompts: of prefills alone, on a CPU its own bits; none: no keys.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -75,6 +78,7 @@ class Request:
     top_logprobs: int = 0
     stream: bool = False
     keep: bool = False
+    caching: Caching = "prompts"
 
     @cached_property
     def needs_logits(self) -> bool:

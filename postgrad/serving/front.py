@@ -62,6 +62,7 @@ class Update(NamedTuple):
     logps: list[float]
     tops: list[tuple[tuple[int, float], ...]] | None
     weight_versions: list[tuple[int, int]]
+    cached: int  # tokens of the prompt that were in the cache
 
 
 # in the model's process
@@ -130,7 +131,7 @@ class FrontChannel:
             sampled = tokens if asked.stream else sequence.sampled
             tops = [s.top for s in sampled] if sequence.request.top_logprobs else None
             updates.append(Update(asked.number, i, [s.token for s in sampled], [s.logp for s in sampled],
-                                  tops, list(sequence.weight_versions)))
+                                  tops, list(sequence.weight_versions), sequence.prompt.begun))
             if end and all(s.finish_reason for s in asked.sequences):
                 self.asked.pop(asked.number, None)
         self.outbox.put(("updates", self.worker.version, self.served.weights, updates))
@@ -271,9 +272,10 @@ class FrontWorker(Worker):
         self.step = step
         if self.served:
             self.served.weights = weights
-        for number, i, tokens, logps, tops, versions in updates:
+        for number, i, tokens, logps, tops, versions, cached in updates:
             if pending := self.asked.get(number):
                 sequence = pending.sequences[i]
+                sequence.prompt.begun = cached
                 sampled = [*map(SampledToken, tokens, logps, tops or [()] * len(tokens))]
                 try:
                     sampled = sequence.take(sampled, step)
