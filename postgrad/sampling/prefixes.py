@@ -57,8 +57,8 @@ class Prefixes:
 
     def drop(self, place: int) -> None:
         if stored := self.stored.pop(place, None):
-            for key in stored.hashes:
-                self.places[key].pop(place, None)
+            for key in {*stored.hashes}:
+                del self.places[key][place]
                 if not self.places[key]:
                     del self.places[key]
 

@@ -409,7 +409,7 @@ class RequestBatch:
         if ended := [s for s, _ in seen if s.finish_reason]:
             self.retire(ended)
             gone = [s for s in ended if not s.request.keep]
-            self.scheduler.leave((s, s.tokens) for s in gone if not s.fault)
+            self.scheduler.leave(s for s in gone if not s.fault)
             self.scheduler.release(gone)
             self.decoded_tokens -= len(ended)  # a last token does not go through the layers
         return seen
@@ -513,7 +513,8 @@ class RequestBatch:
         """n sequences after every prompt, those together that were seen to end together.
 
         hits: the prompts, one for each sequence, that continue cached sequences; of them only what was added
-        is computed. All sequences stay cached then; None: none does.
+        is computed, by steps in the same slots where the engine appends, else by a prefill after them. All
+        sequences stay cached then; None: none does.
 
         On a CPU no sequence depends on how many stand beside it. Where the engine is not independent, 16 or
         more are padded as they end (MIN_ROWS); a call of fewer is not, which would cost twice its time.
@@ -521,10 +522,15 @@ class RequestBatch:
         held, request = hits or {}, Request(sampling=sampling)
         self.reset(held.values(), pads=len(seeds) >= MIN_ROWS)
         self.settings = sampling
-        self.resume(held, prompts, seeds, request)
-        cached = [CachedPrompt(tokens, n) for tokens in prompts]
+        if self.engine.appends:
+            self.resume(held, prompts, seeds, request)
+            cached, begun = [CachedPrompt(tokens, n) for tokens in prompts], set(held)
+        else:
+            self.scheduler.cached = {s.slot: s for s in held.values() if s.slot is not None}
+            cached = [CachedPrompt(tokens, n, after=held.get(i)) for i, tokens in enumerate(prompts)]
+            begun = set()
         self.scheduler.waiting += [RequestSequence(cached[i // n], request=request, seeds=seeds, number=i)
-                                   for i in range(len(seeds)) if i not in held]
+                                   for i in range(len(seeds)) if i not in begun]
         snapshots: deque[Snapshot] = deque()
         steps, ahead = self.pace
         least = self.min_rows if self.pads else 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, TypeVar
 
@@ -52,10 +52,12 @@ class CachedPrompt:
 
 @dataclass(eq=False, slots=True)
 class SlotSequence:
-    """A sequence after a prompt. slot: of the KV cache; None while it waits and after it has left."""
+    """A sequence after a prompt. slot: of the KV cache; None while it waits and after it has left. tokens:
+    all after the prompt."""
 
     prompt: CachedPrompt
     slot: int | None = None
+    tokens: list[int] = field(default_factory=list)
 
 
 S = TypeVar("S", bound=SlotSequence)
@@ -108,24 +110,36 @@ class Scheduler(Generic[S]):
         return admitted, slots, self.prompt_state[places]
 
     def has_room(self, prompt: CachedPrompt) -> bool:
-        """Whether there is a slot, and a place for this prompt; cached sequences are evicted for them."""
-        while not self.free_slots or (prompt.place is None and not self.free_places):
+        """Whether there is a slot, and a place for this prompt; cached sequences are evicted for them. A
+        prompt that goes on from a cached sequence takes that one's."""
+        while True:
+            before = self.continued(prompt)
+            placed = prompt.place is not None or self.free_places or (before and before.prompt.users == 1)
+            if placed and (self.free_slots or before):
+                return True
             if not self.cached:
                 return False
             self.release([self.cached.pop(next(iter(self.cached)))])
-        return True
+
+    def continued(self, prompt: CachedPrompt) -> S | None:
+        """The sequence that a prompt goes on from, while it is cached."""
+        before = prompt.after
+        cached = self.cached.get(before.slot) if before and before.slot is not None else None
+        return cached if cached is before else None
 
     def prefill_waiting(self) -> None:
         """Prefills the first waiting prompts, as many as have places and a pass holds. A prompt that would
         find half of what is to be computed in one of the pass waits for the next pass."""
         prompts: list[CachedPrompt] = []
         places: list[int] = []
+        rows: list[tuple[int, int, int, int]] = []
         tokens, fresh, reuses = 0, Prefixes(), self.saves_enough()
         for sequence in self.waiting:
             prompt = sequence.prompt
             if prompts and prompt is prompts[-1]:
                 continue
-            if not self.free_places or tokens >= PREFILL_TOKENS:
+            before = self.continued(prompt)
+            if tokens >= PREFILL_TOKENS or not (self.free_places or before and before.prompt.users == 1):
                 break
             if prompt.exact is not None and reuses:
                 _, shared = fresh.find(prompt.tokens, prompt.hashes, exact=True) or (None, 0)
@@ -134,12 +148,20 @@ class Scheduler(Generic[S]):
                     if 2 * (shared - known) >= len(prompt.tokens) - known:
                         break
                 fresh.put(len(prompts), prompt.tokens, len(prompt.tokens), prompt.hashes)
-            places.append(self.take_place(prompt, reuses))
+            if before and reuses:
+                rows.append(self.take_over(prompt, before))
+            else:
+                if before and before.slot is not None:
+                    self.release([self.cached.pop(before.slot)])
+                self.take_place(prompt, reuses)
+            assert prompt.place is not None
+            places.append(prompt.place)
             prompts.append(prompt)
             tokens += len(prompt.tokens) - prompt.begun
         read, into, begun = [p.tokens for p in prompts], [*places], [p.begun for p in prompts]
         if tokens < MIN_ROWS:
             read, into, begun = [*read, [0] * MIN_ROWS], [*into, self.engine.prompts], [*begun, 0]
+        self.append_rows(rows)
         lengths = torch.tensor([len(p) for p in read])
         self.engine.ops.nudge(self.prompt_state)
         states = self.engine.prefill(pad_rows(read), lengths, into, begun)
@@ -162,11 +184,33 @@ class Scheduler(Generic[S]):
 
     def find_prefix(self, prompt: CachedPrompt) -> tuple[int | None, int]:
         """Where the longest prefix of a prompt stands, and of how many tokens: its last one is computed."""
+        if before := self.continued(prompt):
+            return before.prompt.place, len(before.prompt.tokens) + len(before.tokens)
         if prompt.exact is None:
             return None, 0
         return self.prefixes.find(prompt.tokens[:-1], prompt.hashes, prompt.exact) or (None, 0)
 
-    def take_place(self, prompt: CachedPrompt, reuses: bool) -> int:
+    def take_over(self, prompt: CachedPrompt, before: S) -> tuple[int, int, int, int]:
+        """A place for a prompt that goes on from a cached sequence, which gives up its slot; -> the row that
+        is to be appended to the place."""
+        earlier, slot, begun = before.prompt, before.slot, len(before.prompt.tokens)
+        assert earlier.place is not None and slot is not None
+        del self.cached[slot]
+        if earlier.users == 1:
+            place, earlier.place = earlier.place, None
+        else:
+            place = self.free_places.popleft()
+            self.engine.copy_prefix(earlier.place, place, begun)
+        self.release([before])
+        prompt.place, prompt.begun = place, begun + len(before.tokens)
+        return slot, place, begun, len(before.tokens)  # each went through the layers
+
+    def append_rows(self, rows: Sequence[tuple[int, int, int, int]]) -> None:
+        """Appends sequences to prompts: (slot, place, tokens of the prompt, of the sequence)."""
+        if rows:
+            self.engine.append_rows(*map(list, zip(*rows, strict=True)))
+
+    def take_place(self, prompt: CachedPrompt, reuses: bool) -> None:
         """A place for a prompt, which its prefix stands in."""
         source, count = self.find_prefix(prompt) if reuses else (None, 0)
         stored, known = self.prefixes.stored.get(source) if source is not None else None, len(prompt.tokens)
@@ -184,16 +228,15 @@ class Scheduler(Generic[S]):
         self.prefixes.drop(place)
         prompt.place, prompt.begun = place, count
         prompt.prefilled = stored.prefilled if stored and stored.prefilled < count else known
-        return place
 
-    def leave(self, sequences: Iterable[tuple[S, list[int]]]) -> None:
-        """Before they are released: these sequences with their tokens stay in their prompts' places, for
-        prompts that go on after them. Of several samples of a prompt it is the last one."""
+    def leave(self, sequences: Iterable[S]) -> None:
+        """Before they are released: these sequences stay in their prompts' places, for prompts that go on
+        after them. Of several samples of a prompt it is the last one."""
         rows: list[tuple[int, int, int, int]] = []
-        last = {sequence.prompt: (sequence, tokens) for sequence, tokens in (ended := [*sequences])}
-        many = Counter(sequence.prompt for sequence, _ in ended)
-        for prompt, (sequence, tokens) in last.items():
-            begun, place, slot = len(prompt.tokens), prompt.place, sequence.slot
+        ended = list(sequences)
+        last, many = {sequence.prompt: sequence for sequence in ended}, Counter(s.prompt for s in ended)
+        for prompt, sequence in last.items():
+            begun, place, slot, tokens = len(prompt.tokens), prompt.place, sequence.slot, sequence.tokens
             if (prompt.exact is not False or prompt.users > many[prompt] or slot is None or place is None
                     or place not in self.prefixes.stored):  # prefilled with other weights
                 continue
@@ -201,8 +244,7 @@ class Scheduler(Generic[S]):
             if count > 0:
                 rows.append((slot, place, begun, count))
                 self.prefixes.put(place, prompt.tokens + tokens[:count], prompt.prefilled, prompt.hashes)
-        if rows:
-            self.engine.append_rows(*map(list, zip(*rows, strict=True)))
+        self.append_rows(rows)
 
     def release(self, sequences: Iterable[S]) -> None:
         """These give up their slots, and their prompts' places where nobody else needs them."""

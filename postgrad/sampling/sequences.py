@@ -112,7 +112,7 @@ class SampledToken(NamedTuple):
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class RequestSequence(SlotSequence):
-    """seeds[number] is its seed; number: in its collection. tokens: all after the prompt. finish_reason: stop
+    """seeds[number] is its seed; number: in its collection. finish_reason: stop
     (a token or a text), length, abort; None while it is decoded. weight_versions: which weights sampled from
     which token on, as (sampled so far, version). turn: tokens sampled before this turn. under_way: tokens
     that the device samples or has sampled, and the host has not seen.
@@ -124,7 +124,6 @@ class RequestSequence(SlotSequence):
     request: Request
     seeds: Sequence[int] = ()
     number: int = 0
-    tokens: list[int] = field(default_factory=list)
     sampled: list[SampledToken] = field(default_factory=list)
     weight_versions: list[tuple[int, int]] = field(default_factory=list)
     finish_reason: str | None = None
