@@ -2,8 +2,8 @@
 shared by its group.
 
 Over several turns a sequence keeps its slot while no other needs it, and the next turn computes only added
-tokens: in the same slot, or on a GPU as a prompt that begins with what is cached. Random numbers are a function of (row seed, token number). request_batch.py has the steps,
-scheduler.py the slots.
+tokens: in the same slot, or on a GPU as a prompt that begins with what is cached. Random numbers are a
+function of (row seed, token number). request_batch.py has the steps, scheduler.py the slots.
 """
 
 from __future__ import annotations
