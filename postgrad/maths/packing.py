@@ -198,6 +198,17 @@ def pack(lengths: Tensor, tokens: Tensor | None = None,
                   tensor(home.reshape(-1)[chosen - 1]), Spans(*tensor(present.copy()).unbind(0)))
 
 
+def pack_after(lengths: Tensor, begun: Tensor, width: int) -> Packed:  # [P], [P]
+    """Packs what rows [P, width] have after their first `begun` tokens. Those are prefixes that are not
+    packed: their keys and values stand behind the N that are, row after row."""
+    own, rows = lengths - begun, torch.arange(len(lengths))
+    stop, before = own.cumsum(0), own.sum() + begun.cumsum(0)
+    positions = torch.arange(int(stop[-1])) + (begun - stop + own).repeat_interleave(own)
+    none = torch.zeros(0, dtype=torch.int64)
+    return Packed(positions + width * rows.repeat_interleave(own), positions, none, none, none,
+                  Spans(stop - own, stop, before - begun, before))
+
+
 def pad_packed(packed: Packed, size: int, piece: int = 64) -> Packed:
     """Padded to `size` tokens by sequences of dummy tokens: the other sequences are computed as before."""
     more = size - len(packed.cells)

@@ -4,11 +4,29 @@ import numpy as np
 import pytest
 import torch
 
-from postgrad.maths.packing import AttentionLayout, Spans, common_prompts, last_masked, pack, pad_packed
+from postgrad.maths.packing import (
+    AttentionLayout,
+    Spans,
+    common_prompts,
+    last_masked,
+    pack,
+    pack_after,
+    pad_packed,
+)
 
 TOKENS = torch.tensor([[1, 2, 3, 7, 8], [1, 2, 3, 9, 0], [4, 2, 3, 5, 0]])
 MASK = torch.tensor([[0, 0, 0, 1, 1], [0, 0, 0, 1, 0], [0, 0, 0, 1, 0]]).bool()
 LENGTHS = torch.tensor([5, 4, 4])
+
+
+def test_what_comes_after_prefixes_by_hand():
+    """Rows of 5 and 3 tokens, of which 3 and 0 stand elsewhere: five are packed, keys 5, 6, 7 are theirs."""
+    packed = pack_after(torch.tensor([5, 3]), torch.tensor([3, 0]), 6)
+    assert packed.cells.tolist() == [3, 4, 6, 7, 8] and packed.positions.tolist() == [3, 4, 0, 1, 2]
+    spans = packed.spans
+    assert list(zip(*(x.tolist() for x in (spans.start, spans.stop, spans.prefix_start, spans.prefix_stop)),
+                    strict=True)) == [(0, 2, 5, 8), (2, 5, 8, 8)]
+    assert spans.keys.tolist() == [5, 6, 7, 0, 1, 2, 3, 4]
 
 
 def test_two_rows_share_a_prompt_by_hand():

@@ -55,7 +55,7 @@ class GraphedDecoder(Protocol):
     def angles(self, positions: int) -> tuple[Tensor, Tensor]: ...
 
     def run(self, tokens: Tensor, positions: Tensor, laid: AttentionLayout | Blocks,
-            keep: Callable[[int, Tensor, Tensor], None] | None = None) -> Tensor: ...
+            keep: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None) -> Tensor: ...
 
 
 class Trunk(nn.Module):
@@ -171,7 +171,8 @@ class PrefillGraphs:
     """The graphs of prefill by size. keep: called with places, positions and each layer's number, k and v.
     Padding is sequences of `piece` tokens in the place `nobody`."""
 
-    def __init__(self, decoder: GraphedDecoder, keep: Callable[..., None], piece: int, nobody: int):
+    def __init__(self, decoder: GraphedDecoder, keep: Callable[..., tuple[Tensor, Tensor]], piece: int,
+                 nobody: int):
         self.decoder, self.keep, self.piece, self.nobody = decoder, keep, piece, nobody
         self.made: dict[tuple[int, ...], PrefillGraph] = {}
         self.pool: torch.cuda._POOL_HANDLE | None = None

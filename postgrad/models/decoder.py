@@ -164,8 +164,10 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, laid: Any, ops: Kernels,
                 functions: LayerFunctions,
-                keep: Callable[[Tensor, Tensor], None] | None = None) -> Tensor:  # [N, D] -> [N, D]
-        """Attention over the sequences that `laid` describes, then the MLP; keep is called with k and v."""
+                keep: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+                ) -> Tensor:  # [N, D] -> [N, D]
+        """Attention over the sequences that `laid` describes, then the MLP; keep is called with k and v, and
+        returns those that are attended to."""
         fused, attention = functions.fused and self.fuses, self.self_attn
         rotates = fused and not attention.norm_names
         heads = attention.heads, attention.head_dim
@@ -175,7 +177,7 @@ class DecoderLayer(nn.Module):
             q, k, v = (ops.rotate_qkv(functions.qkv_fused(self, x, ops), cos, sin, *heads) if rotates
                        else functions.qkv(self, x, cos, sin, ops))
             if keep is not None:
-                keep(k, v)
+                k, v = keep(k, v)
             answer = ops.attention(q, k, v, laid, self.window, self.cap)
         if fused:
             x, gates = functions.gate_up_fused(self, x, answer, ops)
@@ -352,9 +354,10 @@ class Decoder(nn.Module):
         return self._angles
 
     def states(self, tokens: Tensor, packed: Packed,
-               keep: Callable[[int, Tensor, Tensor], None] | None = None) -> Tensor:
+               keep: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None) -> Tensor:
         """The final hidden state [N, D] of each token of the packed rows [B, T]; keep is called with each
-        layer's k and v."""
+        layer's k and v, and returns those that are attended to: further ones behind them, where sequences
+        have prefixes that are not packed."""
         self.angles(tokens.shape[1])
         trained = torch.is_grad_enabled()
         compiled = self.fuses_layers and keep is None
@@ -368,7 +371,8 @@ class Decoder(nn.Module):
         return self.run(tokens.flatten()[packed.cells], packed.positions, laid, keep)
 
     def run(self, tokens: Tensor, positions: Tensor, laid: Spans | AttentionLayout | Blocks,
-            keep: Callable[[int, Tensor, Tensor], None] | None = None) -> Tensor:  # [N] -> [N, D]
+            keep: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+            ) -> Tensor:  # [N] -> [N, D]
         """Tokens at their positions through all layers; laid: the sequences, as the kernels take them."""
         (cos, sin), ops = (table[:, positions] for table in self._angles), self.ops
         made = layer_functions(self.fuses_layers)

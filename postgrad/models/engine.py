@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from postgrad.maths.packing import Packed, pack, to_device
+from postgrad.maths.packing import Packed, pack, pack_after, to_device
 from postgrad.models.cuda_graphs import GraphedDecoder, PrefillGraphs
 from postgrad.models.experts import expert_layers, last_routes, mix, route
 from postgrad.models.families import AFTER, BEFORE, Config
@@ -42,6 +42,7 @@ from postgrad.models.nf4 import Linear4
 from postgrad.models.weights import full_tensor
 
 PREFILL_TOKENS = 16_384  # of waiting prompts, in one pass
+PAYS = 256    # tokens a layer that prefixes have to save, where a pass after them goes without a graph
 SMALL = 1024  # hidden size up to which a model is bound by kernel launches
 
 
@@ -106,7 +107,8 @@ class EngineModel(Protocol):
 
     def merged(self) -> Merged: ...
 
-    def states(self, tokens: Tensor, packed: Packed, keep: Callable[..., None]) -> Tensor: ...
+    def states(self, tokens: Tensor, packed: Packed,
+               keep: Callable[..., tuple[Tensor, Tensor]]) -> Tensor: ...
 
 
 class Engine:
@@ -114,6 +116,7 @@ class Engine:
     place are for dummies. positions: the most of prompt and row together, if less than read + new - 1."""
 
     graphs = True  # on a GPU a step can be captured as a CUDA graph
+    extends = True  # a prompt can be prefilled after a prefix that stands in its place
 
     def __init__(self, model: EngineModel, *, rows: int, prompts: int, read: int, new: int,
                  positions: int | None = None):
@@ -208,6 +211,11 @@ class Engine:
         return self.device.type == "cpu"
 
     @property
+    def least_saved(self) -> int:
+        """Tokens that prefixes have to save a pass, to be worth going without a graph."""
+        return PAYS * len(self.layers) if self.readings else 0
+
+    @property
     def independent(self) -> bool:
         """Whether a row's bits do not depend on the number of rows."""
         return bool(self.panels)
@@ -296,17 +304,43 @@ class Engine:
         return weight
 
     @torch.no_grad()
-    def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
-        """Reads prompts into their places -> the state that predicts each one's first new token."""
-        states = self.readings(tokens, lengths, places) if self.readings else None
+    def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int],
+                begun: list[int] | None = None) -> Tensor:  # [P, T], [P] -> [P, D]
+        """Reads prompts into their places -> the state that predicts each one's first new token. begun: first
+        tokens of each whose keys and values stand in its place; the others are computed, on a CPU with these
+        kernels to the same bits as in a pass over all."""
+        after = torch.tensor(begun) if begun and any(begun) else None
+        states = self.readings(tokens, lengths, places) if self.readings and after is None else None
+        own = lengths if after is None else lengths - after
         if states is None:
-            packed = pack(lengths, tokens).to(self.device)
-            place = to_device(torch.from_numpy(np.repeat(places, lengths.numpy())), self.device)
-            states = self.model.states(to_device(tokens, self.device), packed,
-                                       partial(self.keep, place, packed.positions))
+            packed = (pack(lengths, tokens) if after is None
+                      else pack_after(lengths, after, tokens.shape[1])).to(self.device)
+            place = to_device(torch.from_numpy(np.repeat(places, own.numpy())), self.device)
+            keep: Callable[..., tuple[Tensor, Tensor]] = partial(self.keep, place, packed.positions)
+            if begun and after is not None:
+                earlier = np.stack([np.repeat(places, begun), np.concatenate([np.arange(n) for n in begun])])
+                keep = partial(add_prefix, keep, self.k_prompt, self.v_prompt,
+                               to_device(torch.from_numpy(earlier), self.device))
+            states = self.model.states(to_device(tokens, self.device), packed, keep)
             if self.mixed:
                 self.routes_prompt[place, packed.positions] = last_routes(expert_layers(self.merged.body))
-        return states[to_device(lengths.cumsum(0) - 1, self.device)]
+        return states[to_device(own.cumsum(0) - 1, self.device)]
+
+    def copy_prefix(self, source: int, place: int, count: int) -> None:
+        """The first tokens of a place's prompt, into another place."""
+        for x in (self.k_prompt, self.v_prompt):
+            x[:, place, :, :count] = x[:, source, :, :count]
+        self.routes_prompt[place, :count] = self.routes_prompt[source, :count]
+
+    def append_rows(self, slots: list[int], places: list[int], starts: list[int], counts: list[int]) -> None:
+        """The first `counts` tokens of rows in these slots, into places, from number `starts` on."""
+        number = np.concatenate([np.arange(n) for n in counts])
+        columns = (np.repeat(slots, counts), number, np.repeat(places, counts),
+                   number + np.repeat(starts, counts))
+        slot, at, place, to = to_device(torch.from_numpy(np.stack(columns)), self.device)
+        for into, rows in ((self.k_prompt, self.k), (self.v_prompt, self.v)):
+            into[:, place, :, to] = rows[:, slot, :, at]
+        self.routes_prompt[place, to] = self.routes[slot, at]
 
     def seat(self, slot: Tensor, prompt: Tensor) -> None:
         """Starts rows in these slots; a step reads a prompt in its place."""
@@ -401,10 +435,21 @@ class Engine:
 
 
 def store_prompt_kv(ops: Kernels, k_prompt: Tensor, v_prompt: Tensor, place: Tensor, position: Tensor,
-                    layer: int, k: Tensor, v: Tensor) -> None:
+                    layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Stores keys and values [N, kv, head_dim] of prompts in a layer's cache. No method: PrefillGraphs hold
     it, and a reference to the engine would be a cycle."""
     ops.store_kv(k, v, place, position, k_prompt[layer], v_prompt[layer])
+    return k, v
+
+
+def add_prefix(keep: Callable[..., tuple[Tensor, Tensor]], k_prompt: Tensor, v_prompt: Tensor,
+               earlier: Tensor, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Stored keys and values of a layer, and behind them those of prefixes: earlier [2, K], places and
+    numbers."""
+    k, v = keep(layer, k, v)
+    place, number = earlier
+    return (torch.cat([k, k_prompt[layer][place, :, number]]),
+            torch.cat([v, v_prompt[layer][place, :, number]]))
 
 
 def weight_layout(config: Config, layers: list[LayerSpec]) -> dict[str, tuple[str, ...]]:

@@ -69,6 +69,8 @@ class HFEngine:
     """
 
     appends = False      # a step has one token per slot
+    extends = False      # a prompt is prefilled as a whole
+    least_saved = 0
     independent = False  # rounding of a row depends on the number of rows
     weights: Mapping[str, Tensor] = {}  # no copies of its own
 
@@ -93,8 +95,10 @@ class HFEngine:
         """Routes of experts are not recorded."""
 
     @torch.no_grad()
-    def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
-        """Reads prompts into their places -> the state that predicts each one's first new token."""
+    def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int],
+                begun: list[int] | None = None) -> Tensor:  # [P, T], [P] -> [P, D]
+        """Reads prompts into their places -> the state that predicts each one's first new token. begun:
+        zeros."""
         tokens, lengths, place = (to_device(x, self.device) for x in (tokens, lengths, torch.tensor(places)))
         with self.adapted_network() as network:
             states = self.memory.read(network, tokens, place)

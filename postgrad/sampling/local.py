@@ -2,8 +2,8 @@
 shared by its group.
 
 Over several turns a sequence keeps its slot while no other needs it, and the next turn computes only added
-tokens. Random numbers are a function of (row seed, token number). request_batch.py has the steps,
-scheduler.py the slots.
+tokens: in the same slot, or on a GPU as a prompt that begins with what is cached. Random numbers are a
+function of (row seed, token number). request_batch.py has the steps, scheduler.py the slots.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from postgrad.sampling.sampler import DecodableModel
 from postgrad.sampling.sequences import FinishedSequence, RequestSequence
 from postgrad.sampling.token_sampler import TokenSampler
 
+TURNS = 2    # contexts' tokens that a new batch has room for, times those of the first ones
 GROWTH = 64  # tokens by which room for contexts and replies grows, turn by turn
 
 
@@ -42,17 +43,25 @@ class LocalSampler(TokenSampler):
 
     def generate(self, contexts: list[list[int]], n: int, seeds: Sequence[int], sampling: Sampling,
                  after: Sequence[FinishedSequence | None] | None = None) -> Iterable[list[FinishedSequence]]:
-        batch, hits = self._batch, dict[int, RequestSequence]()
+        batch = before = self._batch
+        hits = dict[int, RequestSequence]()
         if after and batch is not None and sampling == self._sampling:
             hits = batch.cache_hits(contexts, after)
-        self.cache_misses += sum(row is not None for row in after or ()) - len(hits)
-        if batch is not None and hits:
+        if batch is not None and hits and batch.engine.appends:
             self._grow(batch, contexts, sampling, hits)
         else:
-            longest = 0 if after is None else round_up(max(map(len, contexts)))
-            batch = self._batch_for(contexts, len(seeds), sampling, min(self.positions, longest))
+            batch = self._batch_for(contexts, len(seeds), sampling, 
+                                    episodes=after is not None and self.turns_in_places)
+            hits = hits if batch is before else {}
+        self.cache_misses += sum(row is not None for row in after or ()) - len(hits)
         return batch.decode(contexts, n, seeds, sampling,
-                            hits if after is not None and batch.engine.appends else None)
+                            hits if after is not None and batch.engine.extends else None)
+
+    @property
+    def turns_in_places(self) -> bool:
+        """Whether each turn is a prompt of its own, prefilled after what is cached of it: on a GPU, by the
+        engine of a decoder."""
+        return self.model.head.device.type == "cuda" and hasattr(self.model, "merged")
 
     def _grow(self, batch: RequestBatch, contexts: list[list[int]], sampling: Sampling,
               hits: dict[int, RequestSequence]) -> None:
@@ -80,14 +89,17 @@ class LocalSampler(TokenSampler):
         return tokens[-1] in self.chat.stop or any(stop in text for stop in sampling.stop)
 
     def _batch_for(self, rendered: list[list[int]], rows: int, sampling: Sampling,
-                   read: int = 0) -> RequestBatch:
-        """The last call's batch with the current weights where this call's rows fit; else a new one. read:
-        the least room for a prompt's tokens."""
-        need = {"rows": min(rows, self.max_concurrent), "prompts": min(len(rendered), self.max_concurrent),
-                "max_prompt_tokens": max(read, *map(len, rendered))}
+                   episodes: bool = False) -> RequestBatch:
+        """The last call's batch with the current weights where this call's rows fit; else a new one.
+        episodes: contexts come again, longer, one for each row: a new one has room for some turns."""
+        rows = min(rows, self.max_concurrent)
+        need = {"rows": rows, "prompts": rows if episodes else min(len(rendered), self.max_concurrent),
+                "max_prompt_tokens": max(map(len, rendered))}
         if self._batch is None or sampling != self._sampling or not self._batch.fits(**need):
             self._batch = None  # the old one's memory is free before the new one's is taken
             self._sampling, new = sampling, sampling.max_new_tokens + 1  # one where ended rows wait
+            if episodes:
+                need["max_prompt_tokens"] = min(self.positions, round_up(TURNS * need["max_prompt_tokens"]))
             self._batch = RequestBatch(self.model, self.chat, max_new_tokens=new, **need)
         else:
             self._batch.engine.refresh(often=True)

@@ -160,6 +160,12 @@ class RequestBatch:
         return (LOOK_STEPS, 1) if self.device.type == "cuda" else (1, 0)
 
     @property
+    def reuses(self) -> bool:
+        """Whether any request may begin with the keys of another one's prefill: on a CPU where they are its
+        own bits."""
+        return self.device.type == "cuda" or self.engine.independent
+
+    @property
     def min_rows(self) -> int:
         """Rows that a step on a CPU is padded to."""
         return MIN_ROWS if self.device.type == "cpu" and not self.engine.independent else 1
@@ -269,8 +275,12 @@ class RequestBatch:
                              f"{min(self.max_new_tokens, self.positions - prompt)} have room.")
 
     def add(self, prompt: Sequence[int], requests: Sequence[Request]) -> list[RequestSequence]:
-        """Sequences that wait for a slot each; their prompt is prefilled once."""
+        """Sequences that wait for a slot each; their prompt is prefilled once, from where a prefix ends that
+        is in the cache."""
         cached, sequences = CachedPrompt(list(prompt), len(requests)), list[RequestSequence]()
+        caching = requests[0].caching
+        if self.engine.extends and caching != "none" and (caching == "turns" or self.reuses):
+            cached.exact = caching == "prompts"
         for request in requests:
             self.check(len(prompt), request.sampling.max_new_tokens)
             sequences.append(RequestSequence(cached, request=request, seeds=(request.seed,),
@@ -398,7 +408,9 @@ class RequestBatch:
                 self.decoded_tokens += len(seen[-1][1])
         if ended := [s for s, _ in seen if s.finish_reason]:
             self.retire(ended)
-            self.scheduler.release(s for s in ended if not s.request.keep)
+            gone = [s for s in ended if not s.request.keep]
+            self.scheduler.leave(s for s in gone if not s.fault)
+            self.scheduler.release(gone)
             self.decoded_tokens -= len(ended)  # a last token does not go through the layers
         return seen
 
@@ -501,7 +513,8 @@ class RequestBatch:
         """n sequences after every prompt, those together that were seen to end together.
 
         hits: the prompts, one for each sequence, that continue cached sequences; of them only what was added
-        is computed. All sequences stay cached then; None: none does.
+        is computed, by steps in the same slots where the engine appends, else by a prefill after them. All
+        sequences stay cached then; None: none does.
 
         On a CPU no sequence depends on how many stand beside it. Where the engine is not independent, 16 or
         more are padded as they end (MIN_ROWS); a call of fewer is not, which would cost twice its time.
@@ -509,10 +522,15 @@ class RequestBatch:
         held, request = hits or {}, Request(sampling=sampling)
         self.reset(held.values(), pads=len(seeds) >= MIN_ROWS)
         self.settings = sampling
-        self.resume(held, prompts, seeds, request)
-        cached = [CachedPrompt(tokens, n) for tokens in prompts]
+        if self.engine.appends:
+            self.resume(held, prompts, seeds, request)
+            cached, begun = [CachedPrompt(tokens, n) for tokens in prompts], set(held)
+        else:
+            self.scheduler.cached = {s.slot: s for s in held.values() if s.slot is not None}
+            cached = [CachedPrompt(tokens, n, after=held.get(i)) for i, tokens in enumerate(prompts)]
+            begun = set()
         self.scheduler.waiting += [RequestSequence(cached[i // n], request=request, seeds=seeds, number=i)
-                                   for i in range(len(seeds)) if i not in held]
+                                   for i in range(len(seeds)) if i not in begun]
         snapshots: deque[Snapshot] = deque()
         steps, ahead = self.pace
         least = self.min_rows if self.pads else 1

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -16,6 +16,7 @@ from postgrad.records import Sampling
 from postgrad.sampling.detokenizer import IncrementalDetokenizer
 from postgrad.sampling.scheduler import SlotSequence
 
+Caching = Literal["turns", "prompts", "none"]
 NOTHING = 0, b""
 
 
@@ -66,7 +67,9 @@ class Request:
     sampling: max_new_tokens counts sampled tokens. raw_logprobs: log-probs of the model itself, not of the
     distribution that temperature, top-k, top-p and min-p make of it. top_logprobs: how many of the likeliest
     tokens are reported with each. stream: its text is wanted as it comes. keep: when it has ended it stays in
-    its slot, to be extended or aborted.
+    its slot, to be extended or aborted. caching: the keys that its prompt may begin with, and leaves to later
+    ones. turns: of whole conversations, those of replies as decode steps wrote them, which on a CPU are
+    rounded otherwise than a prefill's; prompts: of prefills alone, on a CPU its own bits; none: no keys.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -76,6 +79,7 @@ class Request:
     top_logprobs: int = 0
     stream: bool = False
     keep: bool = False
+    caching: Caching = "prompts"
 
     @cached_property
     def needs_logits(self) -> bool:
@@ -119,7 +123,7 @@ class SampledToken(NamedTuple):
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class RequestSequence(SlotSequence):
-    """seeds[number] is its seed; number: in its collection. tokens: all after the prompt. finish_reason: stop
+    """seeds[number] is its seed; number: in its collection. finish_reason: stop
     (a token or a text), length, abort; None while it is decoded. weight_versions: which weights sampled from
     which token on, as (sampled so far, version). turn: tokens sampled before this turn. under_way: tokens
     that the device samples or has sampled, and the host has not seen.
@@ -131,7 +135,6 @@ class RequestSequence(SlotSequence):
     request: Request
     seeds: Sequence[int] = ()
     number: int = 0
-    tokens: list[int] = field(default_factory=list)
     sampled: list[SampledToken] = field(default_factory=list)
     weight_versions: list[tuple[int, int]] = field(default_factory=list)
     finish_reason: str | None = None

@@ -104,7 +104,7 @@ class ChatCompletion:
         self.record_all()
         out = self.served.envelope(self.id, "chat.completion",
                                    [self.choice(i, sequence) for i, sequence in enumerate(sequences)])
-        out["usage"] = token_usage(len(self.prompt), sum(len(s.tokens) for s in sequences))
+        out["usage"] = token_usage(len(self.prompt), sum(len(s.tokens) for s in sequences), [self.pending])
         return out | ({"prompt_token_ids": self.prompt} if self.ids else {})
 
     def message(self, sequence: RequestSequence) -> dict[str, Any]:
@@ -133,7 +133,8 @@ class ChatCompletion:
         self.record_all()
         if self.include_usage:
             sampled_tokens = sum(choice.count for choice in choices)
-            yield self.chunk([]) | {"usage": token_usage(len(self.prompt), sampled_tokens)}
+            yield self.chunk([]) | {
+                "usage": token_usage(len(self.prompt), sampled_tokens, [self.pending])}
 
     def chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return self.served.envelope(self.id, "chat.completion.chunk", choices)

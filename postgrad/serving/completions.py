@@ -24,6 +24,7 @@ from postgrad.models.chat import Chat
 from postgrad.records import COLDEST
 from postgrad.sampling import Request, RequestSequence, SampledToken, Sampling
 from postgrad.sampling.detokenizer import IncrementalDetokenizer
+from postgrad.sampling.sequences import Caching
 from postgrad.serving.decode_worker import PendingRequest, ServedModel
 from postgrad.serving.messages import ChatMessages
 from postgrad.serving.request_body import LONG, Refusal, RequestBody, check_text, read_body
@@ -33,8 +34,11 @@ from postgrad.system.json_text import shorten_value
 LOWEST = -9999.0  # in place of minus infinity, which JSON has no number for
 
 
-def token_usage(prompt: int, sampled: int) -> dict[str, int]:
-    return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
+def token_usage(prompt: int, sampled: int, asked: Sequence[PendingRequest] = ()) -> dict[str, Any]:
+    """asked: the requests whose prompts may have begun with tokens that were in the cache."""
+    cached = sum(pending.sequences[0].prompt.begun for pending in asked if pending.sequences)
+    return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled,
+            "prompt_tokens_details": {"cached_tokens": cached}}
 
 
 def reply_text(chat: Chat, sequence: RequestSequence) -> str:
@@ -145,13 +149,14 @@ class SamplingFields:
                    stop=body.texts("stop", MOST_STOP), stop_token_ids=tuple(dict.fromkeys((*natural, *ends))))
 
     def requests(self, new: int, prompt: int = 0, *, raw_logprobs: bool = False, top_logprobs: int = 0,
-                 stream: bool = False) -> list[Request]:
+                 stream: bool = False, caching: Caching = "turns") -> list[Request]:
         """n requests for prompt number `prompt` of a call, of up to `new` tokens. The first reply to the
         first prompt has the call's seed, the others seeds derived from it."""
         sampling = Sampling(max_new_tokens=new, temperature=self.temperature, top_k=self.top_k,
                             top_p=self.top_p, min_p=self.min_p, stop=self.stop)
         first = Request(sampling=sampling, seed=self.seed, stop_token_ids=self.stop_token_ids,
-                        raw_logprobs=raw_logprobs, top_logprobs=top_logprobs, stream=stream)
+                        raw_logprobs=raw_logprobs, top_logprobs=top_logprobs, stream=stream,
+                        caching=caching)
         return [first.nth(i) for i in range(prompt * self.n, (prompt + 1) * self.n)]
 
 
@@ -218,7 +223,8 @@ class Completion:
         for prompt, scored, mine in zip(self.prompts, scores, replies, strict=True):
             choices += [self.choice(len(choices) + i, prompt, scored, s) for i, s in enumerate(mine)]
         sampled = sum(len(s.tokens) for mine in sequences for s in mine if s)
-        return self.envelope(choices) | {"usage": token_usage(sum(map(len, self.prompts)), sampled)}
+        return self.envelope(choices) | {
+            "usage": token_usage(sum(map(len, self.prompts)), sampled, self.pending)}
 
     def choice(self, index: int, prompt: list[int], scored: list[SampledToken],
                sequence: RequestSequence | None) -> dict[str, Any]:
@@ -251,7 +257,8 @@ class Completion:
                     unsent[i] = []
             index += pending.count
         if self.include_usage:
-            yield self.envelope([]) | {"usage": token_usage(sum(map(len, self.prompts)), total)}
+            yield self.envelope([]) | {
+                "usage": token_usage(sum(map(len, self.prompts)), total, self.pending)}
 
     def chunk(self, index: int, text: str, sampled: Sequence[SampledToken], start: int,
               end: str | None) -> dict[str, Any]:
@@ -310,7 +317,7 @@ async def generate(request: HttpRequest) -> Response:
     served.check_name(body.take("model", str, None))
     prompt = served.check_tokens(body.take("token_ids", list), "token_ids")
     name = body.take("request_id", str, None) or f"generate-{uuid.uuid4().hex}"
-    body.take("cache_salt", str, None)  # no prompt's cache is shared between requests
+    salted = body.take("cache_salt", str, None) is not None  # then its cache is shared with no other's
     inside = RequestBody(body.take("sampling_params", dict, {}), "sampling_params.")
     body.done(GENERATE_NEUTRAL)
     seeds = read_seeds(inside, served.worker.most)
@@ -319,7 +326,8 @@ async def generate(request: HttpRequest) -> Response:
     new = served.reply_room(prompt, inside.take("max_tokens", int, 16, low=1, high=MOST_COUNT), "token_ids")
     inside.done(NEUTRAL | GENERATE_NEUTRAL)
     # the sampled token is reported in any case: 1 asks for no more
-    requests = fields.requests(new, top_logprobs=top if top and top > 1 else 0)
+    requests = fields.requests(new, top_logprobs=top if top and top > 1 else 0,
+                               caching="none" if salted else "prompts")
     pending = served.worker.ask(prompt, [replace(requests[0], seed=seed) for seed in seeds] or requests)
     sequences = await await_unless_closed(request, pending.finished(), lambda: served.worker.drop(pending))
     choices = [{"index": i, "token_ids": s.tokens, "finish_reason": s.finish_reason,
@@ -328,7 +336,7 @@ async def generate(request: HttpRequest) -> Response:
                 "weight_versions": s.weight_versions} for i, s in enumerate(sequences)]
     return JSONResponse({"request_id": name, "choices": choices, "policy_step": served.version,
                          "weights": served.weights,
-                         "usage": token_usage(len(prompt), sum(len(s.tokens) for s in sequences))})
+                         "usage": token_usage(len(prompt), sum(len(s.tokens) for s in sequences), [pending])})
 
 
 def read_seeds(inside: RequestBody, most: int) -> list[int]:

@@ -62,6 +62,7 @@ class Update(NamedTuple):
     logps: tuple[float, ...]
     tops: tuple[tuple[tuple[int, float], ...], ...] | None
     weight_versions: list[tuple[int, int]]
+    cached: int  # tokens of the prompt that were in the cache
 
 
 # in the model's process
@@ -131,7 +132,7 @@ class FrontChannel:
             chosen, logps, tops, _ = zip(*sampled, strict=True)
             updates.append(Update(asked.number, i, chosen, logps,
                                   tops if sequence.request.top_logprobs else None,
-                                  list(sequence.weight_versions)))
+                                  list(sequence.weight_versions), sequence.prompt.begun))
             if end and all(s.finish_reason for s in asked.sequences):
                 self.asked.pop(asked.number, None)
         self.outbox.put(("updates", self.worker.version, self.served.weights, updates))
@@ -272,9 +273,10 @@ class FrontWorker(Worker):
         self.step = step
         if self.served:
             self.served.weights = weights
-        for number, i, tokens, logps, tops, versions in updates:
+        for number, i, tokens, logps, tops, versions, cached in updates:
             if pending := self.asked.get(number):
                 sequence = pending.sequences[i]
+                sequence.prompt.begun = cached
                 sampled = SampledToken.listed(tokens, logps, tops)
                 try:
                     sampled = sequence.take(sampled, step)

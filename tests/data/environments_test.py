@@ -12,7 +12,7 @@ from postgrad.data.environments import Episode, Player
 from postgrad.data.tasks.base import Task
 from postgrad.models.engine import Engine
 from postgrad.records import Prompt, Verdict
-from postgrad.sampling import LocalSampler, Sampling
+from postgrad.sampling import LocalSampler, RequestBatch, Sampling
 
 
 def talker():
@@ -260,10 +260,10 @@ class Counted(LocalSampler):
         super().__init__(model, CHAT, **sizes)
         self.turns, self.computed, prefill, step = [], 0, Engine.prefill, Engine.step
 
-        def counted_prefill(engine, tokens, lengths, places):
-            self.computed += sum(n for n, place in zip(lengths.tolist(), places, strict=True)
+        def counted_prefill(engine, tokens, lengths, places, begun):
+            self.computed += sum(n - m for n, m, place in zip(lengths.tolist(), begun, places, strict=True)
                                  if place < engine.prompts)
-            return prefill(engine, tokens, lengths, places)
+            return prefill(engine, tokens, lengths, places, begun)
 
         def counted_step(engine, token, at, slot, *rest):
             self.computed += int((slot < engine.rows).sum())
@@ -292,25 +292,33 @@ def apart(one, other):
                for a, b in zip(r.logp, s.logp, strict=True))
 
 
-@pytest.mark.parametrize("at_once", [True, False], ids=["all layers at once", "layer by layer"])
-def test_of_a_later_turn_what_was_added_is_computed(at_once, monkeypatch):
+@pytest.mark.parametrize("how", ["all layers at once", "layer by layer", "in places"])
+def test_of_a_later_turn_what_was_added_is_computed(how, monkeypatch):
+    """In places: as on a GPU, where a turn is a prompt of its own after what is cached."""
     model = talker()
-    if not at_once:
+    if how == "layer by layer":
         monkeypatch.setattr(model.ops, "fused_step", lambda engine: None)
     with monkeypatch.context() as patch:
+        if how == "in places":
+            patch.setattr(Engine, "appends", False)
+            patch.setattr(LocalSampler, "turns_in_places", True)
         sampler = Counted(patch, model)
         kept = played(sampler)
     assert [computed == added + written for computed, added, written in sampler.turns[1:]] == [True, True]
     computed, added, written = sampler.turns[0]
     assert computed == added // 6 + written, "a prompt is read once for its group"
     assert sampler.turns[1][1] < sum(len(r.prompt_tokens) for r in kept) and sampler.cache_misses == 0
-    monkeypatch.setattr(Engine, "appends", False)
+    monkeypatch.setattr(RequestBatch, "cache_hits", lambda *_: {})
     assert apart(kept, played(LocalSampler(model, CHAT))) < 2e-5
 
 
 @pytest.mark.parametrize("slots", [1, 5])
-def test_where_there_is_no_room_a_row_is_read_anew_and_counted(slots):
+@pytest.mark.parametrize("in_places", [False, True])
+def test_where_there_is_no_room_a_row_is_read_anew_and_counted(slots, in_places, monkeypatch):
     """Also with one place for all prompts: whoever waits is let in in the end."""
+    if in_places:
+        monkeypatch.setattr(Engine, "appends", False)
+        monkeypatch.setattr(LocalSampler, "turns_in_places", True)
     wide = played(LocalSampler(talker(), CHAT), 2)
     sampler = LocalSampler(talker(), CHAT, max_concurrent=slots)
     narrow = played(sampler, 2)

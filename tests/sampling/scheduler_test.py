@@ -10,9 +10,10 @@ from postgrad.sampling.scheduler import MIN_ROWS, CachedPrompt, Scheduler, SlotS
 def scheduler_of(rows, prompts):
     read = []
     engine = SimpleNamespace(
-        prompts=prompts, dtype=torch.float32, device=torch.device("cpu"), seat=lambda slots, places: None,
-        ops=SimpleNamespace(nudge=lambda x: None),
-        prefill=lambda tokens, lengths, places: read.append(places) or torch.tensor(places).float()[:, None])
+        prompts=prompts, least_saved=0, dtype=torch.float32, device=torch.device("cpu"),
+        seat=lambda slots, places: None, ops=SimpleNamespace(nudge=lambda x: None),
+        prefill=lambda tokens, lengths, places, begun: (
+            read.append(places) or torch.tensor(places).float()[:, None]))
     return Scheduler(engine, rows, hidden_size=1), read
 
 

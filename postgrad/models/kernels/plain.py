@@ -105,7 +105,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, spans: Spans, window: int | None 
     allowed = at <= position[..., None]  # [M, longest, seen]
     if window is not None:
         allowed &= at > position[..., None] - window
-    queries, keys, allowed = (x.to(q.device) for x in (queries, keys.clamp_max(len(q) - 1), allowed))
+    queries, keys, allowed = (x.to(q.device) for x in (queries, keys.clamp_max(len(k) - 1), allowed))
     q = q.index_select(0, queries.flatten()).view(M, longest, *q.shape[1:]).transpose(1, 2)
     k, v = (x.index_select(0, keys.flatten()).view(M, seen, *x.shape[1:]).transpose(1, 2) for x in (k, v))
     if q.is_cuda:  # with as many heads each, no attention matrix is made
