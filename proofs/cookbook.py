@@ -142,7 +142,7 @@ RECIPES = {
         "dataset_builder.batch_size=8 dataset_builder.group_size=8 learning_rate=2e-4 lora_rank=16 "
         "max_tokens=16 max_steps=25", "env/all/reward/total", data="openai/gsm8k", start="boxed"),
     "math_rl": Recipe(
-        "math_rl.train", "env=arithmetic groups_per_batch=8 group_size=8 learning_rate=2e-4 lora_rank=16 "
+        "math_rl.train", "env=arithmetic groups_per_batch=8 group_size=8 learning_rate=1e-3 lora_rank=16 "
         "max_tokens=12 eval_every=0 max_steps=25", "env/all/reward/total"),
     "preference": Recipe(
         "preference.dpo.train", "dataset=hhh batch_size=8 max_length=256 learning_rate=1e-3 max_steps=20",
@@ -153,7 +153,7 @@ RECIPES = {
         "max_tokens=24 eval_every=0 max_steps=25", "teacher_kl", rises=False, data="zwhe99/DeepMath-103K"),
     "guess_number": Recipe(
         "multiplayer_rl.guess_number.train", "renderer_name=role_colon batch_size=2 group_size=4 "
-        "learning_rate=2e-4 max_tokens=12 eval_every=0 max_steps=10", "env/all/reward/total", start="games"),
+        "learning_rate=1e-3 max_tokens=12 eval_every=0 max_steps=15", "env/all/reward/total", start="games"),
 }
 NO_BASE_URL = ("guess_number",)  # the SDK then asks TINKER_BASE_URL
 
