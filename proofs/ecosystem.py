@@ -23,6 +23,7 @@ from distribution import PARTS as DISTRIBUTION
 from distribution import wait_until
 from families import PARTS as FAMILIES
 from many_ranks import PARTS as MANY_RANKS
+from published import PARTS as PUBLISHED
 from run_pages import PARTS as RUN_PAGES
 
 TRACKERS = ("trackio", "wandb", "tensorboard", "mlflow")
@@ -226,7 +227,7 @@ def llama(folder: Path) -> tuple[Bars, Tables]:
 PAGE = Page("ecosystem", "At home in the ecosystem",
             {**{name: partial(tracker, name) for name in TRACKERS},
              "card": card, "gguf": gguf, "llama": llama, **FAMILIES, **DISTRIBUTION, **MANY_RANKS,
-             **RUN_PAGES},
+             **PUBLISHED, **RUN_PAGES},
             seeds=[0, 3], apart=("llama", "slurm"),
             paths=("postgrad/runs/follow.py", "postgrad/runs/backends.py", "postgrad/runs/frame.py",
                    "postgrad/models/gguf.py", "postgrad/models/gguf_write.py", "postgrad/recipes/export.py",
