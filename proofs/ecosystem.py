@@ -3,6 +3,7 @@
     python proofs/ecosystem.py [PART ...]    the four trackers in an environment of theirs, minutes to install
     python proofs/ecosystem.py llama         in llama.cpp's binding, which pip builds: tens of minutes
     python proofs/ecosystem.py pages         on a quiet machine; page-tests needs chromium
+    python proofs/ecosystem.py ranks gloo kills ahead    many ranks; kills takes half an hour
     python proofs/ecosystem.py slurm         with Debian's slurm-wlm and munge installed, as root
 """
 
@@ -21,6 +22,8 @@ from harness import HOME, Bars, Page, Tables, bar, environment, own_python, post
 from distribution import PARTS as DISTRIBUTION
 from distribution import wait_until
 from families import PARTS as FAMILIES
+from many_ranks import PARTS as MANY_RANKS
+from published import PARTS as PUBLISHED
 from run_pages import PARTS as RUN_PAGES
 
 TRACKERS = ("trackio", "wandb", "tensorboard", "mlflow")
@@ -223,7 +226,8 @@ def llama(folder: Path) -> tuple[Bars, Tables]:
 
 PAGE = Page("ecosystem", "At home in the ecosystem",
             {**{name: partial(tracker, name) for name in TRACKERS},
-             "card": card, "gguf": gguf, "llama": llama, **FAMILIES, **DISTRIBUTION, **RUN_PAGES},
+             "card": card, "gguf": gguf, "llama": llama, **FAMILIES, **DISTRIBUTION, **MANY_RANKS,
+             **PUBLISHED, **RUN_PAGES},
             seeds=[0, 3], apart=("llama", "slurm"),
             paths=("postgrad/runs/follow.py", "postgrad/runs/backends.py", "postgrad/runs/frame.py",
                    "postgrad/models/gguf.py", "postgrad/models/gguf_write.py", "postgrad/recipes/export.py",
