@@ -31,11 +31,16 @@ class LocalSampler(TokenSampler):
         self.model, self.max_concurrent = model, max_concurrent
         self._batch: RequestBatch | None = None
         self._sampling: Sampling | None = None  # of its collections
-        self.cache_misses = 0
+        self.cache_misses = self._computed = 0
 
     def release(self) -> None:
         """Frees the KV cache, the copy of the weights and the captured graphs until the next call."""
-        self._batch = None
+        self._computed, self._batch = self.computed_tokens, None
+
+    @property
+    def computed_tokens(self) -> int:
+        """Tokens that went through the layers, prompts included."""
+        return self._computed + (self._batch.computed_tokens if self._batch else 0)
 
     @property
     def positions(self) -> int:
@@ -96,7 +101,7 @@ class LocalSampler(TokenSampler):
         need = {"rows": rows, "prompts": rows if episodes else min(len(rendered), self.max_concurrent),
                 "max_prompt_tokens": max(map(len, rendered))}
         if self._batch is None or sampling != self._sampling or not self._batch.fits(**need):
-            self._batch = None  # the old one's memory is free before the new one's is taken
+            self.release()  # the old one's memory is free before the new one's is taken
             self._sampling, new = sampling, sampling.max_new_tokens + 1  # one where ended rows wait
             if episodes:
                 need["max_prompt_tokens"] = min(self.positions, round_up(TURNS * need["max_prompt_tokens"]))

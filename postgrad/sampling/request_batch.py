@@ -303,7 +303,7 @@ class RequestBatch:
         sequence.seeds, sequence.detokenizer = (request.seed,), self.detokenizer(request)
         sequence.tokens += tokens
         sequence.shown = len(sequence.tokens)
-        self.decoded_tokens += len(tokens) + 1  # the last sampled one has not gone through the layers
+        # the last sampled one has not gone through the layers
         self.activate([sequence], self.append([sequence], [before - 1]))
 
     def abort(self, sequence: RequestSequence) -> None:
@@ -552,6 +552,7 @@ class RequestBatch:
             if soon and quiet:
                 self.detokenize_ahead(snapshot)
             if ended:
+                self.decoded_tokens += sum(len(done.tokens) for done in ended.values())
                 if hits is not None:
                     ended = {s: done._replace(cached=self.keep_cached(s, done.tokens))
                              for s, done in ended.items()}
@@ -591,6 +592,7 @@ class RequestBatch:
                   for at, token in enumerate(s.tokens[start:], start)]
         states = []
         most = self.size if self.engine.appends else 1
+        self.decoded_tokens += len(tokens)
         for start in range(0, len(tokens), most):
             part = tokens[start: start + most]
             columns = self.ints([*part, *[dummy] * (self.min_rows - len(part))]).T

@@ -155,6 +155,7 @@ class Scheduler(Generic[S]):
                     self.release([self.cached.pop(before.slot)])
                 self.take_place(prompt, reuses)
             assert prompt.place is not None
+            prompt.after = None
             places.append(prompt.place)
             prompts.append(prompt)
             tokens += len(prompt.tokens) - prompt.begun

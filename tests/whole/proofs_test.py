@@ -9,7 +9,9 @@ from dataclasses import replace
 
 import harness
 import cookbook
+import engine
 import environments
+import gpu_paths
 import pytest
 import reasoning
 import rlhf
@@ -18,10 +20,12 @@ from harness import HOME, TESTS, Page, bar
 from against import found
 
 from postgrad.methods import METHODS
+from postgrad.recipes.registry import PIPELINES
 
 PAGES = {name: importlib.import_module(name).PAGE for name in (
     "foundation", "rlhf", "rows", "scale", "environments", "endpoint", "reasoning", "real_models", "mend",
-    "studio", "book", "exercises", "oversight", "speed", "everyday", "house", "cookbook", "reliability")}
+    "studio", "book", "exercises", "oversight", "speed", "everyday", "house", "cookbook", "reliability",
+    "engine")}
 CASES = """<testsuites><testsuite>
 <testcase classname="tests.a_test" name="test_one[x]"/><testcase classname="tests.a_test" name="test_one[y]"/>
 <testcase classname="tests.a_test" name="test_two"><failure/></testcase>
@@ -174,6 +178,24 @@ def test_games_hold_where_all_of_them_were_played_and_are_met():
         assert held(change) == [i != fails for i in range(4)]
     assert [b["holds"] for b in environments.game_bars(played[1:])] == [False, True, True, True]
     assert not any(b["holds"] for b in environments.game_bars([]))
+
+
+def test_every_row_and_pipeline_is_a_path_of_the_gpu():
+    assert {*METHODS, *PIPELINES, "pretrain", *gpu_paths.LONG} <= {*gpu_paths.PATHS}
+    assert gpu_paths.relative({"loss": 1e-9, "grad_norm": 2.0}, {"loss": -1e-9, "grad_norm": 1.9}) == (
+        pytest.approx(0.05))
+
+
+def test_lines_of_the_endpoint_hold_where_speed_ratio_and_growth_do():
+    def held(stream=True, **change):
+        line = {"chats": 64, "stream": stream, "tokens/s": 41_000.0, "ratio": 0.8, "first token ms p50": 25.0}
+        more = line | {"chats": 256, "tokens/s": 95_000.0}
+        return [b["holds"] for b in engine.chat_bars([more, line | change], stream)]
+
+    assert held() == [True] * 6 and len(held(stream=False)) == 5
+    for change, fails in (({"ratio": 0.6}, {3}), ({"tokens/s": 96_000.0}, {5}),
+                          ({"first token ms p50": 31.0}, {4}), ({"tokens/s": 39_000.0}, {2})):
+        assert held(**change) == [i not in fails for i in range(6)]
 
 
 def test_recipes_hold_where_all_of_them_learned_in_time_with_three_seeds():
