@@ -119,7 +119,8 @@ def main() -> None:
             for n in chats:
                 for stream in map(int, given.get("stream", "0,1").split(",")):
                     figures = load(port, n, texts, new, bool(stream), seconds, processes)
-                    print(json.dumps({"chats": n, "stream": bool(stream), "in process tokens/s": alone[n],
+                    print(json.dumps({"chats": n, "stream": bool(stream), "seconds": seconds,
+                                      "in process tokens/s": alone[n],
                                       "ratio": figures["tokens/s"] / alone[n], **figures}), flush=True)
 
 
