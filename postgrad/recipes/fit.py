@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -68,12 +68,13 @@ class Run(Folder):
     def chat(self, prompt: str | None = None, *, seed: int = 0,
              **settings: float | tuple[str, ...]) -> str | None:
         """The model's reply; without a prompt, a conversation in the terminal or notebook, until an empty
-        line. settings: as `Sampling` has them."""
+        line or the end of the input. settings: as `Sampling` has them."""
         model = self.model()
         if prompt is not None:
             return model.reply(prompt, seed=seed, **settings)
-        while asked := input("you: ").strip():
-            print(f"{self.folder.name}: {model.reply(asked, seed=seed, **settings)}")
+        with suppress(EOFError):
+            while asked := input("you: ").strip():
+                print(f"{self.folder.name}: {model.reply(asked, seed=seed, **settings)}")
         return None
 
 

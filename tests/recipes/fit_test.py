@@ -1,5 +1,6 @@
 """The Python door: the issue's lines run, and every argument of `fit` is an object or a name."""
 
+import io
 import json
 import math
 import pkgutil
@@ -41,7 +42,7 @@ def check(run, steps=2):
     assert all(math.isfinite(row["loss"]) for row in run.metrics())
 
 
-def test_the_lines_of_the_door(tmp_path, monkeypatch):
+def test_the_lines_of_the_door(tmp_path, monkeypatch, capsys):
     """Names; own prompts and an own function; objects; and what a run gives back."""
     monkeypatch.chdir(tmp_path)
     evaluated = {"evaluation": {"every": 2, "problems": 2, "samples": 2}}
@@ -57,6 +58,10 @@ def test_the_lines_of_the_door(tmp_path, monkeypatch):
     assert {s["step"] for s in named.samples()} == {1, 2} and all(0 < s["score"] < 1 for s in mine.samples())
     assert isinstance(named.model(), pg.Model)
     assert named.chat("What is 2+3?") == named.model().reply("What is 2+3?")
+    with monkeypatch.context() as patch:  # no terminal: the input ends after a line
+        patch.setattr("sys.stdin", io.StringIO("What is 2+3?\n"))
+        assert named.chat() is None
+    assert f"{named.folder.name}: {named.chat('What is 2+3?')}" in capsys.readouterr().out
     few = {"problems": 3, "samples": 2, "max_new_tokens": 8}
     row = pg.evaluate(named, task="words", **few)
     assert row["problems"] == 3 and row["task"] == "words" and "pass@2" in row
