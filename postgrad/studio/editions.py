@@ -284,7 +284,7 @@ def write_pdf(path: Path, *, runs: Path) -> JsonDict:
     sheets = "".join(f'<link rel="stylesheet" href="{static}/{name}">' for name in (
         "vendor/katex/katex.min.css", "studio.css", "instruments.css", "book.css", "cells.css"))
     scripts = "".join(f'<script src="{static}/{name}"></script>' for name in (
-        "vendor/katex/katex.min.js", "vendor/htmx/htmx.min.js", "studio.js"))
+        "vendor/katex/katex.min.js", "vendor/htmx/htmx.min.js", "quantities.js", "studio.js"))
     body = "".join(f'<section class="layer">{re.sub(r"<script.*?</script>", "", text, flags=re.S)}</section>'
                    for text in pages.values())
     with TemporaryDirectory() as folder:

@@ -103,7 +103,7 @@ def layer_page(request: Request, template: str, found: Chapter, layer: str, **mo
                      workshops=page_workshops(request, body, figures),
                      frames=frame_addresses(request, body, figures), columns_of=columns_of,
                      plain=inline.plain_text, contents=[b for b in body if b.kind == "h2"],
-                     sources=book_sources(),
+                     sources=book_sources(), symbols=glossary.book_symbols(),
                      cited=cited_keys(body), cells=CELLS, joins=joins.page_joins(found, layer),
                      closed=closed, wall=WALL, result=None, source=function_source,
                      row_source=methods.row_source,

@@ -20,6 +20,7 @@ from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 
 from postgrad.studio.instruments.base import Instrument, function_source
+from postgrad.studio.instruments.prediction import MEASURES
 from postgrad.studio.json_types import JsonDict
 
 HELPERS = {"base", "label_dpo", "pipeline_replies", "prediction", "trial", "web"}
@@ -46,5 +47,5 @@ def instrument_context(instrument: Instrument, query: QueryParams) -> JsonDict:
     return {"instrument": instrument, "state": state, "ghost": ghost, "numbers": numbers, "before": before,
             "insight": instrument.insight(numbers), "controls": controls, "query": address, "held": held,
             "panel": [c for c in controls if not getattr(c, "placed", False)], "yours": False,
-            "stale": sent != len(controls),
+            "stale": sent != len(controls), "predicts": instrument.name in MEASURES,
             "sources": [function_source(name) for name in instrument.functions]}

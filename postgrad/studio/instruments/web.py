@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from postgrad.studio.instruments import INSTRUMENTS, instrument_context, instrument_named
 from postgrad.studio.instruments.base import RUNS, Instrument
-from postgrad.studio.instruments.prediction import MEASURES, measured
+from postgrad.studio.instruments.prediction import measured
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.pages import fragment, full_page
 
@@ -40,7 +40,6 @@ def instrument_page(request: Request) -> Response:
     instrument = instrument_named(request.path_params["name"])
     rest = list(INSTRUMENTS.values())
     return full_page(request, "instrument.html", others=rest, figure="", start="",
-                     predicts=instrument.name in MEASURES,
                      **instrument_context(instrument, request.query_params))
 
 
@@ -57,7 +56,7 @@ def instrument_frame(request: Request) -> Response:
     except ValueError:  # the address of the page was typed by hand: the figure is as its text begins with it
         context = instrument_context(instrument, QueryParams(parse_qsl(start)))
     return fragment(request, "instrument_frame.html", figure=given.get("figure", "")[:8], start=start[:300],
-                    predicts=instrument.name in MEASURES, **context)
+                    **context)
 
 
 def instrument_figure(request: Request) -> Response:

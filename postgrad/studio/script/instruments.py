@@ -8,13 +8,15 @@ static/formulas.js.
 
 from __future__ import annotations
 
+import ast
 import sys
 from dataclasses import asdict
 
+from postgrad.studio.instruments import prediction
 from postgrad.studio.instruments.base import Instrument
 from postgrad.studio.script import given
 from postgrad.studio.script.expressions import js_literal
-from postgrad.studio.script.python import Script
+from postgrad.studio.script.python import Function, Script, module_tree
 from postgrad.studio.script.template import Templates
 
 TRANSLATED = ("algorithms", "bandit", "preference-labeller", "reward-hacking")  # compute in plain Python
@@ -33,6 +35,17 @@ def numbers_script(instrument: Instrument, script: Script) -> str:
     return f"alive.table({js_literal(found['fields'])}, {pool}, {js_literal(found['rows'])})"
 
 
+def measure_script(name: str, script: Script) -> str:
+    """The number that a reader foretells, as its words and a function of the numbers; null where there is
+    none."""
+    table = next(n.value for n in module_tree(prediction).body if isinstance(n, ast.AnnAssign)
+                 and isinstance(n.value, ast.Dict))
+    assert isinstance(table, ast.Dict)
+    found = [value for key, value in zip(table.keys, table.values, strict=True)
+             if isinstance(key, ast.Constant) and key.value == name]
+    return Function(script, prediction)(found[0]) if found else "null"
+
+
 def instrument_script(instrument: Instrument) -> str:
     """The whole script of an instrument."""
     module = sys.modules[instrument.compute.__module__]
@@ -48,6 +61,7 @@ def instrument_script(instrument: Instrument) -> str:
              "kinds": js_literal(given.field_kinds(instrument)),
              "settle": settle, "controls": controls if callable(instrument.controls) else f"() => {controls}",
              "numbers": numbers_script(instrument, script), "insight": script.name(module, "insight"),
+             "measure": measure_script(instrument.name, script),
              "figure": figure, "macros": templates.use("controls.html"),
              "instrument": js_literal({"name": instrument.name})}
     head = (f"const head = formulas.head({js_literal(given.head_features())});\n" if "head." in script.text()

@@ -40,6 +40,8 @@ const alive = (() => {
 
   function numbers(of, state) {
     const query = address(of, state);
+    of.kept ??= new Map();
+    if (of.kept.size > 64) of.kept.clear();
     if (!of.kept.has(query)) of.kept.set(query, of.numbers(state, query));
     return of.kept.get(query);
   }
@@ -47,14 +49,20 @@ const alive = (() => {
   /** The picture of an instrument, as /instruments/NAME/figure gives it. */
   function figure(name, query, swapped = true) {
     const of = instruments[name];
-    of.kept ??= new Map();
-    if (of.kept.size > 64) of.kept.clear();
     const state = read(of, query), ghost = query.has("before") ? read(of, new URLSearchParams(query.get("before"))) : of.start;
     const controls = of.controls(state), found = numbers(of, state), sent = [...query.keys()].filter((key) => key !== "before").length;
     return of.figure({
       instrument: of.instrument, state, ghost, numbers: found, before: numbers(of, ghost), insight: of.insight(found), controls,
       query: address(of, state), held: address(of, ghost), panel: controls.filter((c) => !c.placed), stale: sent !== controls.length, swapped,
     }).text;
+  }
+
+  /** The number that a reader foretells, as /instruments/NAME/measure gives it; null where there is none. */
+  function measure(name, query) {
+    const of = instruments[name];
+    if (!of.measure) return null;
+    const [words, value] = of.measure, found = value(numbers(of, read(of, query)));
+    return { words, value: found === null ? null : Math.round(found * 1e6) / 1e6 };
   }
 
   /** One step of a run's samples, as /runs/-/samples gives it; the run's page holds the rows. */
@@ -112,5 +120,5 @@ const alive = (() => {
     follow(document.getElementById(`${name}-picture`));
   });
 
-  return { instruments, samples, table, figure, read, address, numbers, answer };
+  return { instruments, samples, table, figure, measure, read, address, numbers, answer };
 })();

@@ -7,7 +7,8 @@ const kept = {
   set: (key, value) => { try { localStorage.setItem(key, value); } catch { /* a browser that keeps nothing */ } },
 };
 
-// what a term means, or what a citation is of, beside it: on hover, and for the keyboard on focus
+// what a term or a symbol means, or what a citation is of, beside it: on hover, and for the keyboard on focus,
+// which an equation takes for all of its symbols
 const tip = document.createElement("div");
 tip.id = "tip";
 tip.setAttribute("role", "tooltip");
@@ -24,7 +25,7 @@ let told = null;  // the link whose tip is shown
 function showTip(link) {
   hideTip();
   told = link;
-  tip.textContent = link.dataset.tip;
+  tip.textContent = link.dataset.tip ?? link.dataset.tips;
   tip.hidden = false;
   link.setAttribute("aria-describedby", tip.id);
   placeTip(link);
@@ -36,9 +37,9 @@ function hideTip() {
   told = null;
 }
 
-for (const [comes, goes] of [["mouseover", "mouseout"], ["focusin", "focusout"]]) {
-  document.addEventListener(comes, ({ target }) => { if (target.closest?.("[data-tip]")) showTip(target.closest("[data-tip]")); });
-  document.addEventListener(goes, ({ target }) => { if (target.closest?.("[data-tip]")) hideTip(); });
+for (const [comes, goes, what] of [["mouseover", "mouseout", "[data-tip]"], ["focusin", "focusout", "[data-tip], [data-tips]"]]) {
+  document.addEventListener(comes, ({ target }) => { if (target.closest?.(what)) showTip(target.closest(what)); });
+  document.addEventListener(goes, ({ target }) => { if (target.closest?.(what)) hideTip(); });
 }
 document.addEventListener("keydown", ({ key }) => { if (key === "Escape") hideTip(); });
 addEventListener("scroll", () => { if (told) placeTip(told); }, { passive: true });

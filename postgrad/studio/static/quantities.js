@@ -17,8 +17,27 @@ const QUANTITIES = [
   const names = new Map(tex), code = new Map(QUANTITIES.flatMap(({ name, code }) => code.map((word) => [word, name])));
   const words = new RegExp(`\\b(?:${[...code.keys()].sort((a, b) => b.length - a.length).join("|")})\\b`, "g");
 
-  /** TeX with each quantity in its class. */
-  QUANTITIES.inTex = (text) => text.replace(forms, (form) => `{\\htmlClass{q-${names.get(form)}}{${form}}}`);
+  // the book's table of symbols, where a page has it: each says what it means under the pointer
+  const symbols = JSON.parse(document.getElementById("symbol-table")?.textContent ?? "[]");
+  const places = new Map(symbols.map(([form], i) => [form, i]));
+  const standing = symbols.map(([form]) => (form.startsWith("\\") ? "" : "(?<![A-Za-z\\\\])") + quoted(form));
+  const marks = new RegExp(`(?:${standing.join("|") || "$^"})(?![A-Za-z])`, "g");
+
+  /** TeX with each quantity in its class, and each symbol with its place in the table. */
+  QUANTITIES.inTex = (text) => text.replace(forms, (form) => `{\\htmlClass{q-${names.get(form)}}{${form}}}`)
+    .replace(marks, (form) => `{\\htmlData{symbol=${places.get(form)}}{${form}}}`);
+
+  /** What the symbols of an equation mean: each by itself, and all of them where it is reached by the keyboard. */
+  QUANTITIES.tell = (equation) => {
+    const found = new Set();
+    for (const place of equation.querySelectorAll("[data-symbol]")) {
+      const [, means] = symbols[place.dataset.symbol], name = place.textContent.trim();
+      place.dataset.tip = means;
+      found.add(`${name}: ${means}`);
+    }
+    if (found.size && equation.hasAttribute("display")) equation.dataset.tips = [...found].join("\n");
+    else delete equation.dataset.tips;
+  };
 
   /** The quantities of a piece of code as spans of their class. */
   QUANTITIES.inCode = (place) => {

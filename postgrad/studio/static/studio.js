@@ -148,16 +148,17 @@ class TexMath extends HTMLElement {
       const display = this.hasAttribute("display");
       this.says = this.textContent.trim();
       const tex = (display ? "\\displaystyle " : "") + QUANTITIES.inTex(this.says);  // not KaTeX's own display mode, which never wraps
-      katex.render(tex, this, { throwOnError: false, strict: "ignore", maxSize: 20, maxExpand: 200, trust: ({ command }) => command === "\\htmlClass" });
+      katex.render(tex, this, { throwOnError: false, strict: "ignore", maxSize: 20, maxExpand: 200, trust: ({ command }) => command === "\\htmlClass" || command === "\\htmlData" });
+      QUANTITIES.tell(this);
       clearTimeout(this.later);  // to ask for its width now would lay out the page once for each equation
       this.later = setTimeout(() => this.reach(), 200);
     }
     this.watch.observe(this, { childList: true, characterData: true, subtree: true });
   }
 
-  /** What is wider than its place scrolls, and so must be reached by the tab key. */
+  /** What is wider than its place scrolls, and what has symbols tells them: both must be reached by the tab key. */
   reach() {
-    if (this.hasAttribute("display") && this.scrollWidth > this.clientWidth) this.tabIndex = 0;
+    if (this.dataset.tips || (this.hasAttribute("display") && this.scrollWidth > this.clientWidth)) this.tabIndex = 0;
     else this.removeAttribute("tabindex");
   }
 }

@@ -348,12 +348,36 @@ def test_contents_minutes_and_exercises_of_a_chapter(studio):
         assert ("no exercise of its own" in page) is not bool(own)
 
 
+def running_text(pieces):
+    """The words of a line in which terms are linked: no code, no formula, nothing that is a link already."""
+    for piece in pieces:
+        if piece.kind == "text":
+            yield piece.text
+        elif piece.kind in ("strong", "em"):
+            yield from running_text(piece.inner)
+
+
 def test_terms_and_citations_say_what_they_are_where_they_stand(studio):
+    """Every term that the running text of a page uses is a link there that says what it means, and so is
+    every source that it names."""
+    means = {term.anchor: inline.plain_text(term.means) for term in glossary.terms().values()}
+    met = set()
     for chapter in chapters.all_chapters():
-        for layer in chapter.layers:
-            links = re.findall(r'<a class="(?:term|cite|quoted)"[^>]*>', studio.get(
-                f"/book/{chapter.number}/{layer}").text)
+        for layer, page in chapter.layers.items():
+            text = studio.get(f"/book/{chapter.number}/{layer}").text
+            links = re.findall(r'<a class="(?:term|cite|quoted)"[^>]*>', text)
             assert [link for link in links if not re.search(r' data-tip="[^"]{8,}"', link)] == []
+            told = {anchor: unescape(tip) for anchor, tip in re.findall(
+                r'<a class="term" href="/book/glossary#([^"]+)" data-tip="([^"]+)"', text)}
+            assert told == {anchor: means[anchor] for anchor in told}
+            lines = [chapter.hook] if layer == "intuition" else []
+            lines += [line for block in blocks.walk_blocks(page) if block.kind in ("p", "ul", "ol", "grid")
+                      for line in blocks.block_texts(block)]
+            used = {glossary.terms()[name].anchor for line in lines for words in running_text(line)
+                    for name in glossary.terms_in(words)}
+            assert used == set(told), (chapter.name, layer)
+            met |= used
+    assert len(met) >= 0.9 * len(means)  # the others are met in headings and figures alone
 
 
 # symbols

@@ -9,6 +9,7 @@ from studio_browser import axe, browser, studio, tab  # noqa: F401
 from studio_small import client
 
 from postgrad.studio.book.chapters import all_chapters
+from postgrad.studio.book.glossary import book_symbols
 from postgrad.studio.book.tours import chapter_tour
 from postgrad.studio.book.walks import all_walks
 from postgrad.studio.export import exported_file, with_relative_links
@@ -332,3 +333,50 @@ def test_a_walk_through_code(studio, tab, width, dark):  # noqa: F811
         expect(walk.get_by_role("status")).to_have_text(f"{len(steps) - 1} of {len(steps)}")
         assert axe(page) == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+# a symbol is a command, or a letter that stands alone outside of words
+TOKENS_OF_TEX = re.compile(r"\\(?:text|operatorname|mathcal|mathbb|mathrm)\*?\{[^}]*\}|\\[A-Za-z]+|"
+                           r"[A-Za-z]+(?:_t(?![A-Za-z]))?")
+
+
+@pytest.mark.parametrize("found", all_chapters(), ids=lambda found: found.name)
+def test_symbols_say_what_they_mean(studio, tab, found):  # noqa: F811
+    """Every symbol of the table, in every displayed equation of a chapter: under the pointer, and for the
+    keyboard on the equation."""
+    page, means = tab(studio()), {symbol.tex: symbol.means for symbol in book_symbols()}
+    equations = 0
+    for layer in ("intuition", "mathematics"):
+        page.goto(found.layer_address(layer))
+        expect(page.locator(".figure-place")).to_have_count(0)
+        assert page.locator(".katex-error").count() == 0
+        rows = page.locator("tex-math[display]").evaluate_all(
+            "all => all.map((e) => { e.reach(); return [e.says, e.dataset.tips ?? '', e.tabIndex, "
+            "[...e.querySelectorAll('[data-symbol]')].map((s) => s.dataset.tip)]; })")
+        for tex, tips, place, told in rows:
+            used = {token for token in TOKENS_OF_TEX.findall(tex) if token in means}
+            assert {means[symbol] for symbol in used} == set(told), tex
+            assert place == 0 or not used, tex
+            assert all(means[symbol] in tips for symbol in used)
+            equations += bool(used)
+    assert equations >= 1
+
+
+def test_a_symbol_is_told_by_pointer_and_by_keyboard(studio, tab):  # noqa: F811
+    page = tab(studio(), width=390)
+    page.goto("/book/3/mathematics")
+    tip, equation = page.get_by_role("tooltip"), page.locator("main > tex-math[display]").nth(2)
+    beta = equation.locator(".q-beta [data-symbol]").first
+    beta.hover()
+    expect(tip).to_contain_text("The weight of the KL penalty")
+    page.mouse.move(1, 1)
+    expect(tip).to_be_hidden()
+    equation.focus()
+    expect(tip).to_contain_text("β: The weight of the KL penalty")
+    expect(tip).to_contain_text("σ: The sigmoid.")
+    expect(equation).to_have_attribute("aria-describedby", "tip")
+    box = tip.bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+    assert axe(page) == []

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 from markupsafe import escape
+from starlette.datastructures import QueryParams
 from studio_alive import Picture, apart, by_python, compared, random_states
 from studio_browser import TOKEN, browser  # noqa: F401
 from studio_small import make
@@ -17,6 +18,7 @@ import postgrad
 from postgrad.cli import main
 from postgrad.studio import export
 from postgrad.studio.instruments import INSTRUMENTS, grpo
+from postgrad.studio.instruments.prediction import MEASURES, measured
 from postgrad.studio.pages import num
 from postgrad.studio.script.python import Function, Script
 from postgrad.studio.security import EXPORT_POLICY
@@ -245,3 +247,32 @@ def test_a_guided_tour_from_files(site, reader):
     reader.goto(at(site, "book/1/mathematics"))
     reader.get_by_role("link", name="Guided tour").click()
     expect(status).to_have_text("1 of 12")
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_what_is_foretold_is_measured_as_python_does(site, reader, name):
+    reader.goto(at(site, f"instruments/{name}"))
+    instrument = INSTRUMENTS[name]
+    for state in random_states(instrument, 6):
+        query = instrument.query(state)
+        found = reader.evaluate("([name, query]) => alive.measure(name, new URLSearchParams(query))",
+                                [name, query])
+        wanted = measured(name, instrument.numbers(instrument.read(QueryParams(query))))
+        assert found["words"] == wanted["words"]
+        assert found["value"] == (wanted["value"] if wanted["value"] is None
+                                  else pytest.approx(wanted["value"], abs=2e-6))
+
+
+def test_predict_first_from_files(site, reader):
+    """A moved control waits for the reader's word; the score is kept."""
+    reader.goto(at(site, "book/2"))
+    figure = reader.locator("#bradley-terry")
+    figure.get_by_role("button", name="Predict first").click()
+    expect(figure.locator(".predict")).to_contain_text("now it is 0.731")
+    figure.get_by_label("Reward of the chosen answer").press("End")
+    expect(figure.locator(".picture")).to_have_attribute("data-query", "")
+    figure.get_by_role("button", name="It rises").click()
+    expect(figure.locator(".predict")).to_contain_text("Right: the probability that the first wins went from")
+    expect(figure.locator(".predict")).to_contain_text("1 of 1 foretold.")
+    expect(figure.locator(".picture")).to_have_attribute("data-query", "chosen=5")
+    assert reader.locator("#preference-labeller [data-predict]").count() == 0  # a game keeps its own
