@@ -13,10 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import HOME, Bars, bar, read_lines
+from harness import HOME, Bars, bar, own_python, postgrad, read_lines
 
 # isort: split
 from doc_blocks import Block, blocks
@@ -114,6 +115,57 @@ def launch(folder: Path) -> Bars:
                 (summary["step"], summary["state"], ended.returncode) == (2, "done", 0))]
 
 
+# what reads a file of launch: the package that has it, and a program that prints some of the values it read
+READERS = {
+    "k8s": ("kubeflow-trainer-api", """
+import sys, yaml
+from kubeflow_trainer_api.models import JobsetV1alpha2JobSet as JobSet
+given = yaml.safe_load(open(sys.argv[1]))
+read = JobSet.from_dict(given)
+assert read.to_dict() == given, "fields that the schema does not have, or has otherwise"
+[ranks] = read.spec.replicated_jobs
+print(read.kind, ranks.template.spec.parallelism, read.spec.failure_policy.max_restarts)
+"""),
+    "sky": ("skypilot", """
+import sys, sky
+task = sky.Task.from_yaml(sys.argv[1])
+[machine] = task.resources
+print("Task", task.num_nodes, machine.job_recovery["max_restarts_on_errors"])
+"""),
+    "hf-jobs": ("huggingface_hub", """
+import re, shlex, subprocess, sys
+from pathlib import Path
+words = shlex.split(open(sys.argv[1]).read().split("keep it\\n")[1])
+assert words[:3] == ["hf", "jobs", "run"]
+done = subprocess.run([Path(sys.executable).parent / "hf", *words[1:3], "--dry-run", *words[3:]], text=True,
+                      capture_output=True)
+assert not done.returncode, done.stderr
+print(re.sub(r"\\s+", " ", done.stdout))
+"""),
+}
+CLUSTER = ["--nodes", "2", "--processes", "8", "--restarts", "3"]
+OPTIONS = {"k8s": CLUSTER, "sky": CLUSTER, "hf-jobs": ["--gpu", "a100-large", "--hours", "4"]}
+READ = {"k8s": "JobSet 2 3", "sky": "Task 2 3", "hf-jobs": "a100-large"}
+
+
+def target(name: str, folder: Path) -> Bars:
+    """The file of postgrad launch, read by what its target reads it with, in an environment of its own."""
+    package, program = READERS[name]
+    python = own_python(folder / "venv", [package, "pyyaml"], behind=False)
+    file = folder / "job.yaml"
+    file.write_text(postgrad("launch", "grpo:words", "device=cuda", "--on", name, "--run", "/shared/mine",
+                             *OPTIONS[name], "--dry-run")["text"])
+    version = output(python, "-c", f"import importlib.metadata as m; print(m.version('{package}'))",
+                     cwd=folder).stdout.strip()
+    done = output(python, "-c", program, file, cwd=folder, check=False)
+    printed = done.stdout.strip()
+    return [bar(f"postgrad launch --on {name}: its file, read by {package}",
+                f"taken, with the values that were asked for, all of {READ[name]!r}",
+                f"{package} {version}: "
+                f"{'taken' if READ[name] in printed else (done.stderr.strip() or printed)[-300:]}",
+                READ[name] in printed and not done.returncode)]
+
+
 SLURM = """\
 ClusterName=here
 SlurmctldHost={host}(127.0.0.1)
@@ -172,4 +224,4 @@ def wait_until(condition: Callable[[], bool], seconds: float = 600) -> None:
 
 
 PARTS = {"wheel": wheel, "sdist": sdist, "workflows": workflows, "skills": skills,
-         "launch": launch, "slurm": slurm}
+         "launch": launch, **{name: partial(target, name) for name in READERS}, "slurm": slurm}

@@ -9,14 +9,16 @@ import random
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import fake_ranks
 import kills
 import scale
 from harness import HOME, Bars, Tables, bar
-from ranks_launch import launch
+from ranks_launch import launch as launch_ranks
 
+launch = partial(launch_ranks, timeout=None)
 EIGHT = scale.TRAININGS | {name: (f"{name}:words", *scale.SAMPLED) for name in ("online_dpo", "best_of_n")}
 WHOLE_STEP = ("rollouts.prompts_per_step=8",)  # a prompt for each rank
 KILLED, KILLS = ("grpo", "dpo", "sft"), 20

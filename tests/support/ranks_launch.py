@@ -47,14 +47,14 @@ def carry_out(job):
         assert "dies" in job
 
 
-def launch(world, jobs, folder, threads=1):
+def launch(world, jobs, folder, threads=1, timeout=300):
     """The jobs in so many ranks, one after another."""
     path = folder / f"jobs-{world}.json"
     path.write_text(json.dumps(jobs))
     here = Path(__file__).parent
     env = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": f"{here.parent.parent}:{here}"}
     done = subprocess.run([sys.executable, __file__, str(world), str(path)], env=env, capture_output=True,
-                          text=True, timeout=300)
+                          text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr
     return done
 
