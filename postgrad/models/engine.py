@@ -332,15 +332,11 @@ class Engine:
             x[:, place, :, :count] = x[:, source, :, :count]
         self.routes_prompt[place, :count] = self.routes_prompt[source, :count]
 
-    def append_rows(self, slots: list[int], places: list[int], starts: list[int], counts: list[int]) -> None:
-        """The first `counts` tokens of rows in these slots, into places, from number `starts` on."""
-        number = np.concatenate([np.arange(n) for n in counts])
-        columns = (np.repeat(slots, counts), number, np.repeat(places, counts),
-                   number + np.repeat(starts, counts))
-        slot, at, place, to = to_device(torch.from_numpy(np.stack(columns)), self.device)
+    def append_row(self, slot: int, place: int, start: int, count: int) -> None:
+        """The first tokens of a row, into a place after so many of a prompt."""
         for into, rows in ((self.k_prompt, self.k), (self.v_prompt, self.v)):
-            into[:, place, :, to] = rows[:, slot, :, at]
-        self.routes_prompt[place, to] = self.routes[slot, at]
+            into[:, place, :, start: start + count] = rows[:, slot, :, :count]
+        self.routes_prompt[place, start: start + count] = self.routes[slot, :count]
 
     def seat(self, slot: Tensor, prompt: Tensor) -> None:
         """Starts rows in these slots; a step reads a prompt in its place."""

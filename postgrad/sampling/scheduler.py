@@ -132,7 +132,6 @@ class Scheduler(Generic[S]):
         find half of what is to be computed in one of the pass waits for the next pass."""
         prompts: list[CachedPrompt] = []
         places: list[int] = []
-        rows: list[tuple[int, int, int, int]] = []
         tokens, fresh, reuses = 0, Prefixes(), self.saves_enough()
         for sequence in self.waiting:
             prompt = sequence.prompt
@@ -149,7 +148,7 @@ class Scheduler(Generic[S]):
                         break
                 fresh.put(len(prompts), prompt.tokens, len(prompt.tokens), prompt.hashes)
             if before and reuses:
-                rows.append(self.take_over(prompt, before))
+                self.take_over(prompt, before)
             else:
                 if before and before.slot is not None:
                     self.release([self.cached.pop(before.slot)])
@@ -162,7 +161,6 @@ class Scheduler(Generic[S]):
         read, into, begun = [p.tokens for p in prompts], [*places], [p.begun for p in prompts]
         if tokens < MIN_ROWS:
             read, into, begun = [*read, [0] * MIN_ROWS], [*into, self.engine.prompts], [*begun, 0]
-        self.append_rows(rows)
         lengths = torch.tensor([len(p) for p in read])
         self.engine.ops.nudge(self.prompt_state)
         states = self.engine.prefill(pad_rows(read), lengths, into, begun)
@@ -191,9 +189,8 @@ class Scheduler(Generic[S]):
             return None, 0
         return self.prefixes.find(prompt.tokens[:-1], prompt.hashes, prompt.exact) or (None, 0)
 
-    def take_over(self, prompt: CachedPrompt, before: S) -> tuple[int, int, int, int]:
-        """A place for a prompt that goes on from a cached sequence, which gives up its slot; -> the row that
-        is to be appended to the place."""
+    def take_over(self, prompt: CachedPrompt, before: S) -> None:
+        """A place for a prompt that goes on from a cached sequence, which gives up its slot."""
         earlier, slot, begun = before.prompt, before.slot, len(before.prompt.tokens)
         assert earlier.place is not None and slot is not None
         del self.cached[slot]
@@ -202,14 +199,9 @@ class Scheduler(Generic[S]):
         else:
             place = self.free_places.popleft()
             self.engine.copy_prefix(earlier.place, place, begun)
+        self.engine.append_row(slot, place, begun, len(before.tokens))  # each went through the layers
         self.release([before])
         prompt.place, prompt.begun = place, begun + len(before.tokens)
-        return slot, place, begun, len(before.tokens)  # each went through the layers
-
-    def append_rows(self, rows: Sequence[tuple[int, int, int, int]]) -> None:
-        """Appends sequences to prompts: (slot, place, tokens of the prompt, of the sequence)."""
-        if rows:
-            self.engine.append_rows(*map(list, zip(*rows, strict=True)))
 
     def take_place(self, prompt: CachedPrompt, reuses: bool) -> None:
         """A place for a prompt, which its prefix stands in."""
@@ -233,7 +225,6 @@ class Scheduler(Generic[S]):
     def leave(self, sequences: Iterable[S]) -> None:
         """Before they are released: these sequences stay in their prompts' places, for prompts that go on
         after them. Of several samples of a prompt it is the last one."""
-        rows: list[tuple[int, int, int, int]] = []
         ended = list(sequences)
         last, many = {sequence.prompt: sequence for sequence in ended}, Counter(s.prompt for s in ended)
         for prompt, sequence in last.items():
@@ -243,9 +234,8 @@ class Scheduler(Generic[S]):
                 continue
             count = min(len(tokens) - 1, self.engine.read - begun)  # the last one went through no layer
             if count > 0:
-                rows.append((slot, place, begun, count))
+                self.engine.append_row(slot, place, begun, count)
                 self.prefixes.put(place, prompt.tokens + tokens[:count], prompt.prefilled, prompt.hashes)
-        self.append_rows(rows)
 
     def release(self, sequences: Iterable[S]) -> None:
         """These give up their slots, and their prompts' places where nobody else needs them."""
