@@ -6,6 +6,7 @@ computed/NAME.py    values() of a chapter: every number that its text may name, 
 values.json         what they came to, written by `make docs`, so that a page needs no torch
 inline, blocks      the grammar of the text
 joins               where a paragraph leads: its derivation, and the line of source that computes it
+tours, walks        the guided tour of a chapter (text/NAME/tour.toml); code told line by line (walks.toml)
 chapters            texts, values and questions of a chapter together
 glossary, places    terms and where they are linked; the index and what search looks through
 numbers             every number of the prose, and whether it is computed, cited or neither
@@ -21,4 +22,5 @@ A writer changes words without touching Python:
     checks.toml: a question has choices, or kind = "number": an answer and known wrong ones by the names of
     values; no ::check is needed, it stands at the end of the mathematics
     ::workshop kl                          an experiment whose runs are started in the page
+    ::walk nano                            a walk through source, of walks.toml
 """
