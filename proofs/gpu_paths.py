@@ -251,6 +251,33 @@ def turns(folder: Path, how: list[str]) -> Figures:
         sequence.sampled[-6:], score, strict=True))}
 
 
+def after_prefixes(folder: Path, how: list[str]) -> Figures:
+    """Requests that go on after what is in the prompt cache: log-probs against a pass over all."""
+    from postgrad.resolve.models import open_writer
+    from postgrad.sampling import RequestBatch
+    device = next(word.partition("=")[2] for word in how if word.startswith("device="))
+    net, chat = open_writer("tiny-chat", device)
+    net = net.bfloat16() if "optim.precision=bf16" in how and device != "cpu" else net.float()
+    batch = RequestBatch(net.requires_grad_(False), chat, rows=8, max_prompt_tokens=400, max_new_tokens=400,
+                         positions=400)
+    text = chat.encode("Tom has 3 pears and buys 4 more. How many pears does he have? " * 12)[:200]
+    contexts = [[*text[i:], *text[:i]] for i in range(8)]
+    gaps: list[float] = []
+    for turn in range(3):
+        asked = Request(sampling=Sampling(max_new_tokens=8, temperature=0), raw_logprobs=True,
+                        caching="turns")
+        rows = [batch.add(context, [asked])[0] for context in contexts]
+        while batch.busy:
+            batch.step()
+        assert all(row.prompt.begun >= 200 for row in rows) == (turn > 0), [row.prompt.begun for row in rows]
+        for i, row in enumerate(rows):
+            contexts[i] = [*contexts[i], *row.tokens]
+            own = batch.score(contexts[i])[-len(row.sampled):]
+            gaps += [abs(a.logp - b.logp) for a, b in zip(row.sampled, own, strict=True)]
+            contexts[i] += chat.encode(" Are you sure?")
+    return {"against a pass over all": 1 + sum(gaps) / len(gaps)}
+
+
 def resumed(name: str) -> Callable[[Path, list[str]], Figures]:
     """A training killed inside its second save and resumed: the last step is that of one left alone."""
     def path(folder: Path, how: list[str]) -> Figures:
@@ -294,7 +321,7 @@ PATHS: dict[str, Callable[[Path, list[str]], Figures]] = {
     "ppo LoRA": trained("ppo:words", LORA), "reward LoRA": trained("reward:questions", LORA),
     "sft with noise": trained("sft:words", "neftune=5.0"),
     "reward model, then ppo": judged, "agent": by_agent, "training through the endpoint": through_endpoint,
-    "endpoint": endpoint, "turns that are kept": turns,
+    "endpoint": endpoint, "turns that are kept": turns, "turns after prefixes": after_prefixes,
     "sft killed and resumed": resumed("sft"), "grpo killed and resumed": resumed("grpo"),
     "r1-zero": pipeline("r1-zero:quick"), "r1": pipeline("r1:quick"),
     "expert-iteration": pipeline("expert-iteration:quick"), "instruct": pipeline("instruct", *FEW_OF_ALL),
