@@ -206,7 +206,7 @@ def slurm(folder: Path) -> Bars:
         output("sbatch", "postgrad.sbatch", cwd=folder)
         wait_until(lambda: len(read_lines(run / "metrics.jsonl")) >= 2)
         for line in output("ps", "-eo", "pid=,args=", cwd=folder).stdout.splitlines():
-            if f"--run {run}" in line:  # torchrun's agent and its ranks
+            if f"--run {run}" in line and "srun" not in line:  # the agent of torchrun and its ranks
                 os.kill(int(line.split()[0]), signal.SIGKILL)
         wait_until(lambda: len(read_lines(run / "metrics.jsonl")) >= 6)
     finally:
