@@ -205,7 +205,9 @@ def slurm(folder: Path) -> Bars:
                "--hours", "0.5", cwd=folder)
         output("sbatch", "postgrad.sbatch", cwd=folder)
         wait_until(lambda: len(read_lines(run / "metrics.jsonl")) >= 2)
-        output("pkill", "-9", "-f", f"postgrad.*{run}", cwd=folder, check=False)
+        for line in output("ps", "-eo", "pid=,args=", cwd=folder).stdout.splitlines():
+            if f"--run {run}" in line and "srun" not in line:  # the agent of torchrun and its ranks
+                os.kill(int(line.split()[0]), signal.SIGKILL)
         wait_until(lambda: len(read_lines(run / "metrics.jsonl")) >= 6)
     finally:
         for name in ("slurmd", "slurmctld"):
