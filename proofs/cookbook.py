@@ -149,7 +149,7 @@ RECIPES = {
         "dpo_loss", rises=False, data="Anthropic/hh-rlhf"),
     "distillation": Recipe(
         "distillation.on_policy_distillation", "dataset=deepmath teacher_model={alias} "
-        "teacher_checkpoint={teacher} groups_per_batch=6 group_size=4 learning_rate=2e-3 lora_rank=16 "
+        "teacher_checkpoint={teacher} groups_per_batch=6 group_size=4 learning_rate=5e-4 lora_rank=16 "
         "max_tokens=24 eval_every=0 max_steps=25", "teacher_kl", rises=False, data="zwhe99/DeepMath-103K"),
     "guess_number": Recipe(
         "multiplayer_rl.guess_number.train", "renderer_name=role_colon batch_size=2 group_size=4 "
