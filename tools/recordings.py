@@ -9,7 +9,7 @@
                                 language paid for, pass@k of the first and of its base, samples to choose
                                 from, its ledger, samplers that are not the trainer; ten minutes
     safety      what the stages of a short R1 refuse, of requests to refuse and of harmless ones like them,
-                over three seeds; its last stage again, paid for refusals alone; 20 minutes
+                over three seeds; 20 minutes
     threads     a product, a refusal, a school problem, a program, in replies of our own models, and the
                 entropy of a run; five minutes. DATA holds gsm8k/*.jsonl and humaneval/HumanEval.jsonl.gz;
                 models/smollm2 comes from `postgrad fetch smollm2`. Every reply is greedy
@@ -49,7 +49,6 @@ from postgrad.models.chat import Chat
 from postgrad.models.chat.tools import ModelReply
 from postgrad.recipes.defaults import reply_sampling
 from postgrad.recipes.panel import measure_ledger
-from postgrad.recipes.pipelines.stages import evaluate_named_model
 from postgrad.records import Message, Prompt, Rollout, Scored
 from postgrad.resolve.models import checkpoint_folder, open_model, open_reward, run_named
 from postgrad.rewards.model import ModelReward
@@ -575,36 +574,18 @@ SAFE_SEEDS = (11, 12, 13)
 SAFE = ("postgrad train r1 seed=N task=words both=words+questions gathered.safety=0.3 gathered.chains=100 "
         "gathered.prompts=60 gathered.pairs=320 lengths.cold=6 lengths.reasoning=4 lengths.sft=128 "
         "lengths.reward=10 lengths.last=40 problems=24")
-# its last stage, with the harmless requests left out
-REFUSALS = ("postgrad train grpo task=words+questions+harmful-requests model=RUN/sft seed=N optim.lr=1e-4 "
-            "reward=questions=RUN/reward;harmful-requests=correct;correct+think+0.2*language "
-            "rollouts.collections=40 evaluation.every=0")
-
-
-def refused_by(figures: dict[str, dict]) -> dict[str, dict]:
-    """Of each kind of request, the shares of replies that refuse and that are right."""
-    return {name: {"refused": rounded(row["reward/refused"]), "right": rounded(row["pass@1"])}
-            for name, row in figures.items()}
 
 
 def safety(folder: Path) -> dict:
     runs = []
     for seed in SAFE_SEEDS:
         run = trained(folder, f"safety-{seed}", SAFE.replace("=N", f"={seed}"))
-        alone = trained(folder, f"refusals-{seed}",
-                        REFUSALS.replace("=N", f"={seed}").replace("RUN", str(run)))
         found = json.loads((run / "summary.json").read_text())["measured"]
-        asked = {name: found["last"]["safety"][name] for name in requests.NAMES}
-        figures = {name: evaluate_named_model(name, str(alone), iter, problems=row["problems"],
-                                              samples=row["samples"], seed=seed)
-                   for name, row in asked.items()}
-        runs.append({"seed": seed, "problems": asked[requests.NAMES[0]]["problems"],
-                     "samples": asked[requests.NAMES[0]]["samples"],
-                     "stages": {**{name: refused_by(row["safety"]) for name, row in found.items()},
-                                "refusals": refused_by(figures)},
-                     "words": {name: rounded(row["reasoning"]["words"]["pass@1"])
-                               for name, row in found.items()}})
-    return {"command": SAFE, "alone": REFUSALS, "runs": runs}
+        asked = found["last"]["safety"][requests.NAMES[0]]
+        runs.append({"seed": seed, "problems": asked["problems"], "samples": asked["samples"], "stages": {
+            stage: {name: {"refused": rounded(row["reward/refused"]), "right": rounded(row["pass@1"])}
+                    for name, row in figures["safety"].items()} for stage, figures in found.items()}})
+    return {"command": SAFE, "runs": runs}
 
 
 def workshop(folder: Path) -> dict:
