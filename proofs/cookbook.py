@@ -115,7 +115,7 @@ class Recipe:
     rises: bool = True
     data: str = "none"
     start: str = "forms"
-    later: int = 0  # added to the seeds that prove it: its settings were chosen again after the first were seen
+    later: int = 0  # added to the seeds that prove it: its settings changed after the first were seen
 
     def learned(self, curve: list[float]) -> tuple[float, float, bool]:
         """The means of the curve's first and last fifth, and whether the last is the better one."""
