@@ -38,7 +38,7 @@ from postgrad.serving.agents import Agent, played_by
 
 TURNS, FIRST, REPLY, ADDED, GROUP = 8, 64, 24, 16, 4
 CONTEXT = FIRST + TURNS * REPLY + (TURNS - 1) * ADDED
-BEFORE, CHATS, NEW, SECONDS, ROUNDS = "6e66ba3", 16, 64, 8, 3
+BEFORE, CHATS, NEW, SECONDS, ROUNDS = "6e66ba3", 16, 64, 8, 5
 H200 = "NVIDIA H200"
 CHAT_BARS = {1: 600, 64: 40_000, 256: 90_000, 1024: 120_000}
 QUESTION = "Tom has {} pears and buys 4 more. How many pears does he have?"
@@ -223,11 +223,11 @@ def cpu_endpoint(folder: Path) -> Bars:
                 port = int(url.split(":")[2].split("/")[0])
                 seen = bench.load(port, CHATS, texts, NEW, False, SECONDS, 2)
                 speeds[name].append(seen["tokens/s"])
-    old, now = (max(speeds[name]) for name in (BEFORE, "now"))
-    rounds = ", ".join(f"{b / a:.2f}" for a, b in zip(*speeds.values(), strict=True))
+    rounds = sorted((b / a, a, b) for a, b in zip(*speeds.values(), strict=True))
+    ratio, old, now = rounds[ROUNDS // 2]
     return [bar(f"tokens a second of the endpoint on a CPU, {CHATS} chats, against commit {BEFORE} in the "
-                "same run", ">= 1.5", f"{now / old:.2f} ({now:,.0f} of {old:,.0f}; by round {rounds})",
-                now / old >= 1.5)]
+                "same run", ">= 1.5", f"{ratio:.2f} in the middle round ({now:,.0f} of {old:,.0f}), from "
+                f"{rounds[0][0]:.2f} to {rounds[-1][0]:.2f}", ratio >= 1.5)]
 
 
 # figures of an H200, from lines
