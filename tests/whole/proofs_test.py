@@ -188,7 +188,8 @@ def test_every_row_and_pipeline_is_a_path_of_the_gpu():
 
 def test_lines_of_the_endpoint_hold_where_speed_ratio_and_growth_do():
     def held(stream=True, **change):
-        line = {"chats": 64, "stream": stream, "tokens/s": 41_000.0, "ratio": 0.8, "first token ms p50": 25.0}
+        line = {"chats": 64, "stream": stream, "seconds": 30, "commit": "c10deea8", "tokens/s": 41_000.0,
+                "ratio": 0.8, "first token ms p50": 25.0}
         more = line | {"chats": 256, "tokens/s": 95_000.0}
         return [b["holds"] for b in engine.chat_bars([more, line | change], stream)]
 
