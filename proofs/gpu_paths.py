@@ -4,7 +4,7 @@ teacher, games, agents, the endpoint and a resume after a kill, a few steps of t
     python proofs/gpu_paths.py [device=cuda] [precision=fp32,bf16] [processes=8] [only=NAME,NAME]
                                [most=SECONDS] [folder=runs/gpu-paths]
 
-A line of JSON for each: name, ok or the error's last line, seconds, and the largest relative difference of
+A line of JSON for each: name, ok or the error's first line, seconds, and the largest relative difference of
 the first step's loss and gradient norm (of the endpoint: of the log-probs) from the same path on the CPU in
 float32 with the same seed. Losses below FLOOR are compared with FLOOR. Both learn from the CPU's rollouts, on
 which alone a loss can be compared; the device samples its own as well, and `alike` is the share of its rows
@@ -368,7 +368,7 @@ def forked(name: str, folder: Path, device: str, precision: str) -> int:
             line["ok"] = line["difference"] <= BOUND[precision]
         except BaseException as error:
             traceback.print_exc()
-            said = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+            said = str(error).strip().splitlines()[:1] or [type(error).__name__]
             line = {"ok": False, "error": f"{type(error).__name__}: {said[0]:.300}"}
         (folder / "half.json").write_text(json.dumps(line))
         (folder / "half.json").rename(folder / "line.json")
