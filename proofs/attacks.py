@@ -37,8 +37,9 @@ REFUSED = (401, 403, 421)
 def counted(name: str, least: int, tried: int, lost: Iterable[object], said: str = "") -> dict:
     """A row: none of at least so many is lost."""
     lost = [str(what)[:200] for what in lost]
-    return bar(name, f"0 lost of >= {least:,}", f"{tried:,} tried, {tried - len(lost):,} survived, {len(lost):,} "
-               f"lost{': ' * bool(lost)}{'; '.join(lost[:3])}{said}", tried >= least and not lost)
+    return bar(name, f"0 lost of >= {least:,}", f"{tried:,} tried, {tried - len(lost):,} survived, "
+               f"{len(lost):,} lost{': ' * bool(lost)}{'; '.join(lost[:3])}{said}",
+               tried >= least and not lost)
 
 
 # signals
@@ -83,10 +84,11 @@ def signals(folder: Path, moments: str = str(MOMENTS), only: str = ",".join(STOP
                 tried[twice] += 1
                 lost[twice] += [said] if said else []
     families = len(only.split(","))
-    return [counted(f"SIGTERM and Ctrl-C at random moments of {families} families: exit 143 or 130, a checkpoint "
-                    "within one step, the resumed run has the same bits", 24, tried[False], lost[False]),
-            counted("a second signal: exit 143 or 130 at once, the resumed run has the same bits", 8, tried[True],
-                    lost[True])]
+    return [counted(f"SIGTERM and Ctrl-C at random moments of {families} families: exit 143 or 130, a "
+                    "checkpoint within one step, the resumed run has the same bits", 24, tried[False],
+                    lost[False]),
+            counted("a second signal: exit 143 or 130 at once, the resumed run has the same bits", 8,
+                    tried[True], lost[True])]
 
 
 # labels
@@ -139,16 +141,18 @@ def labels(folder: Path, kills: str = "200") -> Bars:
             time.sleep(draw.uniform(0, 0.02))
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            heard += acks.read() if wanted or heard else acks.read()
+            heard += acks.read()
         last = int.from_bytes(heard[-8:], "little") if heard else done
         with Store.open(path, create=False) as store:
-            found = {(n, who): choice for n, (_, by) in enumerate(store.items()) for who, choice in by.items()}
+            found = {(n, who): choice for n, (_, by) in enumerate(store.items())
+                     for who, choice in by.items()}
         with closing(sqlite3.connect(path)) as db:
             broken += [f"kill {i}"] * (db.execute("PRAGMA integrity_check").fetchone() != ("ok",))
         kept = [k for k in (last, last + 1) if found == labelled(k, len(uids))]
         lost += [] if kept else [f"kill {i}, label {last}"]
         done = kept[0] if kept else last
-    return [counted("the preference store after a kill of who labels: its integrity", 200, int(kills), broken),
+    return [counted("the preference store after a kill of who labels: its integrity", 200, int(kills),
+                    broken),
             counted(f"the same: what was acknowledged stands, of {done + 1:,} labels", 200, int(kills), lost)]
 
 
@@ -210,10 +214,10 @@ def ranks(folder: Path) -> Bars:
     return [counted("one process, then two, then one over a run, against one left alone: the same bits", 4,
                     len(names), other),
             bar("the same: the loss of any step, the farthest", "<= 1e-6", f"{apart:g}", apart <= 1e-6),
-            counted("nan, inf and spikes in the gradient of one rank of two: named at the step with the ids, the "
-                    "weights unchanged, the next step taken", 12, len(spoils), missed),
-            counted(f"{SKIPS_IN_A_ROW} steps in a row that are no number: the run ends with a sentence, its last "
-                    "checkpoint sound", 1, 1, [] if sound else [state])]
+            counted("nan, inf and spikes in the gradient of one rank of two: named at the step with the ids, "
+                    "the weights unchanged, the next step taken", 12, len(spoils), missed),
+            counted(f"{SKIPS_IN_A_ROW} steps in a row that are no number: the run ends with a sentence, its "
+                    "last checkpoint sound", 1, 1, [] if sound else [state])]
 
 
 # programs
@@ -223,7 +227,8 @@ def disguises() -> Iterator[tuple[str, Callable[[str], str]]]:
     def called(body: str) -> Callable[[str], str]:
         wrap = (f"\ndef _wrap(call):\n{body}\n"
                 "for _name in ('attack', 'f'):\n"
-                "    if type(globals().get(_name)).__name__ == 'function': globals()[_name] = _wrap(globals()[_name])\n")
+                "    if type(globals().get(_name)).__name__ == 'function':\n"
+                "        globals()[_name] = _wrap(globals()[_name])\n")
         return lambda source: source + wrap
 
     yield "as it is", lambda source: source
@@ -256,7 +261,8 @@ def jail(folder: Path, ways: str = "7") -> Bars:
     with CodeJudge(workers=2, seconds=LIMIT) as judge, arena(folder / "arena") as at:
         judge.outcomes([CodeJob(source=HONEST, suite=CHEAT_SUITE)] * 2)
         before = family()
-        jobs = {f"{name}, {way}": at.job(change(source)) for way, change in how for name, source in ESCAPES.items()}
+        jobs = {f"{name}, {way}": at.job(change(source))
+                for way, change in how for name, source in ESCAPES.items()}
         jobs |= {f"cheat: {name}, {way}": CodeJob(source=change(source), suite=CHEAT_SUITE)
                  for way, change in how for name, source in CHEATS.items()}
         outcomes = dict(zip(jobs, judge.outcomes([*jobs.values()]), strict=True))
@@ -264,11 +270,12 @@ def jail(folder: Path, ways: str = "7") -> Bars:
     families = len(ESCAPES) + len(CHEATS)
     paid = [f"{name}: {said.kind}" for name, said in outcomes.items() if said.kind not in ("fail", "timeout")]
     slow = max(said.seconds for said in outcomes.values())
-    bars = [counted(f"hostile programs and cheats, {families} families in {len(how)} disguises: paid, or without a "
-                    "verdict", 1000, len(jobs), paid),
+    bars = [counted(f"hostile programs and cheats, {families} families in {len(how)} disguises: paid, or "
+                    "without a verdict", 1000, len(jobs), paid),
             bar("the same: harm outside the jail, and processes left running", "0 of either",
                 f"{len(harm)} {harm[:3]}, {len(left)}", not harm and not left),
-            bar("the same: the slowest verdict", f"<= {LIMIT + LATE:g} s", f"{slow:.2f} s", slow <= LIMIT + LATE)]
+            bar("the same: the slowest verdict", f"<= {LIMIT + LATE:g} s", f"{slow:.2f} s",
+                slow <= LIMIT + LATE)]
     with CodeJudge(workers=2, seconds=20.0) as judge:
         for name, group in references().items():
             group = [job for job in group if not job.suite.unsupported]
@@ -276,7 +283,8 @@ def jail(folder: Path, ways: str = "7") -> Bars:
             bad = [said.kind for said in judge.outcomes([spoilt(job) for job in group])].count("pass")
             bars += [bar(f"reference solutions of {name}: paid", ">= 99 %", f"{good} of {len(group)}",
                          good >= 0.99 * len(group)),
-                     bar(f"the same of {name} with their answers changed: paid", f"0 of {len(group)}", bad, not bad)]
+                     bar(f"the same of {name} with their answers changed: paid", f"0 of {len(group)}", bad,
+                         not bad)]
     return bars + programs(folder)
 
 
@@ -296,25 +304,27 @@ def files(folder: Path, every: str = "1", kinds: str = "model,gguf,run,data,sett
     for home in (model_files, gguf_files, run_files, data_files, store_files):
         for case in home.cases():
             groups.setdefault(case.name.split(":")[0], []).append(case)
-    for kind, least in {"model": 200, "gguf": 50, "run": 200, "data": 100, "settings": 40, "store": 50}.items():
+    wanted = {"model": 200, "gguf": 50, "run": 200, "data": 100, "settings": 40, "store": 50}
+    for kind, least in wanted.items():
         if kind not in kinds.split(","):
             continue
         found = {case.name: drive(case, sound) for case in groups[kind][::int(every)]}
         lost = [f"{name}: {said.fault}" for name, said in found.items() if said.fault]
         slow = max(said.seconds for said in found.values())
-        bars.append(counted(f"hostile files of the kind {kind}: a sentence or as they are, nothing executed or "
-                            f"written outside, <= {BUDGET:g} s of processor time", least, len(found), lost,
+        bars.append(counted(f"hostile files of the kind {kind}: a sentence or as they are, nothing executed "
+                            f"or written outside, <= {BUDGET:g} s of processor time", least, len(found), lost,
                             f"; the slowest {slow:.1f} s"))
         if kind == "model":
             unnamed = [f"{name}: {said.said[:120]}" for name, said in found.items()
                        if said.code == 2 and "bad" not in said.said]
-            bars.append(counted("hostile model folders that are refused: the sentence names the folder or file", 100,
-                                sum(said.code == 2 for said in found.values()), unnamed))
+            bars.append(counted("hostile model folders that are refused: the sentence names the folder or "
+                                "file", 100, sum(said.code == 2 for said in found.values()), unnamed))
     strange = [f"{path.name}: {fault}" for path in grep.FILES
                for fault in set(grep.faults(grep.tree_of(path)))
                - grep.ALLOWED.get(path.relative_to(grep.HOME).as_posix(), set())]
     return [*bars, counted("modules without pickle, torch.load, eval, exec and trust_remote_code, but for "
-                           f"{len(grep.ALLOWED) - 1} that are named with a reason", 100, len(grep.FILES), strange)]
+                           f"{len(grep.ALLOWED) - 1} that are named with a reason", 100, len(grep.FILES),
+                           strange)]
 
 
 def lines(folder: Path) -> Bars:
@@ -324,8 +334,8 @@ def lines(folder: Path) -> Bars:
     for case in tried:
         fault, odd = case.fault(folder), odd + (case.bad == 0)
         lost += [f"{case.name}: {fault}"] if fault else []
-    return [counted("malformed JSONL files: refused by line and reason, or all rows read; the bad row is left out "
-                    "and counted where it may be skipped", 200, len(tried), lost,
+    return [counted("malformed JSONL files: refused by line and reason, or all rows read; the bad row is "
+                    "left out and counted where it may be skipped", 200, len(tried), lost,
                     f"; {odd} only look odd; those with NUL at the start are refused as binary")]
 
 
@@ -356,8 +366,10 @@ def strangers(name: str, known: dict) -> dict[str, dict]:
     from tests.studio import security_test as guard
     if name == "endpoint for others":
         return {"no token": {}, "wrong token": {"authorization": f"Bearer {guard.TOKEN[:-1]}x"},
-                "half a token": {"authorization": f"Bearer {guard.TOKEN[:-1]}"}, "wrong key": {"x-api-key": "tml-a"}}
-    asked = {"foreign host": {"host": "evil.example:8765"}, "a host with ours in it": {"host": "127.0.0.1.evil.example"},
+                "half a token": {"authorization": f"Bearer {guard.TOKEN[:-1]}"},
+                "wrong key": {"x-api-key": "tml-a"}}
+    asked = {"foreign host": {"host": "evil.example:8765"},
+             "a host with ours in it": {"host": "127.0.0.1.evil.example"},
              "foreign origin": {"origin": "http://evil.example"}, "null origin": {"origin": "null"},
              "origin of another port": {"origin": "http://127.0.0.1:9999"},
              "cross-site form": {"origin": "http://evil.example", "sec-fetch-site": "cross-site",
@@ -384,8 +396,8 @@ def servers(folder: Path) -> Bars:
                 status = asking.request(method, path, follow_redirects=False).status_code
                 tried += 1
                 lost += [] if status in REFUSED else [f"{what}: {method} {path} {status}"]
-        bars.append(counted(f"{name}: {len(routes)} routes of the router, asked in {len(strangers(name, known))} "
-                            "ways by strangers: refused", 50, tried, lost))
+        bars.append(counted(f"{name}: {len(routes)} routes of the router, asked in "
+                            f"{len(strangers(name, known))} ways by strangers: refused", 50, tried, lost))
     places: dict[str, tuple[int, Callable]] = {
         "the studio's static folder": (len(guard.STRINGS), guard.test_no_path_leaves_the_static_folder),
         "the runs folder, in every place of an address that names a run": (
@@ -432,13 +444,13 @@ def pages(folder: Path) -> Bars:
     addresses = [f"/runs/bad?step={step}" for step in range(1, len(texts) + 1)]
     addresses += ["/", "/runs", "/runs/compare?ids=bad", "/label/data"]
     addresses += [f"/label?labeller=ann&item={uid}" for uid in uids]
-    addresses += [place.format(quote(text, safe="")) for text, place in zip(texts, itertools.cycle(PLACES),
-                                                                            strict=False)]
+    addresses += [place.format(quote(text, safe=""))
+                  for text, place in zip(texts, itertools.cycle(PLACES), strict=False)]
     long = folder / "long"
     long_run(long / "run", 10_000)
     with (long / "run" / "events.jsonl").open("a") as file:
-        file.writelines(json.dumps({"time": time.time(), "step": step, "kind": "note", "text": f"event {step}",
-                                    "data": {}}) + "\n" for step in range(1, 10_001))
+        file.writelines(json.dumps({"time": time.time(), "step": step, "kind": "note",
+                                    "text": f"event {step}", "data": {}}) + "\n" for step in range(1, 10_001))
     ran = []
     with chromium() as browser:
         with serving(runs, folder / "p.db", TOKEN) as origin:
@@ -453,13 +465,14 @@ def pages(folder: Path) -> Bars:
             took = opened(page, f"{url.partition('/start')[0]}/runs/run")
     middle = statistics.median(took)
     named = ["tests/studio/runs/browser_test.py::test_the_run_goes_on_when_the_server_is_killed"]
-    return [counted(f"{len(texts)} strings that would run as prompts, replies, names of runs and labellers, and in "
-                    "addresses: pages of a real browser in which none runs", 200, len(addresses), ran),
+    return [counted(f"{len(texts)} strings that would run as prompts, replies, names of runs and labellers, "
+                    "and in addresses: pages of a real browser in which none runs", 200, len(addresses), ran),
             bar("a run of 10,000 steps and 10,000 events: until its page shows the last value", "< 1 s",
                 f"{middle:.2f} s (median of {len(took)}; worst {max(took):.2f})", middle < 1),
-            test_bar("the server is killed: the run goes on, the reopened page has its 12 steps, of every one its "
-                     "samples", "0 lost of 12 steps", named, run_tests(folder, named))]
+            test_bar("the server is killed: the run goes on, the reopened page has its 12 steps, of each one "
+                     "its samples", "0 lost of 12 steps", named, run_tests(folder, named))]
 
 
-PARTS: dict[str, Callable] = {"signals": signals, "labels": labels, "ranks": ranks, "jail": jail, "answers": text,
-                              "files": files, "lines": lines, "servers": servers, "pages": pages}
+PARTS: dict[str, Callable] = {
+    "signals": signals, "labels": labels, "ranks": ranks, "jail": jail, "answers": text, "files": files,
+    "lines": lines, "servers": servers, "pages": pages}

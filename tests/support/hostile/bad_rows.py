@@ -32,7 +32,8 @@ READERS: dict[str, Callable] = {"sft": read_conversations, "dpo": read_pairs, "k
 
 def good(form: str, n: int) -> dict:
     asked = f"What is {n} + {n}?"
-    return {"sft": {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": f"{n}"}]},
+    return {"sft": {"messages": [{"role": "user", "content": asked},
+                                 {"role": "assistant", "content": f"{n}"}]},
             "dpo": {"prompt": asked, "chosen": f"{2 * n}.", "rejected": "No."},
             "kto": {"prompt": asked, "completion": f"{2 * n}.", "label": n % 2 == 0},
             "task": {"question": asked, "answer": str(2 * n)}}[form]
@@ -43,9 +44,11 @@ def spoilt(form: str, row: dict) -> Iterator[tuple[str, bytes]]:
     line = json.dumps(row).encode()
     yield from {
         "bad UTF-8": line.replace(b"What", b"Wh\xff\xfe"), "Latin-1": line.replace(b"What", b"Wh\xe9t"),
-        "half a character": line.replace(b"What", b"\xf0\x9f\x98"), "UTF-16": line.decode().encode("utf-16-le"),
+        "half a character": line.replace(b"What", b"\xf0\x9f\x98"),
+        "UTF-16": line.decode().encode("utf-16-le"),
         "NUL": b"\0" * 64, "NUL in a text": line.replace(b"What", b"Wh\0t"),
-        "a tab in a text": line.replace(b"What", b"Wh\tt"), "a lone surrogate": line.replace(b"What", b"\\ud83d"),
+        "a tab in a text": line.replace(b"What", b"Wh\tt"),
+        "a lone surrogate": line.replace(b"What", b"\\ud83d"),
         "a bad escape": line.replace(b"What", b"\\q"), "NaN": line[:-1] + b', "id": NaN}',
         "Infinity": line[:-1] + b', "id": Infinity}', "-Infinity": line[:-1] + b', "id": -Infinity}',
         "no end": line[:-7], "half a row": line[: len(line) // 2], "a brace": b"{", "an empty object": b"{}",
@@ -53,7 +56,8 @@ def spoilt(form: str, row: dict) -> Iterator[tuple[str, bytes]]:
         "words": b"What is 1 + 1?", "two objects": line + b" " + line, "a comma after it": line + b",",
         "a comma before its end": line[:-1] + b",}", "single quotes": line.replace(b'"', b"'"),
         "a comment": line + b" // x", "brackets": b"[" * 100_000, "nested objects": b'{"a":' * 50_000,
-        "a csv": b"question,answer", "a byte order mark inside": line[:1] + b"\xef\xbb\xbf" + line[1:]}.items()
+        "a csv": b"question,answer",
+        "a byte order mark inside": line[:1] + b"\xef\xbb\xbf" + line[1:]}.items()
     for key in row:
         twice = f"{json.dumps({key: row[key]})[:-1]}, ".encode() + line[1:]
         yield f"{key} twice", twice
@@ -61,7 +65,8 @@ def spoilt(form: str, row: dict) -> Iterator[tuple[str, bytes]]:
         for what, value in {"null": None, "a list of lists": [[]], "an object": {"a": 1}}.items():
             yield f"{key} is {what}", json.dumps(row | {key: value}).encode()
     if form == "sft":
-        for what, turns in {"no turns": [], "numbers": [1, 2], "an unknown role": [{"role": "x", "content": "a"}],
+        for what, turns in {"no turns": [], "numbers": [1, 2],
+                            "an unknown role": [{"role": "x", "content": "a"}],
                             "a role of lists": [{"role": [], "content": "a"}],
                             "a turn without content": [{"role": "user"}]}.items():
             yield f"messages of {what}", json.dumps({"messages": turns}).encode()
@@ -100,7 +105,8 @@ class Case:
         if not self.bad or self.whole:
             return ""
         left = len(read(path, skipping))
-        return "" if left == ROWS - 1 and skipping.count == 1 else f"{left} rows left, {skipping.count} counted"
+        return ("" if left == ROWS - 1 and skipping.count == 1
+                else f"{left} rows left, {skipping.count} counted")
 
 
 def cases() -> Iterator[Case]:
