@@ -187,7 +187,7 @@ def ranks(folder: Path) -> Bars:
               for number in ("nan", "inf", "1e38")]
     ranks_launch.launch(2, [
         *({"run": str(folder / f"{name}-turns"), "until": 2} for name in names),
-        *(job(name, f"{name}-{rank}-{number}", "steps=3") | {"spoils": [rank, [2], number]}
+        *(job(name, f"{name}-{rank}-{number}", "steps=3", "keep=all") | {"spoils": [rank, [2], number]}
           for name, rank, number in spoils),
         job("sft", "ends", "steps=9") | {"spoils": [1, [*range(2, 10)], "nan"]}], folder)
     for name in names:
@@ -209,7 +209,7 @@ def ranks(folder: Path) -> Bars:
     ends = Run.open(folder / "ends")
     state, last = ends.state(), [*ends.checkpoints().values()][-1]
     sound = (state["state"] == "failed" and f"{SKIPS_IN_A_ROW} steps in a row" in state["error"]
-             and state["step"] == 1 + SKIPS_IN_A_ROW
+             and len(losses(folder / "ends")) == 1 + SKIPS_IN_A_ROW
              and all(x.isfinite().all() for x in load_file(last / "model.safetensors").values()))
     return [counted("one process, then two, then one over a run, against one left alone: the same bits", 4,
                     len(names), other),
