@@ -3,7 +3,9 @@
     python proofs/reliability.py [PART ...]      what a reply cannot do: earned, fresh, gold, injections,
                                                  templates, degenerate; faults: kills, kills_again, pipelines,
                                                  full_disk, machine, flips, numbers (faults.py), hours in all;
-                                                 soak and logs (soak.py)
+                                                 soak and logs (soak.py); counted attacks: signals, labels,
+                                                 ranks, jail, answers, files, lines, servers, pages
+                                                 (attacks.py), ten minutes in all
     python proofs/reliability.py fresh seeds=50  other seeds than the tests have
     python proofs/reliability.py kills flips workers=10 minutes=18
                                                  so many cases of faults at once, and no longer;
@@ -21,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import DATA, HOME, Bars, Page, Tables, arguments, bar
+from attacks import PARTS as ATTACKS
 from faults import CASES, at_once
 from faults import PARTS as FAULTS
 from golden_templates import open_chat, templates
@@ -374,7 +377,7 @@ PAGE = Page(
     "reliability", "Reliability: what was tried, and what was lost",
     {"earned": earned_bars, "fresh": fresh_bars, "gold": gold_bars, "injections": injection_bars,
      "templates": template_bars, "degenerate": degenerate_bars, **FAULTS,
-     "soak": soak, "logs": logs},
+     **ATTACKS, "soak": soak, "logs": logs},
     [0])
 
 if __name__ == "__main__":

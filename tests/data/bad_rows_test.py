@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+from hostile import bad_rows
 from small import CHAT, TALKS, gsm8k_folder, small_model
 
 from postgrad.cli import main
@@ -83,6 +84,16 @@ def test_rows_that_the_template_has_no_place_for_are_bad_rows(method, tmp_path, 
     assert train(method, write(tmp_path / "odd.jsonl", *odd), tmp_path / "none", "skip_bad=true") == 2
     assert re.search(r"2 of 2 rows are bad:\n.* line 1 has tools.*\(and 1 more like it\)",
                      capsys.readouterr().err)
+
+
+CORPUS = [case for case in bad_rows.cases() if not case.whole]
+
+
+@pytest.mark.parametrize("form", bad_rows.READERS)
+def test_a_malformed_file_is_refused_by_line_and_its_row_left_out_and_counted(form, tmp_path):
+    """The lines of 100 MB are tried by `python proofs/reliability.py lines`."""
+    mine = [case for case in CORPUS if case.form == form]
+    assert len(mine) >= 50 and {case.name: why for case in mine if (why := case.fault(tmp_path))} == {}
 
 
 def test_the_first_twenty_are_shown_and_all_are_counted(tmp_path):

@@ -2,7 +2,8 @@
 
     python tests/support/kills.py N SIGNAL ARGS...    `postgrad ARGS...`, which gets the signal at its Nth
                                                       call that touches a file; save:N: its Nth inside a
-                                                      save; eval:N: before its Nth evaluation is written
+                                                      save; eval:N: before its Nth evaluation is written;
+                                                      twice:N: at its Nth call and at the one after it
 
 Kills at random are parts of proofs: foundation.py, environments.py, reasoning.py and bench/speed.py.
 """
@@ -47,7 +48,8 @@ def child(at: int | str, number: int, args: list[str]) -> int:
     import postgrad.recipes.base  # noqa: F401  imported first, so that only the run's own calls are counted
     from postgrad.cli import main
     from postgrad.runs import Run
-    seen, inside, written, evaluations, log_eval = 0, [], {}, 0, Run.log_eval
+    seen, inside, written, evaluations, steps = 0, [], {}, 0, []
+    log, log_eval = Run.log, Run.log_eval
     kind, _, which = str(at).rpartition(":")
 
     def watched(call):
@@ -58,7 +60,7 @@ def child(at: int | str, number: int, args: list[str]) -> int:
                 inside.append(seen)
             if isinstance(a[0], str | os.PathLike):
                 written.setdefault(str(a[0]), seen)
-            if int(which) == {"": seen, "save": len(inside)}.get(kind):
+            if int(which) in {"": [seen], "save": [len(inside)], "twice": [seen, seen - 1]}.get(kind, ()):
                 os.kill(os.getpid(), number)
             return call(*a, **k)
         return wrapper
@@ -70,12 +72,17 @@ def child(at: int | str, number: int, args: list[str]) -> int:
             os.kill(os.getpid(), number)
         log_eval(run, step, row)
 
-    Run.log_eval = evaluated
+    def logged(run, *row):
+        steps.append(seen)
+        log(run, *row)
+
+    Run.log, Run.log_eval = logged, evaluated
     for name in CALLS:
         setattr(os, name, watched(getattr(os, name)))
     began = time.perf_counter()
     code = main(args)
     print(json.dumps({"calls": seen, "inside_save": inside, "first_call": written, "evaluations": evaluations,
+                      "steps": steps,
                       "seconds": time.perf_counter() - began, "compiler": "torch._dynamo" in sys.modules}),
           file=sys.stderr)
     return code

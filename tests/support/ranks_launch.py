@@ -2,7 +2,8 @@
 
     python tests/support/ranks_launch.py WORLD JOBS.json
 A job is {"train": "grpo", "changes": [...], "run": FOLDER} or {"run": FOLDER}, which goes on with that run;
-"until": the step after which it is asked to stop; "dies": the step in which its second rank is killed.
+"until": the step after which it is asked to stop; "dies": the step in which its second rank is killed;
+"spoils": [rank, steps, number], by which that rank multiplies its gradients in those steps.
 """
 
 import json
@@ -11,7 +12,11 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import patch
+
+import torch
 
 from postgrad.cli.settings import config_from_text
 from postgrad.recipes.launch import resume_training, start_training
@@ -19,6 +24,25 @@ from postgrad.runs import Follower
 from postgrad.runs.tracker import CallbackTracker
 from postgrad.system import processes
 from postgrad.system.signals import Stopped
+from postgrad.training.optim import Optim
+
+
+def spoil(stack, rank, steps, number):
+    """Until the stack ends, this rank's gradients of these steps are multiplied."""
+    if os.environ.get("RANK", "0") != str(rank):
+        return
+    backward, step, now = torch.Tensor.backward, Optim.step, [0]
+
+    def spoilt(loss):
+        backward(loss, torch.full_like(loss, float(number)) if now[0] in steps else None)
+
+    def counted(optim, at, *more):
+        now[0] = at + 1
+        return step(optim, at, *more)
+
+    now[0] = 1
+    stack.enter_context(patch.object(torch.Tensor, "backward", spoilt))
+    stack.enter_context(patch.object(Optim, "step", counted))
 
 
 def carry_out(job):
@@ -34,8 +58,10 @@ def carry_out(job):
 
     if "dies" in job:
         Follower.log = die
-    folder = Path(job["run"])
+    folder, stack = Path(job["run"]), ExitStack()
     try:
+        if "spoils" in job:
+            spoil(stack, *job["spoils"])
         if "train" in job:
             recipe, config = config_from_text(job["train"], job["changes"])
             start_training(recipe, config, folder, command="a test", trackers=[CallbackTracker(stop)])
@@ -45,6 +71,10 @@ def carry_out(job):
         assert "until" in job
     except processes.Lost:
         assert "dies" in job
+    except ValueError as error:
+        assert "spoils" in job and "steps in a row" in str(error), error
+    finally:
+        stack.close()
 
 
 def launch(world, jobs, folder, threads=1, timeout=300):

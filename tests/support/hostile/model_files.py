@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import shutil
 import struct
 from collections.abc import Callable, Iterator
@@ -197,7 +199,44 @@ def templates() -> Iterator[tuple[str, Callable, tuple[str, ...]]]:
         yield f"a template that is {kind}", partial(change, "chat_template.jinja"), CHAT
 
 
+# code beside the weights
+
+
+class Ran:
+    """As a pickle: a folder is made where nothing may change."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def pickled(name: str, folder: Path, at: Place) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(pickle.dumps({"a": Ran(at.outside / "ran")}))
+
+
+def programmed(file: str, raw: dict, folder: Path, at: Place) -> None:
+    """Code that names itself in a JSON file, as trust_remote_code runs it."""
+    (folder / "theirs.py").write_text(f"import os\nos.mkdir({str(at.outside / 'ran')!r})\nclass A: pass\n")
+    said(file, raw, folder, at)
+
+
+def programs() -> Iterator[tuple[str, Callable, tuple[str, ...]]]:
+    for name in ("pytorch_model.bin", "model.pt", "model.ckpt", "consolidated.00.pth", "model.pkl"):
+        yield f"a pickle that runs, {name}", partial(pickled, name), CHAT
+    names = ("AutoConfig", "AutoModel", "AutoModelForCausalLM", "AutoTokenizer")
+    for name in names:
+        raw = {"auto_map": {name: "theirs.A"}}
+        yield f"code for {name}", partial(programmed, "config.json", raw), CHAT
+        yield (f"code for {name} of a kind of its own",
+               partial(programmed, "config.json", raw | {"model_type": "theirs"}), CHAT)
+    yield ("code for a tokenizer", partial(programmed, "tokenizer_config.json",
+                                           {"auto_map": {"AutoTokenizer": ["theirs.A", None]}}), CHAT)
+
+
 def cases() -> Iterator[Case]:
-    for group in (configs, weights, adapters, tokenizers, templates):
+    for group in (programs, configs, weights, adapters, tokenizers, templates):
         for name, change, words in group():
             yield Case(f"model: {name}", partial(spoilt, change), words)
