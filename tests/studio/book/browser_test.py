@@ -56,7 +56,9 @@ def test_progress_is_kept_and_can_be_taken_along(studio, tab):  # noqa: F811
     page.goto("/book/1")
     page.locator("[data-check='why/bandit-steps']").get_by_label("1", exact=True).check()
     page.goto("/book")
-    assert page.locator("main figure, .figure-place").first.bounding_box()["y"] < 800  # a live figure first
+    figure = page.locator("main figure, .figure-place").first
+    expect(figure).to_be_visible()
+    assert figure.bounding_box()["y"] < 800  # a live figure first
     told = page.locator("[data-progress-of='why']")
     expect(told).to_contain_text("1 of 3 layers opened, 1 of")
     with page.expect_download() as taken:
