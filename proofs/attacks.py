@@ -1,4 +1,4 @@
-"""Attacks and faults that are counted, each part in a minute or two: parts of proofs/reliability.py.
+"""Attacks and faults that are counted: parts of proofs/reliability.py.
 
 Parts: signals, labels, ranks, jail, answers (verifiers.py), files, lines, servers, pages. A row says how many
 were tried, survived and lost.

@@ -157,7 +157,7 @@ def paid(folder: Path, spec: str) -> list[str]:
     return words if recipe == "rollouts" and (games or spec.endswith(":words")) else []
 
 
-def shown(folder: Path, how: list[str]) -> Figures:
+def self_distilled(folder: Path, how: list[str]) -> Figures:
     """sdft, which the embedded models are refused for."""
     more = [*faults.copyist_files(folder), *MORE["sdft"], *how]
     return first_step(harness.train(folder / "run", "sdft:words", *words_of("sdft:words", more)))
@@ -310,7 +310,7 @@ FEW_OF_ALL = ("sft_steps=3", "pairs=32", "reward_steps=3", "collections=1", "pro
 PATHS: dict[str, Callable[[Path, list[str]], Figures]] = {
     **{name: trained(spec, *MORE.get(name, ())) for name, spec in (NAMED | OTHERS).items()
        if name not in ("sdft", "remote", "games")},
-    "sdft": shown,
+    "sdft": self_distilled,
     **{f"game {name}": trained(f"ppo:{name}") for name in ("guess", "animals", "big-numbers")},
     "game of two turns": trained("turn_grpo:guess", "method=grpo"),
     **{f"{row} {name}": trained(f"{row}:{task}", *words) for name, words in ADAPTERS.items()

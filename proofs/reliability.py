@@ -5,7 +5,7 @@
                                                  full_disk, machine, flips, numbers (faults.py), hours in all;
                                                  soak and logs (soak.py); counted attacks: signals, labels,
                                                  ranks, jail, answers, files, lines, servers, pages
-                                                 (attacks.py), ten minutes in all
+                                                 (attacks.py)
     python proofs/reliability.py fresh seeds=50  other seeds than the tests have
     python proofs/reliability.py kills flips workers=10 minutes=18
                                                  so many cases of faults at once, and no longer;

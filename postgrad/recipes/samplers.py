@@ -155,7 +155,7 @@ class Released(LiveWeights):
         self.sampler.release()
 
 
-def whole(policy: Trained) -> Trained:
+def full_policy(policy: Trained) -> Trained:
     """A policy, or of a sharded one its full copy."""
     copy = getattr(policy, "copy", None)
     return copy.model if copy else policy
@@ -168,7 +168,7 @@ class Copied:
         self.sampler, self.policy = sampler, policy
 
     def keep(self, step: int) -> Callable[[], None]:
-        policy = whole(self.policy)
+        policy = full_policy(self.policy)
         if self.sampler.model is self.policy:
             self.sampler.model = copy.deepcopy(policy).requires_grad_(False)
         weights = {name: x.detach().clone() for name, x in policy.state_dict().items()}
@@ -230,7 +230,7 @@ class Served:
         self.gap = how.max_logp_gap or (EXACT if config.device == "cpu" and not how.foreign else ROUNDED)
 
     def keep(self, step: int) -> Callable[[], None]:
-        model = whole(self.policy)
+        model = full_policy(self.policy)
         weights = self.folder.write(model, step) if processes.leads() else name_weights(model, step)
         return lambda: self.use(weights)
 

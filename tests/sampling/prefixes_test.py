@@ -39,7 +39,7 @@ def add(batch, prompt, caching="turns", sampling=GREEDY, count=1):
     return rows, batch.computed_tokens - before
 
 
-def written(rows):
+def sampled_tokens(rows):
     return [[(s.token, s.logp) for s in row.sampled] for row in rows]
 
 
@@ -68,7 +68,7 @@ def test_a_hash_is_only_a_hint(monkeypatch, model):
     add(batch, b)
     rows, computed = add(batch, a)
     assert rows[0].prompt.begun == 0 and computed == len(a) + 5
-    assert written(rows) == written(add(batch_of(model), a)[0])
+    assert sampled_tokens(rows) == sampled_tokens(add(batch_of(model), a)[0])
 
 
 @pytest.mark.parametrize("rest", [1, 7, BLOCK, 45])
@@ -79,7 +79,7 @@ def test_a_shared_system_prompt_is_computed_once_and_changes_no_bit(model, rest)
     rows, computed = add(batch, second, "prompts", warm, count=3)
     shared = common_length(first, second)
     assert {row.prompt.begun for row in rows} == {shared} and computed == len(second) - shared + 3 * 5
-    assert written(rows) == written(add(batch_of(model), second, "none", warm, count=3)[0])
+    assert sampled_tokens(rows) == sampled_tokens(add(batch_of(model), second, "none", warm, count=3)[0])
 
 
 def test_prompts_that_come_together_share_what_they_begin_with(model):
@@ -90,7 +90,7 @@ def test_prompts_that_come_together_share_what_they_begin_with(model):
         batch.step()
     assert [row.prompt.begun for row in rows] == [0, *[len(SYSTEM)] * 3]
     for row, prompt in zip(rows, prompts, strict=True):
-        assert written([row]) == written(add(batch_of(model), prompt, "none")[0])
+        assert sampled_tokens([row]) == sampled_tokens(add(batch_of(model), prompt, "none")[0])
 
 
 def test_a_turn_goes_on_after_the_reply(model):
@@ -113,7 +113,7 @@ def test_generate_goes_on_after_prefills_alone(model):
     later = [*prompt, *row.tokens, *tokens_of(5)]
     rows, _ = add(batch, later, "prompts")
     assert rows[0].prompt.begun == len(prompt)
-    assert written(rows) == written(add(batch_of(model), later, "none")[0])
+    assert sampled_tokens(rows) == sampled_tokens(add(batch_of(model), later, "none")[0])
     rows, _ = add(batch, later, "turns")  # what the last one left is a prefill's, of more tokens
     assert rows[0].prompt.begun == len(later) - 1
     assert add(batch, later, "none")[0][0].prompt.begun == 0
@@ -133,7 +133,7 @@ def test_new_weights_forget_every_prefix(model):
     assert len(under_way.weight_versions) == 2 and not batch.scheduler.prefixes.stored  # it leaves nothing
     rows, computed = add(batch, prompt)
     assert rows[0].prompt.begun == 0 and computed == len(prompt) + 5
-    assert written(rows) == written(add(batch_of(net), prompt)[0])
+    assert sampled_tokens(rows) == sampled_tokens(add(batch_of(net), prompt)[0])
 
 
 def test_the_prefix_that_was_used_longest_ago_makes_way(model):

@@ -93,7 +93,7 @@ def report(job, rank):
     """Carries out a job as this rank."""
     seen, sizes, began = Collectives(), [], time.process_time()
 
-    def named(what):
+    def recorded_wait(what):
         seen.listed.append([what])
         return waiting(what)
 
@@ -103,7 +103,7 @@ def report(job, rank):
         return norm
 
     with (patch.object(virtual_ranks.VirtualRanks, "map_own", map_with_others), seen,
-          patch.object(processes, "waiting", named), patch.object(Optim, "clip", weighed)):
+          patch.object(processes, "waiting", recorded_wait), patch.object(Optim, "clip", weighed)):
         carry_out(job | {"run": f"{job['run']}-{rank}"})
     return {"collectives": seen.listed, "held": sizes[-1], "steps": len(sizes),
             "seconds": round(time.process_time() - began, 2)}
