@@ -208,7 +208,7 @@ def test_a_run_is_named_tagged_and_archived(studio, tab, tmp_path):  # noqa: F81
     page.locator("#note summary").click()
     page.get_by_label("archived: left out of the list").check()
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("#note")).to_contain_text("archived")
+    expect(page.locator("#note span.tag")).to_have_text("archived")  # the form's label has the word before
     page.goto("/runs")
     expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_label("Archived (1)").check()
