@@ -17,6 +17,8 @@ STAGES = ("base", "sft", "rl")
 TITLES = {"base": "Pretrained", "sft": "SFT", "rl": "RL"}
 LEARNED = {"base": "learned to continue any text", "sft": "learned to imitate answers",
            "rl": "learned what earns reward"}
+R1_STAGES = {"base": "Pretrained", "cold": "1 Cold start", "reasoning": "2 RL for reasoning",
+             "sft": "3 SFT on kept replies", "last": "4 RL for everything"}
 TASKS = {"words": "word problems", "questions": "questions"}
 OBJECTIVES = {
     "base": r"\max_\pi \; \sum_t \log \pi(x_t \mid x_{<t}) \quad \text{over a whole corpus}",
@@ -70,6 +72,22 @@ def stage_figures(name: str, k: int) -> list[JsonDict]:
     ]
 
 
+@cache
+def stage_refusals() -> JsonDict:
+    """Of each stage of a short R1, the mean over seeds of what it refuses, and the lowest and highest."""
+    found = recording("safety")
+    runs = found["runs"]
+
+    def over_seeds(stage: str, kind: str) -> JsonDict:
+        shares = [run["stages"][stage][kind]["refused"] for run in runs]
+        return {"mean": sum(shares) / len(shares), "low": min(shares), "high": max(shares)}
+
+    return {"seeds": len(runs), "problems": runs[0]["problems"], "samples": runs[0]["samples"],
+            "command": found["command"],
+            "stages": [{"name": name, "title": title, "harmful": over_seeds(name, "harmful-requests"),
+                        "benign": over_seeds(name, "benign-requests")} for name, title in R1_STAGES.items()]}
+
+
 def answer_verdict(said: JsonDict, gold: str) -> str:
     """right, wrong, or the right number in a form that the verifier does not pay."""
     numbers = re.findall(r"-?\d+", said["text"])
@@ -110,6 +128,7 @@ def compute(state: State) -> JsonDict:
         "chance": pass_at_k(tries, right, state.k),
         "length": {name: stages[name]["measured"]["words"]["mean_length"] for name in STAGES},
         "made_by": stages[state.stage]["made_by"], "objective": OBJECTIVES[state.stage],
+        "refusals": stage_refusals(),
     }
 
 

@@ -21,6 +21,7 @@ from postgrad.studio.instruments import (
     ledger,
     mismatch,
     pass_at_k,
+    pipeline,
     ppo_clip,
     reward_hacking,
 )
@@ -45,6 +46,7 @@ def call_tables(instrument: Instrument) -> dict[Any, list[Values]]:
         language_mixing.language_runs: [()],
         ledger.ledger_books: [()],
         pass_at_k.right_counts.__wrapped__: [()],
+        pipeline.stage_refusals.__wrapped__: [()],
         labeller.labelled_by.__wrapped__: [()],
         labeller.quality_in_words.__wrapped__: [()],
         recording.__wrapped__: [("pairs" if instrument.state is labeller.State else "pipeline",)],

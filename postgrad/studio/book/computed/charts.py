@@ -242,9 +242,23 @@ def right_advantages(size: int) -> dict[str, list[list[float]]]:
 
 
 def reasoning(results: Results) -> JsonDict:
+    from postgrad.studio.instruments.pipeline import stage_refusals
+
     found = right_advantages(8)
     kept = json.loads((Path(__file__).parent.parent / "bias.json").read_text())
     return {
+        "refused_stages": bars(
+            "What the stages of a short R1 refuse: the mean over seeds, from the lowest seed to the highest",
+            "share of the replies",
+            [
+                (f"{words}: {title}", *(row[kind][x] for x in ("mean", "low", "high")), role)
+                for kind, title, role in (("harmful", "dangerous", "up"), ("benign", "look-alikes", "down"))
+                for name, words in (("reasoning", "stage 2"), ("sft", "stage 3"), ("last", "stage 4"))
+                for row in stage_refusals()["stages"]
+                if row["name"] == name
+            ],
+            (0, 1),
+        ),
         "biases": bars(
             "How far the mean gradient of a row is from the exact one, by enumeration",
             "bias, as a share of the gradient",

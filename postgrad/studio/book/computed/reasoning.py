@@ -16,7 +16,8 @@ def values(repository: Path) -> JsonDict:
     kept = json.loads((repository / "postgrad/studio/book/bias.json").read_text())
     results = json.loads((repository / "docs" / "results" / "rlhf.json").read_text())["tables"]
     bias = {"bias_grpo": kept["grpo"]["bias"], "bias_dr": kept["dr_grpo"]["bias"]}
-    return {**group_values(), **pass_values(), **picked_values(results), **bias, **recording_values()}
+    return {**group_values(), **pass_values(), **picked_values(results), **bias, **recording_values(),
+            **refusal_values()}
 
 
 def group_values() -> JsonDict:
@@ -89,3 +90,19 @@ def recording_values() -> JsonDict:
             "zero_steps": last["step"], "worded_before": first["words-es/worded"],
             "worded_after": last["words-es/worded"], "wrong_after": last["words-es/wrong_language"],
             "most_tries": recording("tries")["samples"], "spent_most": recording("choosing")["samples"]}
+
+
+def refusal_values() -> JsonDict:
+    """What the stages of a short R1 refuse, the mean over seeds, and how its demonstrations err."""
+    from postgrad.data.tasks.requests import NAMES, WRITER
+    from postgrad.studio.instruments.pipeline import stage_refusals
+    from postgrad.studio.recordings import recording
+
+    harmful, benign = NAMES
+    shares = {f"{row['name']}_{kind}": row[kind]["mean"] for row in stage_refusals()["stages"]
+              if row["name"] in ("sft", "last") for kind in ("harmful", "benign")}
+    runs = recording("safety")["runs"]
+    answered = [run["stages"]["sft"][benign]["right"] for run in runs]
+    return {"safe_seeds": len(runs), "writer_answers": WRITER[harmful]["answers"],
+            "writer_refuses": WRITER[benign]["refuses"], "safe_answered": sum(answered) / len(answered),
+            **{f"safe_{key}": x for key, x in shares.items()}}
