@@ -17,6 +17,7 @@ from postgrad.runs import Run
 from postgrad.system.files import file_hash
 from postgrad.system.renamed import translate_row
 from postgrad.system.settings import flat_settings
+from postgrad.system.user_code import parse_source
 
 
 class InputHashes(TypedDict):
@@ -63,7 +64,7 @@ def code_hash(path: Path) -> str:
     if path.suffix != ".py":
         return file_hash(path)
     try:
-        return hashlib.sha256(ast.dump(ast.parse(path.read_bytes())).encode()).hexdigest()
+        return hashlib.sha256(ast.dump(parse_source(path.read_bytes())).encode()).hexdigest()
     except (SyntaxError, ValueError):
         return file_hash(path)
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from postgrad.records import Verdict
 from postgrad.rewards.sandbox.judge import CodeJob, CodeJudge, Suite
+from postgrad.system.user_code import parse_source
 
 FENCE, PYTHON = "```", ("", "python", "python3", "py")
 
@@ -60,7 +61,7 @@ def humaneval(row: Mapping[str, str]) -> Suite:
     """A row of HumanEval.jsonl -> its suite. Its setup is the prompt, whose helpers the tests call."""
     entry = row["entry_point"]
     tests = f"{row['test']}\ncheck(candidate)"
-    used, made = _names(ast.parse(f"{row['prompt']}    pass\n{tests}"))
+    used, made = _names(parse_source(f"{row['prompt']}    pass\n{tests}"))
     strangers = sorted(used - made - set(dir(builtins)) - {"candidate", entry})
     cannot = f"they use {strangers[0]}, which nothing defines" if strangers else _unsupported(tests)
     names = {"candidate": entry, entry: entry}
@@ -87,7 +88,7 @@ def suite_from_tests(tests: str, setup: str = "", *, reference: str | None = Non
     solution, whose imports the tests may use. A name that is nobody's (isclose, not imported) is never left
     to the candidate: such tests judge nobody.
     """
-    tree = ast.parse(f"{setup}\n{tests}")
+    tree = parse_source(f"{setup}\n{tests}")
     used, made = _names(tree)
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     called = {function.id for function in calls if isinstance(function, ast.Name)}
@@ -125,7 +126,7 @@ def _defined(reference: str, wanted: set[str]) -> tuple[set[str], list[tuple[str
     made, imports = set(), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escapes in a published solution
-        body = ast.parse(reference.replace("\r\n", "\n")).body
+        body = parse_source(reference.replace("\r\n", "\n")).body
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
@@ -145,7 +146,7 @@ def _truths(tests: str, names: set[str]) -> tuple[str, dict[str, str]]:
 
     "assert f(2)" -> "assert f_is_true(2)", {"f_is_true": "bool f"}
     """
-    tree, truths = ast.parse(tests), {}
+    tree, truths = parse_source(tests), {}
     for node in tree.body:
         call = node.test if isinstance(node, ast.Assert) else None
         call = call.operand if isinstance(call, ast.UnaryOp) and isinstance(call.op, ast.Not) else call
@@ -163,7 +164,7 @@ def _outermost(tree: ast.Module) -> set[str]:
 
 
 def _unsupported(tests: str, names: Collection[str] = ()) -> str | None:
-    for node in ast.walk(ast.parse(tests)):
+    for node in ast.walk(parse_source(tests)):
         if isinstance(node, ast.Try | ast.With):
             return "they expect an exception, and exceptions do not cross"
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) in names:

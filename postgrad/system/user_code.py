@@ -25,7 +25,7 @@ _PARSING = Lock()
 GIVEN = "given"  # the key of a record of an object that has no name
 
 
-def parse_source(text: str) -> ast.Module:
+def parse_source(text: str | bytes) -> ast.Module:
     """The syntax tree of a module. One at a time: in Python 3.11 `ast.parse` fails in two threads at once."""
     with _PARSING:
         return ast.parse(text)

@@ -39,7 +39,7 @@ from postgrad.models.chat.tools import tool_schema
 from postgrad.records import Conversation, Prompt
 from postgrad.rewards.base import check_verifier
 from postgrad.rewards.function import own_verifier, takes_two
-from postgrad.system.user_code import error_location, load_file
+from postgrad.system.user_code import error_location, load_file, parse_source
 
 PROVED = 8  # gold completions judged when a file is loaded
 SETTINGS: dict[str, tuple[Callable[[object], bool], str]] = {  # name -> what a value must pass, and be
@@ -57,7 +57,7 @@ SETTINGS: dict[str, tuple[Callable[[object], bool], str]] = {  # name -> what a 
 
 def _line_of(path: Path, name: str) -> int | None:
     """The line where a file defines a name at its top level."""
-    for node in ast.parse(path.read_bytes()).body:
+    for node in parse_source(path.read_bytes()).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
         if any(name in (getattr(target, "id", None), getattr(target, "name", None)) for target in targets):
             return node.lineno
