@@ -26,7 +26,7 @@ from postgrad.methods.row import (
     row_functions,
     unbound,
 )
-from postgrad.system.user_code import function_name, parse_source, text_hash
+from postgrad.system.user_code import function_name, parse_source, source_lines, text_hash
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
@@ -254,7 +254,7 @@ def source_location(function: Function) -> tuple[str, int]:
     inner = unbound(function)
     owner = inner if inspect.isroutine(inner) or inspect.isclass(inner) else type(inner)
     try:
-        path, line = Path(inspect.getsourcefile(owner) or "").resolve(), inspect.getsourcelines(owner)[1]
+        path, line = Path(inspect.getsourcefile(owner) or "").resolve(), source_lines(owner)[1]
     except (OSError, TypeError):  # typed in, or built in
         return str(owner.__module__), 0
     near = next((folder for folder in (ROOT, Path.cwd()) if path.is_relative_to(folder)), None)

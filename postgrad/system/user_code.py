@@ -31,6 +31,12 @@ def parse_source(text: str | bytes) -> ast.Module:
         return ast.parse(text)
 
 
+def source_lines(thing: Any) -> tuple[list[str], int]:
+    """As `inspect.getsourcelines`, which parses the file of a class."""
+    with _PARSING:
+        return inspect.getsourcelines(thing)
+
+
 class HasStateDict(Protocol):
     def state_dict(self) -> Mapping[str, Any]: ...
 
@@ -124,7 +130,7 @@ def _text(plain: Callable[..., object]) -> str:
     code = getattr(plain, "__code__", None)
     try:
         if getattr(plain, "__name__", "") != "<lambda>":
-            return inspect.getsource(plain)
+            return "".join(source_lines(plain)[0])
     except (OSError, TypeError):  # from a prompt, or built in: no file
         return repr(_code(code)) if code else function_name(plain)
     return repr(_code(code)) if code else function_name(plain)

@@ -194,7 +194,8 @@ def test_every_anchor_is_there(studio):
 def test_pages_read_source_one_at_a_time(folder):
     """Figures of one page are asked for at once, in threads; Python 3.11 can't parse in two of them."""
     for path in (ROOT / "postgrad" / folder).rglob("*.py"):
-        assert "ast.parse(" not in path.read_text(), f"{path}: use postgrad.system.user_code.parse_source"
+        for name in ("ast.parse(", "inspect.getsourcelines("):
+            assert name not in path.read_text(), f"{path}: use what postgrad.system.user_code has for {name}"
 
 
 def test_what_is_cut_out_exists():
