@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from postgrad.cli.options import Command, CommandOptions, options_from
 from postgrad.cli.output import print_json, print_table
 from postgrad.system.options import FootprintOptions
-from postgrad.system.settings import COUNT, NOT_NEGATIVE, setting
+from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, setting
 
 if TYPE_CHECKING:
     from postgrad.recipes.plan import Option
@@ -68,6 +68,8 @@ class PlanOptions(CommandOptions):
     lengths: str = setting("geometric", "distribution of reply lengths", choices=("geometric", "equal"))
     lora: int = setting(0, "the rank of the adapters; 0 trains all weights", within=NOT_NEGATIVE,
                         metavar="RANK")
+    sync: float = setting(1.0, "GB a second by which weights reach samplers of their own: a folder's",
+                          within=POSITIVE, metavar="GB/S")
     async_depth: int | None = setting(None, "rollouts.async_depth; default: tries 0, 1, 2 and 4",
                                 metavar="K")
 
@@ -84,7 +86,7 @@ def run_plan(options: PlanOptions) -> None:
                 reply=options.reply_tokens)
     lengths = ReplyLengths(mean=options.reply_tokens, longest=options.longest, kind=options.lengths)
     parameters, method, layouts = plan_training(options.model, options.method, options.gpus, work, lengths,
-                                                lora=options.lora)
+                                                lora=options.lora, sync=options.sync * GB)
     layouts = [layout for layout in layouts if options.async_depth in (None, layout.ahead)]
     if not layouts:
         raise ValueError(f"{options.model} with {method} does not fit {options.gpus} in any way that is "

@@ -217,8 +217,9 @@ class Engine:
 
     @property
     def independent(self) -> bool:
-        """Whether a row's bits do not depend on the number of rows."""
-        return bool(self.panels)
+        """Whether a row's bits do not depend on the number of rows; those of a mixture do in prefill, where
+        torch multiplies the few rows of an expert."""
+        return bool(self.panels) and not self.mixed
 
     def grow(self, *, read: int, new: int, positions: int) -> None:
         """Lengthens places and slots; a refresh must follow. Only where `appends`: captured graphs would

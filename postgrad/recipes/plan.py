@@ -5,11 +5,14 @@ against those points, and docs/scale.md says how far off each is. Nothing past o
 
 Sampling goes token by token: a step of all rows reads the weights and the rows' KV cache, and writes their
 logits, at the bandwidth of the GPU, after a launch of its kernels in each layer. Training multiplies matrices
-(6 products a weight and token) and moves the activations several times.
+(6 FLOPs a weight and token, 8 where activations are recomputed), attends to every earlier token (4 d FLOPs a
+pair of tokens and layer forward, d the width of all heads, and 2.5 times that backward), and moves the
+activations several times. Of experts a token costs those that it goes to.
 
 Together: every GPU samples its share and then trains its share, in turn, as torchrun with `shard=true` does.
 Apart: some train, the others sample, and the weights go from one to the other through a folder; then sampling
-can run ahead. Left out on purpose: pipelines of layers, experts, offloading.
+can run ahead. A model too large for one GPU has its matrices split among the GPUs of a sampler. Left out on
+purpose: pipelines of layers, split matrices in training, offloading.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from typing import NamedTuple
 from postgrad import methods
 from postgrad.methods import Method, Policy
 from postgrad.models.families import Config
-from postgrad.models.layer import layer_spec
+from postgrad.models.layer import MatrixSpec, layer_spec, layer_window
 from postgrad.recipes.defaults import FREE, PASSES
 from postgrad.resolve.models import read_config
 from postgrad.system.options import FootprintOptions
@@ -39,7 +42,6 @@ from postgrad.training.memory import (
     cache,
     estimate,
     kept,
-    matrices,
     parameters,
     shape_of,
 )
@@ -49,6 +51,22 @@ from postgrad.training.memory import (
 # measured share of an H200's data sheet: bench/h200.py rates (772.6 of 989 TFLOP/s, 3,240 of 4,800 GB/s)
 REACHED_FLOPS, REACHED_BYTES = 772.6e12 / 989e12, 3240e9 / 4800e9
 NODE = 8  # GPUs that a fast link joins
+
+
+class AttentionRates(NamedTuple):
+    """Share of the data sheet's FLOPs that an attention kernel reaches: on an H100, head dimension 128, 16k
+    tokens, causal forward, and backward (FlashAttention-3, arXiv:2407.08608, figures 5 and 6)."""
+
+    forward: float
+    backward: float
+
+
+FLASH2 = AttentionRates(335e12 / 989e12, 322e12 / 989e12)  # torch's, which the trainer calls
+FLASH3 = AttentionRates(616e12 / 989e12, 561e12 / 989e12)
+BACKWARD = 2.5  # FLOPs of attention's backward pass, of its forward's: five products, not two
+# share of the data sheet's FLOPs in training on many GPUs, at most: Llama 3's 430 TFLOP/s on 8,192 H100
+# (arXiv:2407.21783, table 4); of one GPU REACHED_FLOPS and the traffic say it
+MANY_FLOPS = 430e12 / 989e12
 
 
 @dataclass(frozen=True)
@@ -145,6 +163,11 @@ class Work:
         """Tokens of a training pass through the layers: a prompt once for its group."""
         return self.prompts * self.prompt + self.sampled
 
+    @property
+    def pairs(self) -> float:
+        """Pairs of a token and one that it attends to, of rows of the mean length."""
+        return self.prompts * self.prompt**2 / 2 + self.sampled * (self.prompt + self.reply / 2)
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -153,6 +176,7 @@ class Costs:
     shape: Config
     card: Card
     fitted: Fitted = FITTED
+    kernel: AttentionRates = FLASH2
 
     @cached_property
     def layers(self) -> int:
@@ -164,8 +188,14 @@ class Costs:
         return 2 * parameters(self.shape)
 
     @cached_property
-    def matrices(self) -> int:
-        return matrices(self.shape)
+    def matrices(self) -> tuple[int, int]:
+        """Weights of the layers' matrices that a token is multiplied with, and those of all experts."""
+        active = experts = 0
+        for half in (half for i in range(self.layers) for half in layer_spec(self.shape, i).halves):
+            for matrix in (w for w in half.weights if isinstance(w, MatrixSpec)):
+                active += matrix.size * (half.active if matrix.copies else 1)
+                experts += matrix.size * matrix.copies
+        return active, experts
 
     @cached_property
     def head(self) -> int:
@@ -181,46 +211,78 @@ class Costs:
         """Bytes of the activations of a token."""
         return 2 * self.shape.num_hidden_layers * kept(layer_spec(self.shape, 0), Setup())
 
+    def attention(self, tokens: float, pairs: float) -> float:
+        """FLOPs of a forward pass; a window bounds what a token attends to."""
+        width = self.shape.num_attention_heads * self.shape.head_dim
+        windows = (layer_window(self.shape, i) for i in range(self.layers))
+        return 4 * width * sum(pairs if window is None else min(pairs, tokens * window) for window in windows)
+
     # sampling
+
+    def read(self, rows: float) -> float:
+        """Bytes of the weights that a sampling step reads: one embedding is looked up, and of the experts
+        those that some row goes to, where each goes to any of them alike."""
+        skipped = 0.0 if self.shape.tie_word_embeddings else 2.0 * self.head
+        if sizes := self.shape.architecture.experts:
+            skipped += 2 * self.matrices[1] * (1 - sizes.active / sizes.count) ** rows
+        return self.weights - skipped
 
     def token(self, rows: float, context: float, tensor: int = 1) -> float:
         """Seconds of one more token for so many rows, each with so much context. The launch of kernels is
         hidden in part by much work. tensor: GPUs that share each matrix."""
         f, vocabulary = self.fitted, self.shape.vocab_size
-        read = self.weights - (0 if self.shape.tie_word_embeddings else 2 * self.head)  # one is looked up
-        moved = read + rows * context * self.cached + rows * vocabulary * f.picked
-        products = 2 * rows * (self.matrices + self.head)
-        busy = max(moved / (self.card.reached_bandwidth * f.read), products / self.card.reached_flops)
+        moved = self.read(rows) + rows * context * self.cached + rows * vocabulary * f.picked
+        flops = 2 * rows * (self.matrices[0] + self.head)
+        busy = max(moved / (self.card.reached_bandwidth * f.read), flops / self.card.reached_flops)
         talk = 2 * self.layers * TALK if tensor > 1 else 0.0
         return math.hypot(self.layers * f.layer, busy / tensor) + talk
 
     # training
 
-    def parts(self, tokens: float, sampled: float) -> tuple[float, float]:
-        """Seconds of products, and of memory traffic. sampled: the tokens that reach the head."""
-        f = self.fitted
-        products = 6 * (self.matrices * tokens + self.head * sampled)
-        moved = f.moved * self.held * tokens + f.headed * self.shape.vocab_size * sampled
-        return products / self.card.reached_flops, moved / self.card.reached_bandwidth
+    def flops(self, work: Work) -> tuple[float, float, float]:
+        """Of a forward pass: of the layers' products, of attention, of the head."""
+        return (2 * self.matrices[0] * work.computed, self.attention(work.computed, work.pairs),
+                2 * self.head * work.sampled)
 
-    def train(self, tokens: float, sampled: float) -> float:
-        """Forward and backward."""
-        return sum(self.parts(tokens, sampled)) + self.fitted.step
+    def traffic(self, work: Work) -> tuple[float, float]:
+        """Seconds of what a training pass moves in the layers, and at the head."""
+        f, bandwidth = self.fitted, self.card.reached_bandwidth
+        return (f.moved * self.held * work.computed / bandwidth,
+                f.headed * self.shape.vocab_size * work.sampled / bandwidth)
 
-    def forward(self, tokens: float, sampled: float) -> float:
-        """A no-grad forward: a third of the products, a quarter of the traffic."""
-        products, moved = self.parts(tokens, sampled)
-        return products / 3 + moved / 4
+    def on_ranks(self, alone: float, flops: float, gathers: int, work: Work, ranks: int) -> float:
+        """Seconds on so many ranks with sharded weights, which are gathered so often in each pass. alone: on
+        one."""
+        if ranks == 1:
+            return alone
+        passes = max(1, math.ceil(work.computed / ranks / work.tokens_per_pass))
+        return max(alone / ranks, flops / (MANY_FLOPS * self.card.flops) / ranks,
+                   gathers * passes * self.weights / self.link(ranks))
 
-    def update(self, work: Work, ranks: int = 1) -> float:
-        """Forward, backward and the optimizer of a step, on so many ranks with sharded weights."""
-        tokens = work.computed / ranks
-        computing = self.train(tokens, work.sampled / ranks)
-        passes = max(1, math.ceil(tokens / work.tokens_per_pass))
-        link = self.card.near if ranks <= NODE else self.card.far
-        talking = 3 * self.weights * passes / link if ranks > 1 else 0.0  # gathered twice, gradients once
+    def link(self, ranks: int) -> float:
+        return self.card.near if ranks <= NODE else self.card.far
+
+    def forward(self, work: Work, ranks: int = 1) -> float:
+        """A no-grad forward: a quarter of the traffic."""
+        layers, attention, head = self.flops(work)
+        alone = ((layers + head) / self.card.reached_flops + sum(self.traffic(work)) / 4
+                 + attention / (self.kernel.forward * self.card.flops))
+        return self.on_ranks(alone, layers + attention + head, 1, work, ranks)
+
+    def train(self, work: Work, ranks: int = 1, recompute: bool = False) -> float:
+        """Forward and backward; recomputed, the layers' forward once more. Weights are gathered twice, and
+        then gradients are summed."""
+        (layers, attention, head), (moved, headed) = self.flops(work), self.traffic(work)
+        forwards = 2 if recompute else 1
+        attending = forwards / self.kernel.forward + BACKWARD / self.kernel.backward
+        alone = (((2 + forwards) * layers + 3 * head) / self.card.reached_flops
+                 + attending * attention / self.card.flops + (3 + forwards) / 4 * moved + headed)
+        return self.on_ranks(alone, (2 + forwards) * (layers + attention) + 3 * head, 3, work, ranks)
+
+    def update(self, work: Work, ranks: int = 1, recompute: bool = False) -> float:
+        """Forward, backward and the optimizer of a step."""
         optimizer = ADAMW * self.weights / 2 / ranks / self.card.reached_bandwidth
-        return max(computing, talking) + optimizer
+        return self.train(work, ranks, recompute) + self.fitted.step + optimizer
 
 
 # collections on a clock
@@ -230,16 +292,26 @@ COLLECTIONS, FIRST = 24, 8  # simulated, and from which on the clock is read
 
 @dataclass(frozen=True, kw_only=True)
 class ReplyLengths:
-    """Lengths of replies, in tokens. kind: equal, or geometric, cut at the longest."""
+    """Lengths of replies, in tokens. kind: equal, or geometric, cut at the longest; mean: of those cut."""
 
     mean: float
     longest: int
     kind: str = "geometric"
 
+    @cached_property
+    def stays(self) -> float:
+        """The chance q that a geometric reply goes on: cut at L, their mean is 1 + q + ... + q^(L-1)."""
+        low, high = 0.0, 1.0
+        for _ in range(50):
+            q = (low + high) / 2
+            low, high = (q, high) if (1 - q**self.longest) / (1 - q) < self.mean else (low, q)
+        return low
+
     def draw(self, rows: int, rng: random.Random) -> list[int]:
-        if self.kind == "equal":
+        if self.kind == "equal" or not 1 < self.mean < self.longest:
             return [round(self.mean)] * rows
-        return [min(self.longest, 1 + int(rng.expovariate(1 / max(self.mean, 1e-9)))) for _ in range(rows)]
+        rate = -math.log(self.stays)
+        return [min(self.longest, 1 + int(rng.expovariate(rate))) for _ in range(rows)]
 
 
 class Times(NamedTuple):
@@ -296,6 +368,7 @@ def simulate(sample: Callable[[random.Random], float], train: float, hand_over: 
 
 DISK = 1e9    # bytes a second through a folder, one way: not measured
 DEPTHS = (0, 1, 2, 4)
+LARGE_PASSES = (16384, 32768, 65536)  # tokens: of use where weights are gathered for every pass
 SHARES = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 7 / 8)
 
 
@@ -315,21 +388,22 @@ class Layout:
 
     @property
     def words(self) -> str:
-        if self.together:
-            return f"{self.trainers} train and sample in turn"
         each = f", {self.tensor} a sampler" if self.tensor > 1 else ""
+        if self.together:
+            return f"{self.trainers} train and sample in turn{each}"
         return f"{self.trainers} train, {self.samplers} sample{each}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
     """A layout and its costs. training, sampling: bytes of a GPU by part. parts: seconds of sampling, of
-    scoring and host work, of the update, of the weight sync. times: of the simulation. notes: what is not
-    built."""
+    scoring and host work, of the update, of the weight sync. times: of the simulation. notes: what to set,
+    and what is not built."""
 
     layout: Layout
     ahead: int
     tokens_per_pass: int
+    recompute: bool
     training: dict[str, float]
     sampling: dict[str, float]
     parts: dict[str, float]
@@ -347,14 +421,29 @@ def trainer_memory(needs: Memory, costs: Costs, ranks: int) -> dict[str, float]:
     return parts
 
 
-def memory_by_pass(shape: Config, method: Method, work: Work, held: Setup) -> list[tuple[int, Memory]]:
-    """The memory of a training on one GPU by the tokens of a pass, most first."""
-    needs = []
-    for tokens in PASSES:
-        rows = max(1, round(tokens / (work.prompt + work.reply)))
-        setup = replace(held, rows=rows, tokens=max(1, tokens // rows))
-        needs.append((tokens, estimate(shape, method, setup)))
-    return needs
+class Pass(NamedTuple):
+    """A way to train: tokens of a pass, whether activations are recomputed, and its memory on one GPU."""
+
+    tokens: int
+    recompute: bool
+    memory: Memory
+
+
+def training_passes(shape: Config, method: Method, work: Work, held: Setup) -> list[Pass]:
+    """Those that recompute nothing first, and the usual sizes before larger ones."""
+    found = []
+    for recompute in (held.recompute,) if held.recompute else (False, True):
+        for tokens in (*PASSES, *LARGE_PASSES):
+            rows = max(1, round(tokens / (work.prompt + work.reply)))
+            setup = replace(held, rows=rows, tokens=max(1, tokens // rows), recompute=recompute)
+            found.append(Pass(tokens, recompute, estimate(shape, method, setup)))
+    return found
+
+
+def pass_seconds(costs: Costs, work: Work, ranks: int, each: Pass) -> float:
+    """Of a step's log-probs and update."""
+    work = replace(work, tokens_per_pass=each.tokens)
+    return costs.forward(work, ranks) + costs.train(work, ranks, each.recompute)
 
 
 def sampler_memory(costs: Costs, tensor: int, rows: int, longest: int,
@@ -366,49 +455,54 @@ def sampler_memory(costs: Costs, tensor: int, rows: int, longest: int,
 
 
 def plan_options(shape: Config, method: Method, count: int, card: Card, work: Work, lengths: ReplyLengths,
-                 held: Setup) -> list[Option]:
-    """Every layout that fits, fastest first."""
+                 held: Setup, sync: float = DISK) -> list[Option]:
+    """Every layout that fits, fastest first. sync: bytes a second by which weights reach samplers apart."""
     room, costs, options = (1 - FREE) * card.memory, Costs(shape, card), []
-    needs = {alone: memory_by_pass(shape, method, work, replace(held, compiled=alone))
-             for alone in (True, False)}
+    passes = {alone: training_passes(shape, method, work, replace(held, compiled=alone))
+              for alone in (True, False)}
     for layout in layouts(costs, count):
-        fitting = ((tokens, parts, memory.stays) for tokens, memory in needs[layout.trainers == 1]
-                   if sum((parts := trainer_memory(memory, costs, layout.trainers)).values()) <= room)
-        tokens, training, stays = next(fitting, (0, {}, {}))
-        if not tokens:
+        ranks = layout.trainers
+        fitting = [each for each in passes[ranks == 1]
+                   if sum(trainer_memory(each.memory, costs, ranks).values()) <= room]
+        if not fitting:
             continue
+        tokens, recompute, memory = min(fitting, key=lambda each: pass_seconds(costs, work, ranks, each))
+        training = trainer_memory(memory, costs, ranks)
         rows = -(-work.rows // layout.engines)
         beside = 0.0
         if layout.together:
-            beside = training["weights"] + training["optimizer"] + sum(stays.values()) / layout.trainers
+            beside = training["weights"] + training["optimizer"] + sum(memory.stays.values()) / ranks
         sampling, slots = sampler_memory(costs, layout.tensor, rows, work.prompt + lengths.longest,
                                          room - beside)
         sampling |= {"the trainer's part": beside} if beside else {}
         collections = collection_seconds(costs, work, lengths, layout, slots) if slots else []
         for ahead in () if not slots else (0,) if layout.together else DEPTHS:
             parts, times = step_timing(costs, method, replace(work, tokens_per_pass=tokens), collections,
-                                       layout, ahead)
-            options.append(Option(layout=layout, ahead=ahead, tokens_per_pass=tokens, training=training,
-                                  sampling=sampling, parts=parts, times=times,
-                                  notes=layout_notes(layout, ahead)))
+                                       layout, ahead, recompute, sync)
+            options.append(Option(layout=layout, ahead=ahead, tokens_per_pass=tokens, recompute=recompute,
+                                  training=training, sampling=sampling, parts=parts, times=times,
+                                  notes=layout_notes(layout, tokens, recompute)))
     return sorted(options, key=lambda option: option.times.step)
 
 
 def layouts(costs: Costs, count: int) -> Iterator[Layout]:
-    tensor = 1
-    while costs.weights / tensor > 0.6 * costs.card.memory and tensor < NODE:
-        tensor *= 2
-    yield Layout(trainers=count, samplers=count, together=True)
-    for share in SHARES:
-        samplers = round(count * share / tensor) * tensor
-        if tensor <= samplers < count:
-            yield Layout(trainers=count - samplers, samplers=samplers, together=False, tensor=tensor)
+    """The GPUs of a sampler: as many as its weights need, and more, up to a node's, where that is not one."""
+    least = 1
+    while costs.weights / least > 0.6 * costs.card.memory and least < NODE:
+        least *= 2
+    for tensor in (1,) if least == 1 else (n for n in (2, 4, 8) if n >= least):
+        if count % tensor == 0:
+            yield Layout(trainers=count, samplers=count, together=True, tensor=tensor)
+        for share in SHARES:
+            samplers = round(count * share / tensor) * tensor
+            if tensor <= samplers < count:
+                yield Layout(trainers=count - samplers, samplers=samplers, together=False, tensor=tensor)
 
 
 def collection_seconds(costs: Costs, work: Work, lengths: ReplyLengths, layout: Layout,
                        slots: int) -> list[float]:
     """Seconds of each collection of a simulation, whatever its depth."""
-    prefill = costs.forward(work.prompts * work.prompt / layout.engines, 0) / layout.tensor
+    prefill = costs.forward(replace(work, group=1, reply=0)) / layout.samplers
     rng, rows = random.Random(0), -(-work.rows // layout.engines)
     return [prefill + sampling_seconds(lengths.draw(rows, rng), slots,
                                        lambda n, at: costs.token(n, work.prompt + at, layout.tensor))
@@ -416,23 +510,26 @@ def collection_seconds(costs: Costs, work: Work, lengths: ReplyLengths, layout: 
 
 
 def step_timing(costs: Costs, method: Method, work: Work, collections: Sequence[float], layout: Layout,
-                ahead: int) -> tuple[dict[str, float], Times]:
+                ahead: int, recompute: bool, sync: float) -> tuple[dict[str, float], Times]:
     """Seconds of the parts of a step, and of the step. collections: of sampling each."""
     ranks, left = layout.trainers, iter(collections)
     critic, teacher, epochs = ((method.critic, method.teacher, method.epochs) if isinstance(method, Policy)
                                else (False, False, 1))
     forwards = sum((method.needs_reference, bool(ahead) or method.updates(work.prompts) > 1, critic, teacher))
-    score = forwards * costs.forward(work.computed, work.sampled) / ranks + work.rows * costs.fitted.row
-    update = epochs * costs.update(work, ranks)
-    link = costs.card.near if ranks <= NODE else costs.card.far
-    sync = (costs.weights / link if ranks > 1 else 0.0) if layout.together else costs.weights / DISK
-    write = 0.0 if layout.together else sync  # training waits until the folder is written
-    times = simulate(lambda rng: next(left), score + update + write, sync, ahead)
-    return {"sampling": times.sampling, "scoring": score, "training": update, "weights": sync + write}, times
+    score = forwards * costs.forward(work, ranks) + work.rows * costs.fitted.row
+    update = epochs * costs.update(work, ranks, recompute)
+    if layout.together:
+        write, read = 0.0, costs.weights / costs.link(ranks) if ranks > 1 else 0.0
+    else:
+        write = read = costs.weights / sync  # training waits until the folder is written
+    times = simulate(lambda rng: next(left), score + update + write, read, ahead)
+    return {"sampling": times.sampling, "scoring": score, "training": update, "weights": write + read}, times
 
 
-def layout_notes(layout: Layout, ahead: int) -> tuple[str, ...]:
-    return ("a sampler of several GPUs is vLLM's: ours has one",) if layout.tensor > 1 else ()
+def layout_notes(layout: Layout, tokens: int, recompute: bool) -> tuple[str, ...]:
+    told = [f"optim.tokens_per_pass={tokens}"] * (tokens != PASSES[0]) + ["optim.recompute=true"] * recompute
+    return (*(["a sampler of several GPUs is vLLM's: ours has one"] if layout.tensor > 1 else []),
+            *([f"train it with {' '.join(told)}"] if told else []))
 
 
 # by name
@@ -469,11 +566,12 @@ def method_memory(model: str, names: Sequence[str], footprint: FootprintOptions,
 
 
 def plan_training(model: str, method: str, gpus: str, work: Work, lengths: ReplyLengths, *,
-                  lora: int = 0) -> tuple[int, str, list[Option]]:
-    """(parameters of the model, the method's name, every option that fits, fastest first). gpus: "8xH100"."""
+                  lora: int = 0, sync: float = DISK) -> tuple[int, str, list[Option]]:
+    """(parameters of the model, the method's name, every option that fits, fastest first). gpus: "8xH100";
+    sync: as in plan_options."""
     shape, (count, card), row = named_shape(model), cards_named(gpus), methods.get_method(method)
     if not row.source.startswith("rollouts"):
         raise ValueError(f"plan is for methods that sample, and {row.name} learns from {row.source}: "
                          "`postgrad memory` says what it asks of a GPU.")
     return (parameters(shape), row.name,
-            plan_options(shape, row, count, card, work, lengths, Setup(bits=16, lora=lora)))
+            plan_options(shape, row, count, card, work, lengths, Setup(bits=16, lora=lora), sync))

@@ -100,9 +100,11 @@ class LocalSampler(TokenSampler):
         rows = min(rows, self.max_concurrent)
         need = {"rows": rows, "prompts": rows if episodes else min(len(rendered), self.max_concurrent),
                 "max_prompt_tokens": max(map(len, rendered))}
-        if self._batch is None or sampling != self._sampling or not self._batch.fits(**need):
+        before, self._sampling = self._sampling, sampling
+        if (self._batch is None or before is None or sampling.max_new_tokens != before.max_new_tokens
+                or not self._batch.fits(**need)):
             self.release()  # the old one's memory is free before the new one's is taken
-            self._sampling, new = sampling, sampling.max_new_tokens + 1  # one where ended rows wait
+            new = sampling.max_new_tokens + 1  # one where ended rows wait
             if episodes:
                 need["max_prompt_tokens"] = min(self.positions, round_up(TURNS * need["max_prompt_tokens"]))
             self._batch = RequestBatch(self.model, self.chat, max_new_tokens=new, **need)

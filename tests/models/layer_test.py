@@ -202,11 +202,10 @@ def test_the_sampler_says_what_the_trainer_says_of_any_description(seed, monkeyp
     agree(model)
     names = set(layer_spec(model.config, 0).fused())  # what decode.c reads, by the names of its struct
     needed = {"before_attention", "before_mlp", "qkv", "o", "gate_up", "down"}
-    runs = (parts["experts"] is None and family.norm == "rms"
-            and family.activation in ("silu", "gelu_pytorch_tanh")
+    runs = (family.norm == "rms" and family.activation in ("silu", "gelu_pytorch_tanh")
             and family.qk_norm != "projection" and (family.norm_weight and not family.norm_bias)
             and needed <= names <= {*needed, "qkv_bias", "o_bias", "after_attention", "after_mlp", "q_norm",
-                                    "k_norm"})
+                                    "k_norm", "router"})
     engine = model.engine(rows=1, prompts=1, read=4, new=4)
     assert (engine.whole is not None) is (runs and cpu.c_library() is not None)
 

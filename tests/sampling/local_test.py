@@ -90,6 +90,18 @@ def test_a_row_does_not_depend_on_its_neighbours(model, chat, sampler):
     assert all(wanted[g[0].seed][: 1 + bits] == (g[0].tokens, g[0].logp)[: 1 + bits] for g in alone)
 
 
+def test_other_settings_of_the_same_length_keep_the_engine(model, chat):
+    """So that what samples for training and for an evaluation in turn packs its weights, and no more."""
+    sampler, warm = LocalSampler(model, chat), Sampling(max_new_tokens=20)
+    first = sampler.sample(PROMPTS, 2, warm, seed=1)
+    batch, cold = sampler._batch, Sampling(max_new_tokens=20, temperature=0.5, stop=("e",))
+    few = sampler.sample(PROMPTS[:9], 2, cold, seed=1)
+    assert few == LocalSampler(model, chat).sample(PROMPTS[:9], 2, cold, seed=1) and sampler._batch is batch
+    assert sampler.sample(PROMPTS, 2, warm, seed=1) == first and sampler._batch is batch
+    sampler.sample(PROMPTS[:9], 2, Sampling(max_new_tokens=10), seed=1)
+    assert sampler._batch is not batch
+
+
 @pytest.mark.parametrize("few", [1, 5, 24])
 def test_what_c_chooses_in_one_call_is_what_is_chosen_step_by_step(model, chat, few):
     """Also where a row has no distribution: the same sentence, and nothing is noted."""

@@ -142,23 +142,28 @@ def c_pointer(x: Tensor) -> int:
 
 
 class Panels:
-    """A matrix [outputs, inputs] as a copy of its own, which is filled anew when the weights have changed."""
+    """A matrix [outputs, inputs], or one for each expert, as a copy of its own, which is filled anew when the
+    weights have changed."""
 
-    def __init__(self, outputs: int, inputs: int):
+    def __init__(self, outputs: int, inputs: int, copies: int = 1):
         self.outputs, self.inputs = outputs, inputs
         width = call_c("panel")
-        self.values = torch.zeros(-(-outputs // width) * width * inputs)
+        self.values = torch.zeros(copies, -(-outputs // width) * width * inputs)
 
     @classmethod
     def like(cls, parts: Sequence[Tensor]) -> Panels:
+        if parts[0].dim() == 3:
+            return cls(*parts[0].shape[1:], copies=len(parts[0]))
         return cls(sum(map(len, parts)), parts[0].shape[1])
 
-    def fill(self, parts: Sequence[Tensor]) -> None:  # [outputs, inputs] together
+    def fill(self, parts: Sequence[Tensor]) -> None:  # [outputs, inputs] together, or [copies, ., .]
         """The outputs of all parts, one after another."""
-        first = 0
-        for part in parts:
-            call_c("pack", *part.shape, first, part.contiguous(), self.values)
-            first += len(part)
+        copies = [parts] if parts[0].dim() == 2 else [[expert] for expert in parts[0]]
+        for values, matrices in zip(self.values, copies, strict=True):
+            first = 0
+            for part in matrices:
+                call_c("pack", *part.shape, first, part.contiguous(), values)
+                first += len(part)
 
     def product(self, x: Tensor) -> Tensor:  # [R, inputs] -> [R, outputs]
         R = x.shape[0]
@@ -363,11 +368,13 @@ class LayerPointers(ctypes.Structure):
 
     _fields_ = [*((n, ctypes.c_void_p) for n in (*NEEDED, *OPTIONAL, "cos", "sin", *KEPT)),
                 ("window", ctypes.c_int64), ("gelu", ctypes.c_int64),
-                *((n, ctypes.c_double) for n in SCALES)]
+                *((n, ctypes.c_double) for n in SCALES),
+                ("router", ctypes.c_void_p), ("routes", ctypes.c_void_p),
+                *((n, ctypes.c_int64) for n in "experts active width renormalised step".split())]
 
 
 class DecoderPointers(ctypes.Structure):
-    _fields_ = [*((name, ctypes.c_int64) for name in "layers D F Hq Hkv Dh half read capacity".split()),
+    _fields_ = [*((n, ctypes.c_int64) for n in "layers D F widest Hq Hkv Dh half read capacity".split()),
                 ("eps", ctypes.c_double), ("embed_scale", ctypes.c_double),
                 *((name, ctypes.c_void_p) for name in "embed norm layer".split())]
 
@@ -406,15 +413,23 @@ def fused_step(engine) -> Callable | None:
         layer.window, layer.gelu = spec.window or 0, spec.activation == "gelu_pytorch_tanh"
         layer.cap, layer.query_scale = spec.score_cap or 0.0, spec.query_scale
         layer.attention_scale, layer.mlp_scale = spec.attention.scale, spec.mlp.scale
+        if spec.mlp.router is not None:
+            layer.router = w[f"{i}.router"].data_ptr()
+            layer.routes = engine.routes[:, :, engine.mixed.index(i)].data_ptr()
+            layer.experts, layer.active = spec.mlp.router.outputs, spec.mlp.active
+            layer.width, layer.renormalised = spec.mlp.widths[0], spec.mlp.renormalised
+            layer.step = engine.routes.stride(1)
     D, F, heads = c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim
+    widest = max(F, *(layer.width for layer in layers))
     pointers = (x.data_ptr() for x in (w["embed"], w["norm"]))
-    model = DecoderPointers(c.num_hidden_layers, D, F, c.num_attention_heads, c.num_key_value_heads,
+    model = DecoderPointers(c.num_hidden_layers, D, F, widest, c.num_attention_heads, c.num_key_value_heads,
                             c.head_dim, c.rotary_dim // 2, engine.read, engine.new, c.rms_norm_eps,
                             engine.scales[0], *pointers,
                             ctypes.cast(layers, ctypes.c_void_p).value)
-    wide = max(heads + 2 * c.num_key_value_heads * c.head_dim, 3 * F)
-    scratch = torch.empty(engine.rows * (2 * D + 2 * heads + wide) + c.num_attention_heads)
-    numbers = torch.empty(2 * engine.rows, dtype=torch.int64)
+    wide = max(heads + 2 * c.num_key_value_heads * c.head_dim, 3 * widest)
+    experts, active = (max(getattr(layer, name) for layer in layers) for name in ("experts", "active"))
+    scratch = torch.empty(engine.rows * (4 * D + 2 * heads + wide + active) + c.num_attention_heads + experts)
+    numbers = torch.empty((3 + active) * engine.rows, dtype=torch.int64)
 
     def step(token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor) -> Tensor:
         R = token.shape[0]

@@ -1,10 +1,7 @@
 /* One new token for every row: chosen and noted in one call, and through all layers in another. The kernels of
    cpu.c with the matrix products of product.c between them, in the order of RequestBatch.advance and Engine.step,
    which say what each line is for. Layers have a norm before each half; other norms, biases and a cap where they are given. */
-#include <stdint.h>
-#include <string.h>
-
-typedef int64_t count;
+#include "cpu.h"
 
 typedef struct {
     const float *before_attention, *before_mlp, *qkv, *o, *gate_up, *down, *qkv_bias, *o_bias;
@@ -12,10 +9,13 @@ typedef struct {
     float *k, *v;
     count window, gelu;
     double cap, query_scale, attention_scale, mlp_scale;
+    const float *router;  /* or NULL; gate_up and down are then those of all experts */
+    int16_t *routes;
+    count experts, active, width, renormalised, step;  /* step: routes of a token */
 } Layer;
 
 typedef struct {
-    count layers, D, F, Hq, Hkv, Dh, half, read, capacity;
+    count layers, D, F, widest, Hq, Hkv, Dh, half, read, capacity;  /* F: of an MLP; widest: or of an expert */
     double eps, embed_scale;
     const float *embed, *norm;
     const Layer *layer;
@@ -43,6 +43,7 @@ void reshape(int, count, count, float, float, float *);
 void gelu(int, count, count, const float *, count, const float *, count, float *);
 void gate(int, count, count, const float *, count, const float *, count, float *);
 void product(int, count, count, count, const float *, const float *, float *);
+count panel(int);
 count pick(int, count, count, const float *, const double *, float, count *, float *);
 void note(int, count, count, count, count, const count *, const float *, count *, const count *, const count *, unsigned char *,
           count *, count *, float *, const count *, count *);
@@ -68,12 +69,66 @@ static void scale_rows(count R, count width, count wide, float scale, float *x) 
             for (count i = 0; i < width; i++) x[r * wide + i] *= scale;
 }
 
-/* scratch: R * (2 D + 2 Hq Dh + the wider of (Hq + 2 Hkv) Dh and 2 F + F) + Hq floats; numbers: 2 R. */
+static void gated(int threads, const Layer *l, count R, count F, const float *ab, float *y) {
+    (l->gelu ? gelu : gate)(threads, R, F, ab, 2 * F, ab + F, 2 * F, y);
+}
+
+/* The likeliest experts of a row, likelier ones first, and their shares; p [E] is used up. */
+static void choose_experts(const Layer *l, count D, const float *x, float *p, count *chosen, float *share) {
+    count E = l->experts;
+    float most = -INFINITY, sum = 0, kept = 0;
+    for (count e = 0; e < E; e++) {
+        float dot = 0;
+        for (count d = 0; d < D; d++) dot += x[d] * l->router[e * D + d];
+        p[e] = dot;
+        most = dot > most ? dot : most;
+    }
+    for (count e = 0; e < E; e++) sum += p[e] = exponential(p[e] - most);
+    for (count k = 0; k < l->active; k++) {
+        count best = 0;
+        for (count e = 1; e < E; e++) best = p[e] > p[best] ? e : best;
+        chosen[k] = best;
+        share[k] = p[best] / sum;
+        kept += share[k];
+        p[best] = -1;
+    }
+    for (count k = 0; k < l->active && l->renormalised; k++) share[k] /= kept;
+}
+
+/* y [R, D]: what each row's experts give, added in the order of experts; each expert's rows are one product. */
+static void mix(int threads, const Layer *l, count R, count D, const float *x, const count *slot, const count *at, count capacity,
+                float *ab, float *scratch, count *numbers, float *y) {
+    count E = l->experts, K = l->active, F = l->width, wide = panel(1), up = (2 * F + wide - 1) / wide * wide * D,
+          down = (D + wide - 1) / wide * wide * F, *mine = numbers + R * K;
+    float *rows = scratch, *given = rows + R * D, *p = given + R * D, *share = p + E;
+    for (count r = 0; r < R; r++) {
+        choose_experts(l, D, x + r * D, p, numbers + r * K, share + r * K);
+        for (count k = 0; k < K; k++) l->routes[(slot[r] * capacity + at[r]) * l->step + k] = numbers[r * K + k] + 1;
+    }
+    memset(y, 0, R * D * sizeof(float));
+    for (count e = 0; e < E; e++) {
+        count n = 0;
+        for (count i = 0; i < R * K; i++)
+            if (numbers[i] == e) {
+                memcpy(rows + n * D, x + i / K * D, D * sizeof(float));
+                mine[n++] = i;
+            }
+        if (!n) continue;
+        product(threads, n, D, 2 * F, rows, l->gate_up + e * up, ab);
+        gated(threads, l, n, F, ab, ab + R * 2 * F);
+        product(threads, n, F, D, ab + R * 2 * F, l->down + e * down, given);
+        for (count i = 0; i < n; i++)
+            for (count d = 0; d < D; d++) y[mine[i] / K * D + d] += share[mine[i]] * given[i * D + d];
+    }
+}
+
+/* scratch: R * (2 D + 2 Hq Dh + the wider of (Hq + 2 Hkv) Dh and 3 widest) + Hq floats, and for E experts with K active
+   R * (2 D + K) + E; numbers: R * (2 + K + 1). */
 void decode(int threads, const Decoder *m, count R, const count *token, const count *at, const count *slot, const count *prompt,
             const count *prompt_length, float *scratch, count *numbers, float *out) {
-    count D = m->D, F = m->F, heads = m->Hq * m->Dh, wide = (m->Hq + 2 * m->Hkv) * m->Dh;
-    float *x = scratch, *y = x + R * D, *q = y + R * D, *seen = q + R * heads, *ab = seen + R * heads, *f = ab + R * 2 * F;
-    float *inverse = ab + R * (wide > 3 * F ? wide : 3 * F);
+    count D = m->D, heads = m->Hq * m->Dh, wide = (m->Hq + 2 * m->Hkv) * m->Dh;
+    float *x = scratch, *y = x + R * D, *q = y + R * D, *seen = q + R * heads, *ab = seen + R * heads, *f = ab + R * 2 * m->F;
+    float *inverse = ab + R * (wide > 3 * m->widest ? wide : 3 * m->widest);
     count *position = numbers, *length = numbers + R;
     const float *delta = NULL;
     for (count r = 0; r < R; r++) {
@@ -97,9 +152,13 @@ void decode(int threads, const Decoder *m, count R, const count *token, const co
         if (l->after_attention) add_norm(threads, R, D, y, NULL, l->after_attention, m->eps, y);
         scale_rows(R, D, D, l->attention_scale, y);
         add_norm(threads, R, D, x, y, l->before_mlp, m->eps, out);
-        linear(threads, R, D, 2 * F, out, l->gate_up, NULL, ab);
-        (l->gelu ? gelu : gate)(threads, R, F, ab, 2 * F, ab + F, 2 * F, f);
-        linear(threads, R, F, D, f, l->down, NULL, y);
+        if (l->router) {
+            mix(threads, l, R, D, out, slot, at, m->capacity, ab, inverse + m->Hq, numbers + 2 * R, y);
+        } else {
+            linear(threads, R, D, 2 * m->F, out, l->gate_up, NULL, ab);
+            gated(threads, l, R, m->F, ab, f);
+            linear(threads, R, m->F, D, f, l->down, NULL, y);
+        }
         if (l->after_mlp) add_norm(threads, R, D, y, NULL, l->after_mlp, m->eps, y);
         scale_rows(R, D, D, l->mlp_scale, y);
         delta = y;

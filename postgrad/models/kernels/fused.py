@@ -79,7 +79,8 @@ class FusedKernel:
 # a decode step through all layers in one call of C (cpu.py, decode.c)
 C_DECODE_STEP = FusedKernel(name="the fused decode step in C", device="cpu", dtypes=("float32",),
                             biases=("qkv", "o"), norm_after=True, qk_norms=("", "head"), scales=True,
-                            caps=True, parts_of_heads=True, activations=("silu", "gelu_pytorch_tanh"))
+                            caps=True, parts_of_heads=True, experts=True,
+                            activations=("silu", "gelu_pytorch_tanh"))
 # a decode step of six kernels a layer (gpu_decode.py)
 GPU_DECODE_STEP = FusedKernel(name="the fused decode step on the GPU", device="cuda",
                               qk_norms=("", "head"))

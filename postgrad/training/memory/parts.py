@@ -9,7 +9,7 @@ from postgrad.methods import Method
 from postgrad.models.engine import PREFILL_TOKENS, SMALL
 from postgrad.models.families import Config
 from postgrad.models.kernels.fused import C_DECODE_STEP
-from postgrad.models.layer import layer_spec
+from postgrad.models.layer import MatrixSpec, layer_spec, layer_specs
 from postgrad.training.adamw import AdamW8bit
 from postgrad.training.memory.passes import activations, captured, layers, walked
 from postgrad.training.memory.setup import Setup, adapter, matrices, parameters
@@ -85,7 +85,9 @@ def sampler_bytes(c: Config, setup: Setup) -> float:
     each, whole = sum(halves), 2 * 4 * max(halves) if setup.bits == 4 and setup.lora else 0
     own = (matrices(c) if setup.bits != 4 else 0) if setup.lora else c.num_hidden_layers * each
     if not setup.on_gpu and setup.bits != 4 and C_DECODE_STEP.supports(layer_spec(c, 0)) is None:
-        own = matrices(c) + c.vocab_size * c.hidden_size
+        experts = sum(m.size * m.copies for layer in layer_specs(c) for m in layer.weights
+                      if isinstance(m, MatrixSpec))
+        own = matrices(c) + experts + c.vocab_size * c.hidden_size
     return setup.width * own + whole + 4 * setup.samples * c.vocab_size + reading(c, setup)
 
 
