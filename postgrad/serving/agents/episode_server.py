@@ -67,7 +67,7 @@ class EpisodeSession:
             except queue.Empty:
                 raise TimeoutError from None
             if call is None or not call.pending.dropped:
-                return call and as_asks(call)
+                return as_asks(call) if call else None
 
 
 class EpisodeServer:
