@@ -148,7 +148,7 @@ def same_message(a: Message, b: Message) -> bool:
         calls = [call["function"] for call in message.get("tool_calls") or ()]
         return {**message, "content": (message.get("content") or "").strip(), "tool_calls": calls}
 
-    return normal(a) == normal(b)
+    return a == b or normal(a) == normal(b)
 
 
 def rollout_of(rows: Sequence[TokenRow], prompt: Prompt, *, text: str, finished: bool, seed: int,

@@ -56,7 +56,7 @@ class ChatCompletion:
         """Reads all fields before any sequence is requested."""
         served.check_name(body.take("model", str, None))
         talk = ChatMessages.read(body, served.chat)
-        served.check_length(talk.text(served.chat), "messages")
+        served.check_length(talk.text, "messages")
         fields = SamplingFields.read(body, served)
         logprobs = body.take("logprobs", bool, False)
         top = body.take("top_logprobs", int, 0, low=0, high=MOST_TOP)
@@ -85,7 +85,7 @@ class ChatCompletion:
             request = await session.ask(self.talk)
             self.prompt, self.record = request.context, partial(session.record_reply, request)
         else:
-            self.prompt = await encode_text(self.served, self.talk.text(self.served.chat))
+            self.prompt = await encode_text(self.served, self.talk.text)
         new = self.served.reply_room(self.prompt, self.max_tokens, "messages")
         requests = self.fields.requests(new, raw_logprobs=session is None, top_logprobs=self.top,
                                         stream=self.stream)

@@ -26,7 +26,7 @@ from postgrad.sampling import Request, RequestSequence, SampledToken, Sampling
 from postgrad.sampling.detokenizer import IncrementalDetokenizer
 from postgrad.sampling.sequences import Caching
 from postgrad.serving.decode_worker import PendingRequest, ServedModel
-from postgrad.serving.messages import ChatMessages
+from postgrad.serving.messages import ChatMessages, rendered_text
 from postgrad.serving.request_body import LONG, Refusal, RequestBody, check_text, read_body
 from postgrad.serving.streaming import EventStream, await_unless_closed
 from postgrad.system.json_text import shorten_value
@@ -359,7 +359,8 @@ async def tokenize(request: HttpRequest) -> Response:
         talk = ChatMessages.read(body, served.chat)
         reply = body.take("add_generation_prompt", bool, True)
         body.done()
-        tokens = await encode_text(served, talk.text(served.chat, reply=reply))
+        text = talk.text if reply else rendered_text(served.chat, talk.messages, talk.tools, reply=False)
+        tokens = await encode_text(served, text)
     else:
         text, special = body.take("prompt", str), body.take("add_special_tokens", bool, True)
         body.done()

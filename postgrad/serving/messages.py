@@ -25,8 +25,11 @@ MOST_TOOLS = 128
 
 @dataclass(frozen=True, kw_only=True)
 class ChatMessages:
+    """text: as the chat template shows them, with the generation prompt."""
+
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None
+    text: str
 
     @classmethod
     def read(cls, body: RequestBody, chat: Chat) -> ChatMessages:
@@ -41,24 +44,22 @@ class ChatMessages:
         if choice not in (None, "auto", "none"):
             body.refuse("tool_choice", f"is {shorten_value(choice)}, which this server does not honour: a "
                                        "call can't be forced; use auto or none")
-        talk = cls(messages=messages, tools=None if choice == "none" else tools or None)
-        talk.check(chat)
-        return talk
-
-    def check(self, chat: Chat) -> None:
-        """Refuses tools and tool calls that the chat template leaves out."""
-        self.text(chat)
-        if name := chat.left_out(self.messages, self.tools or ()):
+        if choice == "none":
+            tools = []
+        text = rendered_text(chat, messages, tools)
+        if name := chat.left_out(messages, tools):
             where, param = ("", "tools") if name == "tools" else (" in a message", "messages")
             raise Refusal(f"{name}{where} are not honoured: this model's chat template has no place for "
                           "them.", param=param)
+        return cls(messages=messages, tools=tools or None, text=text)
 
-    def text(self, chat: Chat, reply: bool = True) -> str:
-        try:
-            return chat.text_of(self.messages, reply=reply, tools=self.tools or ())
-        except ValueError as error:
-            raise Refusal(f"the messages can't be shown to the model: {error}", param="messages") from None
 
+def rendered_text(chat: Chat, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None,
+                  reply: bool = True) -> str:
+    try:
+        return chat.text_of(messages, reply=reply, tools=tools or ())
+    except ValueError as error:
+        raise Refusal(f"the messages can't be shown to the model: {error}", param="messages") from None
 
 
 def read_message(value: object, place: str) -> dict[str, Any]:

@@ -67,6 +67,8 @@ def value_size(value: object) -> int:
     """The characters in a value, plus SLOT for each list element, recursively; stops soon after LARGEST."""
     if type(value) is str:
         return len(value)
+    if value is None or type(value) is bool:
+        return 0
     total, inside = 0, [value]
     while inside and total <= LARGEST:
         x = inside.pop()
@@ -268,6 +270,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
              **named: Any) -> Any:                                # any other may be a template's)
         plain = getattr(__obj, "__wrapped__", __obj)  # str.format is wrapped by the sandbox
         held = getattr(plain, "__self__", None)
+        if held is __self:  # what this class adds to a loop
+            return __obj(*args)
         if isinstance(held, str | bytes | int):
             __self.foresee(plain.__name__, held, [*args, *named.values()])
         return __self.measured(super().call(__context, __obj, *args, **named))

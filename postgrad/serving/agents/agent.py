@@ -13,9 +13,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Sequence
+import threading
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from glob import glob
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -68,13 +71,13 @@ def given_environment(also: Sequence[str] = ()) -> dict[str, str]:
 
 def end_processes(mark: str) -> None:
     """Kills the processes whose environment has this text: what left its session or its parent has it too."""
-    sought = mark.encode()
+    sought, own = mark.encode(), f"/proc/{os.getpid()}"
     for _ in range(LOOKS):  # one may start another meanwhile
         found = False
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if entry.name != str(os.getpid()) and sought in (entry / "environ").read_bytes():
-                    os.kill(int(entry.name), signal.SIGKILL)
+        for folder in glob("/proc/[0-9]*"):
+            with suppress(OSError), open(f"{folder}/environ", "rb", buffering=0) as environment:
+                if folder != own and sought in environment.read():
+                    os.kill(int(folder.removeprefix("/proc/")), signal.SIGKILL)
                     found = True
         if not found:
             return
@@ -83,10 +86,10 @@ def end_processes(mark: str) -> None:
 class AgentProgram:
     """The command of one episode. It reads one JSON object from its standard input, calls the endpoint of
     OPENAI_BASE_URL and OPENAI_API_KEY, which OpenAI's clients read by themselves, and may write
-    {"score": 0.5} to the file that POSTGRAD_SCORE names."""
+    {"score": 0.5} to the file that POSTGRAD_SCORE names. ended: called in a thread when it has ended."""
 
     def __init__(self, words: list[str], given: dict[str, Any], environment: dict[str, str],
-                 also: Sequence[str] = ()):
+                 ended: Callable[[], None], also: Sequence[str] = ()):
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         self.folder = tempfile.TemporaryDirectory(prefix="postgrad-agent-", ignore_cleanup_errors=True)
         self.score = Path(self.folder.name) / "score.json"
@@ -99,8 +102,11 @@ class AgentProgram:
                 env=given_environment(also) | {"PATH": search_path(), "NO_PROXY": local, "no_proxy": local,
                                   SCORE: str(self.score)} | environment)
 
-    def ended(self) -> bool:
-        return self.process.poll() is not None
+        def wait() -> None:
+            self.process.wait()
+            ended()
+
+        threading.Thread(target=wait, daemon=True, name="postgrad-agent").start()
 
     def stop(self) -> None:
         """Kills it and all that it started, but for what has both a session and an environment of its own."""
@@ -225,10 +231,10 @@ class AgentPlay:
         session = self.server.open()
         stdin = episode_input(prompt, rng.getrandbits(31), self.server.served.name)
         asks = {"OPENAI_BASE_URL": self.server.url, "OPENAI_API_KEY": session.key}
-        program = AgentProgram(self.words, stdin, asks, self.variables)
+        program = AgentProgram(self.words, stdin, asks, partial(session.waiting.put, None), self.variables)
         reply = None
         try:
-            while asked := session.next(self.limit, program.ended):
+            while asked := session.next(self.limit):
                 reply = yield asked
             return self.verdict(prompt, program, reply)
         except TimeoutError:

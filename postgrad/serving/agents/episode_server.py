@@ -10,7 +10,6 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,7 +37,6 @@ from postgrad.system.web_server import http_server
 NAME = "policy"
 TRAINING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "seed", "n", "top_logprobs", "stop_token_ids",
                    "ignore_eos")
-POLL = 0.02  # seconds between two looks whether a program has ended
 
 
 class EpisodeWorker:
@@ -55,26 +53,21 @@ class EpisodeWorker:
 
 @dataclass(eq=False)
 class EpisodeSession:
-    """An episode: its key, and the calls of its program that are not answered yet."""
+    """An episode: its key, and the calls of its program that are not answered yet; None behind the last."""
 
     key: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    waiting: queue.SimpleQueue[ChatCompletion] = field(default_factory=queue.SimpleQueue)
+    waiting: queue.SimpleQueue[ChatCompletion | None] = field(default_factory=queue.SimpleQueue)
 
-    def next(self, seconds: float, ended: Callable[[], bool]) -> Asks | None:
+    def next(self, seconds: float) -> Asks | None:
         """The next call; None where the program has ended. TimeoutError after so many seconds."""
         until = time.monotonic() + seconds
         while True:
-            over = ended()  # asked first: what it called before is in the queue by then
             try:
-                call = self.waiting.get(timeout=0 if over else POLL)
+                call = self.waiting.get(timeout=max(until - time.monotonic(), 0))
             except queue.Empty:
-                if over:
-                    return None
-                if time.monotonic() > until:
-                    raise TimeoutError from None
-                continue
-            if not call.pending.dropped:
-                return as_asks(call)
+                raise TimeoutError from None
+            if call is None or not call.pending.dropped:
+                return as_asks(call) if call else None
 
 
 class EpisodeServer:
@@ -92,14 +85,12 @@ class EpisodeServer:
         routes = [Route("/v1/models", self.models, methods=["GET"]),
                   Route("/v1/chat/completions", self.complete, methods=["POST"])]
         self.server = http_server(build_endpoint(routes, self.served))
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [sock]}, daemon=True,
-                                       name="postgrad-episodes")
-        self.thread.start()
+        threading.Thread(target=self.server.run, kwargs={"sockets": [sock]}, daemon=True,
+                         name="postgrad-episodes").start()
         return self
 
     def __exit__(self, *fault: object) -> None:
-        self.server.should_exit = True
-        self.thread.join()
+        self.server.should_exit = True  # not waited for: it ends within a second, and knows no key any more
 
     def open(self) -> EpisodeSession:
         session = EpisodeSession()
