@@ -259,7 +259,11 @@ def jail(folder: Path, ways: str = "7") -> Bars:
     how = [*disguises()][:int(ways)]
     shutil.rmtree(folder)
     with CodeJudge(workers=2, seconds=LIMIT) as judge, arena(folder / "arena") as at:
-        judge.outcomes([CodeJob(source=HONEST, suite=CHEAT_SUITE)] * 2)
+        honest = {way: CodeJob(source=change(HONEST), suite=CHEAT_SUITE) for way, change in how}
+        honest |= {f"an escape, {way}": at.job(change("def attack(place): return True"))
+                   for way, change in how}
+        spoilt_ways = [way for way, said in zip(honest, judge.outcomes([*honest.values()]), strict=True)
+                       if said.kind != "pass"]
         before = family()
         jobs = {f"{name}, {way}": at.job(change(source))
                 for way, change in how for name, source in ESCAPES.items()}
@@ -272,6 +276,8 @@ def jail(folder: Path, ways: str = "7") -> Bars:
     slow = max(said.seconds for said in outcomes.values())
     bars = [counted(f"hostile programs and cheats, {families} families in {len(how)} disguises: paid, or "
                     "without a verdict", 1000, len(jobs), paid),
+            counted("the same: disguises in which an honest program, or an attack that says it succeeded, "
+                    "is not paid", 2 * len(how), len(honest), spoilt_ways),
             bar("the same: harm outside the jail, and processes left running", "0 of either",
                 f"{len(harm)} {harm[:3]}, {len(left)}", not harm and not left),
             bar("the same: the slowest verdict", f"<= {LIMIT + LATE:g} s", f"{slow:.2f} s",
@@ -336,14 +342,14 @@ def lines(folder: Path) -> Bars:
         lost += [f"{case.name}: {fault}"] if fault else []
     return [counted("malformed JSONL files: refused by line and reason, or all rows read; the bad row is "
                     "left out and counted where it may be skipped", 200, len(tried), lost,
-                    f"; {odd} only look odd; those with NUL at the start are refused as binary")]
+                    f"; {odd} only look odd; those with a NUL byte in line 1 are refused whole")]
 
 
 # servers
 
-def apps(folder: Path) -> Iterator[tuple[str, object, str, dict]]:
-    """(name, app, address, headers that let in): the studio, and the endpoint with Tinker's routes, on this
-    machine and for others."""
+def apps(folder: Path) -> Iterator[tuple[str, object, str, dict, str]]:
+    """(name, app, address, headers that let in, a page for who is in): the studio, and the endpoint with
+    Tinker's routes, on this machine and for others."""
     from postgrad.models import find_model
     from postgrad.resolve.models import open_writer
     from postgrad.serving.app import create_app
@@ -351,14 +357,14 @@ def apps(folder: Path) -> Iterator[tuple[str, object, str, dict]]:
     from postgrad.serving.tinker.routes import add_tinker
     from postgrad.serving.tinker.service import TinkerService
     from tests.studio import security_test as guard
-    yield "studio", guard.app_over(folder), guard.HERE, {"cookie": guard.KNOWN, "x-postgrad": "1"}
+    yield "studio", guard.app_over(folder), guard.HERE, {"cookie": guard.KNOWN, "x-postgrad": "1"}, "/"
     for name, token, address in (("endpoint here", None, "http://127.0.0.1:8000"),
                                  ("endpoint for others", guard.TOKEN, "http://10.0.0.3:8000")):
         net, chat = open_writer("tiny-chat")
         served = ServedModel.of(net.requires_grad_(False), chat, "small", rows=2, context=64, waiting=4)
         app = create_app(served, token=token)
         add_tinker(app, TinkerService(served, net, str(find_model("tiny-chat")), folder / name))
-        yield name, app, address, {"authorization": f"Bearer {token}"} if token else {}
+        yield name, app, address, {"authorization": f"Bearer {token}"} if token else {}, "/v1/models"
 
 
 def strangers(name: str, known: dict) -> dict[str, dict]:
@@ -387,8 +393,10 @@ def servers(folder: Path) -> Bars:
     from tests.studio import security_test as guard
     from tests.studio.runs import hostile_test as crooked
     bars = []
-    for name, app, address, known in apps(folder):
-        routes, lost, tried = sorted(set(guard.every_route(app.routes))), [], 0
+    for name, app, address, known, door in apps(folder):
+        routes, tried = sorted(set(guard.every_route(app.routes))), 0
+        owner = TestClient(app, base_url=address, headers=known).get(door).status_code
+        lost = [f"the owner: GET {door} {owner}"] * (owner != 200)
         for what, headers in strangers(name, known).items():
             asking = TestClient(app, base_url=address, headers=headers, raise_server_exceptions=False)
             for method, path in routes:

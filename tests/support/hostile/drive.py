@@ -24,7 +24,7 @@ from postgrad.cli import main
 
 ROOT = Path(__file__).resolve().parents[3]
 BUDGET = 2.0                       # seconds of processor time
-PATIENCE = 15.0                    # seconds of any time
+PATIENCE = 120.0                   # seconds of any time: a busy machine gives few of the processor
 MEMORY = 3 * 2**30                 # bytes of addresses beyond those of this process
 SECRET = b'{"step": 1, "secret": "kept"}\n'
 SMALL_RUN = ["train", "sft:words", "steps=2", "save_every=1", "examples=4", "rows_per_step=2", "--json"]
@@ -176,11 +176,13 @@ def waited(pid: int, patience: float = PATIENCE) -> tuple[int | None, float]:
 
 
 def warm() -> None:
-    """Imports what the commands import."""
+    """Imports what the commands import. One thread: a fork would wait for ever for its parent's others."""
     import gguf
     import pyarrow.parquet
+    import torch
     import transformers.models.gpt2.modeling_gpt2  # noqa: F401
     assert gguf and pyarrow.parquet
+    torch.set_num_threads(1)
     from postgrad.cli import chat  # noqa: F401
     from postgrad.recipes import audit, chat_session, pick, rlaif  # noqa: F401
     from postgrad.recipes.registry import RECIPES, recipe_module
