@@ -33,7 +33,8 @@ from verifiers import programs, text
 STOPPED, MOMENTS = ("sft", "dpo", "grpo", "ppo"), 3
 LIMIT, LATE = 1.0, 0.5  # seconds that a program may take, and until its verdict
 REFUSED = (401, 403, 421)
-NAMES_A_FILE = re.compile(r"postgrad: bad\b.*\b[\w.-]+\.(json|safetensors|jinja|bin|pth?|ckpt|pkl)\b")
+NAMES_A_FILE = re.compile(r"postgrad: .*\bbad\b.*(\b[\w.-]+\.(json|safetensors|jinja|bin|pth?|ckpt|pkl)\b|"
+                          r"the (chat template|tokenizer)\b)|postgrad: (the )?prompt ")
 
 
 def counted(name: str, least: int, tried: int, lost: Iterable[object], said: str = "") -> dict:
@@ -329,9 +330,10 @@ def files(folder: Path, every: str = "1", kinds: str = "model,gguf,run,data,sett
         if kind == "model":
             unnamed = [f"{name}: {said.said[:120]}" for name, said in found.items()
                        if said.code == 2 and not NAMES_A_FILE.match(said.said)]
-            bars.append(counted("hostile model folders that are refused: the sentence begins with the folder "
-                                "and names a file of it", 100, sum(said.code == 2 for said in found.values()),
-                                unnamed))
+            refused = sum(said.code == 2 for said in found.values())
+            bars.append(counted("hostile model folders that are refused: the sentence names the folder and "
+                                "its file, template or tokenizer, or the prompt that does not fit", 100,
+                                refused, unnamed))
     strange = [f"{path.name}: {fault}" for path in grep.FILES
                for fault in set(grep.faults(grep.tree_of(path)))
                - grep.ALLOWED.get(path.relative_to(grep.HOME).as_posix(), set())]
