@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sqlite3
@@ -32,6 +33,8 @@ from verifiers import programs, text
 STOPPED, MOMENTS = ("sft", "dpo", "grpo", "ppo"), 3
 LIMIT, LATE = 1.0, 0.5  # seconds that a program may take, and until its verdict
 REFUSED = (401, 403, 421)
+NAMES_A_FILE = re.compile(r"postgrad: .*\bbad\b.*(\b[\w.-]+\.(json|safetensors|jinja|bin|pth?|ckpt|pkl)\b|"
+                          r"the (chat template|tokenizer)\b)|postgrad: (the )?prompt ")
 
 
 def counted(name: str, least: int, tried: int, lost: Iterable[object], said: str = "") -> dict:
@@ -48,18 +51,21 @@ def spawn(args: list[str], *, at: int | str = 0, number: int = signal.SIGKILL) -
     return forks.run("kills:child", at, int(number), args)
 
 
-def stopped(name: str, place: Path, number: int, at: int, twice: bool, steps: list[int], alone: dict) -> str:
+def stopped(name: str, place: Path, number: int, at: int, twice: bool, alone: dict) -> str:
     """What is wrong after a signal, or two, at a file call, and a resume; "" where nothing is."""
     run = place / f"{number}-{at}-{twice}"
     shutil.rmtree(run, ignore_errors=True)
     code, said = spawn(strikes.train_args(name, run), at=f"twice:{at}" if twice else at, number=number)
     rows = len((run / "metrics.jsonl").read_text().splitlines())
     saved = [int(path.name) for path in (run / "checkpoints").glob("[0-9]*")]
-    done = sum(call < at for call in steps)  # steps that were logged before the signal
-    wrong = [f"exit {code}"] * (code != 128 + number) + ["a traceback"] * ("Traceback" in said)
+    told = re.search(r"signalled after (\d+) steps", said)
+    done = int(told[1]) if told else -9  # it was never signalled
+    by_default = twice and number == signal.SIGTERM  # the system ends it, and a shell calls that 143
+    wrong = [f"exit {code}"] * (code != (-number if by_default else 128 + number))
+    wrong += ["a traceback"] * ("Traceback" in said)
     wrong += [f"{rows} steps, {done} at the signal"] * (rows not in (done, done + 1))
     if twice:
-        wrong += ["not at once"] * ("stopped at once" not in said)
+        wrong += ["not at once"] * ("saved" in said or "stopped at once" not in said and not by_default)
     else:
         wrong += [f"checkpoints {saved} at step {rows}"] * (rows not in saved)
     strikes.finish(name, run)
@@ -80,15 +86,15 @@ def signals(folder: Path, moments: str = str(MOMENTS), only: str = ",".join(STOP
             for i in range(int(moments) + 1):
                 twice = i == int(moments)
                 at = draw.randint(steps[0] + 1, steps[-2])
-                said = stopped(name, place, number, at, twice, steps, alone)
+                said = stopped(name, place, number, at, twice, alone)
                 tried[twice] += 1
                 lost[twice] += [said] if said else []
     families = len(only.split(","))
     return [counted(f"SIGTERM and Ctrl-C at random moments of {families} families: exit 143 or 130, a "
                     "checkpoint within one step, the resumed run has the same bits", 24, tried[False],
                     lost[False]),
-            counted("a second signal: exit 143 or 130 at once, the resumed run has the same bits", 8,
-                    tried[True], lost[True])]
+            counted("a second signal ends it at once, with 130 or, in a shell, 143; the resumed run has the "
+                    "same bits", 8, tried[True], lost[True])]
 
 
 # labels
@@ -168,7 +174,7 @@ def losses(run: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def ranks(folder: Path) -> Bars:
+def ranks(folder: Path, only: str = ",".join(STOPPED)) -> Bars:
     """One process, two, one; and numbers that are none in one rank of two."""
     from safetensors.torch import load_file
 
@@ -178,18 +184,19 @@ def ranks(folder: Path) -> Bars:
     shutil.rmtree(folder)
     folder.mkdir()
     given.files(folder)
-    names = ("sft", "dpo", "grpo", "ppo")
+    names = only.split(",")
     job = lambda name, run, *more: given.job(name, folder, run, *more)  # noqa: E731
     for name in names:
         forked(job(name, f"{name}-1", "virtual_ranks=2", "steps=3"))
         forked(job(name, f"{name}-turns", "virtual_ranks=2", "steps=3") | {"until": 1})
-    spoils = [(name, rank, number) for name in ("sft", "grpo") for rank in (0, 1)
+    spoils = [(name, rank, number) for name in ("sft", "grpo") if name in names for rank in (0, 1)
               for number in ("nan", "inf", "1e38")]
     ranks_launch.launch(2, [
         *({"run": str(folder / f"{name}-turns"), "until": 2} for name in names),
         *(job(name, f"{name}-{rank}-{number}", "steps=3", "keep=all") | {"spoils": [rank, [2], number]}
           for name, rank, number in spoils),
-        job("sft", "ends", "steps=9") | {"spoils": [1, [*range(2, 10)], "nan"]}], folder)
+        job("sft", "ends", "steps=9") | {"spoils": [1, [*range(2, 10)], "nan"]}], folder,
+        timeout=3600)
     for name in names:
         forked({"run": str(folder / f"{name}-turns")})
     other = [f"{name}: {found}" for name in names
@@ -259,7 +266,11 @@ def jail(folder: Path, ways: str = "7") -> Bars:
     how = [*disguises()][:int(ways)]
     shutil.rmtree(folder)
     with CodeJudge(workers=2, seconds=LIMIT) as judge, arena(folder / "arena") as at:
-        judge.outcomes([CodeJob(source=HONEST, suite=CHEAT_SUITE)] * 2)
+        honest = {way: CodeJob(source=change(HONEST), suite=CHEAT_SUITE) for way, change in how}
+        honest |= {f"an escape, {way}": at.job(change("def attack(place): return True"))
+                   for way, change in how}
+        spoilt_ways = [way for way, said in zip(honest, judge.outcomes([*honest.values()]), strict=True)
+                       if said.kind != "pass"]
         before = family()
         jobs = {f"{name}, {way}": at.job(change(source))
                 for way, change in how for name, source in ESCAPES.items()}
@@ -272,6 +283,8 @@ def jail(folder: Path, ways: str = "7") -> Bars:
     slow = max(said.seconds for said in outcomes.values())
     bars = [counted(f"hostile programs and cheats, {families} families in {len(how)} disguises: paid, or "
                     "without a verdict", 1000, len(jobs), paid),
+            counted("the same: disguises in which an honest program, or an attack that says it succeeded, "
+                    "is not paid", 2 * len(how), len(honest), spoilt_ways),
             bar("the same: harm outside the jail, and processes left running", "0 of either",
                 f"{len(harm)} {harm[:3]}, {len(left)}", not harm and not left),
             bar("the same: the slowest verdict", f"<= {LIMIT + LATE:g} s", f"{slow:.2f} s",
@@ -316,9 +329,11 @@ def files(folder: Path, every: str = "1", kinds: str = "model,gguf,run,data,sett
                             f"; the slowest {slow:.1f} s"))
         if kind == "model":
             unnamed = [f"{name}: {said.said[:120]}" for name, said in found.items()
-                       if said.code == 2 and "bad" not in said.said]
-            bars.append(counted("hostile model folders that are refused: the sentence names the folder or "
-                                "file", 100, sum(said.code == 2 for said in found.values()), unnamed))
+                       if said.code == 2 and not NAMES_A_FILE.match(said.said)]
+            refused = sum(said.code == 2 for said in found.values())
+            bars.append(counted("hostile model folders that are refused: the sentence names the folder and "
+                                "its file, template or tokenizer, or the prompt that does not fit", 100,
+                                refused, unnamed))
     strange = [f"{path.name}: {fault}" for path in grep.FILES
                for fault in set(grep.faults(grep.tree_of(path)))
                - grep.ALLOWED.get(path.relative_to(grep.HOME).as_posix(), set())]
@@ -336,14 +351,14 @@ def lines(folder: Path) -> Bars:
         lost += [f"{case.name}: {fault}"] if fault else []
     return [counted("malformed JSONL files: refused by line and reason, or all rows read; the bad row is "
                     "left out and counted where it may be skipped", 200, len(tried), lost,
-                    f"; {odd} only look odd; those with NUL at the start are refused as binary")]
+                    f"; {odd} only look odd; those with a NUL byte in line 1 are refused whole")]
 
 
 # servers
 
-def apps(folder: Path) -> Iterator[tuple[str, object, str, dict]]:
-    """(name, app, address, headers that let in): the studio, and the endpoint with Tinker's routes, on this
-    machine and for others."""
+def apps(folder: Path) -> Iterator[tuple[str, object, str, dict, str]]:
+    """(name, app, address, headers that let in, a page for who is in): the studio, and the endpoint with
+    Tinker's routes, on this machine and for others."""
     from postgrad.models import find_model
     from postgrad.resolve.models import open_writer
     from postgrad.serving.app import create_app
@@ -351,14 +366,14 @@ def apps(folder: Path) -> Iterator[tuple[str, object, str, dict]]:
     from postgrad.serving.tinker.routes import add_tinker
     from postgrad.serving.tinker.service import TinkerService
     from tests.studio import security_test as guard
-    yield "studio", guard.app_over(folder), guard.HERE, {"cookie": guard.KNOWN, "x-postgrad": "1"}
+    yield "studio", guard.app_over(folder), guard.HERE, {"cookie": guard.KNOWN, "x-postgrad": "1"}, "/"
     for name, token, address in (("endpoint here", None, "http://127.0.0.1:8000"),
                                  ("endpoint for others", guard.TOKEN, "http://10.0.0.3:8000")):
         net, chat = open_writer("tiny-chat")
         served = ServedModel.of(net.requires_grad_(False), chat, "small", rows=2, context=64, waiting=4)
         app = create_app(served, token=token)
         add_tinker(app, TinkerService(served, net, str(find_model("tiny-chat")), folder / name))
-        yield name, app, address, {"authorization": f"Bearer {token}"} if token else {}
+        yield name, app, address, {"authorization": f"Bearer {token}"} if token else {}, "/v1/models"
 
 
 def strangers(name: str, known: dict) -> dict[str, dict]:
@@ -387,8 +402,10 @@ def servers(folder: Path) -> Bars:
     from tests.studio import security_test as guard
     from tests.studio.runs import hostile_test as crooked
     bars = []
-    for name, app, address, known in apps(folder):
-        routes, lost, tried = sorted(set(guard.every_route(app.routes))), [], 0
+    for name, app, address, known, door in apps(folder):
+        routes, tried = sorted(set(guard.every_route(app.routes))), 0
+        owner = TestClient(app, base_url=address, headers=known).get(door).status_code
+        lost = [f"the owner: GET {door} {owner}"] * (owner != 200)
         for what, headers in strangers(name, known).items():
             asking = TestClient(app, base_url=address, headers=headers, raise_server_exceptions=False)
             for method, path in routes:
@@ -430,7 +447,7 @@ def poisoned_store(path: Path, texts: list[str]) -> list[str]:
     return uids
 
 
-def pages(folder: Path) -> Bars:
+def pages(folder: Path, every: str = "1") -> Bars:
     """Poison in a real browser, a long run's page, and a server that is killed beside its run."""
     from studio import chromium, long_run, opened, studio
     from studio_browser import STRANGE, TOKEN, Watched, serving
@@ -446,26 +463,37 @@ def pages(folder: Path) -> Bars:
     addresses += [f"/label?labeller=ann&item={uid}" for uid in uids]
     addresses += [place.format(quote(text, safe=""))
                   for text, place in zip(texts, itertools.cycle(PLACES), strict=False)]
+    addresses = addresses[::int(every)]
     long = folder / "long"
     long_run(long / "run", 10_000)
     with (long / "run" / "events.jsonl").open("a") as file:
         file.writelines(json.dumps({"time": time.time(), "step": step, "kind": "note",
                                     "text": f"event {step}", "data": {}}) + "\n" for step in range(1, 10_001))
-    ran = []
+    ran, noticed = [], 0
     with chromium() as browser:
         with serving(runs, folder / "p.db", TOKEN) as origin:
             page = Watched(browser, origin).page
+            runs_here = lambda: page.evaluate("window.pwned") is not None or page.locator(STRANGE).count()  # noqa: E731
             for address in addresses:
-                page.goto(address, wait_until="load")
-                if page.evaluate("window.pwned") is not None or page.locator(STRANGE).count():
+                said = page.goto(address, wait_until="load")
+                step = re.search(r"bad\?step=(\d+)", address)
+                shown = not step or page.locator("#samples-body").get_attribute("data-step") == step[1]
+                if said is None or said.status in REFUSED or not shown or runs_here():
                     ran.append(address)
+            for text in texts:  # on a page that trusts them
+                page.goto("about:blank")
+                page.set_content(f"<main>{text}</main>")
+                noticed += bool(runs_here())
         with studio(long, folder) as (url, _):
             page = browser.new_page()
             page.goto(url)
             took = opened(page, f"{url.partition('/start')[0]}/runs/run")
     middle = statistics.median(took)
     named = ["tests/studio/runs/browser_test.py::test_the_run_goes_on_when_the_server_is_killed"]
-    return [counted(f"{len(texts)} strings that would run as prompts, replies, names of runs and labellers, "
+    least = 3 * len(texts) // 5
+    return [bar("the strings of the next line on a page that takes them for markup: noticed",
+                f">= {least} of {len(texts)}", noticed, noticed >= least),
+            counted(f"{len(texts)} strings that would run as prompts, replies, names of runs and labellers, "
                     "and in addresses: pages of a real browser in which none runs", 200, len(addresses), ran),
             bar("a run of 10,000 steps and 10,000 events: until its page shows the last value", "< 1 s",
                 f"{middle:.2f} s (median of {len(took)}; worst {max(took):.2f})", middle < 1),

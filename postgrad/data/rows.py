@@ -141,7 +141,7 @@ def refuse_other_format(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(1024)
     kind = next((what for mark, what in FORMATS.items() if head.startswith(mark)),
-                "a binary file" if b"\0" in head else "")
+                "a binary file, with a NUL byte in line 1" if b"\0" in head.split(b"\n")[0] else "")
     if kind:
         raise ValueError(f"{path} is {kind}: expected JSONL, a JSON object a line in UTF-8; save it so, or "
                          "read it with pandas or datasets and give the table as data= in Python.")

@@ -33,7 +33,8 @@ QUICK = (
     "model: tokenizer.json with padding to 10^9",
     "model: generation_config.json: eos_token_id -1", "gguf: an array of 2^60 numbers",
     "gguf: arrays nested 10,000 deep", "gguf: {'attention.head_count': 0}",
-    "data: rows of a ranking of 5,000 (label import)", "data: a gzip of blank lines (eval tiny-chat)",
+    "data: rows of a ranking of 5,000 (label import)", "data: rows of a csv (train dpo)",
+    "data: a gzip of blank lines (eval tiny-chat)",
     "store: items without an end (label stats)", "store: a trigger on labels (label import)",
     "store: a labeller of bytes (label export)", "settings: a schema that is a terabyte (train grpo)",
     "settings: a constitution of deep names (rlaif tiny-chat)")

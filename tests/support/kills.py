@@ -3,7 +3,8 @@
     python tests/support/kills.py N SIGNAL ARGS...    `postgrad ARGS...`, which gets the signal at its Nth
                                                       call that touches a file; save:N: its Nth inside a
                                                       save; eval:N: before its Nth evaluation is written;
-                                                      twice:N: at its Nth call and at the one after it
+                                                      twice:N: at its Nth call, and again at the
+                                                      first one after it took that signal
 
 Kills at random are parts of proofs: foundation.py, environments.py, reasoning.py and bench/speed.py.
 """
@@ -44,11 +45,12 @@ CLOCKS = ("time/", "memory", "seconds", "minutes", "created", "updated", "pid")
 
 
 def child(at: int | str, number: int, args: list[str]) -> int:
-    """Counts the calls of `os` that touch files, and sends itself a signal before the given one."""
+    """Counts the calls of `os` that touch files, and sends itself a signal before the given one, of which it
+    says how many steps were logged by then."""
     import postgrad.recipes.base  # noqa: F401  imported first, so that only the run's own calls are counted
     from postgrad.cli import main
     from postgrad.runs import Run
-    seen, inside, written, evaluations, steps = 0, [], {}, 0, []
+    seen, inside, written, evaluations, steps, handlers = 0, [], {}, 0, [], []
     log, log_eval = Run.log, Run.log_eval
     kind, _, which = str(at).rpartition(":")
 
@@ -60,7 +62,12 @@ def child(at: int | str, number: int, args: list[str]) -> int:
                 inside.append(seen)
             if isinstance(a[0], str | os.PathLike):
                 written.setdefault(str(a[0]), seen)
-            if int(which) in {"": [seen], "save": [len(inside)], "twice": [seen, seen - 1]}.get(kind, ()):
+            if int(which) == {"": seen, "save": len(inside), "twice": seen}.get(kind):
+                handlers.append(signal.getsignal(number))
+                print(f"signalled after {len(steps)} steps", file=sys.stderr)
+                os.kill(os.getpid(), number)
+            elif kind == "twice" and handlers and signal.getsignal(number) is not handlers[0]:
+                handlers.clear()
                 os.kill(os.getpid(), number)
             return call(*a, **k)
         return wrapper

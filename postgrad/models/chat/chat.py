@@ -39,20 +39,22 @@ class Chat:
 
     ends: ids of further tokens that end a turn beside eos, as generation_config.json lists them (Llama 3 has
     <|end_of_text|> beside <|eot_id|>, Qwen <|endoftext|> beside <|im_end|>). added: tokens that the tokenizer
-    got for the template, which the model does not know.
+    got for the template, which the model does not know. where: what begins a sentence about the template or
+    the tokenizer, as "NAME: " of the folder.
     """
 
     added: tuple[str, ...] = ()
 
     def __init__(self, tokenizer: Tokenizer, template: str, *, bos: str | None, eos: str, pad: str | None,
-                 ends: Sequence[int] = ()):
+                 ends: Sequence[int] = (), where: str = ""):
         self.tokenizer = tokenizer
         self.template = template
         self.bos = bos
         self.eos = eos
         self.pad = pad
         self.ends = tuple(ends)
-        self._render = compile_template(template)
+        self.where = where
+        self._render = compile_template(template, where)
         self._pieces: dict[int, str] = {}
         self._escapes: dict[str, str] = {}
         self._frames: dict[tuple[str, ...], int] = {}
@@ -85,7 +87,7 @@ class Chat:
             raise ValueError(f"{folder}/generation_config.json says that token {unknown[0]!r:.60} ends a "
                              "reply, and the tokenizer has no such token: mend its eos_token_id.")
         chat = cls(tokenizer, source, bos=names.get("bos_token"), eos=names["eos_token"],
-                   pad=names.get("pad_token"), ends=ends)
+                   pad=names.get("pad_token"), ends=ends, where=f"{folder.resolve().name}: ")
         return chat.with_template(template) if template else chat
 
     def with_template(self, name: str) -> Chat:
@@ -139,7 +141,7 @@ class Chat:
     def id(self, token: str) -> int:
         found = self.tokenizer.token_to_id(token)
         if found is None:
-            raise ValueError(f"the tokenizer has no token {token!r}.")
+            raise ValueError(f"{self.where}the tokenizer has no token {token!r}.")
         return found
 
     def text_of(self, messages: Sequence[Mapping[str, Any]], *, reply: bool,

@@ -35,7 +35,7 @@ SLOT = 64
 AT_ONCE, IN_ALL = 10**8, 5 * 10**8  # characters that a single step may make, and all of them together
 BITS = 10_000             # of a whole number
 STEPS, STEP = 200_000, 300  # operations of a rendering; STEP characters of operands count as one more
-SECONDS = 4               # of processor time: for what a single operation does that STEPS does not see
+SECONDS = 1.5             # of processor time: for what a single operation does that STEPS does not see
 # what makes more than it is given
 GROWS = {"*", "%", "center", "ljust", "rjust", "zfill", "expandtabs", "to_bytes", "replace", "join", "format",
          "format_map", "translate", "indent", "wordwrap", "tojson"}
@@ -329,24 +329,25 @@ def named_template(name: str) -> str:
     return read_text(Path(name))
 
 
-def compile_template(source: str) -> Callable[..., Rendering]:
-    """A function that renders a template with the given variables; every fault is a ValueError."""
+def compile_template(source: str, where: str = "") -> Callable[..., Rendering]:
+    """A function that renders a template with the given variables; every fault is a ValueError, whose
+    sentence begins with `where`."""
     if len(source) > SOURCE:
-        raise ValueError(f"the chat template has {len(source):,} characters, and {SOURCE:,} are read.")
+        raise ValueError(f"{where}the chat template has {len(source):,} characters, and {SOURCE:,} are read.")
     environment = TemplateEnvironment()
     try:
         template = environment.from_string(source)
     except (TemplateError, SyntaxError, RecursionError, MemoryError, ValueError) as error:
-        raise ValueError(f"the chat template does not parse: {_line(error)}") from error
+        raise ValueError(f"{where}the chat template does not parse: {_line(error)}") from error
 
     def render(**named: object) -> Rendering:
         environment.begin()
         try:
             return environment.trace(template, named)
-        except TemplateRefused:
-            raise
+        except TemplateRefused as error:
+            raise TemplateRefused(f"{where}{error}") from None
         except Exception as error:  # a template may go wrong in any way
-            raise ValueError(f"the chat template cannot be rendered: {_line(error)}") from error
+            raise ValueError(f"{where}the chat template cannot be rendered: {_line(error)}") from error
     return render
 
 

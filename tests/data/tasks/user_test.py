@@ -190,7 +190,7 @@ OK = {"question": "a", "answer": 1}
      r"line 2 has the id '1' of t\.jsonl, line 1, and asks something else"),
     (rows(OK, '{"question": "' + "a" * 10**6 + '", "answer": 1}'), "line 2 is longer than"),
     ("[" * 10**5, "line 1 is not JSON"),
-    (b"\x00\x00", "t.jsonl is a binary file: expected JSONL"),
+    (b"\x00\x00", "t.jsonl is a binary file, with a NUL byte in line 1: expected JSONL"),
     ("", r"t\.jsonl holds no rows"),
     ("\n\n", r"t\.jsonl holds no rows"),
 ])

@@ -242,6 +242,17 @@ def test_a_hostile_template_ends_in_a_sentence(template):
     assert messages == [{"role": "user", "content": "hi"}]
 
 
+@pytest.mark.parametrize(("template", "said"), [
+    ("x" * 60_000, "has 60,000 characters"), ("{% if %}", "does not parse"),
+    ("{{ 1 / 0 }}", "cannot be rendered"), ("{{ raise_exception('no') }}", "says: no")])
+def test_a_fault_of_a_folders_template_names_the_folder(chat, tmp_path, template, said):
+    (tmp_path / "theirs").mkdir()
+    chat.save(tmp_path / "theirs")
+    (tmp_path / "theirs" / "chat_template.jinja").write_text(template)
+    with pytest.raises(ValueError, match=f"^theirs: the chat template {said}"):
+        Chat.load(tmp_path / "theirs").render(TALK)
+
+
 def test_what_leaks_from_a_format_string_is_nothing():
     with pytest.raises(ValueError, match="cannot be rendered"):
         with_template("{{ '{0.__class__.__mro__}'.format(messages) }}").render(TALK[:2])
@@ -291,7 +302,7 @@ def test_where_the_template_and_the_names_stand(folder, chat):
         with pytest.raises(ValueError, match="names no eos_token"):
             Chat.load(folder)
     change_tokens(folder, eos_token="<|nosuch|>")
-    with pytest.raises(ValueError, match="the tokenizer has no token '<|nosuch|>'"):
+    with pytest.raises(ValueError, match=rf"^{folder.name}: the tokenizer has no token '<\|nosuch\|>'"):
         _ = Chat.load(folder).stop
 
 
