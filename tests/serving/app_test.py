@@ -78,6 +78,18 @@ def test_several_replies_and_the_first_is_that_of_the_seed(web):
     assert greedy["finish_reason"] == "stop"
 
 
+def test_a_conversation_is_rendered_once(web, monkeypatch):
+    rendered, plain = [], Chat.text_of
+
+    def counted(chat, *given, **named):
+        rendered.append(plain(chat, *given, **named))
+        return rendered[-1]
+
+    monkeypatch.setattr(Chat, "text_of", counted)
+    post(web, "/v1/chat/completions", messages=ASK, max_tokens=1)
+    assert len(rendered) == 1
+
+
 def test_echoed_log_probs_are_the_trainers(web, model, chat):
     tokens = chat.render(ASK)
     said = post(web, "/v1/completions", prompt=[tokens, tokens[:7]], max_tokens=1, echo=True, logprobs=2,
