@@ -44,6 +44,7 @@ RECIPES = {
     "pretrain": ("pretrain:smoke", "rows_per_step=64", "row_length=16"),
 }
 SHARDED = ("sft", "dpo", "ppo")
+BRANCH = ("dapo", "online_dpo")  # on rewards of all ranks, which are not sent here: what is trained differs
 TRAINED = "gathered the statistics of the step"
 map_own, clip, waiting = virtual_ranks.VirtualRanks.map_own, Optim.clip, processes.waiting
 
