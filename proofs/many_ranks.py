@@ -41,7 +41,7 @@ def ranks(folder: Path) -> tuple[Bars, Tables]:
               / rows[names.index(name)]["held"] for rows in found.values() for name in sharded]
     return [bar("64 ranks on torch's fake backend, every recipe, three sharded too: ranks 0, 31 and 63",
                 "all make 2 steps with the same collectives in the same order, of the same shapes; "
-                f"{' and '.join(fake_ranks.BRANCH)}, which branch on gathered rewards, 2 steps (gloo has them)",
+                f"{' and '.join(fake_ranks.BRANCH)} branch on gathered rewards: 2 steps (gloo has them)",
                 f"{len(good)} of {len(names)}", len(good) == len(names)),
             bar("the same, shard=true: weights, gradients and moments of a rank",
                 "1/64 of the whole, and on rank 0 the head of a critic, which is one row",
