@@ -140,8 +140,10 @@ def refuse_other_format(path: Path) -> None:
     """Raises ValueError for a file that is no text in UTF-8, by its first bytes."""
     with path.open("rb") as file:
         head = file.read(1024)
+    first, _, rest = head.partition(b"\n")
     kind = next((what for mark, what in FORMATS.items() if head.startswith(mark)),
-                "a binary file, with a NUL byte in line 1" if b"\0" in head.split(b"\n")[0] else "")
+                "a binary file, with a NUL byte in line 1" if b"\0" in first else
+                "a binary file" if b"\0" in rest and b"{" not in first else "")
     if kind:
         raise ValueError(f"{path} is {kind}: expected JSONL, a JSON object a line in UTF-8; save it so, or "
                          "read it with pandas or datasets and give the table as data= in Python.")

@@ -54,10 +54,11 @@ def test_what_can_be_read(content, wanted, tmp_path):
     (b"[1, 2]\n", r"line 1 is a list; each line must be an object in braces"),
     (b'"text"\n', "line 1 is a str;"), (b"null\n", "line 1 is a NoneType;"),
     (b"\x00\x01\x02\n", "is a binary file, with a NUL byte in line 1: expected JSONL"),
+    (b"\x89PNG\r\n\x1a\n\x00\x00", "is a binary file: expected JSONL"),
     (b'{"a": 1}\n\x00\x00\n', "line 2 is not JSON in UTF-8"),
 ], ids=["bad UTF-8", "latin-1", "UTF-16", "truncated", "no JSON", "quotes", "two objects", "BOM inside",
         "half a pair", "a field twice", "NaN", "long number", "deep", "list", "string", "null", "binary",
-        "NUL"])
+        "picture", "NUL"])
 def test_what_cannot_be_read_is_named_with_its_line(content, words, tmp_path):
     with pytest.raises(ValueError, match=f"rows.jsonl {words}"):
         rows(tmp_path, content)
