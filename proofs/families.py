@@ -196,7 +196,8 @@ def speeds(folder: Path) -> tuple[Bars, Tables]:
     *dense, mixture = rows
     slowest = min(dense, key=lambda row: row["times"])
     return [bar(f"sampling against transformers' generate, {what}: {ROWS} rows of {NEW} new tokens, about "
-                "135M weights, one thread", ">= 2 times", f"{row['times']:.2f} times ({row['family']})",
+                "135M weights, one thread, the engine kept between calls", ">= 2 times",
+                f"{row['times']:.2f} times ({row['family']})",
                 row["times"] >= 2, paths=PATHS)
             for what, row in ((f"the slowest of {len(dense)} families", slowest), ("a mixture", mixture))
             ], {"Sampling, tokens a second of processor time": rows}
