@@ -1,7 +1,7 @@
 """Default commands on small and real models, beside sweeps of what they chose (issue 36). Parts of
 proofs/truth.py, on a GPU with SmolLM2-135M (`postgrad fetch smollm2`), reasoning-gym and GSM8K's rows:
 
-    python proofs/truth.py defaults data=DATA [cases=words,arithmetic,sums,gsm8k] [seeds=51,52,53] [at_once=6]
+    python proofs/truth.py defaults data=DATA [cases=words,arithmetic,sums,gsm8k] [seeds=54,55,56] [at_once=6]
     python proofs/truth.py arms data=DATA [cases=sums,gsm8k]
     python proofs/truth.py gsm8k task=gsm8k:DATA           expert iteration, seeds 20 to 22 side by side
 
@@ -10,6 +10,7 @@ Every training is a process of its own (`python proofs/defaults.py FOLDER ...`),
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import subprocess
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import reasoning
 import torch
-from harness import Bars, Tables, bar, environment, shared_gpu, train
+from harness import Bars, Tables, bar, commit, environment, machine, shared_gpu, train
 
 from postgrad.cli.settings import config_from_text
 from postgrad.data.environments import sampler_for
@@ -30,31 +31,31 @@ from postgrad.recipes.defaults import fill_defaults, reply_sampling
 from postgrad.resolve.models import open_writer
 from postgrad.sampling import LocalSampler
 
-PROBLEMS, SAMPLES = 250, 4
+PROBLEMS, SAMPLES = 1000, 4
 RATES = (1 / 9, 1 / 3, 1.0, 3.0, 9.0)  # times the rule's
-SWEPT = 60  # the seed of the sweeps
-OFFERED = "sums-offered"
+SWEPT = 63  # the seed of the sweeps
 GSM8K_SEEDS = (20, 21, 22)
 # reasoned from the stages of seeds 3 to 5: the last one gains most a collection
 LENGTHS = ("lengths.grpo=80", "lengths.last=180")
 # HALF, TWICE: of the limit of a reply's tokens
 ARMS = {"default": "", "no KL": "kl=0", "KL 0.001": "kl=0.001", "groups of 4": "rollouts.group_size=4",
-        "groups of 16": "rollouts.group_size=16", "32 prompts": "rollouts.prompts_per_step=32",
-        "half the tokens": "HALF", "twice the tokens": "TWICE", "80 collections": "rollouts.collections=80",
-        "constant rate": "optim.schedule=constant"}
+        "groups of 16": "rollouts.group_size=16", "half the tokens": "HALF", "twice the tokens": "TWICE",
+        "40 collections": "rollouts.collections=40", "constant rate": "optim.schedule=constant",
+        "100 of 32 x 16": "rollouts.collections=100 rollouts.prompts_per_step=32 rollouts.group_size=16",
+        "3 x the rate": "lr=4.5e-5"}
 
 
 def case(name: str, folder: Path, data: str, model: str, seed: int) -> tuple[str, list[str]]:
-    """(task, the words of the default command). GSM8K begins after a default SFT; OFFERED: what the look
-    before the first step offers is taken, as by one yes."""
+    """(task, the words of the default command). GSM8K begins after a default SFT, one for each seed."""
     if name in ("words", "arithmetic"):
         return name, ["grpo", f"task={name}"]
     task = f"gsm8k:{data}" if name == "gsm8k" else "gym:chain_sum"
     if name == "gsm8k":
-        model = str(train(folder / f"sft-{seed}", "sft:gsm8k", f"task={task}", f"model={model}",
-                          f"seed={seed}", "device=cuda").folder)
-    return task, ["grpo", f"task={task}", f"model={model}", "device=cuda",
-                  *(["on_look=fix"] if name == OFFERED else [])]
+        with (folder / f"sft-{seed}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            model = str(train(folder / f"sft-{seed}", "sft:gsm8k", f"task={task}", f"model={model}",
+                              f"seed={seed}", "device=cuda").folder)
+    return task, ["grpo", f"task={task}", f"model={model}", "device=cuda"]
 
 
 def filled(words: list[str]):
@@ -87,7 +88,7 @@ def gain(folder: Path, task: str, words: list[str], *changes: str) -> dict:
 def train_one(folder: Path, key: str, name: str, seed: int, times: float, arm: str, data: str,
               model: str) -> None:
     """Writes folder/KEY.json: a default run, or one with another rate (a quarter as long on a GPU) or arm."""
-    task, words = case(name, folder / key, data, model, seed)
+    task, words = case(name, folder, data, model, seed)
     config, changes = filled(words), [f"seed={seed}"]
     if times:
         steps = config.last_step // (4 if config.device == "cuda" else 1)
@@ -96,13 +97,15 @@ def train_one(folder: Path, key: str, name: str, seed: int, times: float, arm: s
         limit = config.rollouts.budget
         own = {"HALF": f"rollouts.max_new_tokens={limit // 2}",
                "TWICE": f"rollouts.max_new_tokens={2 * limit}"}
-        changes += filter(None, [own.get(ARMS[arm], ARMS[arm])])
-    found = gain(folder / key / "run", task, words, *changes)
+        changes += own.get(ARMS[arm], ARMS[arm]).split()
+    found = gain(folder / key / "run", task, words, *changes) | {"machine": machine(), "commit": commit()}
     (folder / f"{key}.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
-def train_all(folder: Path, wanted: dict[str, tuple], data: str, model: str, at_once: int) -> dict[str, dict]:
-    """What train_one(folder, KEY, ...) writes of each key, `at_once` processes beside each other."""
+def train_all(folder: Path, wanted: dict[str, tuple], data: str, model: str,
+              at_once: int) -> tuple[dict[str, dict], dict]:
+    """(what train_one(folder, KEY, ...) writes of each key, the commit and the machine of the last of them),
+    `at_once` processes beside each other."""
     def child(key: str) -> None:
         if not (folder / f"{key}.json").exists():
             given = json.dumps([key, *wanted[key], data, model])
@@ -112,45 +115,42 @@ def train_all(folder: Path, wanted: dict[str, tuple], data: str, model: str, at_
 
     with shared_gpu() as env, ThreadPoolExecutor(at_once) as pool:
         list(pool.map(child, wanted))
-    return {key: json.loads((folder / f"{key}.json").read_text()) for key in wanted}
+    found = {key: json.loads((folder / f"{key}.json").read_text()) for key in wanted}
+    hows = [{name: row.pop(name) for name in ("commit", "machine")} for row in found.values()]
+    return found, hows[-1]
 
 
 def defaults(folder: Path, data: str = "", model: str = "models/smollm2",
-             cases: str = "words,arithmetic,sums,gsm8k,sums-offered", seeds: str = "51,52,53",
+             cases: str = "words,arithmetic,sums,gsm8k", seeds: str = "54,55,56",
              at_once: str = "1") -> tuple[Bars, Tables]:
-    names, wanted = cases.split(","), {}
-    for name in names:
-        wanted |= {f"{name}-{seed}": (name, int(seed), 0.0, "") for seed in seeds.split(",")}
-        if name != "sums":  # nothing is paid there, at any rate; swept is OFFERED
-            wanted |= {f"{name}-rate-{times:.2f}": (name, SWEPT, times, "") for times in RATES}
-    found = train_all(folder, wanted, data, model, int(at_once))
+    names = cases.split(",")
+    wanted = {f"{name}-{seed}": (name, int(seed), 0.0, "") for name in names for seed in seeds.split(",")}
+    wanted |= {f"{name}-rate-{times:.2f}": (name, SWEPT, times, "") for name in names for times in RATES}
+    found, how = train_all(folder, wanted, data, model, int(at_once))
     rows = [{"case": wanted[key][0], "seed": wanted[key][1], **row} for key, row in found.items()
             if not wanted[key][2]]
     swept = [{"case": wanted[key][0], "times the rule's rate": round(wanted[key][2], 2), **row}
              for key, row in found.items() if wanted[key][2]]
-    plain, offered = ([row["low"] > 0 for row in rows if (row["case"] == OFFERED) == taken]
-                      for taken in (False, True))
-    best_of = {}
+    gained, best_of = [row["low"] > 0 for row in rows], {}
     for name in dict.fromkeys(row["case"] for row in swept):
         ends = {row["times the rule's rate"]: row["after"] for row in swept if row["case"] == name}
         best_of[name] = ends[1.0] / max(*ends.values(), 1e-9)
-    return [bar("default commands: paired 95 % lower bound of the gain above 0, four cases on three seeds",
-                "12 of 12", f"{sum(plain)} of {len(plain)}", sum(plain) == len(plain) >= 12),
-            bar("the same of SmolLM2-135M on gym:chain_sum after one yes to the look's offer", "3 of 3",
-                f"{sum(offered)} of {len(offered)}", sum(offered) == len(offered) >= 3),
+    bars = [bar("default commands: paired 95 % lower bound of the gain above 0, four cases on three seeds",
+                "12 of 12", f"{sum(gained)} of {len(gained)}", sum(gained) == len(gained) >= 12),
             bar("default rate: held-out pass@1 against the best of five rates, each case (one seed)",
                 ">= 90 % of the best",
                 ", ".join(f"{name} {share:.0%}" for name, share in best_of.items()),
-                min(best_of.values()) >= 0.9)], {
+                min(best_of.values()) >= 0.9)]
+    return [row | how for row in bars], {
         "Default commands": rows, "Five rates (one seed each)": swept}
 
 
 def arms(folder: Path, data: str = "", model: str = "models/smollm2", cases: str = "sums,gsm8k",
-         seeds: str = "61,62", at_once: str = "1") -> tuple[Bars, Tables]:
+         seeds: str = "61", at_once: str = "1", values: str = ",".join(ARMS)) -> tuple[Bars, Tables]:
     """One setting at a time against the default: figures without a target."""
     wanted = {f"{name}-{arm.replace(' ', '-')}-{seed}": (name, int(seed), 0.0, arm)
-              for name in cases.split(",") for seed in seeds.split(",") for arm in ARMS}
-    found = train_all(folder, wanted, data, model, int(at_once))
+              for name in cases.split(",") for seed in seeds.split(",") for arm in values.split(",")}
+    found, _ = train_all(folder, wanted, data, model, int(at_once))
     return [], {"Defaults against other values": [
         {"case": wanted[key][0], "arm": wanted[key][3], "seed": wanted[key][1], **row}
         for key, row in found.items()]}

@@ -21,8 +21,10 @@ adapters  take ten times the rate of all weights (Schulman et al. 2025, LoRA Wit
 replies   as long as the task says; else 64 tokens, and 256 from TALKATIVE parameters on, for such models
           explain themselves: of an instruct model's replies to GSM8K 8 % were finished within 64 tokens, 57 %
           within 300. At most half of the model's positions, so that a prompt fits too.
-length    a row with several updates per collection gets as many more steps, so that all rows draw the same
-          samples; evaluations and checkpoints come every ten collections.
+length    40 collections, on a GPU 400 from TALKATIVE parameters on: after 40 an embedded model is at its
+          best, and SmolLM2-135M has learned nothing of GSM8K (docs/results/truth.md). A row with several updates
+          per collection gets as many more steps, so that all rows draw the same samples. Evaluations and
+          checkpoints come every ten collections, and 20 times at most.
 pass      8,192 tokens on a GPU, halved until the estimate of memory/ leaves a tenth of the GPU free.
 """
 
@@ -64,7 +66,8 @@ RANKS = {"sft": 32, "reward": 32}
 RANK = 16
 WHOLE = ("process",)  # recipes that train all weights, always
 PASSES = (8192, 4096, 2048, 1024)  # tokens, on a GPU
-TEN = 10  # collections between two evaluations, and two checkpoints
+SHORT, LONG = 40, 400  # collections
+TEN, TWENTY = 10, 20  # collections between two evaluations and two checkpoints; of these at most, past TEN
 FREE = 0.1  # of the GPU, for what the estimate leaves out
 TO_BE_NAMED = "to be named"  # in place of a task that has to be named before a run can start
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
@@ -245,13 +248,17 @@ def choose_length(config: ModelDefaults, size: ModelSize,
     """Steps, and the steps between two evaluations and two checkpoints."""
     if not isinstance(config, RolloutConfig):
         return
-    updates, count = config.updates_per_collection, config.rollouts.collections
-    if config.steps is None:
-        why = f"{updates} of each of {count} collections" if updates > 1 else ""
-        yield DefaultChoice("steps", count * updates, why)
-    for name, every in (("evaluation.every", config.evaluation.every), ("save_every", config.save_every)):
-        if every is None:
-            yield DefaultChoice(name, TEN * updates, "")
+    updates, steps = config.updates_per_collection, config.steps
+    if steps is None:
+        long = config.device.startswith("cuda") and size.parameters > TALKATIVE
+        count = config.rollouts.collections or (LONG if long else SHORT)
+        by_size = long and config.rollouts.collections is None
+        why = f"{updates} of each of {count} collections" if updates > 1 else "by the size" if by_size else ""
+        yield DefaultChoice("steps", steps := count * updates, why)
+    every = max(TEN, steps // updates // TWENTY) * updates
+    for name, named in (("evaluation.every", config.evaluation.every), ("save_every", config.save_every)):
+        if named is None:
+            yield DefaultChoice(name, every, "")
 
 
 def choose_replies(config: ModelDefaults, size: ModelSize,

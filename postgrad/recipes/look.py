@@ -83,6 +83,11 @@ class Look:
         """All offers together."""
         return {name: value for concern in self.concerns for name, value in concern.offer.items()}
 
+    @property
+    def all_flat(self) -> bool:
+        """Whether no group of the probes has two different scores, so that none has a gradient."""
+        return bool(self.figures.get("groups")) and self.figures["flat"] == self.figures["groups"]
+
     def as_dict(self) -> dict[str, object]:
         return asdict(self) | {"concerns": [c._asdict() | {"offer": dict(c.offer)} for c in self.concerns],
                                "figures": dict(self.figures)}

@@ -145,11 +145,12 @@ def take_offer(look: Look, sft: TrainConfig | None, config: RolloutConfig, sourc
 
 
 def accepted(look: Look, on_look: str, ask: Callable[[str], bool] | None) -> bool:
-    """Whether the offers of a look are taken."""
+    """Whether the offers of a look are taken: where nobody can be asked, if the run could not learn without
+    them."""
     if on_look != "ask":
         return on_look == "fix"
     question = "\n".join([*look.notes(), f"Go on with {offer_text(look.offer)}? [y/N] "])
-    return processes.agreed(lambda: bool(ask and ask(question)), "answered the look")
+    return processes.agreed(lambda: ask(question) if ask else look.all_flat, "answered the look")
 
 
 def train_form(config: TrainConfig, folder: Path, origin: Path | None) -> str:

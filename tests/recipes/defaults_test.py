@@ -150,6 +150,19 @@ def test_tasks_of_their_own_say_it_too(tmp_path):
         load_task(file)
 
 
+@pytest.mark.parametrize(("size", "device", "changes", "steps", "every"), [
+    ("2M", "cuda", [], 40, 10), ("135M", "cpu", [], 40, 10), ("135M", "cuda", [], 400, 20),
+    ("135M", "cuda", ["rollouts.collections=60"], 60, 10), ("135M", "cuda", ["steps=500"], 500, 25),
+    ("7B", "cuda", ["save_every=3"], 400, 20)])
+def test_runs_of_larger_models_on_a_gpu_are_longer(size, device, changes, steps, every, monkeypatch):
+    monkeypatch.setattr(defaults, "read_config", lambda model: SHAPES[size])
+    config = override(rollouts.RolloutConfig(task="words", device=device), changes)
+    config, chosen = fill_defaults(config, gpu_memory=140e9)
+    assert (config.steps, config.evaluation.every) == (steps, every)
+    assert config.save_every == (3 if "save_every=3" in changes else every)
+    assert ("steps=400 (by the size)" in chosen.sentence) == (steps == 400)
+
+
 def test_what_is_named_stands():
     changes = ["lr=1e-2", "lora=3", "rollouts.max_new_tokens=7"]
     config, chosen = fill_defaults(override(rollouts.RolloutConfig(task="countdown"), changes))

@@ -218,9 +218,18 @@ def test_one_yes_takes_every_offer(tmp_path, monkeypatch):
             "first") in told and sum(text.startswith("before the first step") for text in told) == 2
     no = start_run(config, tmp_path / "no", ask=lambda question: False)
     assert no.config["model"] == "tiny-chat" and no.config["rollouts"]["max_new_tokens"] == 4
-    alone = start_run(config, tmp_path / "alone")  # nobody is there to ask
-    assert alone.config == no.config
-    assert any(row["text"].startswith("cut replies: ") for row in alone.rows("events")[0])
+
+
+@pytest.mark.parametrize(("tokens", "taken"), [(4, 16), (12, 12)])
+def test_offers_are_taken_where_nobody_can_be_asked_and_no_group_has_a_gradient(tokens, taken, tmp_path,
+                                                                                monkeypatch):
+    """Of 4 tokens no reply is right; of 12 some are, and a longer limit is offered all the same."""
+    monkeypatch.setattr(looks, "FORM_STEPS", 2)
+    monkeypatch.setattr(looks, "WORTH", 0)
+    run = start_run(small("on_look=ask", f"rollouts.max_new_tokens={tokens}"), tmp_path / "run")
+    assert run.config["rollouts"]["max_new_tokens"] == taken
+    assert (run.info["look"]["figures"]["flat"] == 8) == (taken > tokens)
+    assert any(row["text"].startswith("cut replies: ") for row in run.rows("events")[0])
 
 
 def test_fix_takes_the_offers_without_a_question(tmp_path, monkeypatch):
