@@ -22,9 +22,9 @@ replies   as long as the task says; else 64 tokens, and 256 from TALKATIVE param
           explain themselves: of an instruct model's replies to GSM8K 8 % were finished within 64 tokens, 57 %
           within 300. At most half of the model's positions, so that a prompt fits too.
 length    40 collections, on a GPU 400 from TALKATIVE parameters on: after 40 an embedded model is at its
-          best, and SmolLM2-135M has learned nothing of GSM8K (docs/results/truth.md). A row with several updates
-          per collection gets as many more steps, so that all rows draw the same samples. Evaluations and
-          checkpoints come every ten collections, and 20 times at most.
+          best, and SmolLM2-135M has learned nothing of GSM8K (docs/results/truth.md). A row with several
+          updates per collection gets as many more steps, so that all rows draw the same samples. Evaluations
+          and checkpoints come every ten collections, and 20 times at most.
 pass      8,192 tokens on a GPU, halved until the estimate of memory/ leaves a tenth of the GPU free.
 """
 
