@@ -42,7 +42,7 @@ ARMS = {"default": "", "no KL": "kl=0", "KL 0.001": "kl=0.001", "groups of 4": "
         "groups of 16": "rollouts.group_size=16", "half the tokens": "HALF", "twice the tokens": "TWICE",
         "40 collections": "rollouts.collections=40", "constant rate": "optim.schedule=constant",
         "100 of 32 x 16": "rollouts.collections=100 rollouts.prompts_per_step=32 rollouts.group_size=16",
-        "3 x the rate": "lr=4.5e-5"}
+        "3 x the rate": "lr=4.5e-5", "no KL, 3 x the rate": "kl=0 lr=4.5e-5"}
 
 
 def case(name: str, folder: Path, data: str, model: str, seed: int) -> tuple[str, list[str]]:
