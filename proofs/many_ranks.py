@@ -114,8 +114,9 @@ def gloo_kills(folder: Path) -> tuple[Bars, Tables]:
     same = sum(not row["differences"] for row in rows)
     return [bar(f"{KILLS} kills (-9) of one of 8 gloo ranks at random moments: grpo, dpo, sft",
                 f"the dead rank named, {KILLS} of {KILLS}", f"{named} of {KILLS}", named == KILLS),
-            bar("each of these runs resumed, with 1, 2 or 8 ranks", f"{KILLS} of {KILLS} with the bits of one left alone",
-                f"{same} of {KILLS} equal", same == KILLS)], {
+            bar("each of these runs resumed, with 1, 2 or 8 ranks",
+                f"{KILLS} of {KILLS} with the bits of one left alone", f"{same} of {KILLS} equal",
+                same == KILLS)], {
         "Kills of one of 8 ranks": [{key: value for key, value in row.items() if key != "differences"}
                                     for row in rows]}
 

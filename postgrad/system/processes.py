@@ -44,12 +44,13 @@ class KeyStore(Protocol):
 
 class Group:
     """A process group as this rank sees it: the store, and the collective that this rank is at. name: of a
-    thread's group beside the first, and handle: torch's."""
+    thread's group beside the first, and handle: torch's. leader: host and process of rank 0, which keeps the
+    store where no torchrun does."""
 
     def __init__(self, store: KeyStore, rank: int, world: int, nccl: bool = False, name: str = "",
-                 handle: Any = None):
+                 handle: Any = None, leader: str = "? 0"):
         self.store, self.rank, self.world, self.nccl = store, rank, world, nccl
-        self.name, self.handle = name, handle
+        self.name, self.handle, self.leader = name, handle, leader
         self.waits, self.at = 0, "came together"  # collectives so far, and the last one's name
         self.tell("who", f"{socket.gethostname()} {os.getpid()}")
 
@@ -89,6 +90,13 @@ def who_is_gone(group: Group, what: str) -> str:
         gone = gone or [r for r in group.others if group.read("missing", r) is None]
         return f"{rank_names(group, gone)} died while the ranks {what}: {remedy}."
     except RuntimeError:
+        host, pid = group.leader.split()
+        until = time.monotonic() + GRACE
+        while group.rank and time.monotonic() < until:
+            if not is_running(host, pid):
+                return (f"rank 0 (process {pid} on {host}) died while the ranks {what}, and with it their "
+                        f"store: {remedy}.")
+            time.sleep(0.05)
         return f"the store of the ranks is gone with the process or machine that kept it: {remedy}."
 
 
@@ -115,7 +123,11 @@ def rank_names(group: Group, ranks: Sequence[int]) -> str:
 
 def is_alive(group: Group, rank: int) -> bool:
     """Whether a rank's process runs; True for ranks on other machines, which cannot be seen."""
-    host, pid = (group.read("who", rank) or "? 0").split()
+    return is_running(*(group.read("who", rank) or "? 0").split())
+
+
+def is_running(host: str, pid: str) -> bool:
+    """Whether a process runs; True on other machines."""
     if host != socket.gethostname() or pid == "0":
         return True
     try:
@@ -139,7 +151,8 @@ def new_group(name: str) -> Group | None:
         return None
     import torch.distributed as dist
     handle = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout()))
-    return Group(_group.store, _group.rank, _group.world, name=f"/{name}", handle=handle)
+    return Group(_group.store, _group.rank, _group.world, name=f"/{name}", handle=handle,
+                 leader=_group.leader)
 
 
 def use_group(group: Group | None) -> None:
@@ -174,6 +187,7 @@ def join_ranks() -> None:
     dist.init_process_group(backend, store=PrefixStore("work", store), rank=number, world_size=count,
                             timeout=limit)
     _group = Group(PrefixStore("postgrad", store), number, count, nccl="nccl" in backend)
+    _group.leader = _group.store.get("who/0").decode()  # waits for it
 
 
 def too_few_gpus() -> str:
@@ -226,7 +240,13 @@ def leads() -> bool:
 def check_others() -> None:
     """Raises `Lost` where another rank has died: the signal that torchrun then sends does not mean to stop
     and save."""
-    if _group is not None and dead(_group):
+    if _group is None:
+        return
+    try:
+        gone = bool(dead(_group))
+    except RuntimeError:  # the store
+        gone = True
+    if gone:
         raise Lost(who_is_gone(_group, _group.at))
 
 
@@ -281,8 +301,8 @@ def waiting(what: str) -> Iterator[None]:
     group = current_group()
     assert group is not None
     group.waits, group.at = group.waits + 1, what
-    group.tell(f"at{group.name}", f"{group.waits} {what}")
     try:
+        group.tell(f"at{group.name}", f"{group.waits} {what}")
         yield
     except RuntimeError as error:
         late = "timed out" in str(error).lower() or "timeout" in str(error).lower()

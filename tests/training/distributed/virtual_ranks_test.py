@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 from dataclasses import replace
+from functools import partial
 
 import kills
 import pytest
@@ -230,6 +231,28 @@ def test_ranks_elsewhere_are_known_by_missing_nobody(monkeypatch):
     gone.tell("who", "node-b 12")
     other.tell("missing", "gathered rollouts")
     assert processes.who_is_gone(here, "gathered rollouts").startswith("rank 1 (process 12 on node-b) died")
+
+
+def test_rank_0_is_named_though_the_store_dies_with_it(monkeypatch):
+    monkeypatch.setattr(processes, "GRACE", 0.1)
+    _, here = two_groups()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    here.leader = f"{socket.gethostname()} {ended.pid}"
+    monkeypatch.setattr(processes, "_group", here)
+    monkeypatch.setattr(here, "store", None)
+
+    def fail(*_):
+        raise RuntimeError("connection reset")
+
+    monkeypatch.setattr(here, "tell", fail)
+    monkeypatch.setattr(here, "read", fail)
+    for ask in (partial(processes.gather, 1, "gathered rollouts"), processes.check_others):
+        with pytest.raises(processes.Lost, match=rf"^rank 0 \(process {ended.pid} on \S+\) died while the "
+                                                 "ranks .*, and with it their store: go on with `postgrad"):
+            ask()
+    here.leader = f"{socket.gethostname()} {os.getpid()}"  # it lives: torchrun's own process kept the store
+    assert processes.who_is_gone(here, "x").startswith("the store of the ranks is gone with the process or")
 
 
 def test_a_signal_tells_a_death_from_a_wish_to_stop(monkeypatch):
