@@ -143,6 +143,11 @@ assert not done.returncode, done.stderr
 print(re.sub(r"\\s+", " ", done.stdout))
 """),
 }
+# what SkyPilot's parser imports: pip does not find versions for all that skypilot requires within an hour
+IMPORTED = {"sky": "pyyaml typing_extensions colorama packaging cachetools sqlalchemy[asyncio] jsonschema "
+                   "pydantic aiosqlite prometheus_client filelock httpx psutil alembic prettytable requests "
+                   "psycopg2 click passlib ijson paramiko aiohttp fastapi orjson casbin sqlalchemy_adapter "
+                   "numpy tqdm".split()}
 CLUSTER = ["--nodes", "2", "--processes", "8", "--restarts", "3"]
 OPTIONS = {"k8s": CLUSTER, "sky": CLUSTER, "hf-jobs": ["--gpu", "a100-large", "--hours", "4"]}
 READ = {"k8s": "JobSet 2 3", "sky": "Task 2 3", "hf-jobs": "a100-large"}
@@ -151,7 +156,8 @@ READ = {"k8s": "JobSet 2 3", "sky": "Task 2 3", "hf-jobs": "a100-large"}
 def target(name: str, folder: Path) -> Bars:
     """The file of postgrad launch, read by what its target reads it with, in an environment of its own."""
     package, program = READERS[name]
-    python = own_python(folder / "venv", [package, "pyyaml"], behind=False)
+    python = own_python(folder / "venv", IMPORTED.get(name, [package, "pyyaml"]), behind=False)
+    output(python, "-m", "pip", "install", "-q", "--no-deps", package, cwd=folder)
     file = folder / "job.yaml"
     file.write_text(postgrad("launch", "grpo:words", "device=cuda", "--on", name, "--run", "/shared/mine",
                              *OPTIONS[name], "--dry-run")["text"])
