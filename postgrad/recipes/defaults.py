@@ -248,17 +248,15 @@ def choose_length(config: ModelDefaults, size: ModelSize,
     """Steps, and the steps between two evaluations and two checkpoints."""
     if not isinstance(config, RolloutConfig):
         return
-    updates, steps = config.updates_per_collection, config.steps
-    if steps is None:
-        long = config.device.startswith("cuda") and size.parameters > TALKATIVE
-        count = config.rollouts.collections or (LONG if long else SHORT)
-        by_size = long and config.rollouts.collections is None
-        why = f"{updates} of each of {count} collections" if updates > 1 else "by the size" if by_size else ""
-        yield DefaultChoice("steps", steps := count * updates, why)
-    every = max(TEN, steps // updates // TWENTY) * updates
-    for name, named in (("evaluation.every", config.evaluation.every), ("save_every", config.save_every)):
-        if named is None:
-            yield DefaultChoice(name, every, "")
+    updates, named = config.updates_per_collection, config.rollouts.collections
+    long = named is None and config.device.startswith("cuda") and size.parameters > TALKATIVE
+    steps = config.steps or (named or (LONG if long else SHORT)) * updates
+    if config.steps is None:
+        why = f"{updates} of each of {steps // updates} collections" if updates > 1 else "by the size" * long
+        yield DefaultChoice("steps", steps, why)
+    for name, own in (("evaluation.every", config.evaluation.every), ("save_every", config.save_every)):
+        if own is None:
+            yield DefaultChoice(name, max(TEN, steps // updates // TWENTY) * updates, "")
 
 
 def choose_replies(config: ModelDefaults, size: ModelSize,
