@@ -482,7 +482,8 @@ def target_text(row: dict) -> str:
 def measured_text(row: dict, page: dict) -> str:
     """The figure, and what sets it apart from the page's others."""
     apart = [f"at commit {row['commit']}"] if row["commit"] != page["commit"] else []
-    apart += [row["machine"]["cpu"]] if "machine" in row else []
+    if on := row.get("machine"):
+        apart.append(on["cpu"] if on.get("gpu", "") in on["cpu"] else f"{on['gpu']}, {on['cpu']}")
     apart += [f"one seed: {row['seeds'][0]}"] if len(row.get("seeds", ())) == 1 else []
     apart += ["typed by hand"] if row.get("by_hand") else []
     return row["measured"] + (f" ({', '.join(apart)})" if apart and row["measured"] != NOT_MEASURED else "")
