@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from postgrad.cli.options import Command, CommandOptions
 from postgrad.cli.output import print_json, print_table
+from postgrad.system.settings import setting
 
 
-def run_env(options: CommandOptions) -> None:
+@dataclass(frozen=True, kw_only=True)
+class EnvOptions(CommandOptions):
+    check: str | None = setting(None, "trains two steps and samples there, held against the CPU, and prints "
+                                "all of it as JSON: a self-test to send", metavar="DEVICE")
+
+
+def run_env(options: EnvOptions) -> None:
     from postgrad.resolve.environment import describe_installation
     facts = describe_installation()
+    if options.check:
+        from postgrad.recipes.device_check import check_device_numbers
+        return print_json(facts | {"check": check_device_numbers(options.check)})
     if options.json:
         return print_json(facts)
     cpu = facts["cpu"]
@@ -26,6 +38,6 @@ def run_env(options: CommandOptions) -> None:
 
 
 COMMANDS = (
-    Command("env", "show the machine, the versions and the extras of this installation", CommandOptions,
-            run_env, "Put its output into a report of a fault."),
+    Command("env", "show the machine, the versions and the extras of this installation", EnvOptions,
+            run_env, "Put its output into a report of a fault.\nOn a Mac: postgrad env --check mps"),
 )

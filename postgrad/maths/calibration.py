@@ -53,7 +53,7 @@ def calibration(gap: Tensor, bins: int = 10) -> dict[str, object]:
     """
     if gap.numel() == 0:
         raise ValueError("the calibration of no pairs was asked for: give at least one held-out pair.")
-    gap = gap.detach().double().cpu()
+    gap = gap.detach().cpu().double()
     confidence, right = torch.sigmoid(gap.abs()), (gap.sign() + 1) / 2
     rows = zip(*(x.tolist() for x in reliability(confidence, right, bins, low=0.5)), strict=True)
     curve = [{"confidence": c, "accuracy": a, "count": int(n)} for c, a, n in rows if n]

@@ -13,6 +13,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from postgrad.maths.noise import widest
 from postgrad.system.settings import FRACTION
 
 
@@ -20,7 +21,7 @@ def _top(x: Tensor, mask: Tensor, share: float) -> Tensor:  # [B, T] -> [B, T] b
     """The largest share of x over the mask, at least one token; of equal ones the first."""
     order = torch.where(mask, x, -torch.inf).flatten().sort(descending=True, stable=True).indices
     rank = torch.empty_like(order).scatter(0, order, torch.arange(len(order), device=order.device))
-    return mask & (rank < (share * mask.sum().double()).floor().clamp(min=1)).view_as(mask)
+    return mask & (rank < (share * widest(mask.sum())).floor().clamp(min=1)).view_as(mask)
 
 
 def top_entropy(

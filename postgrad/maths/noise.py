@@ -18,8 +18,12 @@ GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed numb
 MULTIPLIERS = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
 
 
-def _shift(x: Tensor, bits: int) -> Tensor:
-    """x >> bits with zeros from the left."""
+def widest(x: Tensor) -> Tensor:
+    """x in float64, or in float32 on MPS, which has no other."""
+    return x.to(torch.float32 if x.device.type == "mps" else torch.float64)
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:  # x >> bits, with zeros from the left
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
@@ -31,10 +35,9 @@ def splitmix64(x: Tensor) -> Tensor:  # int64 -> int64
 
 
 def uniform(seed: Tensor, counter: Tensor) -> Tensor:  # int64 [B], int64 [B] -> float64 [B] in [0, 1)
-    """One uniform number for each (seed, counter): the top 53 bits of splitmix64(splitmix64(seed) + golden
-    * (counter + 1))."""
+    """The top 53 bits of splitmix64(splitmix64(seed) + golden * (counter + 1)), of each pair."""
     bits = splitmix64(splitmix64(seed + GOLDEN) + GOLDEN * (counter + 1))
-    return _shift(bits, 11).to(torch.float64) * 2.0**-53
+    return widest(_shift(bits, 11)) * 2.0**-53
 
 
 def poisson(u: Tensor) -> Tensor:  # [...] in [0, 1) -> counts

@@ -132,7 +132,7 @@ def to_device(x: Tensor, device: Device) -> Tensor:
     if not x.is_cpu or to.type == "cpu":
         return x.to(device)
     pinned = x.contiguous().pin_memory() if to.type == "cuda" else x
-    return with_cpu_copy(pinned.to(device, non_blocking=True), x)
+    return with_cpu_copy(pinned.to(device, non_blocking=to.type == "cuda"), x)
 
 
 def with_cpu_copy(x: Tensor, copy: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ def to_cpu(x: Tensor) -> Tensor:
 
 def fetch_async(x: Tensor) -> Callable[[], Tensor]:
     """Starts a copy to the CPU; the call that is returned, from any thread, waits for it."""
-    copy = x.to("cpu", non_blocking=True)
+    copy = x.to("cpu", non_blocking=x.is_cuda)  # MPS would not wait where the copy is read
     if not x.is_cuda:
         return lambda: copy
     event = torch.cuda.Event()

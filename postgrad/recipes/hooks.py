@@ -198,7 +198,7 @@ def sample_row(batch: Batch, i: int, known: dict[str, Tensor], chat: Chat) -> Sa
 
 def round_column(x: Tensor) -> list[float]:
     """Rounds float32 to five places as Python's `round` does: 10^5 times a float32 is exact in float64."""
-    return (torch.round(x.double() * 1e5) / 1e5).tolist()
+    return (torch.round(x.cpu().double() * 1e5) / 1e5).tolist()
 
 
 def turn_rows(batch: Batch, row: int) -> list[SampleRow]:

@@ -146,12 +146,12 @@ def check_device(device: str) -> None:
     try:
         kind = torch.device(device)
     except RuntimeError:
-        raise ValueError(f"there is no device {device!r}: it is cpu, or cuda (cuda:1 for "
-                         "the second GPU).") from None
+        raise ValueError(f"there is no device {device!r}: it is cpu, cuda, cuda:1 or mps.") from None
     seen = torch.cuda.device_count()
-    if kind.type not in ("cpu", "cuda"):
-        raise ValueError(f"device is {device!r}: models are trained and sampled on cpu or cuda (an NVIDIA "
-                         "GPU); write device=cpu.")
+    if kind.type not in ("cpu", "cuda", "mps"):
+        raise ValueError(f"device is {device!r}: models run on cpu, cuda or mps; write device=cpu.")
+    if kind.type == "mps" and not torch.backends.mps.is_available():
+        raise ValueError(f"device is {device!r}, and torch has no MPS here: write device=cpu.")
     if kind.type == "cuda" and (kind.index or 0) >= seen:
         raise ValueError(f"device is {device!r}, but {f'only {seen}' if seen else 'no'} GPU is to be seen "
                          f"here: write device={'cuda:0' if seen else 'cpu'}.")

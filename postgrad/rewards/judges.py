@@ -17,7 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from postgrad.maths.noise import seed_of
+from postgrad.maths.noise import seed_of, widest
 from postgrad.records import Message, Prompt, Rollout, Sampling, pad_rows
 from postgrad.rewards.constitution import Constitution, Rule
 
@@ -195,5 +195,5 @@ class PromptedJudge:
             mask = (pad_rows([mask for _, mask in rows], dtype=torch.bool)
                     & ~torch.isin(tokens, torch.tensor(self.chat.stop)))
             logp, _ = self.model.logp(tokens.to(self.device), mask.to(self.device))
-            out += logp.double().sum(1).tolist()
+            out += widest(logp).sum(1).tolist()
         return out

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from postgrad.maths.noise import uniform
+from postgrad.maths.noise import uniform, widest
 from postgrad.maths.packing import fetch_async, pack, to_device
 from postgrad.models.chat import Chat
 from postgrad.models.engine import Engine
@@ -124,7 +124,7 @@ class RequestBatch:
         self.done = torch.ones(size, dtype=torch.bool, device=device)
         self.hidden = torch.zeros(size, hidden_size, dtype=self.engine.dtype, device=device)
         # by slot and token number
-        self.u = torch.zeros(size + 1, new, dtype=torch.float64, device=device)
+        self.u = widest(torch.zeros(size + 1, new, device=device))
         self.out = torch.zeros(size + 1, new, dtype=torch.int64, device=device)
         self.logp = torch.zeros(size + 1, new, device=device)
         # of a step of requests that are sampled each by its own settings: tokens, where they stand

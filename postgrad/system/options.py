@@ -14,7 +14,7 @@ MODEL = ("tiny, tiny-chat, a run's folder (RUN@0: its start, RUN@best: its best 
 TEMPLATE = ("the chat template: chatml, llama3, plain (the contents alone) or a file; none: the model's own",
             "for a base model, which has none; control tokens that it lacks are added, to be trained")
 RULES = "rules"  # the judge that checks rules by code
-DEVICE = "cpu or cuda"
+DEVICE = "cpu, cuda or mps"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from postgrad.maths.noise import widest
 from postgrad.models import Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
 from postgrad.models.experts import replaying
@@ -75,7 +76,7 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
             part.backward()
         optim.gather()
         meanwhile()
-        return part.detach().double(), seen
+        return widest(part.detach()), seen
 
     began = time.perf_counter()
     for step, batch in enumerate(iterate_in_phase("scoring", batches), start=run.next_step):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from postgrad.maths import kl, surrogate
+from postgrad.maths.noise import widest
 from postgrad.maths.preference import sum_logp
 from postgrad.methods import Method, Policy, Preference
 from postgrad.models import Models
@@ -209,7 +210,7 @@ def _value_loss(method: Policy, models: Models, batch: Batch,
     loss = surrogate.clipped_value(value, _needed(batch, "value", method), returns, clip=method.value_clip)
     loss = torch.where(mask, loss, 0.0)
     columns = {"value_loss": loss, "value": value, "return": returns}
-    target, error = (torch.where(mask, x.detach(), 0.0).double() for x in (returns, value - returns))
+    target, error = (widest(torch.where(mask, x.detach(), 0.0)) for x in (returns, value - returns))
     explained = ExplainedVariance(mask.sum(), target.sum(), (target**2).sum(), error.sum(), (error**2).sum())
     return loss, {**{name: _mean(x, mask) for name, x in columns.items()}, "explained_variance": explained}
 
@@ -239,7 +240,7 @@ def _policy_stats(batch: Batch, mask: Tensor, logp: Tensor, old_logp: Tensor, en
 
 def _correction_stats(batch: Batch, mask: Tensor, old_logp: Tensor) -> dict[str, Statistic]:
     assert batch.correction is not None and batch.sampler_logp is not None
-    weight = torch.where(mask, batch.correction, 0.0).double()
+    weight = widest(torch.where(mask, batch.correction, 0.0))
     return {"mismatch_kl": _mean(kl.k3(batch.sampler_logp, old_logp), mask),
             "corrected_away": _mean(batch.correction == 0, mask),
             "effective_share": EffectiveShare(mask.sum(), weight.sum(), (weight**2).sum())}

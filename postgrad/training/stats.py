@@ -11,6 +11,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from postgrad.maths.noise import widest
+
 
 @dataclass(frozen=True)
 class Sums:
@@ -146,7 +148,7 @@ def read_scalars(values: Sequence[Tensor | float]) -> list[float]:
     floats = [0.0 if isinstance(x, Tensor) else float(x) for x in values]
     for device in {x.device for x in values if isinstance(x, Tensor)}:
         mine = {i: x for i, x in enumerate(values) if isinstance(x, Tensor) and x.device == device}
-        read = torch.stack([x.detach().double() for x in mine.values()]).tolist()
+        read = torch.stack([widest(x.detach()) for x in mine.values()]).tolist()
         for i, number in zip(mine, read, strict=True):
             floats[i] = number
     return floats

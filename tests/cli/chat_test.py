@@ -168,7 +168,7 @@ WRONG = {
     "chat tiny tiny tiny tiny tiny tiny tiny tiny tiny --prompt hello": "name up to 8",
     "chat tiny --top-p 0 --prompt hello": "top_p 0.0",
     "chat tiny --device cuda --prompt hello": "no GPU",
-    "eval tiny --task words --device gpu": "there is no device 'gpu': it is cpu, or cuda",
+    "eval tiny --task words --device gpu": "there is no device 'gpu': it is cpu, cuda",
     "eval demo --task words": "folder of runs and no model",
 }
 

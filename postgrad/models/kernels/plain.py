@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from postgrad.maths.noise import widest
 from postgrad.maths.packing import Spans
 from postgrad.models.layer import NormSpec
 
@@ -200,8 +201,8 @@ def sample_tokens(logits: Tensor, u: Tensor,
          temperature: float) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
     """Inverse-CDF sampling at u, and the log-prob under the same distribution."""
     logp = (logits.float() / temperature).log_softmax(-1)
-    cdf = logp.double().exp().cumsum(-1)
-    token = torch.searchsorted(cdf, (u.double() * cdf[:, -1])[:, None], right=True).squeeze(1).clamp_max(
+    cdf = widest(logp).exp().cumsum(-1)
+    token = torch.searchsorted(cdf, (widest(u) * cdf[:, -1])[:, None], right=True).squeeze(1).clamp_max(
         logits.shape[1] - 1)
     return token, logp.gather(1, token[:, None]).squeeze(1)
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from postgrad.maths.noise import widest
 from postgrad.maths.packing import Packed
 from postgrad.models import LanguageModel, Models
 from postgrad.models.protocols import CHUNK, Choices, choice_columns, log_softmax
@@ -228,7 +229,7 @@ def add_row_columns(batch: TargetBatch, loss: Loss, models: Models, size: int) -
 def trained_pass(models: Models, optim: Optim, batch: TargetBatch, loss: Loss, size: int,
                  backward: bool) -> tuple[float, Stats, list[Tensor]]:
     """The loss, its statistics, and the log-probs of each row's trained tokens."""
-    stats, total = Stats(), torch.zeros((), dtype=torch.float64, device=batch.tokens.device)
+    stats, total = Stats(), widest(torch.zeros((), device=batch.tokens.device))
     logps: list[Tensor] = []
     if not batch.mask.any():
         empty = batch.tokens if batch.targets is None else batch.targets
@@ -241,7 +242,7 @@ def trained_pass(models: Models, optim: Optim, batch: TargetBatch, loss: Loss, s
             if backward:
                 part.backward()
         optim.gather()
-        total = total + part.detach().double()
+        total = total + widest(part.detach())
         stats.add(seen)
         logps.append(logp)
     stats.columns.clear()
