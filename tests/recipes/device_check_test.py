@@ -17,7 +17,7 @@ from postgrad.resolve.models import open_writer
 from postgrad.sampling import LocalSampler, request_batch
 
 
-def test_the_cpu_agrees_with_itself_and_a_fault_is_report(capsys, monkeypatch):
+def test_the_cpu_agrees_with_itself_and_a_fault_is_reported(capsys, monkeypatch):
     assert main(["env", "--check", "cpu"]) == 0
     report = json.loads(capsys.readouterr().out)["check"]
     assert report["agrees"] and report["training"] == 0 and report["sampling"] < 1e-5
@@ -34,7 +34,7 @@ def test_the_cpu_agrees_with_itself_and_a_fault_is_report(capsys, monkeypatch):
     assert not report["agrees"] and "aten::searchsorted is not there" in report["fault"]
 
 
-def test_a_mac_without_mps_is_report(capsys):
+def test_a_mac_without_mps_is_refused(capsys):
     if not torch.backends.mps.is_available():
         assert main(["env", "--check", "mps"]) == 2 and "no MPS here" in capsys.readouterr().err
 
