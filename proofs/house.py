@@ -82,10 +82,13 @@ def bit_bars(folder: Path) -> list[dict]:
                 "all equal", last, done.returncode == 0)]
 
 
-def change_bars(folder: Path, suite: str = "", together: str = "") -> tuple[list[dict], dict]:
-    out = folder / "changes.json"
-    script("proofs/changes.py", f"out={out}", *(["suite=1"] if suite else []),
-           *(["together=1"] if together else []))
+def change_bars(folder: Path, suite: str = "", together: str = "", rows_of: str = "",
+                at: str = "") -> tuple[list[dict], dict]:
+    """rows_of: what proofs/changes.py wrote at a commit, run before."""
+    out = Path(rows_of or folder / "changes.json")
+    if not rows_of:
+        script("proofs/changes.py", f"out={out}", *(["suite=1"] if suite else []),
+               *(["together=1"] if together else []))
     rows = json.loads(out.read_text())
     bars = [bar(f"a stranger's change by the documented files alone: {row['name']}",
                 "1 file, and 0 failures of the whole suite after it",
@@ -93,6 +96,7 @@ def change_bars(folder: Path, suite: str = "", together: str = "") -> tuple[list
                 f"{len(row['failed'])} failed{', all six applied together' if together else ''}"
                 f"{'' if suite else '; the whole suite was not run'}",
                 not row["failed"] and bool(suite)) for row in rows]
+    bars = [{"commit": at} | row for row in bars] if at else bars
     return bars, {"Six changes": [{k: v for k, v in row.items() if k != "failed"} for row in rows]}
 
 
