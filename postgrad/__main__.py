@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
 import sys
+import threading
 
 # what is imported stays: looking in it for circles, again and again, takes time
 gc.set_threshold(50_000, *gc.get_threshold()[1:])
@@ -26,11 +28,22 @@ def main() -> int:
         if not interrupted(error):
             raise
         sys.stderr.write(STOPPED)
+        if threading.active_count() > 1:
+            leave()
         return CODE
     finally:
         gc.freeze()  # nor is it looked through when the process ends
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def leave() -> None:
+    """Ends the process without Python's finalization, which kills the other threads, and with one that is
+    inside of C++ the process aborts."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(CODE)
 
 
 def interrupted(error: BaseException | None) -> bool:

@@ -16,7 +16,7 @@ from postgrad.resolve.tasks import open_task
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler
 from postgrad.system.files import error_text
-from postgrad.training.batches.rollouts import rollout_batch
+from postgrad.training.batches.columns import rollout_batch
 from postgrad.training.batches.shuffled import model_logp
 
 SFT = {"rows_per_step": 8, "examples": 64}
@@ -41,7 +41,7 @@ def sampled_gap(device: str) -> float:
     rows = [rollout for group in groups for rollout in group]
     batch = rollout_batch(rows)
     again, _ = model_logp(open_writer("tiny-chat")[0], batch, 4096)
-    return max(abs(x - y) for row, logp, mask in zip(rows, again, batch.mask, strict=True)
+    return max(abs(float(x - y)) for row, logp, mask in zip(rows, again, batch.mask, strict=True)
                for x, y in zip(row.logp, logp[mask].tolist(), strict=True))
 
 
@@ -49,7 +49,8 @@ def check_device_numbers(device: str) -> dict[str, Any]:
     """{"device", "agrees", "training", "sampling", "grpo", "seconds"}: the farthest figure of SFT from the
     CPU's, as a share; of a log-prob; the steps of GRPO there. `fault`: what the device could not do."""
     check_device(device)
-    began, report = time.perf_counter(), {"device": device, "agrees": False}
+    began = time.perf_counter()
+    report: dict[str, Any] = {"device": device, "agrees": False}
     try:
         with tempfile.TemporaryDirectory() as place:
             here, there = (two_steps("sft:words", SFT, name, Path(place, f"sft-{number}"))

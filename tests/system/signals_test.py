@@ -165,12 +165,15 @@ def test_a_demo_that_was_stopped_goes_on(here):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_is_recorded(number):
-    before = signal.getsignal(number)
-    with stop_on_signal() as stop:
-        assert stop() is None
-        signal.raise_signal(number)
-        assert stop() == number
-    assert signal.getsignal(number) == before
+    outside = signal.signal(number, signal.SIG_DFL)  # nohup ignores SIGHUP
+    try:
+        with stop_on_signal() as stop:
+            assert stop() is None
+            signal.raise_signal(number)
+            assert stop() == number
+        assert signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, outside)
 
 
 def test_a_hangup_that_nohup_ignores_stays_ignored():

@@ -72,6 +72,7 @@ def test_labels_by_keyboard(studio, tab):  # noqa: F811
     for done, key in enumerate("bab", start=1):
         page.keyboard.press(key)
         page.wait_for_selector(f".picture[data-query='labels={'bab'[:done]}']")
+        expect(page).to_have_url(re.compile(f"labels={'bab'[:done]}$"))
     x, y = labeller.answer_vectors()
     w = fit_head(x[:3, 0], x[:3, 1], win_share("bab"))
     quality = torch.tensor([p["quality"] for p in recording("pairs")["unseen"]])
