@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 
 # what is imported stays: looking in it for circles, again and again, takes time
 gc.set_threshold(50_000, *gc.get_threshold()[1:])
@@ -41,8 +42,9 @@ def leave() -> None:
     """Ends the process without Python's finalization, which kills the other threads, and with one that is
     inside of C++ the process aborts."""
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # its reader has left
+            stream.flush()
     os._exit(CODE)
 
 
