@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import HOME, Bars, bar, own_python, postgrad, read_lines
+from harness import HOME, Bars, bar, own_python, postgrad, read_lines, run_tests, test_bar
 
 # isort: split
 from doc_blocks import Block, blocks
@@ -231,5 +231,12 @@ def wait_until(condition: Callable[[], bool], seconds: float = 600) -> None:
         time.sleep(0.05)
 
 
-PARTS = {"wheel": wheel, "sdist": sdist, "workflows": workflows, "skills": skills,
+def notebooks(folder: Path, report: str = "") -> Bars:
+    """examples/notebooks, each from its first cell to its last."""
+    name = "tests/whole/notebooks_test.py"
+    return [test_bar("notebooks executed from the first cell to the last", "3 of 3 pass",
+                     [f"{name}::test_a_notebook_runs"], run_tests(folder, [name], report))]
+
+
+PARTS = {"wheel": wheel, "sdist": sdist, "workflows": workflows, "notebooks": notebooks, "skills": skills,
          "launch": launch, **{name: partial(target, name) for name in READERS}, "slurm": slurm}

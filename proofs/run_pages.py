@@ -137,11 +137,12 @@ def pages(folder: Path) -> tuple[Bars, Tables]:
         f"Run pages, {RUNS} runs of {STEPS:,} steps": rows}
 
 
-def page_tests(folder: Path) -> Bars:
+def page_tests(folder: Path, report: str = "") -> Bars:
     """Each feature of the pages in a browser."""
-    counts = run_tests(folder, [BROWSER])
+    counts = run_tests(folder, [BROWSER], report)
     return [test_bar(name, "all pass", [f"{BROWSER}::" + next(
-        test.partition("::")[2] for test in counts if word in test) for word in words], counts)
+        test.partition("::")[2] for test in counts if BROWSER in test and word in test) for word in words],
+        counts)
         for name, words in FEATURES.items()]
 
 
