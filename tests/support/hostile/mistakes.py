@@ -133,7 +133,7 @@ train grpo:words model=file | file | file
 train grpo:words model=model | model | model.safetensors
 train grpo:words model=run@99 | 99 | keeps no step '99'
 train grpo:words device=cuda:7 | cuda:7 | no GPU
-train grpo:words device=gpu | gpu | cpu, or cuda
+train grpo:words device=gpu | gpu | cpu, cuda, cuda:1 or mps
 train grpo --task missing.py | missing.py | no file 'missing.py'
 train grpo --task wrods | wrods | did you mean 'words'?
 train grpo --task folder | folder | folder
