@@ -39,8 +39,7 @@ def main() -> int:
 
 
 def leave() -> None:
-    """Ends the process without Python's finalization, which kills the other threads, and with one that is
-    inside of C++ the process aborts."""
+    """Ends the process without Python's finalization, in which a thread that still runs can abort it."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # its reader has left

@@ -18,7 +18,7 @@ from planted import doctor, guard
 PAGE = Page("truth", "Right on real models, and honest about it",
             {"doctor": doctor, "guard": guard, "look": look, "probes": probes, "defaults": defaults,
              "rates": rates, "arms": arms, "gsm8k": gsm8k},
-            [34, 35, 36, 37, 52, 41, 42, 43, 48, 54, 55, 56, 61, 63, 20, 21, 22],
+            [34, 35, 36, 37, 52, 41, 42, 43, 48, 54, 55, 56, 60, 61, 20, 21, 22],
             apart=("defaults", "rates", "arms", "gsm8k"))
 
 if __name__ == "__main__":

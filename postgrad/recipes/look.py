@@ -85,8 +85,9 @@ class Look:
 
     @property
     def all_flat(self) -> bool:
-        """Whether no group of the probes has two different scores, so that none has a gradient."""
-        return bool(self.figures.get("groups")) and self.figures["flat"] == self.figures["groups"]
+        """Whether no group of the probes, judged at all, has two different scores: none has a gradient."""
+        f = self.figures
+        return bool(f.get("groups")) and f["flat"] == f["groups"] and f["errors"] != f["replies"]
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self) | {"concerns": [c._asdict() | {"offer": dict(c.offer)} for c in self.concerns],

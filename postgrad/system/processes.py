@@ -306,4 +306,8 @@ def waiting(what: str) -> Iterator[None]:
         yield
     except RuntimeError as error:
         late = "timed out" in str(error).lower() or "timeout" in str(error).lower()
-        raise Lost(who_is_late(group, what, timeout()) if late else who_is_gone(group, what)) from error
+        try:
+            sentence = who_is_late(group, what, timeout()) if late else who_is_gone(group, what)
+        except RuntimeError:  # the store
+            sentence = who_is_gone(group, what)
+        raise Lost(sentence) from error

@@ -232,6 +232,13 @@ def test_offers_are_taken_where_nobody_can_be_asked_and_no_group_has_a_gradient(
     assert any(row["text"].startswith("cut replies: ") for row in run.rows("events")[0])
 
 
+def test_a_verifier_that_judges_nothing_is_no_flat_run():
+    flat = {"groups": 8, "flat": 8, "replies": 64}
+    assert looks.Look(concerns=(), figures=flat | {"errors": 3}).all_flat
+    assert not looks.Look(concerns=(), figures=flat | {"errors": 64}).all_flat
+    assert not looks.Look(concerns=(), figures={}).all_flat
+
+
 def test_fix_takes_the_offers_without_a_question(tmp_path, monkeypatch):
     monkeypatch.setattr(looks, "FORM_STEPS", 2)
     run = start_run(small("on_look=fix", "rollouts.max_new_tokens=12"), tmp_path / "run",
