@@ -14,6 +14,7 @@ after `most` seconds is a no. Exit code 1 where a path is.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import math
 import os
@@ -39,8 +40,10 @@ from postgrad import Run
 from postgrad.cli.settings import config_from_text
 from postgrad.records import Sampling
 from postgrad.sampling import LocalSampler, Request
+from postgrad.sampling.remote import RemoteSampler
 from postgrad.sampling.sequences import FinishedSequence
 from postgrad.system.settings import flat_settings
+from postgrad.training.optim import OptimSettings
 
 FLOOR = 0.01
 BOUND = {"fp32": 1e-4, "bf16": 0.05}
@@ -96,20 +99,22 @@ class Shared:
 
     @contextmanager
     def sampler(self) -> Iterator[None]:
-        """LocalSampler keeps its rows here, or gives the rows that are here in the place of its own."""
-        own = LocalSampler.generate
+        """The samplers keep their rows here, or give the rows that are here in the place of their own."""
+        own = {kind: kind.generate for kind in (LocalSampler, RemoteSampler)}
 
-        def generate(sampler: LocalSampler, contexts: list, n: int, seeds: list, sampling: Sampling,
-                     after: object = None) -> Iterator[list[FinishedSequence]]:
-            for ended in own(sampler, contexts, n, seeds, sampling, after):
+        def generate(sampler: LocalSampler | RemoteSampler, contexts: list, n: int, seeds: list,
+                     sampling: Sampling, after: object = None) -> Iterator[list[FinishedSequence]]:
+            for ended in own[type(sampler)](sampler, contexts, n, seeds, sampling, after):
                 yield [self.shared(row, (*contexts[row.number // n], seeds[row.number], sampling))
                        for row in ended]
 
-        LocalSampler.generate = generate
+        for kind in own:
+            kind.generate = generate
         try:
             yield
         finally:
-            LocalSampler.generate = own
+            for kind, theirs in own.items():
+                kind.generate = theirs
 
     def shared(self, row: FinishedSequence, key: tuple) -> FinishedSequence:
         if not self.replays:
@@ -176,19 +181,23 @@ def by_agent(folder: Path, how: list[str]) -> Figures:
     return first_step(harness.train(folder / "run", "grpo:words", *words_of("grpo:words", more)))
 
 
-def through_endpoint(folder: Path, how: list[str]) -> Figures:
+def through_endpoint(*more: str) -> Callable[[Path, list[str]], Figures]:
     """A training whose rollouts come from `postgrad serve` on the same device."""
-    begin(folder / "weights", "tiny-chat")
-    device = next(word.partition("=")[2] for word in how if word.startswith("device="))
-    with harness.served("serve", folder / "weights", "--port", 0, "--every", 0.05, "--device", device) as url:
-        harness.train(folder / "run", "grpo:words", *words_of("grpo:words", [
-            *how, f"remote.sampler={url.removesuffix('/v1')}", f"remote.weights={folder / 'weights'}"]))
-    return {}
+    def path(folder: Path, how: list[str]) -> Figures:
+        begin(folder / "weights", "tiny-chat")
+        device = next(word.partition("=")[2] for word in how if word.startswith("device="))
+        with harness.served("serve", folder / "weights", "--port", 0, "--every", 0.05,
+                            "--device", device) as url:
+            return first_step(harness.train(folder / "run", "grpo:words", *words_of("grpo:words", [
+                *how, *more, *paid(folder, "grpo:words"), f"remote.sampler={url.removesuffix('/v1')}",
+                f"remote.weights={folder / 'weights'}"])))
+    return path
 
 
 def pipeline(spec: str, *more: str) -> Callable[[Path, list[str]], Figures]:
     def path(folder: Path, how: list[str]) -> Figures:
         from postgrad.recipes.launch import start_training
+        OptimSettings.half = lambda settings, on_gpu: "optim.precision=bf16" in how  # of every stage
         recipe, config = config_from_text(spec, words_of(spec, [*more, *how]))
         start_training(recipe, config, folder / "run")
         runs = sorted((folder / "run").rglob("metrics.jsonl"), key=lambda path: path.stat().st_ctime)
@@ -302,7 +311,7 @@ ADAPTERS = {"LoRA": (LORA,), "QLoRA": (LORA, "optim.adapter.bits=4"),
             "LoRA with trained embeddings": (LORA, "optim.adapter.modules_to_save=embed_tokens")}
 FORMS = {"compiled": ("optim.compile=true",), "8-bit moments": ("optim.moments=8",),
          "recomputed": ("optim.recompute=true",), "two epochs": ("method.epochs=2", "method.minibatches=2"),
-         "sampled ahead": ("rollouts.async_depth=1",), "released": ("rollouts.release=true",),
+         "released": ("rollouts.release=true",),
          "filtered": ("rollouts.top_k=6", "rollouts.top_p=0.8", "rollouts.min_p=0.05"),
          "with texts": ("ptx.coef=0.1",), 
          "four lanes": ("optim.virtual_ranks=4",)}
@@ -320,7 +329,8 @@ PATHS: dict[str, Callable[[Path, list[str]], Figures]] = {
     "ppo KL that is steered": trained("ppo:words", "kl.target=1.0"),
     "ppo LoRA": trained("ppo:words", LORA), "reward LoRA": trained("reward:questions", LORA),
     "sft with noise": trained("sft:words", "neftune=5.0"),
-    "reward model, then ppo": judged, "agent": by_agent, "training through the endpoint": through_endpoint,
+    "reward model, then ppo": judged, "agent": by_agent, "training through the endpoint": through_endpoint(),
+    "grpo sampled ahead": through_endpoint("rollouts.async_depth=1"),
     "endpoint": endpoint, "turns that are kept": turns, "turns after prefixes": after_prefixes,
     "sft killed and resumed": resumed("sft"), "grpo killed and resumed": resumed("grpo"),
     "r1-zero": pipeline("r1-zero:quick"), "r1": pipeline("r1:quick"),
@@ -363,6 +373,7 @@ def forked(name: str, folder: Path, device: str, precision: str) -> int:
         out = os.open(folder / "said.txt", os.O_WRONLY | os.O_CREAT)
         os.dup2(out, 1)
         os.dup2(out, 2)
+        faulthandler.register(signal.SIGTERM, file=2, all_threads=True)
         try:
             line = compared(name, folder, device, precision)
             line["ok"] = line["difference"] <= BOUND[precision]
@@ -395,6 +406,10 @@ def all_of(jobs: list[tuple[str, str]], folder: Path, device: str, processes: in
             name, precision = waiting.pop(0)
             place = folder / f"{name.replace(' ', '-').replace(',', '')}-{precision}"
             running[forked(name, place, device, precision)] = name, precision, place
+        if late:  # where each of them is stands in its said.txt
+            for pid in running:
+                os.kill(pid, signal.SIGTERM)
+            time.sleep(2)
         for pid, (name, precision, place) in [*running.items()]:
             if late:
                 os.killpg(pid, signal.SIGKILL)

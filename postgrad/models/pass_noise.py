@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from postgrad.maths.noise import seed_of
+from postgrad.maths.noise import seed_of, uniform
 from postgrad.maths.packing import Packed
 
 
@@ -26,8 +26,8 @@ class PassNoise(NamedTuple):
     lengths: Tensor
     packed: Packed | None
 
-    def generator(self, device: torch.device, *place: int | str) -> torch.Generator:
-        return torch.Generator(device).manual_seed(seed_of(*place, self.step, *self.ids))
+    def seed(self, *place: int | str) -> int:
+        return seed_of(*place, self.step, *self.ids)
 
 
 @contextmanager
@@ -47,13 +47,15 @@ def dropout(x: Tensor, share: float, noise: PassNoise | None, *place: int | str)
     """x with this share of its numbers 0, the others scaled up to the same mean; x itself without noise."""
     if not share or noise is None or not torch.is_grad_enabled():
         return x
-    keep = torch.empty_like(x).bernoulli_(1 - share, generator=noise.generator(x.device, *place))
+    drawn = torch.Generator(x.device).manual_seed(noise.seed(*place))
+    keep = torch.empty_like(x).bernoulli_(1 - share, generator=drawn)
     return x * keep / (1 - share)
 
 
 def add_neftune(body: Any, alpha: float, seed: int) -> None:
     """NEFTune (Jain et al. 2023, arXiv:2310.05914): uniform noise of +-alpha / sqrt(L D) on the embeddings of
-    a row of L tokens, of D numbers each. TRL's L is the width of the padded batch."""
+    a row of L tokens, of D numbers each, the same on every device. TRL's L is the width of the padded
+    batch."""
     def hook(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         noise: PassNoise | None = body.pass_noise
         if noise is None or not torch.is_grad_enabled():
@@ -63,9 +65,9 @@ def add_neftune(body: Any, alpha: float, seed: int) -> None:
         else:                  # packed, [N, D]
             assert noise.packed is not None
             lengths = noise.lengths[noise.packed.cells // noise.packed.home.shape[1], None]
-        draw = torch.empty_like(output)
-        draw.uniform_(-1, 1, generator=noise.generator(output.device, seed, "neftune"))
-        return output + draw * (alpha / (lengths * output.shape[-1]).sqrt()).to(output.dtype)
+        counter = torch.arange(output.numel(), device=output.device)
+        draw = uniform(counter.new_tensor([noise.seed(seed, "neftune")]), counter).view_as(output) * 2 - 1
+        return output + (draw * (alpha / (lengths * output.shape[-1]).sqrt())).to(output.dtype)
 
     body.neftune = alpha
     layer = body.network.get_input_embeddings() if hasattr(body, "network") else body.model.embed_tokens

@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 from transformers.integrations.neftune import neftune_post_forward_hook
 
 from postgrad.maths.packing import pack
-from postgrad.models import find_model, load_model
+from postgrad.models import find_model, load_model, pass_noise
 from postgrad.models.hf_model import HFModel
 from postgrad.models.pass_noise import PassNoise, add_neftune, noisy_pass
 
@@ -24,7 +24,8 @@ def noise_of(rows=2):
 
 @pytest.mark.parametrize("opened", [lambda: load_model("tiny"), lambda: HFModel(theirs())])
 def test_neftune_adds_what_transformers_does(opened, monkeypatch):
-    monkeypatch.setattr(PassNoise, "generator", lambda *_: torch.Generator().manual_seed(7))
+    monkeypatch.setattr(pass_noise, "uniform", lambda _, counter: torch.rand(
+        counter.shape, generator=torch.Generator().manual_seed(7)))
     model, network = opened(), theirs().train()
     add_neftune(model, ALPHA, seed=0)
     layer = network.get_input_embeddings()
