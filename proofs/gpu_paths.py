@@ -361,8 +361,9 @@ def compared(name: str, folder: Path, device: str, precision: str) -> dict:
             "figures": {key: [one.get(key) for one in figures] for key in figures[0]}}
 
 
-def forked(name: str, folder: Path, device: str, precision: str) -> int:
-    """A fork that measures a path and leaves its line in folder/line.json."""
+def forked(name: str, folder: Path, device: str, precision: str, ends: float) -> int:
+    """A fork that measures a path and leaves its line in folder/line.json, or, where it has not ended by
+    then, its stacks in folder/said.txt."""
     if pid := os.fork():
         return pid
     code = 1
@@ -373,7 +374,7 @@ def forked(name: str, folder: Path, device: str, precision: str) -> int:
         out = os.open(folder / "said.txt", os.O_WRONLY | os.O_CREAT)
         os.dup2(out, 1)
         os.dup2(out, 2)
-        faulthandler.register(signal.SIGTERM, file=2, all_threads=True)
+        faulthandler.dump_traceback_later(max(1.0, ends - time.monotonic() - 5), file=2)
         try:
             line = compared(name, folder, device, precision)
             line["ok"] = line["difference"] <= BOUND[precision]
@@ -405,11 +406,7 @@ def all_of(jobs: list[tuple[str, str]], folder: Path, device: str, processes: in
         while waiting and len(running) < processes and not late:
             name, precision = waiting.pop(0)
             place = folder / f"{name.replace(' ', '-').replace(',', '')}-{precision}"
-            running[forked(name, place, device, precision)] = name, precision, place
-        if late:  # where each of them is stands in its said.txt
-            for pid in running:
-                os.kill(pid, signal.SIGTERM)
-            time.sleep(2)
+            running[forked(name, place, device, precision, ends)] = name, precision, place
         for pid, (name, precision, place) in [*running.items()]:
             if late:
                 os.killpg(pid, signal.SIGKILL)

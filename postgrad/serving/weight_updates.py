@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -15,7 +16,7 @@ from postgrad.models.graph_capture import outside_capture
 from postgrad.resolve.handles import take_weights
 from postgrad.resolve.models import newest_checkpoint, open_writer
 from postgrad.resolve.weights import current_weights
-from postgrad.sampling import WeightVersion
+from postgrad.sampling import RequestBatch, WeightVersion
 from postgrad.sampling.sampler import DecodableModel
 from postgrad.serving.decode_worker import DecodeWorker, ServedModel
 
@@ -96,22 +97,21 @@ async def take_new_weights(served: ServedModel, worker: DecodeWorker, source: We
 
     try:
         new = await asyncio.to_thread(look)
-    except (ValueError, OSError) as fault:
+        if new is None:
+            return False
+        await worker.call(partial(swap_weights, served, worker.batch, new))
+    except Exception as fault:  # whatever it is: the next weights may load
         source.report(fault)
         return False
-    if new is None:
-        return False
-    batch = worker.batch
-
-    def swap() -> None:
-        batch.model.load_state_dict(new.weights)
-        batch.update_weights(new.step)
-        served.weights = new.name
-
-    await worker.call(swap)
     if not new.name:  # a training pushes at every step
         print(f"postgrad: serving step {new.step} of {source.run}", file=sys.stderr)
     return True
+
+
+def swap_weights(served: ServedModel, batch: RequestBatch, new: NewWeights) -> None:
+    batch.model.load_state_dict(new.weights)
+    batch.update_weights(new.step)
+    served.weights = new.name
 
 
 async def follow_weights(served: ServedModel, worker: DecodeWorker, source: WeightFeed,

@@ -25,7 +25,7 @@ from postgrad.resolve.models import open_chat, open_folder
 from postgrad.runs import Run
 from postgrad.serving import streaming
 from postgrad.serving.app import create_app
-from postgrad.serving.weight_updates import CheckpointWatcher, take_new_weights
+from postgrad.serving.weight_updates import CheckpointWatcher, NewWeights, take_new_weights
 
 HOME = ROOT
 LONG = {"messages": ASK, "seed": 1, "max_tokens": 200, "ignore_eos": True}
@@ -169,7 +169,7 @@ def raise_one(faults):
         raise faults.pop()
 
 
-def test_a_run_is_followed_to_its_newest_checkpoint(tmp_path, capsys):
+def test_a_run_is_followed_to_its_newest_checkpoint(tmp_path, capsys, monkeypatch):
     run = Run.create(tmp_path / "run", recipe="grpo", config={}, steps=9)
     chat = open_chat(open_folder("tiny"))
 
@@ -196,6 +196,10 @@ def test_a_run_is_followed_to_its_newest_checkpoint(tmp_path, capsys):
         weights = run.folder / "checkpoints" / "000003" / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1])  # a damaged one is passed over
         assert not web.portal.call(take_new_weights, what, what.worker, newer)
+        assert post(web, "/v1/chat/completions", **asked)["choices"] == second["choices"]
+        monkeypatch.setattr(CheckpointWatcher, "__call__", lambda _: NewWeights(4, {}))
+        assert not web.portal.call(take_new_weights, what, what.worker, newer)
+        assert "Missing key" in newer.reported
         assert post(web, "/v1/chat/completions", **asked)["choices"] == second["choices"]
     with client(served(rows=1, model=f"{run.folder}@2", version=2)) as web:
         assert post(web, "/v1/chat/completions", **asked)["choices"] == second["choices"]

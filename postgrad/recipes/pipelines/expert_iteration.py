@@ -49,9 +49,9 @@ class StageLengths(Settings):
     """The length of each stage."""
 
     sft: int = setting(420, *measured.SFT_STEPS)
-    grpo: int = setting(150, *measured.COLLECTIONS)
+    grpo: int = setting(60, *measured.COLLECTIONS)
     again: int = setting(900, "optimizer steps", "two or three epochs of all its data", COUNT)
-    last: int = setting(100, *measured.COLLECTIONS)
+    last: int = setting(300, *measured.COLLECTIONS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class StageRates(Settings):
                                       "model's size", "lower where the loss jumps", POSITIVE)
     grpo: float | None = setting(None, "of `grpo`, constant; none: by the model's size",
                                  "lower where replies fall apart", POSITIVE)
-    last: float | None = setting(None, "of `last`, falling to 0; none: 3e-5 for SmolLM2-135M, else by the "
+    last: float | None = setting(None, "of `last`, falling to 0; none: 1.2e-4 for SmolLM2-135M, else by the "
                                  "model's size", "lower where replies fall apart", POSITIVE)
 
 
@@ -129,7 +129,7 @@ def stage_rates(config: ExpertIterationConfig) -> StageRates:
     named = config.rates
     if model_size(config.model).parameters != SMOLLM2:
         return named
-    return replace(named, imitation=named.imitation or 5e-4, last=named.last or 3e-5)
+    return replace(named, imitation=named.imitation or 5e-4, last=named.last or 1.2e-4)
 
 
 def base_sft(config: ExpertIterationConfig, steps: int, task: str | None = None,
