@@ -272,9 +272,10 @@ def chat_bars(chats: list[dict], stream: bool) -> Bars:
         bars[first:] = [{"commit": row["commit"]} | made for made in bars[first:]]
     if len(chats) > 1:
         speeds = [row["tokens/s"] for row in sorted(chats, key=lambda row: row["chats"])]
-        bars.append(bar(f"endpoint, 135M, {how}: tokens a second never fall with more chats",
-                        "each of them >= all before", " ".join(f"{x:,.0f}" for x in speeds),
-                        speeds == sorted(speeds), command))
+        bars.append({"commit": chats[0]["commit"]} | bar(
+            f"endpoint, 135M, {how}: tokens a second never fall with more chats",
+            "each of them >= all before", " ".join(f"{x:,.0f}" for x in speeds), speeds == sorted(speeds),
+            command))
     return bars
 
 

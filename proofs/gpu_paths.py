@@ -319,7 +319,7 @@ FEW_OF_ALL = ("sft_steps=3", "pairs=32", "reward_steps=3", "collections=1", "pro
 PATHS: dict[str, Callable[[Path, list[str]], Figures]] = {
     **{name: trained(spec, *MORE.get(name, ())) for name, spec in (NAMED | OTHERS).items()
        if name not in ("sdft", "remote", "games")},
-    "sdft": self_distilled,
+    "sdft": self_distilled, "opd": trained("opd:words", "model=tiny", "teacher=tiny-chat"),
     **{f"game {name}": trained(f"ppo:{name}") for name in ("guess", "animals", "big-numbers")},
     "game of two turns": trained("turn_grpo:guess", "method=grpo"),
     **{f"{row} {name}": trained(f"{row}:{task}", *words) for name, words in ADAPTERS.items()
