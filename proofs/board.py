@@ -37,9 +37,8 @@ PEERS = [  # published by themselves, typed by hand
      "score": "43.6 -> 50.2 %", "minutes": "71 on a DGX Spark", "source": "pull request 1835 of slime"}]
 
 
-def train(folder: Path, recipe: str, words: Sequence[str], seed: int,
-          env: Mapping[str, str]) -> tuple[float, float]:
-    """When the command began and ended; both stand in folder/clock-SEED.json."""
+def train(folder: Path, recipe: str, words: Sequence[str], seed: int, env: Mapping[str, str]) -> dict:
+    """When the command began and ended, where and at which commit; it stands in folder/clock-SEED.json."""
     clock, run = folder / f"clock-{seed}.json", folder / f"seed-{seed}"
     if not clock.exists():
         began = time.time()
@@ -50,9 +49,9 @@ def train(folder: Path, recipe: str, words: Sequence[str], seed: int,
                                   env=harness.environment() | env)
         if done.returncode:
             sys.exit(f"seed {seed} ended with {done.returncode}: see {folder}/seed-{seed}.log.")
-        clock.write_text(json.dumps([began, time.time()]))
-    began, ended = json.loads(clock.read_text())
-    return began, ended
+        clock.write_text(json.dumps({"began": began, "ended": time.time(), "commit": harness.commit(),
+                                     "machine": harness.machine()}))
+    return json.loads(clock.read_text())
 
 
 def trained_model(run: Path) -> Path:
@@ -76,15 +75,15 @@ def measure_line(folder: Path, *, model: str, task: str, recipe: str = "expert-i
 
     with harness.shared_gpu() as env, ThreadPoolExecutor(at_once) as pool:
         clocks = list(pool.map(lambda seed: train(folder, recipe, words, seed, env), seeds))
-    minutes = ([(ended - began) / 60 for began, ended in clocks] if at_once == 1 else
-               [(max(ended for _, ended in clocks) - min(began for began, _ in clocks)) / 60])
+    minutes = ([(x["ended"] - x["began"]) / 60 for x in clocks] if at_once == 1 else
+               [(max(x["ended"] for x in clocks) - min(x["began"] for x in clocks)) / 60])
     ends = {str(seed): score(f"end-{seed}", trained_model(folder / f"seed-{seed}"), seed) for seed in seeds}
     name = recipe.partition(":")[0]
     return {"model": model, "task": task, "recipe": recipe, "at_once": at_once,
             "kind": "a pipeline" if name in PIPELINES else "one run", "problems": problems,
             "command": " ".join(["postgrad train", recipe, *words, "seed=N"]), "minutes": minutes,
             "before": score("start", model, 0), "after": ends, "date": time.strftime("%Y-%m-%d"),
-            "commit": harness.commit(), "machine": harness.machine()}
+            "commit": clocks[-1]["commit"], "machine": clocks[-1]["machine"]}
 
 
 def add_line(line: dict, board: Path = BOARD) -> Path:
@@ -104,7 +103,7 @@ def add_line(line: dict, board: Path = BOARD) -> Path:
 def as_row(line: dict) -> dict:
     """A line of the board as a row of its table: the best seed does not stand for the three."""
     after, minutes = list(line["after"].values()), line["minutes"]
-    seeds = f"{len(after)} seeds, {'side by side' if line['at_once'] > 1 else 'one after another'}"
+    seeds = f"seeds {', '.join(line['after'])}, {'side by side' if line['at_once'] > 1 else 'one after another'}"
     state = harness.changed_since(line["commit"], harness.TRAINS)
     return {"model": line["model"], "task": f"{line['task']}, {line['problems']:,} problems",
             "recipe": f"{line['recipe']}: {line['kind']}, {seeds}",

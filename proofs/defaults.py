@@ -19,6 +19,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import board
 import reasoning
 import torch
 from harness import Bars, Tables, bar, commit, environment, machine, shared_gpu, train
@@ -180,12 +181,16 @@ def arms(folder: Path, data: str = "", model: str = "models/smollm2", cases: str
 
 def gsm8k(folder: Path, task: str = "gsm8k", model: str = "models/smollm2",
           device: str = "cuda") -> tuple[Bars, Tables]:
-    done, minutes = reasoning.train_gsm8k(folder, GSM8K_SEEDS, [
-        f"task={task}", f"model={model}", f"device={device}"])
-    last = {seed: measured["last"] for seed, measured in done.items()}
+    """A line of the board, with seeds that nothing was chosen on."""
+    line = board.measure_line(folder, model=model, task=task, device=device, at_once=3, seeds=GSM8K_SEEDS)
+    board.add_line(line)
+    done = {seed: json.loads((folder / f"seed-{seed}/summary.json").read_text())["measured"]
+            for seed in GSM8K_SEEDS}
+    last, minutes = {seed: measured["last"] for seed, measured in done.items()}, line["minutes"][0]
     sampled, greedy = (reasoning.mean(last, name) for name in ("pass@1", "greedy"))
     whole = all(row["problems"] == 1319 for row in last.values())
-    return [bar("SmolLM2-135M on GSM8K, mean of seeds 20 to 22, side by side on one H200",
+    how = {key: line[key] for key in ("commit", "machine")}
+    return [how | bar("SmolLM2-135M on GSM8K, mean of seeds 20 to 22, side by side on one H200",
                 "pass@1 >= 14.5 %, greedy >= 16.5 %, <= 25 minutes",
                 f"{sampled:.1%}, {greedy:.1%}, {minutes:.1f} minutes: "
                 f"{reasoning.by_seed(last, reasoning.both_rates)}",
