@@ -103,10 +103,10 @@ def add_line(line: dict, board: Path = BOARD) -> Path:
 def as_row(line: dict) -> dict:
     """A line of the board as a row of its table: the best seed does not stand for the three."""
     after, minutes = list(line["after"].values()), line["minutes"]
-    seeds = f"seeds {', '.join(line['after'])}, {'side by side' if line['at_once'] > 1 else 'one after another'}"
+    order = "side by side" if line["at_once"] > 1 else "one after another"
     state = harness.changed_since(line["commit"], harness.TRAINS)
     return {"model": line["model"], "task": f"{line['task']}, {line['problems']:,} problems",
-            "recipe": f"{line['recipe']}: {line['kind']}, {seeds}",
+            "recipe": f"{line['recipe']}: {line['kind']}, seeds {', '.join(line['after'])}, {order}",
             "minutes": f"{fmean(minutes):.1f}" + ("" if len(minutes) < 2 else f" ({min(minutes):.1f} to "
                                                                             f"{max(minutes):.1f})"),
             "pass@1 before": f"{line['before']['pass@1']:.1%}",

@@ -47,7 +47,7 @@ def test_the_page_shows_all_seeds_and_replaces_a_line_of_the_same_work(line, tmp
     page = board.add_line(clean | {"after": better, "minutes": [1.0, 2.0, 3.0]}, path).read_text()
     assert len(json.loads(path.read_text())) == 2
     assert "| 2.0 (1.0 to 3.0) |" in page and "| 30.0% (10.0%, 20.0%, 60.0%) |" in page
-    assert "a pipeline, 3 seeds, one after another" in page and "43.6 -> 50.2 %" in page
+    assert "a pipeline, seeds 0, 1, 2, one after another" in page and "43.6 -> 50.2 %" in page
     with pytest.raises(SystemExit, match="uncommitted"):
         board.add_line(clean | {"commit": "0123456" + harness.UNCOMMITTED}, path)
 
