@@ -100,7 +100,9 @@ def parameters(c: Config) -> int:
     """All weights of a decoder: matrices, embedding, head (unless tied), norms, biases."""
     def count(weights: Iterable[MatrixSpec | NormSpec]) -> int:
         return sum(math.prod(shape) for weight in weights for shape in weight.shapes().values())
-    return count(outer_weights(c)) + sum(count(layer.weights) for layer in layer_specs(c))
+    if c.architecture.experts:
+        return count(outer_weights(c)) + sum(count(layer.weights) for layer in layer_specs(c))
+    return count(outer_weights(c)) + c.num_hidden_layers * count(layer_spec(c, 0).weights)
 
 
 def adapter(c: Config, rank: int) -> int:
