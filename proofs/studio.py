@@ -96,11 +96,12 @@ def long_run(folder: Path, steps: int = 10_000) -> None:
 
 
 def slide(page, instrument) -> list[float]:
-    """Milliseconds of each of MOVES moves of the slider with the most places, each to another one; [] where
-    the instrument has none."""
+    """Milliseconds of each of MOVES moves of the slider with the most places, each to another one; of an
+    instrument without one, to another of its choices."""
     sliders = [c for c in instrument.shown(instrument.settle(instrument.state())) if isinstance(c, Slider)]
     if not sliders:
-        return []
+        return [page.evaluate(ACT, [f"#{instrument.name} input[type=radio]:not(:checked)", None])
+                for _ in range(MOVES)]
     slider = max(sliders, key=lambda s: (s.high - s.low) / s.step)
     name = f"{instrument.name}-{slider.name}" + (f"-{slider.index}" if slider.index is not None else "")
     places = [slider.low + slider.step * k for k in range(1, round((slider.high - slider.low) / slider.step))]
@@ -116,12 +117,12 @@ def pictures(page, origin: str) -> dict[str, list[float]]:
     moved = {}
     for instrument in INSTRUMENTS.values():
         page.goto(f"{origin}/instruments/{instrument.name}", wait_until="networkidle")
-        if moves := slide(page, instrument):
-            moved[instrument.name] = moves
-        else:
+        if instrument.name == "preference-labeller":
             keys = random.Random(0).choices("ab", k=LABELS)
             moved[f"{instrument.name}, a label"] = [
                 page.evaluate(ACT, [f'#{instrument.name} [data-key="{key}"]', None]) for key in keys]
+        else:
+            moved[instrument.name] = slide(page, instrument)
     page.goto(f"{origin}/instruments/grpo?size=32", wait_until="networkidle")
     return moved | {"grpo, 32 answers": slide(page, INSTRUMENTS["grpo"])}
 
