@@ -34,7 +34,7 @@ RULES = {  # pattern -> instead
     r"\b(?:[Ww]hoever|[Ss]omebody who|[Nn]obody who)\b": "a person, or the role: a labeller, a judge",
     r"\bbefalls?\b": "happens to",
     r"\ball the same\b": "even so",
-    r"\bmends?\b(?!=)": "fixes",
+    r"\bmends?\b(?![=.])": "fixes",
     r"\bin the mean\b": "on average",
     r"\belse than\b": "other than",
     r"\bless (?:the|its|beta|β)\b": "minus",
@@ -73,7 +73,7 @@ def prose_files() -> list[Path]:
 def prose_of(path: Path) -> str:
     """The text of a file, on its lines: of code its docstrings, of an instrument all that it says."""
     text = path.read_text(encoding="utf-8")
-    if path.suffix != ".py" or path.parent.name == "instruments":
+    if path.suffix != ".py" or "instruments" in path.parts or "exercises" in path.parts:
         return text
     prose, lines = [""] * text.count("\n"), text.split("\n")
     for node in ast.walk(ast.parse(text)):
