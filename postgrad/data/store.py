@@ -458,7 +458,7 @@ def resum(db: sqlite3.Connection, table: str, where: str, *values: object) -> No
 
 
 def check_sums(db: sqlite3.Connection, path: Path) -> None:
-    """Raises where the file is not what was written to it: a page, an index, a row or the number of rows."""
+    """Raises where the file has changed since its last write: a page, an index, a row or how many rows."""
     (sound,), *_ = db.execute("PRAGMA integrity_check(1)").fetchall()
     rows = dict(db.execute("SELECT name, rows FROM sums"))
     if sound == "ok":  # rows are never deleted, so the newest id is their number

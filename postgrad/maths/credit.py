@@ -64,7 +64,7 @@ def flat_groups(score: Tensor, group_size: int) -> Tensor:  # [B] -> [P] bool
 
 
 def _centred(reward: Tensor, mask: Tensor, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Row sums less the mean of their group [P, G], which rows count [P, G], and how many in
+    """Row sums minus the mean of their group [P, G], which rows count [P, G], and how many in
     each group [P, 1]."""
     counts = by_prompt(mask.any(1), group_size)
     total = by_prompt(row_sum(reward), group_size)
@@ -131,7 +131,7 @@ def turn_zscore(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
     k-th turns.
 
         R_{i,k} = sum of r_i from its turn k on,    A_{i,k} = (R_{i,k} - mean_j R_{j,k}) / std_j R_{j,k}
-    A turn is a run of sampled tokens; what was shown lies between two. Two rows of two turns with the rewards
+    A turn is a run of sampled tokens; observed tokens lie between two. Two rows of two turns with the rewards
     (1, 0) and (0, 0): the first turns get 1 and -1, the second 0 and 0. With one turn it is group_zscore.
     """
     number = (mask & ~align(mask)).cumsum(1)
@@ -282,7 +282,7 @@ def scale_rewards(reward: Tensor, mask: Tensor) -> Tensor:  # [B, T], [B, T] -> 
 
 
 def _over_tokens(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:  # [B, T], []
-    """x less its mean over the mask, 0 elsewhere, and its population std."""
+    """x minus its mean over the mask, 0 elsewhere, and its population std."""
     count = mask.sum().clamp(min=1)
     centred = torch.where(mask, x - torch.where(mask, x, 0.0).sum() / count, 0.0)
     return centred, ((centred**2).sum() / count).sqrt()

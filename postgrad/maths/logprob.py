@@ -2,8 +2,8 @@
 
 The next-token shift is made here, in `align`, and for packed rows in packing.py's `before`.
 
-Left out on purpose: top-k and top-p. A policy is the full softmax at one temperature; what is sampled from a
-part of it is weighed (correction.py).
+Left out on purpose: top-k and top-p. A policy is the full softmax at one temperature; samples from a part of
+it are weighed (correction.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rows become scores first, then a pair of scores becomes a loss:
 
-    score(logp [B, T], mask [B, T]) -> [B]        less the reference's score where the method has a reference:
+    score(logp [B, T], mask [B, T]) -> [B]        minus the reference's score where the method has one:
                                                   the log-ratio
     pair(chosen [U], rejected [U], margin [U]) -> loss [U]
 margin is how much better the chosen answer is, in units of reward: a gap that the loss asks for

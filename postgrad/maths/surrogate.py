@@ -198,7 +198,7 @@ def geometric_mean(
 def marked_penalty(
     logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, marked: Tensor,
     penalty: Annotated[float, NOT_NEGATIVE, "the weight of |log ratio| on the tokens that are held back",
-                       "more where entropy falls to 0 all the same"] = 1.0,
+                       "more where entropy falls to 0 even so"] = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """KL-Cov: the ratio, unclipped, and on the marked tokens a pull back: -rho A + marked penalty |log rho|.
 
@@ -215,7 +215,7 @@ def squared_ratio(
     beta: Annotated[float, NOT_NEGATIVE, "the weight of the squared log-ratio, a pull to the policy that "
                     "sampled", "more where the policy leaves its samples too fast"] = 0.05,
 ) -> tuple[Tensor, Tensor]:
-    """DRO: -A log pi + beta/2 (log rho)^2, the squared log-ratio in the place of a clip.
+    """DRO: -A log pi + beta/2 (log rho)^2, the squared log-ratio in place of a clip.
 
     Richemond et al. 2024 (2405.19107), the loss of the policy, token by token. Nothing is clipped.
     """

@@ -130,7 +130,7 @@ def test_geometric_mean_with_sequence_mean_is_gmpo(clip):
 
 
 def test_stale_dropped_by_hand():
-    """log mu - log pi is 0.4 and 0.8 in the first row, 0.6 in the mean; 0.4 and 0.5 in the second."""
+    """log mu - log pi is 0.4 and 0.8 in the first row, 0.6 on average; 0.4 and 0.5 in the second."""
     logp = torch.full((3, 2), -1.0, dtype=D, requires_grad=True)
     sampler = torch.tensor([[-0.6, -0.2], [-0.6, -0.5], [-0.6, -0.2]], dtype=D)
     adv = torch.tensor([[-1.0], [-1.0], [1.0]], dtype=D).expand(3, 2)

@@ -46,7 +46,7 @@ class DocPiece(NamedTuple):
 
 def docstring(function: Function) -> str:
     """A function's docstring with its indentation, ended by a line of the margin alone. Python 3.13 strips
-    the margin, and a formula at the end could not be told from words."""
+    the margin, and a formula at the end would look like words."""
     inner = unbound(function)
     try:
         return _source_docstring(inner) or inner.__doc__ or ""

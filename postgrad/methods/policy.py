@@ -2,8 +2,8 @@
 
 POLICY: rewards become advantages. DISTILLATION: a teacher's log-prob of each sampled token stands in for a
 reward. PRESETS: whole recipes, as far as they can be had here, their parts taken from other rows; what is no
-matter of a row (a learning rate, the size of a collection) is left to the settings, and what is left out is
-said in the row's comment.
+matter of a row (a learning rate, the size of a collection) is left to the settings, and omissions stand
+in the row's comment.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class ExpertWeights(nn.Module):
 
 
 class Experts(nn.Module):
-    """The experts in the place of an MLP. chosen: of the last pass, [N, K]; replay: of the next one."""
+    """The experts in place of an MLP. chosen: of the last pass, [N, K]; replay: of the next one."""
 
     def __init__(self, spec: SublayerSpec, activation: str):
         super().__init__()

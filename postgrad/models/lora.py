@@ -56,7 +56,7 @@ class Adapters(Settings):
     rslora: bool = setting(False, "rsLoRA: the scale is alpha / sqrt(rank) in place of alpha / rank",
                            "true for ranks of 64 and more, whose steps are too small otherwise")
     dora: bool = setting(False, "DoRA: the norm of each row of a weight is learned too",
-                         "true for ranks of 8 and less; slower, for each layer's norm is computed anew")
+                         "true for ranks of 8 and less; slower: each layer's norm is recomputed")
     dropout: float = setting(0.0, "dropout on what enters the adapters, in training alone; drawn by the "
                              "seed, the step and the rows", "0.05 to 0.1 where few rows are seen "
                              "several times; with rollouts the ratio to the old policy gets noisy",

@@ -43,7 +43,7 @@ class Models:
 
 
 def check_finite(models: Models) -> None:
-    """Raises where a network holds a weight that is no finite number: no step could mend it."""
+    """Raises where a network holds a weight that is no finite number: no step could repair it."""
     for decoder in models.decoders():
         for name, p in decoder.named_parameters():
             mine = p.detach()

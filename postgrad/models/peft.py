@@ -1,7 +1,7 @@
 """Adapters in peft's layout, adapter_config.json and adapter_model.safetensors, without peft.
 
 A folder with these two files is a model: base_model_name_or_path with the adapter merged in, and layers that
-were trained in full (modules_to_save) in the place of its own. Unsupported adapters (trained biases, other
+were trained in full (modules_to_save) in place of its own. Unsupported adapters (trained biases, other
 kinds ...) are refused by name.
 """
 
@@ -129,7 +129,7 @@ def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
 
 def replace_modules(body: nn.Module, tensors: Mapping[str, Tensor], folder: Path, modules: list[str],
                     scalar: bool) -> None:
-    """Puts the layers that were trained in full in the place of a model's own. scalar: without a head."""
+    """Puts the layers that were trained in full in place of a model's own. scalar: without a head."""
     if missing := [name for name in modules if not any(_module(x).endswith(name) for x in tensors)]:
         raise ValueError(f"{folder / ADAPTER} lacks {' and '.join(missing)}, which {ADAPTER_CONFIG} has "
                          "under modules_to_save: get the file again.")

@@ -30,7 +30,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 def export_model(name: str, out: Path, *, adapter: bool = False, dtype: str | None = None,
                  licence: str | None = None) -> JsonDict:
-    """Writes the folder, atomically; -> what was written. dtype None: that of the weights. licence: of the
+    """Writes the folder, atomically; -> a summary of it. dtype None: that of the weights. licence: of the
     base, where its card does not say it."""
     if out.exists():
         raise ValueError(f"{out} exists already: name another folder with --out, or remove it.")
@@ -51,7 +51,7 @@ def export_model(name: str, out: Path, *, adapter: bool = False, dtype: str | No
 
 
 def export_gguf(name: str, out: Path, kind: str, *, adapter: bool = False) -> JsonDict:
-    """Writes one GGUF file, atomically; -> what was written. kind: f16, q8_0 or q4_0; an adapter is f16."""
+    """Writes one GGUF file, atomically; -> a summary of it. kind: f16, q8_0 or q4_0; an adapter is f16."""
     if out.suffix != ".gguf":
         raise ValueError(f"--gguf writes one file, and --out is {out}: name FILE.gguf.")
     if adapter and kind != "f16":

@@ -1,7 +1,7 @@
 """Names of settings that people bring from other libraries, and where each is here.
 
 A name has the settings that take its place, separated by spaces, the first that a recipe has counts; and a
-sentence, which without one is "It is called NAME here.". Whoever writes such a name is answered so, and
+sentence, which without one is "It is called NAME here.". A user of such a name is answered so, and
 docs/coming-from-trl.md is made of it. ALL to REWARD are the arguments of TRL's configs, each in the first
 group of those that have it: tests/recipes/foreign_settings_test.py holds them against TRL's dataclasses.
 """

@@ -59,7 +59,7 @@ SHOWN = 400      # characters of a text
 
 
 class Concern(NamedTuple):
-    """offer: the settings that mend it, where settings can; {"sft": steps}: SFT on gold replies first."""
+    """offer: the settings that cure it, where settings can; {"sft": steps}: SFT on gold replies first."""
 
     name: str
     evidence: str

@@ -65,7 +65,7 @@ class Pairs(RowSettings):
                             "more: a narrower interval; 400 leave about 5 points of accuracy either way",
                             within=COUNT)
     per_step: int = setting(32, "pairs (kto: answers) in a step", "more: a steadier gradient; kto wants 16 "
-                            "or more, for its baseline is the batch's", within=COUNT)
+                            "or more, because its baseline is the batch's", within=COUNT)
 
     prefix: ClassVar[str] = "pairs."
 

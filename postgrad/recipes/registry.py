@@ -265,7 +265,7 @@ def instead_of(other: str, name: str, known: Set[str], value: object) -> str:
 
 
 def place_hint(setting: str, known: Set[str]) -> str:
-    """The hint for a task or a file in the place of a named setting."""
+    """The hint for a task or a file in place of a named setting."""
     if Path(setting).is_file():
         return (f" It is a file: write data={setting}." if "data" in known else
                 f" It is a file: write --task {setting} (in Python task={setting!r})." if "task" in known

@@ -126,7 +126,7 @@ class RolloutConfig(RunConfig):
     save_every: int | None = setting(None, f"{SAVE[0]}; none: the updates of ten collections", *SAVE[1:])
 
     on_look: str = setting("ask", "what follows from the look before the first step where it finds something "
-                           "to mend: ask on the terminal (without one: fix if every group is flat, else "
+                           "to repair: ask on the terminal (without one: fix if every group is flat, else "
                            "warn), warn, fix (take its offers), off (no look)",
                            "fix where nobody watches; off to save its seconds",
                            choices=("ask", "warn", "fix", "off"))

@@ -4,7 +4,7 @@ where another process of the same machine finds one (CUDA IPC).
     FOLDER/0-90ab12cd34ef/       the first weights, a model's folder, from which a sampler opens its model
     FOLDER/12-3fa9c0d1e2b4.json  {"gpu": "...", "begins": "0-90ab12cd34ef", "place": {...}, "tensors": {...}}
 
-A copy is one piece of memory, shared once and filled anew for later weights. As many copies are there as
+A copy is one piece of memory, shared once and refilled for later weights. As many copies are there as
 collections can be under way at once: the oldest is that of one which has been sampled to its end, so nobody
 has to read it any more. Left out on purpose: pickles, events of CUDA (the training waits until its copy is
 complete before it shows it), other GPUs and other machines.

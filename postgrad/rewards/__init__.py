@@ -18,7 +18,7 @@ code        programs that pass tests: MBPP, HumanEval, your own asserts
 jailed      trusted functions on a model's text, in the sandbox
 sandbox     the jail that code of others runs in, and the judge of two processes
 constitution, judges   rules in words with checks as data; which of two replies keeps them better, and how to
-                       mend one
+                       repair one
 """
 
 from postgrad.rewards.base import check_verifier, weighted

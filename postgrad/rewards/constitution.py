@@ -1,4 +1,4 @@
-"""A constitution in TOML: rules in words, each with a check, a critique and a way to mend a reply.
+"""A constitution in TOML: rules in words, each with a check, a critique and a way to repair a reply.
 
 The principles of Constitutional AI (Bai et al. 2022, arXiv:2212.08073), checked by code, as a model of two
 million parameters cannot read. Checks are data, never code: an untrusted file names one of the kinds below
@@ -135,7 +135,7 @@ def _append(rule: Rule, text: str, rng: random.Random) -> str:
 
 @dataclass(frozen=True)
 class RuleCheck:
-    """A kind of check: what breaks it, the field that it reads, and the mends after which it holds."""
+    """A kind of check: what breaks it, the field that it reads, and the repairs after which it holds."""
 
     found: Callable[[Rule, str], str | None]
     needs: str

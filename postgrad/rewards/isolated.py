@@ -1,6 +1,6 @@
 """A user's verifier in the jail: `isolate = True` in its file, or as an attribute of the function.
 
-Its file is executed there anew for each verdict, with the standard library alone and no network, files,
+Its file is executed there again for each verdict, with the standard library alone and no network, files,
 processes or secrets; whatever it does (hangs, exits, forks, leaks, prints) ends with the verdict. The prompt
 has id, question, answer, messages and meta; it returns a number, or an object with score and reason.
 """

@@ -54,7 +54,7 @@ class PreferenceJudge(Protocol):
 
 
 class RuleJudge:
-    """Prefers the reply that breaks less of the constitution, by weight, and mends replies by code."""
+    """Prefers the reply that breaks less of the constitution, by weight, and repairs replies by code."""
 
     def __init__(self, constitution: Constitution):
         blind = next((rule.name for rule in constitution.rules if rule.check is None), None)

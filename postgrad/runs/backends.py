@@ -134,7 +134,7 @@ def wandb_history(file: Path) -> list[JsonDict]:
 
 
 class TensorBoardBackend(Backend):
-    """Event files are derived from the run alone, so they are written anew: when a run is opened again, and
+    """Event files are derived from the run alone, so they are rewritten: when a run is opened again, and
     when it has gone back to a checkpoint."""
 
     def __init__(self, run: TrackedRun):

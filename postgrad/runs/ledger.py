@@ -144,7 +144,7 @@ def verdict_on(measure: str, first: float, last: float, gain: tuple[float, float
 
 
 def sentences(found: Sequence[Line]) -> list[str]:
-    """Gains, losses and collapses in words; what cannot be told from chance is named too."""
+    """Gains, losses and collapses in words; differences that chance could explain are named too."""
     main = [x for x in found if x.measure in ("pass@1", "reward", "nats")]
     tasks = [x.task for x in main]
 

@@ -2,7 +2,7 @@
 with them is prefilled from there on.
 
 Blocks of BLOCK tokens are found by chained hashes, as in vLLM: a block's hash holds all before it. A hash is
-a hint; what is found are tokens that were compared. Places are the scheduler's: what stands in a free place
+a hint; a hit compares the tokens. Places are the scheduler's: what stands in a free place
 stays to be found until the place is taken, the one that was freed first before others (LRU). Left out on
 purpose: paging, as a place holds a whole context, and a prefix is copied to another place.
 """

@@ -436,7 +436,7 @@ class RequestBatch:
         return token, logp
 
     def put_logprobs(self, burst: Burst, listed: list[list[SampledToken]]) -> None:
-        """The log-probs that requests ask for in the place of those that were sampled with, settings by
+        """The log-probs that requests ask for in place of those that were sampled with, settings by
         settings."""
         groups: dict[tuple[Sampling | None, int], list[int]] = {}
         for i, s in enumerate(burst.sequences):

@@ -248,7 +248,7 @@ class Scheduler(Generic[S]):
                 self.forget_prompt(sequence.prompt)
 
     def forget_prompt(self, prompt: CachedPrompt) -> None:
-        """Frees the place of a prompt; whoever still waits for it prefills it again."""
+        """Frees the place of a prompt; a request that still waits for it prefills it again."""
         if prompt.place is not None:
             self.free_places.append(prompt.place)
             prompt.place = None

@@ -118,7 +118,7 @@ class TokenSampler:
                              f"{', '.join(listed)}{more}. Shorten them or set fewer new tokens.")
 
     def fits(self, prompt: Prompt, sampling: Sampling) -> bool:
-        """Whether prompt and reply fit the model; a prompt that fits by far is not rendered for it."""
+        """Whether prompt and reply fit the model; a prompt that clearly fits is not rendered for it."""
         room = self.positions - sampling.max_new_tokens
         return self.chat.most_tokens(prompt.messages) <= room or len(self.tokens_of(prompt)) <= room
 

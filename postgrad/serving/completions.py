@@ -3,7 +3,7 @@ of tokens as vLLM has them: /inference/v1/generate, /tokenize and /detokenize. W
 the log-prob formats of all routes.
 
 generate takes tokens and returns tokens. Its log-probs are those of the distribution that was sampled from,
-as training needs them. What vLLM has not: `seeds` in the place of n and seed, a reply for each, whose
+as training needs them. What vLLM has not: `seeds` in place of n and seed, a reply for each, whose
 log-probs are a list of numbers, `logp`.
 """
 

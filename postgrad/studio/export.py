@@ -110,7 +110,7 @@ async def get_from_app(app: ASGIApp, path: str, *,
 
 
 def run_coroutine(work: Coroutine[object, object, T]) -> T:
-    """The result of a coroutine, from a thread of its own: whoever calls may have an event loop already."""
+    """The result of a coroutine, from a thread of its own: the caller may have an event loop already."""
     with ThreadPoolExecutor(1) as apart:
         return apart.submit(asyncio.run, work).result()
 

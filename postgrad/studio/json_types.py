@@ -1,4 +1,4 @@
-"""Types of what comes from JSON files and goes to templates; whoever reads a value checks it."""
+"""Types of what comes from JSON files and goes to templates; the reader of a value checks it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ The guard stands outside everything, static files and error pages included:
             for the cookie
   X-Postgrad: 1   on every request that is not a GET or HEAD: a header that a form of another site can't send
 
-Left out on purpose: users and passwords. Whoever has the token may do all that the owner may.
+Left out on purpose: users and passwords. The token's holder may do all that the owner may.
 """
 
 from __future__ import annotations

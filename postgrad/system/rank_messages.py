@@ -1,5 +1,5 @@
 """What ranks send each other, as bytes that run nothing: plain values, the project's records, and tensors as
-safetensors. Bytes that name any other class or function are refused, whoever sent them."""
+safetensors. Bytes that name any other class or function are refused, from any sender."""
 
 from __future__ import annotations
 

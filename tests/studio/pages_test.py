@@ -53,6 +53,20 @@ def test_the_theme_follows_the_system_and_then_the_switch(studio, tab, dark):  #
     expect(page.locator("body")).to_have_css("background-color", papers[not dark])
 
 
+def test_a_printed_page_keeps_the_colours_of_its_figures_and_keys(studio, tab):  # noqa: F811
+    """A browser leaves backgrounds out of a print, and with them the swatches of a key."""
+    page = tab(studio())
+    for name in ("gae", "dpo-ppo"):
+        page.goto(f"/instruments/{name}")
+        page.emulate_media(media="print")
+        swatches = page.locator(".keys span").evaluate_all(
+            "all => all.map((e) => getComputedStyle(e, '::before')).filter((s) => s.content != 'none')"
+            ".map((s) => s.printColorAdjust)")
+        assert len(swatches) >= 4 and set(swatches) == {"exact"}
+        assert set(page.locator("figure svg *").evaluate_all(
+            "all => all.map((e) => getComputedStyle(e).printColorAdjust)")) == {"exact"}
+
+
 def test_the_fonts_and_the_mathematics_are_our_own(studio, tab):  # noqa: F811
     page = tab(studio())
     page.goto("/instruments/bradley-terry")

@@ -5,6 +5,8 @@ import math
 
 from paths import ROOT
 
+from postgrad.studio.book import chapters, inline
+
 RECORDED = ROOT / "postgrad" / "models" / "embedded" / "recordings" / "pipeline.json"
 OVERSIGHT = json.loads((ROOT / "docs" / "results" / "oversight.json").read_text())["tables"]
 WORKSHOP = json.loads(RECORDED.with_name("workshop.json").read_text())["runs"]
@@ -147,3 +149,17 @@ NUMBERS = {  # the answers by number, and what the hints stand for, in their ord
     ("frontiers", "hole-share"): (1 / (1 + 0.98 / (0.02 * math.e ** 2)), 0.02 * math.e ** 2,
                                   1 / (1 + 0.98 / (0.02 * math.e ** 0.5))),
 }
+
+
+def answered() -> dict[tuple[str, str], bool]:
+    """Every question of the book: whether its right answer, and what its hints stand for, are these."""
+    return {(chapter.name, name): is_so(check, (chapter.name, name))
+            for chapter in chapters.all_chapters() for name, check in chapter.checks.items()}
+
+
+def is_so(check, key):
+    if isinstance(check, chapters.NumberCheck):
+        stated = [check.answer, *(hint.value for hint in check.hints)]
+        return key in NUMBERS and len(stated) == len(NUMBERS[key]) and all(
+            abs(a - b) <= 1e-4 for a, b in zip(stated, NUMBERS[key], strict=True))
+    return inline.plain_text(check.right.says).replace("\u00a0", " ") == ANSWERS.get(key)

@@ -64,7 +64,7 @@ def test_the_loss_on_sampled_tokens():
     agree(without_value(ours(METHODS["sdft"], even)), without_value(sdft_loss(even)))
 
 
-@against("TRL", sdft="off policy it takes the advantage anew against the present policy, with a cut "
+@against("TRL", sdft="off policy it recomputes the advantage against the present policy, with a cut "
          "ratio that has no gradient, as CISPO's; the row's stands with the collection")
 def test_off_policy_the_teacher_is_held_against_who_sampled():
     """In TRL the advantage is taken anew against the present policy, and its ratio is cut and not

@@ -79,6 +79,8 @@ def test_tests_are_counted_by_function(tmp_path):
     assert held("test_one") and not held("a_test.py") and not held("test_one", "test_three")
     assert not held("test_one", "nothing")
     assert harness.test_bar("", "all", ["_test"], counts)["measured"] == "2 of 3 tests pass, 1 skipped"
+    assert [harness.test_bar("", target, ["test_one"], counts)["holds"]
+            for target in (">= 2, all", ">= 3, all", ">= 90 %")] == [True, False, True]
 
 
 def test_a_target_that_changes_says_who_and_why(page, tmp_path):

@@ -1,7 +1,7 @@
 """Chat templates, which are untrusted, rendered in a sandbox with limits.
 
 A template may use what `transformers` offers. Every operation is measured: the size of operands and result,
-the total of what is made, and the number of steps. So an endless loop, a text multiplied by a billion or a
+the size of all results, and the number of steps. So an endless loop, a text multiplied by a billion or a
 list that doubles ends with an error, after the same step on every processor.
 """
 

@@ -142,7 +142,7 @@ def c_pointer(x: Tensor) -> int:
 
 
 class Panels:
-    """A matrix [outputs, inputs], or one for each expert, as a copy of its own, which is filled anew when the
+    """A matrix [outputs, inputs], or one for each expert, as a copy of its own, which is refilled when the
     weights have changed."""
 
     def __init__(self, outputs: int, inputs: int, copies: int = 1):

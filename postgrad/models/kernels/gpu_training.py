@@ -87,7 +87,7 @@ def sum_key_gradients(dk: Tensor, dv: Tensor, laid: AttentionLayout, tokens: int
     One program finds all places of a token in the table, sums what comes back from them and from all times
     of a head in float32, in one order, and writes the sum once.
     `index_add_`, which this stands for, fills the gradient with zeros first and then adds place by place, by
-    atomics: the samples of a group meet at each token of their prompt, every sum is rounded to bfloat16 anew,
+    atomics: the samples of a group meet at each token of their prompt, each partial sum is rounded to bf16,
     and the order is another each time.
     """
     dk, dv = by_rows(dk), by_rows(dv)

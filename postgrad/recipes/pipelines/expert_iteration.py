@@ -63,7 +63,7 @@ class KeptReplies(Settings):
     temperature: float = setting(0.7, "of these samples",
                                  "1 for more different ones, of which fewer are right", POSITIVE)
     most: int = setting(6, "right replies of one problem at most, no two with the same numbers in order",
-                        "fewer where easy problems make up most of what is kept", COUNT)
+                        "fewer where easy problems make up most of the rows", COUNT)
     practice: int = setting(4000, "rows of calculations with other numbers, of the kinds that the solutions "
                             "note as <<48/2=24>>; 0: none", "more where replies miscalculate; 0 where "
                             "solutions have no such notes", NOT_NEGATIVE)

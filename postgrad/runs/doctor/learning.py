@@ -166,7 +166,7 @@ def truncation(chart: Chart) -> Finding | None:
     return Finding(
         evidence=f"{max(early, late):.0%} of the samples hit the limit of {limit} tokens"
                  + (f", {early:.0%} at the start" if grows else ", from the start on"),
-        consequence="a cut answer cannot be right, so that length is punished and not what was said",
+        consequence="a cut answer cannot be right, so that length is punished, not the answer",
         remedy=f"set rollouts.max_new_tokens={2 * limit}"
                + ("; read the samples for loops first: the limit was enough at the start" if grows else ""),
         figures={"truncated": max(early, late), "limit": limit}, steps=span(points))

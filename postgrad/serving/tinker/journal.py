@@ -22,7 +22,7 @@ MARK = b"pgtj"
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """kind: "forward_backward", "optim_step" and so on. refusal: the sentence with which it was refused; its
-    number is used up all the same."""
+    number is used up even so."""
 
     kind: str
     seq: int

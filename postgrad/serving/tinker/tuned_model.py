@@ -151,7 +151,7 @@ class TunedModel:
             write_state(self.weights_state(optimizer), made)
 
     def load(self, state: Mapping[str, Any], optimizer: bool) -> None:
-        """Weights that `save` has written; without the optimizer's state it begins anew."""
+        """Weights that `save` has written; without the optimizer's state it starts over."""
         put_weights(self.policy, state)
         fresh = Optim(self.models, self.optim.settings, steps=0)
         fresh.masters = [p.detach().float() for p in fresh.rounded]

@@ -52,7 +52,7 @@ class ChapterCheck:
 
 
 class NumberHint(NamedTuple):
-    """What is said to whoever comes to this value."""
+    """The hint for an answer of this value."""
 
     value: float
     says: tuple[TextPiece, ...]

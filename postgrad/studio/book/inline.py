@@ -21,7 +21,7 @@ WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 class TextPiece(NamedTuple):
     """kind: text, value, tex, code, strong, em, link, cite, quoted (a number of a source), term or join.
-    raw: what was written where values have been put in; of a term, what it means. inner: pieces within."""
+    raw: the source where values have been put in; of a term, what it means. inner: pieces within."""
 
     kind: str
     text: str

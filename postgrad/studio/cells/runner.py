@@ -2,7 +2,7 @@
 
 Every wait has a deadline.
 
-The code is the reader's own, as in a notebook: what is kept in check is accidents (endless loops, floods of
+The code is the reader's own, as in a notebook: only accidents are kept in check (endless loops, floods of
 text, all the memory). So cells run for people at this machine only:
 a server that listens elsewhere refuses them.
 """
@@ -97,7 +97,7 @@ class Runner:
         return self._run(cell_job(cell, source) | {"instrument": instrument, "state": state})
 
     def grade(self, exercise: Exercise, source: str) -> AnswerVerdict:
-        """What is to be said of an answer; one that ended early is wrong, and its end is what is said."""
+        """What is to be said of an answer; one that ended early is wrong, with that as the reason."""
         result = self._run({"exercise": exercise.name, "source": check_source_length(source)})
         early = with_full_stop(f"The answer did not come to its end: {result.fault}")
         found = result.verdict or AnswerVerdict(passed=False, says=early)

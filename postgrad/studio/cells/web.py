@@ -1,8 +1,8 @@
 """/lab: the library's functions as cells that can be edited;
 their invariants turn red or green, and an instrument follows.
 
-An edited cell runs in a process of its own (`cells.runner`), never in the server. As with a notebook, whoever
-may edit a cell may run code on this machine: so cells are refused unless the server listens
+An edited cell runs in a process of its own (`cells.runner`), never in the server. As with a notebook, an
+editor of a cell may run code on this machine: so cells are refused unless the server listens
 to this machine alone.
 """
 

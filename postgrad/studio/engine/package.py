@@ -4,7 +4,7 @@ text, for a page that was opened from a folder may not fetch.
 Starting Python and compiling what it imports take a page seconds. So both happen once, here, in Node: a page
 is given the memory of a Python that waits (Pyodide's snapshot), and the files of what it has not imported.
 
-It is no part of this package: whoever exports a site hands it in.
+It is no part of this package: the exporter of a site hands it in.
 """
 
 from __future__ import annotations

@@ -48,5 +48,5 @@ def import_all(library: str) -> None:
 
 
 def wake() -> None:
-    """In the page: what was random when the memory was saved is drawn anew."""
+    """In the page: what was random when the memory was saved is drawn again."""
     random.seed()

@@ -1,4 +1,4 @@
-"""What an exercise is, and what is said of an answer to it."""
+"""An exercise, and the verdict on an answer to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NamedBy = Literal["", "mistake", "symptom", "where", "error", "shape", "property
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """A known way to go wrong, as a change of the model solution; `says` is told to whoever made it.
+    """A known way to go wrong, as a change of the model solution; `says` is told to the learner who made it.
 
     Mistake(says="You took the mean of the batch.", old="mean(group)", new="mean(rewards)")
     """

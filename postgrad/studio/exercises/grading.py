@@ -2,7 +2,7 @@
 known mistakes on the same cases, and named where one of them gives the same.
 
 Imported where answers run, in the jail. The answer stands in the same process as its judge, as in a notebook:
-this keeps accidents out, not somebody who wants to be told that they are right.
+this keeps accidents out, not a person who wants a false verdict.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def compare_outcomes(exercise: Exercise, load: Load, cases: list[Values], outcom
 
 def name_fault(exercise: Exercise, load: Load, cases: list[Values], outcomes: JsonList, wanted: JsonList,
                wrong: list[int]) -> tuple[int | None, str, NamedBy]:
-    """The number of the known mistake that gives the same, what is said, and what it goes by: a mistake, an
+    """The number of the known mistake that gives the same, the sentence, and what it goes by: a mistake, an
     error, a shape, a symptom, or "" where nothing is known."""
     known: list[JsonList] = []
     for number, mistake in enumerate(exercise.mistakes):

@@ -57,8 +57,8 @@ def load_progress(path: Path | None = None) -> Progress:
     except FileNotFoundError:
         return Progress()
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read ({error_text(error)}): move it away to begin "
-                         "anew.") from error
+        raise ValueError(f"{path} cannot be read ({error_text(error)}): move it away to start "
+                         "over.") from error
     return Progress(**kept)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """open: nobody has the answer; what is shown then is what a good one would weigh."""
+    """open: nobody has the answer; then the page shows what a good one would weigh."""
 
     name: str
     chapter: int
@@ -26,7 +26,7 @@ QUESTIONS = {question.name: question for question in (
                "no "
                "derivative passes through a choice: a supervised loss needs a target for each token, and the "
                "reward gives one number for a whole answer and names no better one. So the gradient is "
-               "estimated instead: raise the log-probability of what was sampled in proportion to how much "
+               "estimated instead: raise the log-probability of the samples in proportion to how much "
                "better than expected it was. The data also moves with the policy; a supervised loss on fixed "
                "answers would judge text that the policy no longer writes."),
     Question(

@@ -1,4 +1,4 @@
-"""/label/data: every pair and what was said of it: filter, edit, take out and bring back,
+"""/label/data: every pair and its labels: filter, edit, take out and bring back,
 files in and out."""
 
 from __future__ import annotations

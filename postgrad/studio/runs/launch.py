@@ -122,7 +122,7 @@ def start_planned(root: Path, given: Mapping[str, str], **note: object) -> JsonD
     process."""
     made = plan_run(root, given)
     if not made["error"]:
-        processes.start_process(root, made["name"], made["words"], anew=True, note=note)
+        processes.start_process(root, made["name"], made["words"], fresh=True, note=note)
     return made
 
 
@@ -157,7 +157,7 @@ def resume_in_process(root: Path, name: str) -> None:
     up = "/".join(run_id_parts(name)[:-1])
     target = up if up and saved_pipeline(folder.parent) else name
     # the last one may be leaving
-    processes.start_process(root, target, ["resume", shell_path(root / target)], anew=False, patience=20.0)
+    processes.start_process(root, target, ["resume", shell_path(root / target)], fresh=False, patience=20.0)
 
 
 async def forget_request(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The page of a pipeline: its steps in order, how each stands, what was found.
+"""The page of a pipeline: its steps in order, how each stands, the results.
 
 Only files count: pipeline.json has the steps, each step's own folder says whether it is done, summary.json
 has the tables. Whatever is in them is shown as text.

@@ -2,8 +2,8 @@
 and only the run folder says how they are.
 
 A process is niced, in a session of its own, and writes what it has to say to RUNS/.output/ID.log. It holds a
-lock on that file for as long as it lives (the lock goes with its standard output), so that a server started
-anew knows who is still there.
+lock on that file for as long as it lives (the lock goes with its standard output), so that a restarted
+server knows who is still there.
 Left out on purpose: a table of processes in memory.
 """
 
@@ -37,19 +37,19 @@ def output_file(root: Path, name: str) -> Path:
     return root.joinpath(OUTPUT, *parts[:-1], f"{parts[-1]}.log")
 
 
-def start_process(root: Path, name: str, words: Sequence[str], *, anew: bool, patience: float = 0.0,
+def start_process(root: Path, name: str, words: Sequence[str], *, fresh: bool, patience: float = 0.0,
                   note: JsonMapping = MappingProxyType({})) -> int:
     """Starts `python -m postgrad WORDS`; -> its process id.
 
-    anew: what an earlier one said is cleared away. patience: seconds that are given to an earlier one to
-    leave. note: what is kept beside the process id.
+    fresh: the output of an earlier one is cleared away. patience: seconds that are given to an earlier one to
+    leave. note: stored beside the process id.
     """
     path = output_file(root, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         lock_output(file, time.monotonic() + patience)
-        if anew:
+        if fresh:
             os.ftruncate(file, 0)
         os.write(file, f"$ {shlex.join(['postgrad', *words])}\n".encode(errors="replace"))
         process = subprocess.Popen([sys.executable, "-m", "postgrad", *words], stdin=subprocess.DEVNULL,

@@ -1,5 +1,5 @@
 """Samples looked for over every logged step: by words, score, steps and prompt, best or worst first; one
-prompt followed through the training; what was found as a file."""
+prompt followed through the training; the results as a file."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ class Traces:
         self.rows: dict[str, tuple[tuple[object, ...], JsonDict]] = {}  # by the stamp of their folder
 
     def get(self, name: str) -> Trace:
-        """The run's trace, up to date. A folder that was made anew under an old name is another run."""
+        """The run's trace, up to date. A new folder under an old name is another run."""
         folder = existing_run_folder(self.root, name)
         seen = (folder / "run.json").stat()
         key = (seen.st_ino, seen.st_mtime_ns)

@@ -73,8 +73,8 @@ def token_rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: 
 
 
 def episode_scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B]
-    """One score a row, less the penalties of truncated and (DAPO) overlong replies. Rows whose verdict failed
-    are masked."""
+    """One score a row, minus the penalties of truncated and (DAPO) overlong replies. Rows with a failed
+    verdict are masked."""
     score = torch.tensor([s.verdict.score for s in rows], dtype=torch.float32)
     if method.truncated_penalty:
         score -= method.truncated_penalty * torch.tensor([not s.rollout.finished for s in rows]).float()

@@ -156,7 +156,7 @@ class Rollouts(Settings):
     max_concurrent: int = setting(1024, "sequences that are decoded at once, at most", "less where memory "
                                   "runs out in sampling: speed, never the result", within=COUNT)
     release: bool = setting(False, "the sampler's cache and its copy of the weights are given back while the "
-                            "policy is trained", "where memory runs out: graphs are captured anew in each "
+                            "policy is trained", "where memory runs out: graphs are captured again in each "
                             "collection, for the memory of its cache")
     skip_bad: bool = setting(False, "rows of the task's file that cannot be read are left out and counted, "
                              "instead of refused", "where a few rows of a large file are broken")

@@ -124,7 +124,7 @@ def exchange_buckets(like: Sequence[Tensor], wanted: Sequence[bool]) -> Iterator
 
 
 def exchange_tensors(own: Sequence[Tensor | None], like: Sequence[Tensor], what: str) -> list[list[Tensor]]:
-    """The tensors of every rank, by rank; zeros in the place of None."""
+    """The tensors of every rank, by rank; zeros in place of None."""
     import torch
     import torch.distributed as dist
     flat = torch.cat([(torch.zeros_like(x) if g is None else g).detach().flatten()

@@ -4,7 +4,7 @@
                                                                            how it is trained
 
 A step has two phases: replies are sampled (the cache), then the weights are updated (gradients and
-activations). Where what is sampled with is given back in between (release), the peak is the larger of the
+activations). Where the sampler's memory is given back in between (release), the peak is the larger of the
 two; else the cache stands through the update. Within an update gradients and activations stand side by side,
 from the second pass of a step on. Counted are the arrays that the decoder, the loop, AdamW and the sampler
 hold; not the driver's own memory and what an allocator leaves unused: leave about a tenth free. 1 GB is 10^9

@@ -52,9 +52,9 @@ def layers(c: Config, setup: Setup) -> float:
 
 
 def walked(c: Config, setup: Setup) -> float:
-    """Bytes that the backward pass of the last layer has beside what is kept: the gradients of the state, of
-    gate and of up, less what the last norm kept; joined, their product and its gradient too; recomputed, all
-    of the layer but its input."""
+    """Bytes that the backward pass of the last layer has beside the saved activations: the gradients of the
+    state, of gate and of up, less what the last norm kept; joined, their product and its gradient too;
+    recomputed, all of the layer but its input."""
     layer = layer_spec(c, 0)
     again = kept(layer, setup) - c.hidden_size if setup.recompute else 0
     gates = (4 if joined(layer, setup) else 2) * c.intermediate_size

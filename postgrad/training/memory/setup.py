@@ -28,7 +28,7 @@ SIZES = {  # Llama 3.2 1B; Llama 2 7B, 13B and 70B
 
 def shape_of(count: float) -> Config:
     """A Llama of about so many parameters: the nearest of SIZES, its width and depth scaled by one factor,
-    and the inner width by what is left."""
+    and the inner width by the rest."""
     if not 5e6 <= count <= 5e12:
         raise ValueError(f"{count:,.0f} parameters: expected 5M to 5000B.")
     near = min(SIZES.values(), key=lambda shape: abs(math.log(count / parameters(shape))))

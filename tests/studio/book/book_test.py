@@ -9,7 +9,7 @@ import sys
 from html import unescape
 
 import pytest
-from book_answers import ANSWERS, NUMBERS
+from book_answers import NUMBERS, answered
 from book_small import PAGES, Prose, client
 from paths import ROOT
 
@@ -208,33 +208,29 @@ def test_what_is_cut_out_exists():
 
 
 def test_the_questions():
-    """Each right choice is what a calculation of its own says; every wrong one has its explanation."""
+    """Each right answer is what a calculation of its own says; every wrong choice has its explanation."""
+    assert [key for key, right in answered().items() if not right] == []
     for chapter in chapters.all_chapters():
         used = [b.argument for page in chapter.layers.values() for b in blocks.walk_blocks(page)
                 if b.kind == "check"]
         assert sorted(used) == sorted(chapter.checks), f"{chapter.name}: each question stands once"
         intuition = [b for b in blocks.walk_blocks(chapter.layers["intuition"]) if b.kind == "check"]
         assert 3 <= len(intuition) <= 5
-        for name, check in chapter.checks.items():
+        for check in chapter.checks.values():
             if isinstance(check, chapters.NumberCheck):
                 continue
             says = [inline.plain_text(c.says) for c in check.choices]
             assert sum(c.right for c in check.choices) == 1 and len(set(says)) == len(says) >= 3
             assert all(len(inline.plain_text(c.why)) > 40 for c in check.choices)
-            right = inline.plain_text(check.right.says).replace("\u00a0", " ")
-            assert right == ANSWERS[chapter.name, name], (chapter.name, name)
 
 
 def test_the_questions_for_a_number():
-    """Answer and known wrong values are what a calculation of its own says."""
+    """Each has its lines; their answers are among those above."""
     asked = {(chapter.name, name): check for chapter in chapters.all_chapters()
              for name, check in chapter.checks.items() if isinstance(check, chapters.NumberCheck)}
-    assert {key for key in asked if key[0] in chapters.NUMBERS} >= NUMBERS.keys() and len(NUMBERS) >= 10
-    for key, numbers_by_hand in NUMBERS.items():
-        check = asked[key]
-        stated = [check.answer, *(hint.value for hint in check.hints)]
-        assert stated == pytest.approx(list(numbers_by_hand), abs=1e-4)
-        assert all(len(inline.plain_text(line)) > 20 for line in check.lines())
+    assert asked.keys() == NUMBERS.keys() and len(NUMBERS) >= 10
+    assert all(len(inline.plain_text(line)) > 20 for check in asked.values() for line in check.lines())
+    assert all(answered()[key] for key in asked)
 
 
 @pytest.mark.parametrize(("change", "says"), [

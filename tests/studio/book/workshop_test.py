@@ -160,7 +160,7 @@ def test_predict_start_and_watch(studio, tab, tmp_path, monkeypatch, width, dark
     """A reader's run in the page: refused without a prediction, then followed as it is written."""
     made = []
 
-    def start(root, name, words, *, anew, note):
+    def start(root, name, words, *, fresh, note):
         noted(root, name, **note)
         made.append(evaluated(root / name, [0.33, 0.5], done=False))
 

@@ -66,15 +66,15 @@ def test_the_starter_is_no_answer(name):
     assert not judged(name, EXERCISES[name].starter).passed
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long if name in SLOW else ())
-                                  for name in EXERCISES])
-def test_every_planted_mistake_is_named(name):
-    for exercise, number, source in PLANTED:
-        if exercise == name:
-            verdict = judged(name, source)
-            assert not verdict.passed
-            assert verdict.mistake == number, f"{EXERCISES[name].mistakes[number].says} -> {verdict.says}"
-            assert verdict.example
+@pytest.mark.parametrize(("name", "number", "source"), [
+    pytest.param(exercise, number, source, id=f"{exercise} {number}",
+                 marks=pytest.mark.long if exercise in SLOW else ())
+    for exercise, number, source in PLANTED])
+def test_every_planted_mistake_is_named(name, number, source):
+    verdict = judged(name, source)
+    assert not verdict.passed
+    assert verdict.mistake == number, f"{EXERCISES[name].mistakes[number].says} -> {verdict.says}"
+    assert verdict.example
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numpy, which says nan where Python raises

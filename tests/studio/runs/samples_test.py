@@ -1,6 +1,7 @@
 """Samples in the studio: groups worked out, browsed step by step, runs side by side."""
 
 import math
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from studio_small import Texts, client, make, sample
 
 from postgrad.recipes import hooks
 from postgrad.records import Prompt, Rollout, Scored, Turn, Verdict
+from postgrad.runs import Run
 from postgrad.studio.runs import compare, samples
 from postgrad.training.stats import Stats
 
@@ -119,3 +121,15 @@ def test_what_ranks_gathered_meets_what_the_device_has(monkeypatch):
     columns = {"logp": torch.zeros(1, 3), "adv": torch.ones(1, 3)}
     hooks.sample_rows(SimpleNamespace(batch=batch, stats=Stats(columns=columns), models=None), setup)
     assert [(x.device, x.shape) for x in here] == [(device, (8,))]  # logp, adv, mask, moved
+
+
+def test_every_token_has_a_name(tmp_path):
+    """White space is shown by marks, and a token without text is labelled."""
+    run = Run.create(tmp_path / "a", recipe="grpo", config={}, steps=1)
+    run.log(1, {"reward": 0.0})
+    run.log_samples(1, [sample(1, 0) | {"tokens": ["\n", "", "  "]}])
+    buttons = re.findall(r'<button type="button" class="tok[^"]*"([^>]*)>(.*?)</button>',
+                         client(tmp_path).get("/runs/a").text, re.S)
+    assert [inner.strip() for _, inner in buttons] == ["What", "↵", "", "␣␣"]
+    assert ['aria-label="white space"' in attributes for attributes, _ in buttons] == [
+        False, False, True, False]

@@ -107,11 +107,15 @@ def test_it_opens_as_files(site, reader):
     expect(reader.locator("#book-results a").first).to_be_visible()
 
 
+HALVES = {"rewards": (0.9, 0.85, 0.85, 0.5, 0.3, 0.15, 0.1, 0.9)}  # mean 0.56875: a half at four digits
+
+
 @pytest.mark.parametrize("name", INSTRUMENTS)
 def test_script_and_python_agree(site, reader, name):
     """Numbers to 1e-9, sentences and pictures as they are."""
     reader.goto(at(site, f"instruments/{name}"))
-    _, faults = compared(reader, name, random_states(INSTRUMENTS[name], 8))
+    more = [INSTRUMENTS[name].state(**HALVES)] if name == "grpo" else []
+    _, faults = compared(reader, name, [*random_states(INSTRUMENTS[name], 8), *more])
     assert faults == []
 
 

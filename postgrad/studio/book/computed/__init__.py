@@ -41,7 +41,7 @@ CHAPTERS: dict[str, Callable[[Path], JsonDict]] = {
 
 
 def ten_digits(value: object) -> object:
-    """A float to ten digits: what is left is the processor's."""
+    """A float to ten digits: further ones depend on the processor."""
     return float(f"{value:.10g}") if isinstance(value, float) else value
 
 

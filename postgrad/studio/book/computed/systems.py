@@ -128,7 +128,7 @@ def sharding_values() -> JsonDict:
 
 
 def hang_values(bars: list[JsonDict]) -> JsonDict:
-    """Processes that were stopped or killed on purpose, and what was said."""
+    """Processes that were stopped or killed on purpose, and the messages."""
     def text_of(start: str) -> Any:
         return next(bar["measured"] for bar in bars if bar["name"].startswith(start))
 

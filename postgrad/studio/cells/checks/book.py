@@ -60,7 +60,7 @@ def each_token_pays_for_itself(f: Function) -> None:
 
 @invariant_of("token-reward")
 def the_sum_is_the_answers(f: Function) -> None:
-    """Summed over the tokens: the score less beta times the log-ratio of the whole answer."""
+    """Summed over the tokens: the score minus beta times the log-ratio of the whole answer."""
     assert_close(sum(f([-0.5, -1.0, -0.2, -0.4], [-0.9, -0.8, -0.2, -2.4], 3.0, 0.5)), 3.0 - 0.5 * 2.2)
 
 

@@ -56,7 +56,7 @@ def one_of_three(f: Function) -> None:
 
 @invariant_of("leave-one-out")
 def a_scaled_centre(f: Function) -> None:
-    """It is G / (G - 1) times reward less the mean of the group."""
+    """It is G / (G - 1) times reward minus the mean of the group."""
     assert_close(advantages_of_group(f, 3, 1, 0, 2),
                  4 / 3 * advantages_of_group(credit.group_centre, 3, 1, 0, 2))
 

@@ -109,7 +109,7 @@ def axis_of(dim: int, count: int) -> int:
 
 @lru_cache(maxsize=512)
 def lines_along(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """For each place of what is left without `dims`, the places that are reduced to it."""
+    """For each place of the axes other than `dims`, the places that are reduced to it."""
     axes = [tuple(k * s for k in range(n)) for n, s in zip(shape, strides_of(shape), strict=True)]
     inner = grid_places([axes[d] for d in dims])
     return tuple(tuple(start + i for i in inner)

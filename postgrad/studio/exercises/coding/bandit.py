@@ -16,7 +16,7 @@ Pull = Callable[[int], float]
 
 
 class Machine:
-    """Arms with rewards of their own: an arm pays the next of its list at each pull, and then begins anew."""
+    """Arms with rewards of their own: an arm pays the next of its list at each pull, and then starts over."""
 
     def __init__(self, *rewards: list[float]):
         self.rewards, self.pulls, self.__name__ = rewards, [0] * len(rewards), "pull"
@@ -38,7 +38,7 @@ def cases(random: Random) -> Iterator[Values]:
 
 
 def right(pull: Pull, arms: int, steps: int, c: float) -> object:
-    """From the whole history, anew at each step."""
+    """From the whole history, again at each step."""
     history: list[tuple[int, float]] = []
     for step in range(steps):
         arm = step
@@ -100,8 +100,8 @@ def explores(answer: Answer, pull: Pull, arms: int, steps: int, c: float) -> boo
 EXERCISE = Exercise(
     name="bandit", title="Explore and exploit", chapter=1, function="play",
     statement="""
-One state, a few actions, a reward for each: a bandit. Whoever only takes what has paid best so far never
-finds out about the rest.
+One state, a few actions, a reward for each: a bandit. A player who only takes the best action so far
+never finds out about the rest.
 
 Write `play(pull, arms, steps, c)`. `pull(arm)` pulls an arm, from 0 to arms - 1, and gives its reward.
 Pull `steps` times in all. First every arm once, in order. From then on always the arm with the highest

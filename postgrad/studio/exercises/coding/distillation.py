@@ -68,7 +68,7 @@ def gradients(student, teacher):
 """,
     hints=(
         "The derivative of log s[v] by logit w is (1 if v == w else 0) - s[w].",
-        "In the forward KL the weights t do not depend on the student, and what is left is s - t.",
+        "In the forward KL the weights t do not depend on the student, so only s - t remains.",
         "In the reverse KL they do: s[v] * (gap[v] - mean of the gaps under s), with gap = log s - log t.",
     ),
     solution="""

@@ -107,7 +107,7 @@ def dpo(chosen, rejected, ref_chosen, ref_rejected, beta):
         Mistake(says="The sign of the loss is turned round: log sigmoid is below 0, a loss is above.",
                 old="loss = max(-gap, 0) + math.log1p(math.exp(-abs(gap)))",
                 new="loss = -(max(-gap, 0) + math.log1p(math.exp(-abs(gap))))"),
-        Mistake(says="You swapped the references, or their signs: each answer less its own reference.",
+        Mistake(says="You swapped the references, or their signs: each answer minus its own reference.",
                 old="(chosen - ref_chosen) - (rejected - ref_rejected)",
                 new="(chosen - ref_rejected) - (rejected - ref_chosen)"),
         Mistake(says="You subtracted the reference of the chosen answer only.",

@@ -85,7 +85,7 @@ def gae(rewards, values, gamma, lam):
     mistakes=(
         Mistake(says="You took the last value as the value after the end: the answer is over there, it is 0.",
                 old="after = ahead = 0.0", new="after, ahead = 0.0, values[-1]"),
-        Mistake(says="You left lambda out: with lambda = 1 it is the return less the value.",
+        Mistake(says="You left lambda out: with lambda = 1 it is the return minus the value.",
                 old="gamma * lam * after", new="gamma * after"),
         Mistake(says="You left gamma out of the recursion: it decays by gamma times lambda.",
                 old="gamma * lam * after", new="lam * after"),
@@ -154,7 +154,7 @@ def gae(rewards, values, gamma, lam):
     ),
     cases=cases, right=right,
     properties=(
-        Property(says="With lambda = 1 it is the discounted return less the value.", holds=monte_carlo),
+        Property(says="With lambda = 1 it is the discounted return minus the value.", holds=monte_carlo),
         Property(says="With lambda = 0 it is the one-step error.", holds=one_step),
         Property(says="Rewards and values of 1 and 0 give the same as 1.0 and 0.0.",
                  holds=takes_whole_rewards),

@@ -63,7 +63,7 @@ EXERCISE = Exercise(
 GRPO needs no critic: an answer is judged against the other answers to the same prompt.
 
 Write `advantages(rewards, group)`. `rewards` is a list of numbers; every `group` consecutive ones
-belong to one prompt. Return as many numbers: each reward less the mean of its group, divided by the
+belong to one prompt. Return as many numbers: each reward minus the mean of its group, divided by the
 standard deviation of its group. The deviation is that of the population, with 1/G under the root.
 
     advantages([1, 0, 0, 1], 4) -> [1, -1, -1, 1]

@@ -89,7 +89,7 @@ differs:
     weigh      every sampled token of the batch counts the same
     kl_in_loss 0
 
-The credit is a line's summed reward less the median of its group, on every sampled token, and 0 outside
+The credit is a line's summed reward minus the median of its group, on every sampled token, and 0 outside
 the mask; there is no standard deviation. Of an even number of rewards the median is the mean of the two
 in the middle. The lines of one prompt stand side by side.
 
@@ -167,7 +167,7 @@ def row():
                 old=" credit=median_centre,", new=""),
         Mistake(says="The row still has GRPO's name, or another: call it median.",
                 old='name="median", ', new=""),
-        Mistake(says="You began with DAPO's row, which also samples flat groups anew and limits the length.",
+        Mistake(says="You began with DAPO's row, which also samples flat groups again and limits the length.",
                 old='method("grpo"', new='method("dapo"'),
         Mistake(says="The bounds are swapped: low is 0.2, high 0.28.",
                 old="low=0.2, high=0.28", new="low=0.28, high=0.2"),

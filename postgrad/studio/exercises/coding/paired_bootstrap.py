@@ -57,7 +57,7 @@ EXERCISE = Exercise(
     name="paired-bootstrap", title="Two models on the same problems", chapter=10, function="compare",
     statement="""
 Two models answered the same problems. One has the higher mean; would it have, on other problems of that
-kind? Draw problems anew from those at hand, with replacement, many times, and look how the gain varies.
+kind? Draw problems from those at hand, with replacement, many times, and look how the gain varies.
 Most of what varies is how hard a problem is, and that is the same for both models: so keep the pairs.
 
 Write `compare(first, second, draws, cut)`. `first[i]` and `second[i]` are the two models' scores on
@@ -68,7 +68,7 @@ number may occur several times. Return three numbers:
     low, high
 
 For the ends, take the mean of second[i] - first[i] over each draw, sort these means and leave out the
-`cut` smallest and the `cut` largest: low and high are the first and the last of what is left.
+`cut` smallest and the `cut` largest: low and high are the first and the last of the rest.
 
     compare([0, 1], [1, 1], [[0, 0], [0, 1], [1, 1], [1, 0]], 1) -> (0.5, 0.5, 0.5)
 """,

@@ -98,7 +98,7 @@ def hack(reference, proxy, gold, betas):
     return points, cure
 """,
     hints=(
-        "Work with logs: log reference[i] + proxy[i] / beta, less the largest of them, then exp.",
+        "Work with logs: log reference[i] + proxy[i] / beta, minus the largest of them, then exp.",
         "A mean under the policy weighs with the policy's probabilities, not with the reference's.",
         "KL(policy || reference) = sum of policy * log(policy / reference), skipping answers of probability "
         "0.",

@@ -121,7 +121,7 @@ Write `grpo(theta, sample, reward, group, rate, steps)`. In each of `steps` step
 number of words in all the answers of the step together; the A are held fixed, and not divided by a
 standard deviation.
 
-Return the last theta, a list of lists. There is no ratio and no KL: each step samples anew.
+Return the last theta, a list of lists. There is no ratio and no KL: each step samples again.
 """,
     starter="""
 def grpo(theta, sample, reward, group, rate, steps):
@@ -162,7 +162,7 @@ def grpo(theta, sample, reward, group, rate, steps):
     return theta
 """,
     mistakes=(
-        Mistake(says="There is no baseline: the advantage is the reward less the mean of the group.",
+        Mistake(says="There is no baseline: the advantage is the reward minus the mean of the group.",
                 old="advantage = r - mean", new="advantage = r"),
         Mistake(says="You went down the objective, or turned a sign in the advantage or the derivative: J "
                      "is to rise.",
