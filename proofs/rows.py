@@ -9,7 +9,8 @@ with seeds 10 and 11, reported on the test split with seeds 0 to 2. What is meas
 
 Distillation: the teacher is a GRPO run from tiny-chat, the student tiny-chat by opd. A level is reached at
 the first evaluation whose pass@1 is not below the interval of GRPO's last one. Of several rates the one with
-the highest curve is taken, on a seed that is not reported. Self-distillation: chosen on seed 0, shown on 1 to 3.
+the highest curve is taken, on a seed that is not reported. Self-distillation: chosen on seed 0, shown on 1
+to 3.
 
 Doctor: proofs/planted.py has twenty runs with one fault each and twenty without; the limits were chosen on
 seed 0 (`doctor seed=0`).
