@@ -131,7 +131,9 @@ class Page:
         for row in bars:
             if row["machine"] == json.loads(on):
                 del row["machine"]
-        tables = page["tables"] | {k: v for part in found.values() for k, v in part["tables"].items()}
+        tables = {k: v for part in found.values() for k, v in part["tables"].items()}
+        if self.parts.keys() - found.keys():  # else a table that no part has is of an earlier script
+            tables = page["tables"] | tables
         print(write(self.topic, self.title, bars, seeds=self.seeds, tables=tables, on=json.loads(on), at=at,
                     paths=self.paths))
         return bars
