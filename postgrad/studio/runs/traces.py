@@ -16,7 +16,7 @@ import sys
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -200,13 +200,16 @@ class SampleIndex:
 FACTS = ("recipe", "method", "model", "task")
 ROW: JsonDict = (dict.fromkeys(("id", *FACTS, "state", "error", "created", "steps", "updated", "seconds",
                                 "pace", "reward", "kl", "pass@1", "series_name", "seed", "twin"))
-                 | {"step": 0, "series": [], "note": RunNote()})
+                 | {"step": 0, "series": (), "note": RunNote()})
 FILES = ("run.json", "metrics.jsonl", "evals.jsonl", "status.json", "config.json", NOTES)
 
 SIZES = 3, 6  # of metrics and evals, in the stamp
 
 
-def folder_stamp(folder: str, files: Sequence[str] = FILES) -> tuple[object, ...]:
+Stamp = tuple[object, ...]
+
+
+def folder_stamp(folder: str, files: Sequence[str] = FILES) -> Stamp:
     """What changes when a run does: its files' sizes and times, and whether a process holds it."""
     seen: list[object] = []
     for name in files:
@@ -216,6 +219,11 @@ def folder_stamp(folder: str, files: Sequence[str] = FILES) -> tuple[object, ...
         except OSError:
             seen += (None, None, None)
     return *seen, is_held(f"{folder}/lock")
+
+
+def run_stamps(root: Path) -> dict[str, Stamp]:
+    """All runs of a folder, with the stamps of theirs."""
+    return {name: folder_stamp(f"{root}/{name}") for name in find_runs(root)}
 
 
 def run_facts(name: str, run: Run) -> JsonDict:
@@ -243,7 +251,7 @@ class Trace:
         self.tails = {log: LogTail(self.run, log) for log in ("metrics", "evals")}
         self.columns: dict[str, tuple[array[int], array[float]]] = {}
         self.evals: list[JsonDict] = []
-        self.samples = SampleIndex(self.run)
+        self.samples, self.points = SampleIndex(self.run), 0  # of all columns
 
     @property
     def cursor(self) -> list[int]:
@@ -266,6 +274,7 @@ class Trace:
             rows, whole = self._new("evals")
             first = 0 if whole else rows[0]["step"] if rows else LARGEST
             self.evals = [row for row in self.evals if row["step"] < first] + rows
+            self.points = sum(len(steps) for steps, _ in self.columns.values())
         return self
 
     def _new(self, log: str) -> tuple[list[JsonDict], bool]:
@@ -304,7 +313,7 @@ class Trace:
 
     @property
     def size(self) -> int:
-        return sum(len(steps) for steps, _ in self.columns.values()) + 8 * len(self.samples.found)
+        return self.points + 8 * len(self.samples.found)
 
     def summary(self, name: str) -> JsonDict:
         """One row of the list of runs."""
@@ -315,7 +324,7 @@ class Trace:
             "step": self.step, "seconds": sum(finite), "pace": fmean(finite[-RECENT:]) if finite else None,
             "reward": self.last("reward" if "reward" in self.columns else "evals/reward"),
             "kl": self.last("kl"), "pass@1": self.last("evals/pass@1"),
-            "series_name": shown, "series": [values[i] for i in extremes(values, 60)],
+            "series_name": shown, "series": tuple(values[i] for i in extremes(values, 60)),
         }
 
 
@@ -325,7 +334,7 @@ class Traces:
     def __init__(self, root: Path):
         self.root, self.lock = root, threading.Lock()
         self.held: OrderedDict[str, tuple[tuple[int, int], Trace]] = OrderedDict()
-        self.rows: dict[str, tuple[tuple[object, ...], JsonDict]] = {}  # by the stamp of their folder
+        self.rows: dict[str, tuple[Stamp, JsonDict]] = {}  # by the stamp of their folder
 
     def get(self, name: str) -> Trace:
         """The run's trace, up to date. A folder that was made anew under an old name is another run."""
@@ -340,12 +349,13 @@ class Traces:
                 self.held.popitem(last=False)
         return trace.refresh()
 
-    def row(self, name: str, budget: list[int] | None = None) -> JsonDict:
+    def row(self, name: str, budget: list[int] | None = None, stamp: Stamp = ()) -> JsonDict:
         """The row of a run, from its files as they are. budget: bytes of logs that may still be read, counted
-        down; a run over it has the row that its settings alone give, until `row` is asked with more."""
+        down; a run over it has the row that its settings alone give, until `row` is asked with more. stamp:
+        of its folder, where that was just made."""
         budget = [EVERYTHING] if budget is None else budget
         folder = os.path.join(self.root, name)
-        stamp = folder_stamp(folder)
+        stamp = stamp or folder_stamp(folder)
         held, made = self.rows.get(name, (None, ROW))
         unread = held is None or "unread" in made
         if held == stamp and not unread:
@@ -363,9 +373,9 @@ class Traces:
         self.rows[name] = stamp, made
         return made
 
-    def summaries(self, budget: int = EVERYTHING) -> list[JsonDict]:
-        """A row for each run, newest first; a run that can't be read is listed as "broken" with the reason.
-        budget: bytes of logs to read at most; a row that lacks its numbers is marked unread."""
+    def summaries(self, stamps: Mapping[str, Stamp], budget: int = EVERYTHING) -> list[JsonDict]:
+        """A row for each of these runs, newest first; a run that can't be read is listed as "broken" with the
+        reason. budget: bytes of logs to read at most; a row that lacks its numbers is marked unread."""
         left = [budget]
-        found = [self.row(name, left) for name in find_runs(self.root)]
+        found = [self.row(name, left, stamp) for name, stamp in stamps.items()]
         return sorted(found, key=lambda run: (-(run["created"] or 0), run["id"]))
