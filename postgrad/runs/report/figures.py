@@ -71,8 +71,8 @@ def extremes(values: Sequence[float], most: int = 600) -> list[int]:
     for found, first in ((finite, np.where(finite, parts, np.inf).argmin(1)),
                          (finite, np.where(finite, parts, -np.inf).argmax(1)), (~finite, (~finite).argmax(1))):
         kept[np.arange(len(parts)), first] |= found.any(1)
-    kept.flat[len(values) - 1] = True
-    return [int(i) for i in np.flatnonzero(kept) if i < len(values)]
+    kept.flat[len(values) - 1:] = np.arange(kept.size - len(values) + 1) == 0
+    return np.flatnonzero(kept).tolist()
 
 
 def thin(points: list[tuple[float, float]], most: int = 600) -> list[tuple[float, float]]:
