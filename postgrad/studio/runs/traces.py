@@ -17,11 +17,10 @@ import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import quote
 
 from postgrad.runs import Run, check_name, dumps, number
@@ -135,8 +134,7 @@ def optional_text(value: object) -> str | None:
     return None if value is None else safe_text(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """A logged sample without its tokens. group, place: which prompt of its step, which of its answers."""
 
     step: int
