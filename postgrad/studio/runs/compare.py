@@ -90,22 +90,21 @@ def row_constants(trace: Trace) -> dict[str, str]:
 def paired_samples(request: Request, found: dict[str, Trace]) -> JsonDict:
     """Samples of all runs on one prompt: the pair-th, from 1,
     of those prompts that every run has samples of."""
-    sampled = {name: trace.samples.refresh().steps for name, trace in found.items()}
-    shared = shared_prompts(sampled)
-    cut = {name: trace.samples.cut for name, trace in found.items()}
+    looked = {name: trace.samples.by_prompt() for name, trace in found.items()}
+    shared = shared_prompts({name: steps for name, (steps, _) in looked.items()})
     if not shared:
         return {"pairs": None}
     at = min(query_number(request, "pair", 1, least=1), len(shared)) - 1
     first, prompt = shared[at]
     columns = []
     for name, trace in found.items():
-        step = min(sampled[name][prompt], key=lambda s: (abs(s - first), s))  # the nearest
+        step = min(looked[name][0][prompt], key=lambda s: (abs(s - first), s))  # the nearest
         rows, _, _ = trace.run.at("samples", step)
         group = next((g for g in samples.prompt_groups(rows) if g["prompt"] == prompt), None)
         columns.append({"id": name, "step": step, "group": group})
     return {"pairs": {"at": at, "count": len(shared), "prompt": prompt, "columns": columns,
                       "ids": ",".join(found),
-                      "cut": {name: step for name, step in cut.items() if step is not None}}}
+                      "cut": {name: step for name, (_, step) in looked.items() if step is not None}}}
 
 
 def shared_prompts(prompts: dict[str, dict[str, list[int]]]) -> list[tuple[int, str]]:

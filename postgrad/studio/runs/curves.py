@@ -6,7 +6,7 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
@@ -72,8 +72,8 @@ def metric_description(name: str) -> JsonDict:
 
 def six_digits(values: Sequence[float]) -> list[float | None]:
     """Six digits are more than a picture shows; what is not finite is a gap."""
-    texts = "%.6g " * len(values) % tuple(values)  # at once: thousands are written in no time
-    return [x if math.isfinite(x) else None for x in map(float, texts.split())]
+    found = [*map(float, ("%.6g " * len(values) % tuple(values)).split())]  # at once: thousands in no time
+    return found if math.isfinite(sum(found)) else [x if math.isfinite(x) else None for x in found]
 
 
 def smoothed(values: Sequence[float], weight: float) -> list[float]:
@@ -159,7 +159,7 @@ def seed_band(columns: list[tuple[Sequence[int], Sequence[float]]], most: int = 
     low [0.0, 1.0], high [1.0, 3.0]"""
     found = [(*np.unique(np.asarray(steps)[::-1], return_index=True), np.asarray(values)[::-1])
              for steps, values in columns]  # the last value of a step, by step
-    steps = reduce(np.intersect1d, [own for own, _, _ in found])
+    steps = reduce(partial(np.intersect1d, assume_unique=True), [own for own, _, _ in found])
     rows = np.stack([values[at][np.searchsorted(own, steps)] for own, at, values in found])
     with np.errstate(all="ignore"):
         finite, means = np.where(np.isfinite(rows), rows, np.nan), rows.mean(0)

@@ -82,7 +82,7 @@ def score_bound(text: str, otherwise: float) -> float:
 def found_samples(request: Request) -> list[Sample]:
     """In the order that is asked for; of equal ones the earlier first."""
     query, order = read_query(request)
-    every = trace_of(request, request.query_params.get("run", "")).samples.refresh(EVERYTHING).found
+    every = trace_of(request, request.query_params.get("run", "")).samples.refresh().found
     return sorted(filter(query.fits, every), key=ORDERS[order][1])
 
 

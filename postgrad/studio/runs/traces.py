@@ -10,8 +10,10 @@ and any state that a restart of the server would lose.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
+import re
 import sys
 import threading
 from array import array
@@ -27,6 +29,7 @@ from postgrad.runs import Run, check_name, dumps, number
 from postgrad.runs.disk import is_held
 from postgrad.runs.notes import NOTES, RunNote, read_note
 from postgrad.runs.report import extremes
+from postgrad.runs.rows import open_to_read, parse_row
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.runs.samples import safe_text
 from postgrad.system.throughput import RECENT
@@ -38,6 +41,8 @@ LARGEST = 2**53 - 1     # a step that a browser can count
 EVERYTHING = 2**60      # bytes
 
 SEARCHED = 16 << 20     # bytes of a log of samples that are read at once, or looked through for pairs
+TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+BEGINS = re.compile(rb'\{"step": (\d{1,15}), "id": %b, "prompt": (%b)[,}]' % (TEXT, TEXT))  # of a sample
 
 
 class NoSuchRun(ValueError):
@@ -149,27 +154,28 @@ class Sample(NamedTuple):
 
 
 class SampleIndex:
-    """The samples of a run, read by cursor, and the steps at which each prompt was sampled."""
+    """The samples of a run, read by cursor."""
 
     def __init__(self, run: Run):
-        self.run, self.at, self.lock = run, 0, threading.Lock()
+        self.run, self.lock = run, threading.Lock()
+        self.at, self.file = 0, 0  # what was read of the log, and its inode
         self.found: list[Sample] = []
-        self.steps: dict[str, list[int]] = {}
         self.groups: dict[str, int] = {}  # of the newest step: prompt -> answers so far
+        self.prompts: tuple[object, dict[str, list[int]], int | None] = None, {}, None  # of a version of the log
 
-    def refresh(self, most: int = SEARCHED) -> SampleIndex:
-        """Reads what was appended, up to this byte of the log."""
+    def refresh(self) -> SampleIndex:
+        """Reads what was appended; all of it after a resume that went back, which leaves another file."""
         with self.lock:
-            while self.at < most:
-                rows, at = self.run.rows("samples", self.at, min(SEARCHED, most - self.at))
-                if at < self.at:  # the run was rewound
-                    self.found, self.steps, self.groups = [], {}, {}
+            while True:
+                file = log_version(self.run)[0]
+                rows, at = self.run.rows("samples", self.at if file == self.file else 0, SEARCHED)
+                if file != self.file or at < self.at:
+                    self.found, self.groups = [], {}
                 elif at == self.at:
-                    break
-                self.at = at
+                    return self
+                self.at, self.file = at, file
                 for row in rows:
                     self._add(row)
-        return self
 
     def _add(self, row: JsonDict) -> None:
         step, prompt = row["step"], safe_text(row.get("prompt", ""))
@@ -178,20 +184,45 @@ class SampleIndex:
         if self.found and self.found[-1].step != step:
             self.groups = {}
         place = self.groups[prompt] = self.groups.get(prompt, -1) + 1
-        steps = self.steps.setdefault(prompt, [])
-        if step not in steps[-1:]:
-            steps.append(step)
         self.found.append(Sample(
             step, sys.intern(prompt), safe_text(row.get("text", "")),
             finite_or_none(row.get("score")), finite_or_none(row.get("adv")),
             row.get("finished") is not False, safe_text(row.get("reason") or ""),
             list(self.groups).index(prompt), place))
 
-    @property
-    def cut(self) -> int | None:
-        """The step up to which the log was read, where it goes on behind."""
-        rows, _ = self.run.rows("samples", self.at, SEARCHED)
-        return max((s for steps in self.steps.values() for s in steps), default=0) if rows else None
+    def by_prompt(self) -> tuple[dict[str, list[int]], int | None]:
+        """The steps at which each prompt was sampled, and the last of them where the log goes on behind what
+        is read. Of a row as runs write it the beginning alone is parsed."""
+        version = log_version(self.run)
+        if self.prompts[0] != version:
+            try:
+                with open_to_read(self.run.folder / "samples.jsonl") as log:
+                    data = log.read(SEARCHED)
+            except FileNotFoundError:
+                data = b""
+            steps: dict[str, dict[int, None]] = {}
+            texts: dict[bytes, str] = {}
+            for line in data.split(b"\n")[:-1]:
+                if (begins := BEGINS.match(line)) and line.endswith(b"}"):
+                    step, text = int(begins[1]), begins[2]
+                    if text not in texts:
+                        texts[text] = safe_text(json.loads(text))
+                    steps.setdefault(texts[text], {})[step] = None
+                elif (row := parse_row(line)) and row["step"] is not None:
+                    steps.setdefault(safe_text(row.get("prompt", "")), {})[row["step"]] = None
+            last = max((step for some in steps.values() for step in some), default=0)
+            self.prompts = (version, {prompt: [*some] for prompt, some in steps.items()},
+                            last if version[1] > SEARCHED else None)
+        return self.prompts[1:]
+
+
+def log_version(run: Run) -> tuple[int, int, int]:
+    """What changes when the log of a run's samples does: its inode, size and time."""
+    try:
+        stats = os.stat(run.folder / "samples.jsonl")
+    except FileNotFoundError:
+        return 0, 0, 0
+    return stats.st_ino, stats.st_size, stats.st_mtime_ns
 
 
 # a row of the list, all unknown
