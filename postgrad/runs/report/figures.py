@@ -68,11 +68,11 @@ def extremes(values: Sequence[float], most: int = 600) -> list[int]:
     parts = np.full((math.ceil(len(values) / size), size), np.nan)  # a stretch a row
     parts.flat[:len(values)] = values
     finite, kept = np.isfinite(parts), np.zeros(parts.shape, bool)
-    for found, first in ((finite, np.where(finite, parts, np.inf).argmin(1)),
-                         (finite, np.where(finite, parts, -np.inf).argmax(1)), (~finite, (~finite).argmax(1))):
+    low, high = np.where(finite, parts, np.inf).argmin(1), np.where(finite, parts, -np.inf).argmax(1)
+    for found, first in ((finite, low), (finite, high), (~finite, (~finite).argmax(1))):
         kept[np.arange(len(parts)), first] |= found.any(1)
-    kept.flat[len(values) - 1:] = np.arange(kept.size - len(values) + 1) == 0
-    return np.flatnonzero(kept).tolist()
+    kept.flat[len(values) - 1:] = False  # what fills the last row up
+    return [*np.flatnonzero(kept).tolist(), len(values) - 1]
 
 
 def thin(points: list[tuple[float, float]], most: int = 600) -> list[tuple[float, float]]:

@@ -72,8 +72,8 @@ def metric_description(name: str) -> JsonDict:
 
 def six_digits(values: Sequence[float]) -> list[float | None]:
     """Six digits are more than a picture shows; what is not finite is a gap."""
-    found = [*map(float, ("%.6g " * len(values) % tuple(values)).split())]  # at once: thousands in no time
-    return found if math.isfinite(sum(found)) else [x if math.isfinite(x) else None for x in found]
+    found = map(float, ("%.6g " * len(values) % tuple(values)).split())  # at once: thousands in no time
+    return [*found] if math.isfinite(sum(values)) else [x if math.isfinite(x) else None for x in found]
 
 
 def smoothed(values: Sequence[float], weight: float) -> list[float]:
@@ -164,6 +164,6 @@ def seed_band(columns: list[tuple[Sequence[int], Sequence[float]]], most: int = 
     with np.errstate(all="ignore"):
         finite, means = np.where(np.isfinite(rows), rows, np.nan), rows.mean(0)
     kept = extremes(means, most)
-    return {"steps": steps[kept].tolist(), **{
-        name: six_digits(line[kept].tolist())
-        for name, line in (("values", means), ("low", np.fmin.reduce(finite)), ("high", np.fmax.reduce(finite)))}}
+    lines = {"values": means, "low": np.fmin.reduce(finite), "high": np.fmax.reduce(finite)}
+    return {"steps": steps[kept].tolist()} | {
+        name: six_digits(line[kept].tolist()) for name, line in lines.items()}

@@ -115,8 +115,8 @@ def group_row(group: list[JsonDict]) -> JsonDict:
         "id": os.path.commonprefix([row["id"] for row in group]).rstrip("-_./") or group[0]["id"],
         "ids": [row["id"] for row in group], "level": worst["level"], "health": worst["health"],
         "state": states[0] if len(states) == 1 else "running" if "running" in states else "mixed",
-        "spread": float(np.std(paid, ddof=1)) if len(paid) > 1 else None, "seed": ", ".join(seeds), "error": None,
-        "step": min(row["step"] for row in group),
+        "spread": float(np.std(paid, ddof=1)) if len(paid) > 1 else None,
+        "seed": ", ".join(seeds), "error": None, "step": min(row["step"] for row in group),
         "curves": tuple(row["series"] for row in group)}
 
 

@@ -25,6 +25,8 @@ from statistics import fmean
 from typing import NamedTuple, cast
 from urllib.parse import quote
 
+import numpy as np
+
 from postgrad.runs import Run, check_name, dumps, number
 from postgrad.runs.disk import is_held
 from postgrad.runs.notes import NOTES, RunNote, read_note
@@ -161,7 +163,8 @@ class SampleIndex:
         self.at, self.file = 0, 0  # what was read of the log, and its inode
         self.found: list[Sample] = []
         self.groups: dict[str, int] = {}  # of the newest step: prompt -> answers so far
-        self.prompts: tuple[object, dict[str, list[int]], int | None] = None, {}, None  # of a version of the log
+        # of a version of the log
+        self.prompts: tuple[object, dict[str, list[int]], int | None] = None, {}, None
 
     def refresh(self) -> SampleIndex:
         """Reads what was appended; all of it after a resume that went back, which leaves another file."""
@@ -347,8 +350,8 @@ class Trace:
     def summary(self, name: str) -> JsonDict:
         """One row of the list of runs."""
         shown = next((n for n in ("reward", "accuracy", "loss") if n in self.columns), None)
-        spent, values = self.column("time/step")[1], self.column(shown or "")[1]
-        finite = [x for x in spent if math.isfinite(x)]
+        spent, values = np.asarray(self.column("time/step")[1]), self.column(shown or "")[1]
+        finite = spent[np.isfinite(spent)].tolist()
         return run_facts(name, self.run) | {
             "step": self.step, "seconds": sum(finite), "pace": fmean(finite[-RECENT:]) if finite else None,
             "reward": self.last("reward" if "reward" in self.columns else "evals/reward"),

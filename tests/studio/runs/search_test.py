@@ -99,7 +99,8 @@ def test_prompts_are_found_at_their_steps_in_rows_of_any_kind(tmp_path, monkeypa
         log.write(b'{"prompt": "Who?", "step": 7}\n'  # another order
                   b'{"step": 8, "id": "\\"", "prompt": "a \\"b\\" \\u202e", "text": "x"}\n'
                   b'{"step": 9, "id": "", "prompt": "Who?"\n{"step": null, "prompt": "Who?"}\nno row\n'
-                  b'{"step": 10, "id": "", "prompt": 7}\n{"step": 11, "id": "", "prompt": "Who?"}')  # is written
+                  b'{"step": 10, "id": "", "prompt": 7}\n'
+                  b'{"step": 11, "id": "", "prompt": "Who?"}')  # not yet whole
     assert index.by_prompt()[0] == {"How many?": steps, "Who?": [*steps, 7], 'a "b" \ufffd': [8], "7": [10]}
     monkeypatch.setattr(traces, "SEARCHED", 1500)
     found, cut = traces.SampleIndex(run).by_prompt()
