@@ -111,10 +111,11 @@ def parse_rows(lines: list[bytes]) -> list[JsonDict]:
     for start in range(0, len(lines), TOGETHER):
         some = lines[start:start + TOGETHER]
         try:
-            rows = json.loads(b"[%s]" % b",".join(some))
+            values = json.loads(b"[%s]" % b",0,".join(some))  # 0: in an object that goes on, it is no JSON
         except (ValueError, RecursionError):
-            rows = []
-        whole = len(rows) == len(some) and all(map(is_row, rows))
+            values = []
+        rows = values[::2]
+        whole = len(rows) == len(some) and values[1::2] == [0] * (len(some) - 1) and all(map(is_row, rows))
         found += rows if whole else map(parse_row, some)
     return [row for row in found if row is not None]
 
