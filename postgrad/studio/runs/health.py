@@ -6,15 +6,16 @@ trained until it has a twentieth more steps. A thread looks at what a list shows
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import pickle
-import subprocess
+import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from postgrad.runs import Run
@@ -107,36 +108,40 @@ def examine(folder: Path) -> Health:
 def examiner() -> Iterator[Callable[[Path], Health]]:
     """`examine` in another process: a page that asks for thousands of files would wait for the interpreter's
     lock after each of them while this one computes."""
-    code = f"from {__name__} import answer_folders; answer_folders()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          start_new_session=True) as process:
-        assert process.stdin and process.stdout
-        to, back = process.stdin.fileno(), process.stdout
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=answer_folders, args=(there,), daemon=True)
+    process.start()
+    there.close()
 
-        def ask(folder: Path) -> Health:
-            os.write(to, pickle.dumps(folder))
-            found = pickle.load(back)
-            if isinstance(found, Health):
-                return found
-            raise ValueError(found)
+    def ask(folder: Path) -> Health:
+        here.send(folder)
+        found = here.recv()
+        if isinstance(found, Health):
+            return found
+        raise ValueError(found)
 
+    try:
         yield ask
+    finally:
+        here.close()
+        process.join()
 
 
-def answer_folders() -> None:
+def answer_folders(there: Connection) -> None:
     """The other process, until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the studio, and with it this
     os.nice(10)
     while True:
         try:
-            folder: Path = pickle.load(sys.stdin.buffer)
+            folder = there.recv()
         except EOFError:
             return
         try:
             found: Health | str = examine(folder)
         except Exception:
             found = traceback.format_exc()
-        pickle.dump(found, sys.stdout.buffer)
-        sys.stdout.flush()
+        there.send(found)
 
 
 class Clinic:
@@ -209,7 +214,7 @@ class Clinic:
                     if many and doctor is None:
                         doctor = ending.enter_context(examiner())
                     self.look(name, doctor or examine)
-                except (EOFError, BrokenPipeError):  # the other process was ended
+                except (EOFError, ConnectionError):  # the other process was ended
                     doctor = examine
                     del self.found[name]
                     self.ask([name])
