@@ -72,6 +72,7 @@ def serve_studio(options: StudioOptions, runs: Path) -> None:
 
     from postgrad.studio.app import create_studio
     from postgrad.studio.security import start_url
+    from postgrad.system.gc_tuning import seldom_collected
     from postgrad.system.sockets import LOOPBACK, bind, is_loopback, keep_token, origin, token_file
     from postgrad.system.web_server import http_server
     sock = bind(options.host, options.port, STUDIO_PORT)
@@ -94,12 +95,15 @@ def serve_studio(options: StudioOptions, runs: Path) -> None:
     timer = threading.Timer(1.0, warm_studio)
     timer.daemon = True
     timer.start()
-    http_server(app).run(sockets=[sock])
+    with seldom_collected():
+        http_server(app).run(sockets=[sock])
 
 
 def warm_studio() -> None:
     """Imports torch, computes every instrument once and compiles every template, so that the first slider
     does not wait. One thread: a training may need the cores."""
+    import gc
+
     import torch
 
     from postgrad.studio.instruments import INSTRUMENTS
@@ -110,6 +114,7 @@ def warm_studio() -> None:
         first_numbers(instrument)
     for name in jinja_environment().list_templates():
         jinja_environment().get_template(name)
+    gc.freeze()  # torch stays: a collection over all of it takes longer than a page
 
 
 # serve

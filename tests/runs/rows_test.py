@@ -81,6 +81,18 @@ def test_rows_come_by_cursor_each_once(tmp_path):
     assert reader.rows("metrics", after=cursor + 1000)[1] == cursor
 
 
+def test_damaged_lines_are_left_out_and_their_neighbours_stay(monkeypatch):
+    lines = [b'{"step": 1}', b'{"step": 2, "x": 0.', b'{"step": 3}', b'7', b'{"x": 1}', b'{"step": -1}',
+             b'{"step": 4}, {"step": 5}', b'{"step": 6', b'"x": 1}', b"\xff", b'{"step": 7, "x": NaN}']
+    logs = (lines, lines[6:9], lines[:1])
+    whole = [[row for line in some if (row := rows.parse_row(line))] for some in logs]
+    assert [row["step"] for row in whole[0]] == [1, 3, 7]
+    for together in (1, 2, 3, 500):
+        monkeypatch.setattr(rows, "TOGETHER", together)
+        found = [rows.parse_rows(some) for some in logs]
+        assert str(found) == str(whole)
+
+
 def test_one_step_of_a_log_is_what_reading_all_of_it_finds(tmp_path):
     run, rng = make(tmp_path / "run"), random.Random(0)
     assert run.at("samples", 3) == ([], None, None)

@@ -63,14 +63,16 @@ def extremes(values: Sequence[float], most: int = 600) -> list[int]:
     """
     if len(values) <= most:
         return list(range(len(values)))
-    size, indices = math.ceil(len(values) / (most // 2)), []
-    for start in range(0, len(values), size):
-        part = values[start: start + size]
-        finite = part if math.isfinite(sum(part)) else [x for x in part if math.isfinite(x)]
-        places = {part.index(min(finite)), part.index(max(finite))} if finite else set()
-        gap = [i for i, x in enumerate(part) if not math.isfinite(x)][:1] if finite is not part else []
-        indices += [start + i for i in sorted(places.union(gap))]
-    return indices if indices[-1] == len(values) - 1 else [*indices, len(values) - 1]
+    import numpy as np  # not at the top: reading a run needs the standard library alone
+    size = math.ceil(len(values) / (most // 2))
+    parts = np.full((math.ceil(len(values) / size), size), np.nan)  # a stretch a row
+    parts.flat[:len(values)] = values
+    finite, kept = np.isfinite(parts), np.zeros(parts.shape, bool)
+    low, high = np.where(finite, parts, np.inf).argmin(1), np.where(finite, parts, -np.inf).argmax(1)
+    for found, first in ((finite, low), (finite, high), (~finite, (~finite).argmax(1))):
+        kept[np.arange(len(parts)), first] |= found.any(1)
+    kept.flat[len(values) - 1:] = False  # what fills the last row up
+    return [*np.flatnonzero(kept).tolist(), len(values) - 1]
 
 
 def thin(points: list[tuple[float, float]], most: int = 600) -> list[tuple[float, float]]:

@@ -14,6 +14,7 @@ from postgrad.studio.runs.listing import run_list
 from postgrad.studio.runs.shared import (
     chart_data,
     flat_config,
+    is_export,
     json_block,
     log_cursor,
     query_number,
@@ -47,8 +48,9 @@ def compare_page(request: Request) -> Response:
                  for i, ((label, group), (name, trace)) in enumerate(zip(groups.items(), firsts.items(),
                                                                          strict=True))]
     cursors = {name: log_cursor(trace) for name, trace in found.items()}
-    data = (json_block({"charts": curves.seed_curves(groups, [*first, *more]), "runs": {}, "axes": {}})
-            if together else chart_data(request, found, first, more, cursors))
+    drawn, later = ([*first, *more], []) if is_export(request) else (first, more)
+    data = (json_block({"charts": curves.seed_curves(groups, drawn, later), "seeds": [*found], "runs": {},
+                        "axes": {}}) if together else chart_data(request, found, first, more, cursors))
     return full_page(request, "runs/compare.html", runs=summaries, ids=",".join(firsts), together=together,
                      whole=",".join(names), twins=len(seed_groups(found)) < len(found),
                      differ=differing_settings(firsts), data=data, csv_runs=names,
@@ -88,35 +90,31 @@ def row_constants(trace: Trace) -> dict[str, str]:
 def paired_samples(request: Request, found: dict[str, Trace]) -> JsonDict:
     """Samples of all runs on one prompt: the pair-th, from 1,
     of those prompts that every run has samples of."""
-    shared = shared_prompts({name: trace.samples.refresh().steps for name, trace in found.items()})
-    cut = {name: trace.samples.cut for name, trace in found.items()}
+    looked = {name: trace.samples.by_prompt() for name, trace in found.items()}
+    shared = shared_prompts({name: steps for name, (steps, _) in looked.items()})
     if not shared:
         return {"pairs": None}
     at = min(query_number(request, "pair", 1, least=1), len(shared)) - 1
-    prompt, steps = shared[at]
+    first, prompt = shared[at]
     columns = []
-    for (name, trace), step in zip(found.items(), steps, strict=True):
+    for name, trace in found.items():
+        step = min(looked[name][0][prompt], key=lambda s: (abs(s - first), s))  # the nearest
         rows, _, _ = trace.run.at("samples", step)
         group = next((g for g in samples.prompt_groups(rows) if g["prompt"] == prompt), None)
         columns.append({"id": name, "step": step, "group": group})
     return {"pairs": {"at": at, "count": len(shared), "prompt": prompt, "columns": columns,
                       "ids": ",".join(found),
-                      "cut": {name: step for name, step in cut.items() if step is not None}}}
+                      "cut": {name: step for name, (_, step) in looked.items() if step is not None}}}
 
 
-def shared_prompts(prompts: dict[str, dict[str, list[int]]]) -> list[tuple[str, list[int]]]:
-    """The prompts that every run has, by step; for each the steps of the runs that lie
-    nearest to the first run's.
+def shared_prompts(prompts: dict[str, dict[str, list[int]]]) -> list[tuple[int, str]]:
+    """The prompts that every run has, by the steps at which the first run has them.
 
-    shared_prompts({"a": {"2+2": [1, 9]}, "b": {"2+2": [8]}}) -> [("2+2", [1, 8]), ("2+2", [9, 8])]
+    shared_prompts({"a": {"2+2": [1, 9]}, "b": {"2+2": [8]}}) -> [(1, "2+2"), (9, "2+2")]
     """
     first, *others = prompts.values()
-    found = []
-    for prompt, steps in first.items():
-        if all(other.get(prompt) for other in others):
-            found += [(prompt, [step, *(min(o[prompt], key=lambda s: (abs(s - step), s)) for o in others)])
-                      for step in steps]
-    return sorted(found, key=lambda row: (row[1][0], row[0]))
+    return sorted((step, prompt) for prompt, steps in first.items()
+                  if all(other.get(prompt) for other in others) for step in steps)
 
 
 def part_pairs(request: Request) -> Response:

@@ -6,8 +6,9 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
-from statistics import fmean
+from functools import partial, reduce
+
+import numpy as np
 
 from postgrad.runs import explain, number
 from postgrad.runs.report import extremes
@@ -48,7 +49,7 @@ def chosen_metrics(traces: list[Trace]) -> tuple[list[str], list[str]]:
     between: both are rest.
     """
     names = list(dict.fromkeys(name for trace in traces for name in trace.names()))
-    names = [n for n in names if any(math.isfinite(v) for trace in traces for v in trace.column(n)[1])]
+    names = [n for n in names if any(np.isfinite(trace.column(n)[1]).any() for trace in traces)]
     aside = {"loss"} if "reward" in names else set()
     aside |= {"evals/reward"} if "reward" in names and "evals/proxy" not in names else set()
     first = [n for n in SHOWN if n in names and n not in aside]
@@ -69,9 +70,10 @@ def metric_description(name: str) -> JsonDict:
     return found | {"meaning": meaning, "healthy": entry.healthy}
 
 
-def six_digits(value: float) -> float | None:
+def six_digits(values: Sequence[float]) -> list[float | None]:
     """Six digits are more than a picture shows; what is not finite is a gap."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+    found = map(float, ("%.6g " * len(values) % tuple(values)).split())  # at once: thousands in no time
+    return [*found] if math.isfinite(sum(values)) else [x if math.isfinite(x) else None for x in found]
 
 
 def smoothed(values: Sequence[float], weight: float) -> list[float]:
@@ -92,13 +94,13 @@ def run_axis(trace: Trace, most: int = KNOTS) -> JsonDict:
     every so many steps. None where they are not logged."""
     found: JsonDict = {"steps": [], "tokens": None, "time": None}
     for key, name in (("tokens", "tokens"), ("time", "time/step")):
-        steps, values = trace.column(name)
-        if not steps:
+        steps, values = map(np.asarray, trace.column(name))
+        if not len(steps):
             continue
-        sums = [*accumulate(x if math.isfinite(x) else 0.0 for x in values)]
-        kept = sorted({*range(0, len(steps), max(1, len(steps) // most)), len(steps) - 1})
-        if found["steps"] in ([], picked := [steps[i] for i in kept]):
-            found |= {"steps": picked, key: [float(f"{sums[i]:.6g}") for i in kept]}
+        sums = np.cumsum(np.where(np.isfinite(values), values, 0.0))
+        kept = np.union1d(np.arange(0, len(steps), max(1, len(steps) // most)), len(steps) - 1)
+        if found["steps"] in ([], picked := steps[kept].tolist()):
+            found |= {"steps": picked, key: six_digits(sums[kept].tolist())}
     return found
 
 
@@ -112,14 +114,14 @@ def trace_curve(name: str, trace: Trace, most: int = POINTS, between: tuple[floa
         start, end = bisect_left(steps, between[0]), bisect_right(steps, between[1])
         steps, values = steps[start:end], values[start:end]
     kept = extremes(values, most)
-    found: JsonDict = {"steps": [steps[i] for i in kept], "values": [six_digits(values[i]) for i in kept],
+    found: JsonDict = {"steps": [steps[i] for i in kept], "values": six_digits([values[i] for i in kept]),
              "whole": len(kept) == len(values)}
     bars = {row["step"]: row.get(f"{name.removeprefix(EVALS)}_interval") for row in trace.evals}
     if name.startswith(EVALS) and any(isinstance(b, list) and len(b) == 2 for b in bars.values()):
         logged = [bars.get(step) for step in found["steps"]]
         ends = [b if isinstance(b, list) and len(b) == 2 else [math.nan, math.nan] for b in logged]
-        found |= {"low": [six_digits(number(b[0])) for b in ends],
-                  "high": [six_digits(number(b[1])) for b in ends]}
+        found |= {"low": six_digits([number(b[0]) for b in ends]),
+                  "high": six_digits([number(b[1]) for b in ends])}
     return found
 
 
@@ -133,26 +135,35 @@ def chart_curves(traces: dict[str, Trace], names: list[str], later: Sequence[str
     drawn = {name: metric_description(name)
              | {"series": [{"run": run, **trace_curve(name, trace)} for run, trace in traces.items()]}
              for name in names}
-    empty = [{"run": run, "steps": [], "values": [], "late": True} for run in traces]
-    return drawn | {name: metric_description(name) | {"series": empty} for name in later}
+    return drawn | late_curves([*traces], later)
 
 
-def seed_curves(groups: dict[str, dict[str, Trace]], names: list[str]) -> dict[str, JsonDict]:
+def seed_curves(groups: dict[str, dict[str, Trace]], names: list[str], later: Sequence[str] = ()) -> dict[
+        str, JsonDict]:
     """As `chart_curves`, of runs that differ in their seeds: at the steps that all of a group have the mean,
     and from the lowest to the highest of them a band."""
-    return {name: metric_description(name) | {"series": [
+    drawn = {name: metric_description(name) | {"series": [
         {"run": label, "seeds": len(group), "whole": True, "band": len(group) > 1,
          **seed_band([trace.column(name) for trace in group.values()])} for label, group in groups.items()]}
         for name in names}
+    return drawn | late_curves([*groups], later)
+
+
+def late_curves(runs: list[str], names: Sequence[str]) -> dict[str, JsonDict]:
+    return {name: metric_description(name) | {"series": [
+        {"run": run, "steps": [], "values": [], "late": True} for run in runs]} for name in names}
 
 
 def seed_band(columns: list[tuple[Sequence[int], Sequence[float]]], most: int = POINTS) -> JsonDict:
     """seed_band([([1, 2], [0.0, 1.0]), ([1, 2, 3], [1.0, 3.0, 5.0])]) -> steps [1, 2], values [0.5, 2.0],
     low [0.0, 1.0], high [1.0, 3.0]"""
-    first, *others = [dict(zip(*column, strict=True)) for column in columns]
-    steps = [step for step in first if all(step in other for other in others)]
-    rows = [[first[step], *(other[step] for other in others)] for step in steps]
-    means = [fmean(row) for row in rows]
+    found = [(*np.unique(np.asarray(steps)[::-1], return_index=True), np.asarray(values)[::-1])
+             for steps, values in columns]  # the last value of a step, by step
+    steps = reduce(partial(np.intersect1d, assume_unique=True), [own for own, _, _ in found])
+    rows = np.stack([values[at][np.searchsorted(own, steps)] for own, at, values in found])
+    with np.errstate(all="ignore"):
+        finite, means = np.where(np.isfinite(rows), rows, np.nan), rows.mean(0)
     kept = extremes(means, most)
-    return {"steps": [steps[i] for i in kept], "values": [six_digits(means[i]) for i in kept],
-            "low": [six_digits(min(rows[i])) for i in kept], "high": [six_digits(max(rows[i])) for i in kept]}
+    lines = {"values": means, "low": np.fmin.reduce(finite), "high": np.fmax.reduce(finite)}
+    return {"steps": steps[kept].tolist()} | {
+        name: six_digits(line[kept].tolist()) for name, line in lines.items()}

@@ -6,13 +6,17 @@ trained until it has a twentieth more steps. A thread looks at what a list shows
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
 import sys
 import threading
 import traceback
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
 
 from postgrad.runs import Run
 from postgrad.runs.doctor import MINOR, Chart, Diagnosis, NamedFinding, diagnose
@@ -23,6 +27,7 @@ from postgrad.studio.runs.traces import Traces, existing_run_folder, folder_stam
 
 WHOLE = 8 << 20  # bytes of samples that are read whole; of a longer log, those of STEPS steps
 STEPS = 100
+FEW = 8          # runs that wait and are looked at here; more, in a process of their own
 MORE = 0.05      # of its steps that a run has to gain before it is looked at again
 SMALL = frozenset(symptom.name for symptom in MINOR)
 
@@ -93,10 +98,50 @@ def guard_alerts(chart: Chart) -> tuple[Trouble, ...]:
     return tuple(found.values())
 
 
-def examine(run: Run) -> Health:
-    chart = run_chart(run)
+def examine(folder: Path) -> Health:
+    chart = run_chart(Run.open(folder))
     paid = chart.curve("reward")
     return Health(diagnosis=diagnose(chart), alerts=guard_alerts(chart), reward=paid[-1][1] if paid else None)
+
+
+@contextmanager
+def examiner() -> Iterator[Callable[[Path], Health]]:
+    """`examine` in another process: a page that asks for thousands of files would wait for the interpreter's
+    lock after each of them while this one computes."""
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=answer_folders, args=(there,), daemon=True)
+    process.start()
+    there.close()
+
+    def ask(folder: Path) -> Health:
+        here.send(folder)
+        found = here.recv()
+        if isinstance(found, Health):
+            return found
+        raise ValueError(found)
+
+    try:
+        yield ask
+    finally:
+        here.close()
+        process.join()
+
+
+def answer_folders(there: Connection) -> None:
+    """The other process, until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the studio, and with it this
+    os.nice(10)
+    while True:
+        try:
+            folder = there.recv()
+        except EOFError:
+            return
+        try:
+            found: Health | str = examine(folder)
+        except Exception:
+            found = traceback.format_exc()
+        there.send(found)
 
 
 class Clinic:
@@ -105,7 +150,8 @@ class Clinic:
     def __init__(self, traces: Traces):
         self.traces, self.version = traces, 0
         self.found: dict[str, tuple[tuple[object, ...], Health | None]] = {}  # None: it cannot be read
-        self.waiting: OrderedDict[str, bool] = OrderedDict()  # -> whether the doctor is to look
+        self.unread: dict[str, None] = {}   # runs that wait to be read for the list, in order
+        self.waiting: dict[str, None] = {}  # and those to look at then
         self.lock = threading.Lock()
         self.thread: threading.Thread | None = None
 
@@ -127,14 +173,14 @@ class Clinic:
         return (state, state) != (before.state, "running") or not (
             before.steps <= trace.step <= before.steps * (1 + MORE))
 
-    def look(self, name: str) -> Health:
+    def look(self, name: str, examine: Callable[[Path], Health] = examine) -> Health:
         """The verdict on a run, made again where it is due."""
         folder, before = existing_run_folder(self.traces.root, name), self.known(name)
         if before is not None and not self.due(name):
             return before
         stamp = folder_stamp(str(folder))
         self.found[name] = stamp, None
-        now = examine(Run.open(folder))
+        now = examine(folder)
         self.found[name] = stamp, now
         self.version += before is None or (before.level, before.word) != (now.level, now.word)
         return now
@@ -142,22 +188,35 @@ class Clinic:
     def ask(self, names: Iterable[str], look: bool = True) -> None:
         """Has a thread read these runs for the list, and look at them."""
         with self.lock:
-            self.waiting.update({name: look or self.waiting.get(name, False) for name in names})
-            if self.waiting and self.thread is None:
+            asked = dict.fromkeys(names)
+            self.unread |= asked
+            self.waiting |= asked if look else {}
+            if asked and self.thread is None:
                 self.thread = threading.Thread(target=self._work, daemon=True)
                 self.thread.start()
 
     def _work(self) -> None:
-        while True:
-            with self.lock:
-                if not self.waiting:
-                    self.thread = None
-                    return
-                name, look = self.waiting.popitem(last=False)
-            before = self.traces.rows.get(name)
-            self.version += self.traces.row(name) is not (before and before[1])
-            try:
-                if look:
-                    self.look(name)
-            except Exception as fault:  # of one run, and once; the others are looked at
-                traceback.print_exception(fault, file=sys.stderr)
+        with ExitStack() as ending:
+            doctor: Callable[[Path], Health] | None = None
+            while True:
+                with self.lock:
+                    if not self.unread and not self.waiting:
+                        self.thread = None
+                        return
+                    many, look = len(self.waiting) > FEW, not self.unread
+                    name = next(iter(self.unread or self.waiting))
+                    del (self.waiting if look else self.unread)[name]
+                try:
+                    if not look:
+                        before = self.traces.rows.get(name)
+                        self.version += self.traces.row(name) is not (before and before[1])
+                        continue
+                    if many and doctor is None:
+                        doctor = ending.enter_context(examiner())
+                    self.look(name, doctor or examine)
+                except (EOFError, ConnectionError):  # the other process was ended
+                    doctor = examine
+                    del self.found[name]
+                    self.ask([name])
+                except Exception as fault:  # of one run, and once; the others are looked at
+                    traceback.print_exception(fault, file=sys.stderr)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from statistics import fmean, stdev
+from functools import lru_cache
+from statistics import fmean
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,7 +19,7 @@ from postgrad.studio.pages import fragment, full_page
 from postgrad.studio.runs import live, pipelines, processes
 from postgrad.studio.runs.samples import safe_text
 from postgrad.studio.runs.shared import clinic_of, is_export, query_number, traces_of
-from postgrad.studio.runs.traces import EVERYTHING, ROW, run_address
+from postgrad.studio.runs.traces import EVERYTHING, ROW, run_address, run_stamps
 from postgrad.studio.svg import sparks
 
 SORTS = {"created": "created", "id": "run", "state": "state", "method": "method", "model": "model",
@@ -29,8 +31,8 @@ AT_ONCE = 2 << 20   # bytes of logs that a request reads for a list; what is mor
 
 def run_list(request: Request) -> JsonDict:
     root, given, exported = request.app.state.runs, request.query_params, is_export(request)
-    clinic = clinic_of(request)
-    rows = traces_of(request).summaries(EVERYTHING if exported else AT_ONCE)
+    clinic, stamps = clinic_of(request), run_stamps(root)
+    rows = traces_of(request).summaries(stamps, EVERYTHING if exported else AT_ONCE)
     clinic.ask((row["id"] for row in rows if row.get("unread")), look=False)
     taken = {row["id"] for row in rows}
     begun = [ROW
@@ -64,8 +66,8 @@ def run_list(request: Request) -> JsonDict:
             "down": down, "sorts": SORTS, "q": given.get("q", ""), "folder": root, "put_away": put_away,
             "archived": archived, "seeds": seeds, "matching": matching, "page": page, "pages": pages,
             "query": {"q": given.get("q", ""), **ways},
-            "signature": live.runs_signature(root, clinic.version),
-            "pipelines": [(name, run_address(name)) for name in pipelines.pipeline_names(root)]}
+            "signature": live.runs_signature(root, clinic.version, stamps),
+            "pipelines": [(name, run_address(name)) for name in pipelines.pipeline_names(root, stamps)]}
 
 
 def with_health(health: Any, row: JsonDict) -> JsonDict:
@@ -78,11 +80,16 @@ def shown_row(row: JsonDict) -> JsonDict:
     left = (row["steps"] - row["step"]) * row["pace"] if (
         row["state"] == "running" and row["steps"] and row["pace"]) else None
     return row | {
-        "spark": sparks(row.get("curves") or [row["series"]], width=96), "left": left,
+        "spark": row_sparks(row.get("curves") or (row["series"],)), "left": left,
         "address": run_address(row["id"]) if one else
         f"/runs/compare?{urlencode({'ids': ','.join(row['ids']), 'seeds': 1})}",
         "title": safe_text(row["note"].name), "tags": [safe_text(tag) for tag in row["note"].tags],
         "begins": "/".join((row["model"] or "").split("/")[-2:])}  # the end of a path says most
+
+
+@lru_cache(1024)
+def row_sparks(curves: tuple[tuple[float, ...], ...]) -> JsonDict:
+    return sparks([[one[i] for i in extremes(one, 24)] for one in curves] if len(curves) > 1 else curves, 96)
 
 
 def seeds_together(rows: list[JsonDict]) -> list[JsonDict]:
@@ -108,9 +115,9 @@ def group_row(group: list[JsonDict]) -> JsonDict:
         "id": os.path.commonprefix([row["id"] for row in group]).rstrip("-_./") or group[0]["id"],
         "ids": [row["id"] for row in group], "level": worst["level"], "health": worst["health"],
         "state": states[0] if len(states) == 1 else "running" if "running" in states else "mixed",
-        "spread": stdev(paid) if len(paid) > 1 else None, "seed": ", ".join(seeds), "error": None,
-        "step": min(row["step"] for row in group),
-        "curves": [[row["series"][i] for i in extremes(row["series"], 24)] for row in group]}
+        "spread": float(np.std(paid, ddof=1)) if len(paid) > 1 else None,
+        "seed": ", ".join(seeds), "error": None, "step": min(row["step"] for row in group),
+        "curves": tuple(row["series"] for row in group)}
 
 
 def searchable_text(row: JsonDict) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -30,10 +30,11 @@ from postgrad.studio.runs.samples import safe_text
 from postgrad.studio.runs.shared import clinic_of, traces_of
 from postgrad.studio.runs.traces import (
     LogTail,
+    Stamp,
     Trace,
     existing_run_folder,
-    find_runs,
     folder_stamp,
+    run_stamps,
 )
 
 LOGS = ("metrics", "evals", "events")
@@ -93,12 +94,12 @@ class WatchedRun:
         return pace.progress_text(self.trace, "running") if running else None
 
 
-def runs_signature(root: Path, version: int = 0) -> str:
+def runs_signature(root: Path, version: int = 0, stamps: Mapping[str, Stamp] | None = None) -> str:
     """A hash that changes when a run or a pipeline comes, goes, or goes on. version: of the verdicts that a
-    list shows beside them."""
+    list shows beside them. stamps: of the runs, where they were just made."""
     digest, above = hashlib.sha256(b"%d" % version), ""
-    for name in find_runs(root):
-        digest.update(f"{name} {folder_stamp(f'{root}/{name}')}".encode(errors="surrogateescape"))
+    for name, stamp in (run_stamps(root) if stamps is None else stamps).items():
+        digest.update(f"{name} {stamp}".encode(errors="surrogateescape"))
         if "/" in name and name.rpartition("/")[0] != above:  # the first run of a pipeline
             above = name.rpartition("/")[0]
             digest.update(f"{folder_stamp(f'{root}/{above}', PIPELINE)}".encode())

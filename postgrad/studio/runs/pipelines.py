@@ -7,7 +7,7 @@ has the tables. Whatever is in them is shown as text.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
@@ -50,9 +50,9 @@ def holds_pipeline(root: Path, name: str) -> bool:
         return False
 
 
-def pipeline_names(root: Path) -> list[str]:
-    """The pipelines of a folder of runs that have begun with a run."""
-    above = dict.fromkeys(name.rpartition("/")[0] for name in find_runs(root))
+def pipeline_names(root: Path, runs: Iterable[str]) -> list[str]:
+    """The pipelines of a folder that have begun with one of these runs."""
+    above = dict.fromkeys(name.rpartition("/")[0] for name in runs)
     return [name for name in above if name and holds_pipeline(root, name)]
 
 

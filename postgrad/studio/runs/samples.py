@@ -34,7 +34,8 @@ NUMBERS = {"mask": "mask", "adv": "advantage", "ratio": "ratio", "moved": "moved
 def safe_text(text: object) -> str:
     """Text that cannot steer a page: control characters,
     direction marks and half characters become a sign."""
-    return CONTROLS.sub("\ufffd", str(text).replace("\r\n", "\n"))
+    text = str(text)
+    return text if text.isprintable() else CONTROLS.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def as_list(value: object) -> JsonList:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 from urllib.parse import urlencode
@@ -82,7 +82,7 @@ def score_bound(text: str, otherwise: float) -> float:
 def found_samples(request: Request) -> list[Sample]:
     """In the order that is asked for; of equal ones the earlier first."""
     query, order = read_query(request)
-    every = trace_of(request, request.query_params.get("run", "")).samples.refresh(EVERYTHING).found
+    every = trace_of(request, request.query_params.get("run", "")).samples.refresh().found
     return sorted(filter(query.fits, every), key=ORDERS[order][1])
 
 
@@ -102,7 +102,7 @@ def part_search(request: Request) -> Response:
 def found_row(run: str, one: Sample) -> JsonDict:
     where = urlencode({"step": one.step, "group": one.group, "sample": one.place})
     follow = urlencode({"prompt": one.prompt})
-    return asdict(one) | {"address": f"{run_address(run)}?{where}#samples",
+    return one._asdict() | {"address": f"{run_address(run)}?{where}#samples",
                           "follow": f"{run_address(run)}?{follow}#search"}
 
 
@@ -125,7 +125,7 @@ def search_file(request: Request) -> Response:
     name, kind = request.query_params.get("run", ""), request.query_params.get("format", "jsonl")
     if kind not in ("jsonl", "csv"):
         raise ValueError(f"samples are saved as jsonl or csv, not as {kind!r:.40}.")
-    rows = [{key: value for key, value in asdict(one).items() if key not in ("group", "place")}
+    rows = [{key: value for key, value in one._asdict().items() if key not in ("group", "place")}
             for one in found_samples(request)]
     text = csv_of(rows) if kind == "csv" else "".join(f"{dumps(row)}\n" for row in rows)
     return as_file(text, "text/csv" if kind == "csv" else "application/jsonl", f"{name}-samples.{kind}")

@@ -69,10 +69,9 @@ def log_cursor(trace: Trace) -> list[int]:
 def chart_data(request: Request, found: dict[str, Trace], first: list[str], more: list[str],
                cursors: dict[str, list[int]]) -> Markup:
     """What the page's script draws."""
-    charts = (curves.chart_curves(found, [*first, *more]) if is_export(request)
-              else curves.chart_curves(found, first, more))
+    drawn, later = ([*first, *more], []) if is_export(request) else (first, more)
     axes = {name: curves.run_axis(trace) for name, trace in found.items()}
-    return json_block({"charts": charts, "runs": cursors, "axes": axes})
+    return json_block({"charts": curves.chart_curves(found, drawn, later), "runs": cursors, "axes": axes})
 
 
 def json_block(found: JsonDict) -> Markup:

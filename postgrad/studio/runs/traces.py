@@ -10,24 +10,28 @@ and any state that a restart of the server would lose.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
+import re
 import sys
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import quote
+
+import numpy as np
 
 from postgrad.runs import Run, check_name, dumps, number
 from postgrad.runs.disk import is_held
 from postgrad.runs.notes import NOTES, RunNote, read_note
 from postgrad.runs.report import extremes
+from postgrad.runs.rows import open_to_read, parse_row
 from postgrad.studio.json_types import JsonDict
 from postgrad.studio.runs.samples import safe_text
 from postgrad.system.throughput import RECENT
@@ -39,6 +43,8 @@ LARGEST = 2**53 - 1     # a step that a browser can count
 EVERYTHING = 2**60      # bytes
 
 SEARCHED = 16 << 20     # bytes of a log of samples that are read at once, or looked through for pairs
+TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+BEGINS = re.compile(rb'\{"step": (\d{1,15}), "id": %b, "prompt": (%b)[,}]' % (TEXT, TEXT))  # of a sample
 
 
 class NoSuchRun(ValueError):
@@ -135,8 +141,7 @@ def optional_text(value: object) -> str | None:
     return None if value is None else safe_text(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """A logged sample without its tokens. group, place: which prompt of its step, which of its answers."""
 
     step: int
@@ -151,27 +156,29 @@ class Sample:
 
 
 class SampleIndex:
-    """The samples of a run, read by cursor, and the steps at which each prompt was sampled."""
+    """The samples of a run, read by cursor."""
 
     def __init__(self, run: Run):
-        self.run, self.at, self.lock = run, 0, threading.Lock()
+        self.run, self.lock = run, threading.Lock()
+        self.at, self.file = 0, 0  # what was read of the log, and its inode
         self.found: list[Sample] = []
-        self.steps: dict[str, list[int]] = {}
         self.groups: dict[str, int] = {}  # of the newest step: prompt -> answers so far
+        # of a version of the log
+        self.prompts: tuple[object, dict[str, list[int]], int | None] = None, {}, None
 
-    def refresh(self, most: int = SEARCHED) -> SampleIndex:
-        """Reads what was appended, up to this byte of the log."""
+    def refresh(self) -> SampleIndex:
+        """Reads what was appended; all of it after a resume that went back, which leaves another file."""
         with self.lock:
-            while self.at < most:
-                rows, at = self.run.rows("samples", self.at, min(SEARCHED, most - self.at))
-                if at < self.at:  # the run was rewound
-                    self.found, self.steps, self.groups = [], {}, {}
+            while True:
+                file = log_version(self.run)[0]
+                rows, at = self.run.rows("samples", self.at if file == self.file else 0, SEARCHED)
+                if file != self.file or at < self.at:
+                    self.found, self.groups = [], {}
                 elif at == self.at:
-                    break
-                self.at = at
+                    return self
+                self.at, self.file = at, file
                 for row in rows:
                     self._add(row)
-        return self
 
     def _add(self, row: JsonDict) -> None:
         step, prompt = row["step"], safe_text(row.get("prompt", ""))
@@ -180,33 +187,61 @@ class SampleIndex:
         if self.found and self.found[-1].step != step:
             self.groups = {}
         place = self.groups[prompt] = self.groups.get(prompt, -1) + 1
-        steps = self.steps.setdefault(prompt, [])
-        if step not in steps[-1:]:
-            steps.append(step)
         self.found.append(Sample(
             step, sys.intern(prompt), safe_text(row.get("text", "")),
             finite_or_none(row.get("score")), finite_or_none(row.get("adv")),
             row.get("finished") is not False, safe_text(row.get("reason") or ""),
             list(self.groups).index(prompt), place))
 
-    @property
-    def cut(self) -> int | None:
-        """The step up to which the log was read, where it goes on behind."""
-        rows, _ = self.run.rows("samples", self.at, SEARCHED)
-        return max((s for steps in self.steps.values() for s in steps), default=0) if rows else None
+    def by_prompt(self) -> tuple[dict[str, list[int]], int | None]:
+        """The steps at which each prompt was sampled, and the last of them where the log goes on behind what
+        is read. Of a row as runs write it the beginning alone is parsed."""
+        version = log_version(self.run)
+        if self.prompts[0] != version:
+            try:
+                with open_to_read(self.run.folder / "samples.jsonl") as log:
+                    data = log.read(SEARCHED)
+            except FileNotFoundError:
+                data = b""
+            steps: dict[str, dict[int, None]] = {}
+            texts: dict[bytes, str] = {}
+            for line in data.split(b"\n")[:-1]:
+                if (begins := BEGINS.match(line)) and line.endswith(b"}"):
+                    step, text = int(begins[1]), begins[2]
+                    if text not in texts:
+                        texts[text] = safe_text(json.loads(text))
+                    steps.setdefault(texts[text], {})[step] = None
+                elif (row := parse_row(line)) and row["step"] is not None:
+                    steps.setdefault(safe_text(row.get("prompt", "")), {})[row["step"]] = None
+            last = max((step for some in steps.values() for step in some), default=0)
+            self.prompts = (version, {prompt: [*some] for prompt, some in steps.items()},
+                            last if version[1] > SEARCHED else None)
+        return self.prompts[1:]
+
+
+def log_version(run: Run) -> tuple[int, int, int]:
+    """What changes when the log of a run's samples does: its inode, size and time."""
+    try:
+        stats = os.stat(run.folder / "samples.jsonl")
+    except FileNotFoundError:
+        return 0, 0, 0
+    return stats.st_ino, stats.st_size, stats.st_mtime_ns
 
 
 # a row of the list, all unknown
 FACTS = ("recipe", "method", "model", "task")
 ROW: JsonDict = (dict.fromkeys(("id", *FACTS, "state", "error", "created", "steps", "updated", "seconds",
                                 "pace", "reward", "kl", "pass@1", "series_name", "seed", "twin"))
-                 | {"step": 0, "series": [], "note": RunNote()})
+                 | {"step": 0, "series": (), "note": RunNote()})
 FILES = ("run.json", "metrics.jsonl", "evals.jsonl", "status.json", "config.json", NOTES)
 
 SIZES = 3, 6  # of metrics and evals, in the stamp
 
 
-def folder_stamp(folder: str, files: Sequence[str] = FILES) -> tuple[object, ...]:
+Stamp = tuple[object, ...]
+
+
+def folder_stamp(folder: str, files: Sequence[str] = FILES) -> Stamp:
     """What changes when a run does: its files' sizes and times, and whether a process holds it."""
     seen: list[object] = []
     for name in files:
@@ -216,6 +251,11 @@ def folder_stamp(folder: str, files: Sequence[str] = FILES) -> tuple[object, ...
         except OSError:
             seen += (None, None, None)
     return *seen, is_held(f"{folder}/lock")
+
+
+def run_stamps(root: Path) -> dict[str, Stamp]:
+    """All runs of a folder, with the stamps of theirs."""
+    return {name: folder_stamp(f"{root}/{name}") for name in find_runs(root)}
 
 
 def run_facts(name: str, run: Run) -> JsonDict:
@@ -243,7 +283,7 @@ class Trace:
         self.tails = {log: LogTail(self.run, log) for log in ("metrics", "evals")}
         self.columns: dict[str, tuple[array[int], array[float]]] = {}
         self.evals: list[JsonDict] = []
-        self.samples = SampleIndex(self.run)
+        self.samples, self.points = SampleIndex(self.run), 0  # of all columns
 
     @property
     def cursor(self) -> list[int]:
@@ -266,6 +306,7 @@ class Trace:
             rows, whole = self._new("evals")
             first = 0 if whole else rows[0]["step"] if rows else LARGEST
             self.evals = [row for row in self.evals if row["step"] < first] + rows
+            self.points = sum(len(steps) for steps, _ in self.columns.values())
         return self
 
     def _new(self, log: str) -> tuple[list[JsonDict], bool]:
@@ -304,18 +345,18 @@ class Trace:
 
     @property
     def size(self) -> int:
-        return sum(len(steps) for steps, _ in self.columns.values()) + 8 * len(self.samples.found)
+        return self.points + 8 * len(self.samples.found)
 
     def summary(self, name: str) -> JsonDict:
         """One row of the list of runs."""
         shown = next((n for n in ("reward", "accuracy", "loss") if n in self.columns), None)
-        spent, values = self.column("time/step")[1], self.column(shown or "")[1]
-        finite = [x for x in spent if math.isfinite(x)]
+        spent, values = np.asarray(self.column("time/step")[1]), self.column(shown or "")[1]
+        finite = spent[np.isfinite(spent)].tolist()
         return run_facts(name, self.run) | {
             "step": self.step, "seconds": sum(finite), "pace": fmean(finite[-RECENT:]) if finite else None,
             "reward": self.last("reward" if "reward" in self.columns else "evals/reward"),
             "kl": self.last("kl"), "pass@1": self.last("evals/pass@1"),
-            "series_name": shown, "series": [values[i] for i in extremes(values, 60)],
+            "series_name": shown, "series": tuple(values[i] for i in extremes(values, 60)),
         }
 
 
@@ -325,7 +366,7 @@ class Traces:
     def __init__(self, root: Path):
         self.root, self.lock = root, threading.Lock()
         self.held: OrderedDict[str, tuple[tuple[int, int], Trace]] = OrderedDict()
-        self.rows: dict[str, tuple[tuple[object, ...], JsonDict]] = {}  # by the stamp of their folder
+        self.rows: dict[str, tuple[Stamp, JsonDict]] = {}  # by the stamp of their folder
 
     def get(self, name: str) -> Trace:
         """The run's trace, up to date. A new folder under an old name is another run."""
@@ -340,12 +381,13 @@ class Traces:
                 self.held.popitem(last=False)
         return trace.refresh()
 
-    def row(self, name: str, budget: list[int] | None = None) -> JsonDict:
+    def row(self, name: str, budget: list[int] | None = None, stamp: Stamp = ()) -> JsonDict:
         """The row of a run, from its files as they are. budget: bytes of logs that may still be read, counted
-        down; a run over it has the row that its settings alone give, until `row` is asked with more."""
+        down; a run over it has the row that its settings alone give, until `row` is asked with more. stamp:
+        of its folder, where that was just made."""
         budget = [EVERYTHING] if budget is None else budget
         folder = os.path.join(self.root, name)
-        stamp = folder_stamp(folder)
+        stamp = stamp or folder_stamp(folder)
         held, made = self.rows.get(name, (None, ROW))
         unread = held is None or "unread" in made
         if held == stamp and not unread:
@@ -363,9 +405,9 @@ class Traces:
         self.rows[name] = stamp, made
         return made
 
-    def summaries(self, budget: int = EVERYTHING) -> list[JsonDict]:
-        """A row for each run, newest first; a run that can't be read is listed as "broken" with the reason.
-        budget: bytes of logs to read at most; a row that lacks its numbers is marked unread."""
+    def summaries(self, stamps: Mapping[str, Stamp], budget: int = EVERYTHING) -> list[JsonDict]:
+        """A row for each of these runs, newest first; a run that can't be read is listed as "broken" with the
+        reason. budget: bytes of logs to read at most; a row that lacks its numbers is marked unread."""
         left = [budget]
-        found = [self.row(name, left) for name in find_runs(self.root)]
+        found = [self.row(name, left, stamp) for name, stamp in stamps.items()]
         return sorted(found, key=lambda run: (-(run["created"] or 0), run["id"]))

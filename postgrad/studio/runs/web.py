@@ -23,7 +23,7 @@ from postgrad.studio.json_types import JsonDict, JsonList
 from postgrad.studio.pages import fragment, full_page
 from postgrad.studio.runs import curves, live, notes, pipelines, processes, samples, search, talk
 from postgrad.studio.runs import progress as pace
-from postgrad.studio.runs.compare import compare_page, part_pairs
+from postgrad.studio.runs.compare import MOST_SEEDS, compare_page, part_pairs, seed_groups
 from postgrad.studio.runs.listing import part_list, runs_index
 from postgrad.studio.runs.shared import (
     as_file,
@@ -173,7 +173,12 @@ def restart_query(trace: Trace) -> dict[str, str]:
 
 
 def part_curves(request: Request) -> Response:
-    """Curves as JSON: the whole of them, or those between two steps in more detail."""
+    """Curves as JSON: all of a run, or of runs with seeds together; or one between two steps in more
+    detail."""
+    if "seeds" in request.query_params:
+        found = {name: trace_of(request, name) for name in request.query_params.getlist("run")[:MOST_SEEDS]}
+        names = sum(curves.chosen_metrics([*found.values()]), [])
+        return json_response(curves.seed_curves(seed_groups(found), names))
     name = request.query_params.get("run", "")
     trace = trace_of(request, name)
     if "from" in request.query_params:

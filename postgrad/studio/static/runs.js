@@ -274,11 +274,13 @@ class LiveChart extends HTMLElement {
   }
 
   /** The points of a chart in the drawer; what was logged while they were on their way comes after them. */
-  fill(run, found) {
-    const s = this.chart.series.find((one) => one.run === run);
-    if (!s?.late) return;
-    Object.assign(s, found?.series[0], { run, late: false });
-    this.append(run, s.pending ?? []);
+  fill(found) {
+    for (const one of found) {
+      const s = this.chart.series.find(({ run }) => run === one.run);
+      if (!s?.late) continue;
+      Object.assign(s, one, { late: false });
+      this.append(s.run, s.pending ?? []);
+    }
   }
 
   /** Zoomed into a curve that was thinned: the points in between are fetched; zoomed out: they go. */
@@ -340,9 +342,10 @@ studio.onTheme(() => LiveChart.all.forEach((chart) => chart.plot && chart.draw()
 /** The points of charts that came without them. */
 async function fillLate(charts) {
   if (!charts.some((chart) => chart.chart.series.some((s) => s.late))) return;
-  for (const run of Object.keys(shown.runs)) {
-    const answer = await studio.fetch(`/runs/-/curves?${new URLSearchParams({ run })}`), found = await answer.json();
-    charts.forEach((chart) => chart.fill(run, found[chart.chart.name]));
+  const asked = shown.seeds ? [[["seeds", 1], ...shown.seeds.map((run) => ["run", run])]] : Object.keys(shown.runs).map((run) => [["run", run]]);
+  for (const query of asked) {
+    const answer = await studio.fetch(`/runs/-/curves?${new URLSearchParams(query)}`), found = await answer.json();
+    charts.forEach((chart) => chart.fill(found[chart.chart.name]?.series ?? [{ run: query[0][1] }]));
   }
 }
 

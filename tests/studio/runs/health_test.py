@@ -1,5 +1,7 @@
 """The doctor in the studio: a collapsed run is red in the list and on its page, with evidence and remedy."""
 
+from multiprocessing.connection import Connection
+
 from health_small import collapsed
 from studio_small import Texts, client, grow, make
 
@@ -80,3 +82,30 @@ def test_a_run_that_cannot_be_read_stops_nobody(tmp_path):
     if it.thread:
         it.thread.join()
     assert it.known("a") is None and it.known("b") is not None
+
+
+def all_looked_at(it, names):
+    it.ask(names)
+    if it.thread:
+        it.thread.join()
+    return {name: it.known(name) for name in names}
+
+
+def test_many_runs_are_looked_at_in_a_process_of_their_own(tmp_path, monkeypatch):
+    collapsed(tmp_path / "ill", after=10).status("done")
+    names = ["ill", *(make(tmp_path / name, 3).folder.name for name in "abc")]
+    (tmp_path / "b" / "config.json").write_text("[")
+    here = all_looked_at(clinic(tmp_path), names)
+    monkeypatch.setattr(health, "FEW", 0)
+    looked, examine = [], health.examine
+    monkeypatch.setattr(health, "examine", lambda folder: looked.append(folder) or examine(folder))
+    assert all_looked_at(clinic(tmp_path), names) == here and looked == []
+    assert here["ill"].level == "bad" and here["b"] is None
+
+
+def test_where_that_process_is_ended_the_runs_are_looked_at_all_the_same(tmp_path, monkeypatch):
+    names = [make(tmp_path / name, 3).folder.name for name in "abc"]
+    here = all_looked_at(clinic(tmp_path), names)
+    monkeypatch.setattr(health, "FEW", 0)
+    monkeypatch.setattr(health, "answer_folders", Connection.close)  # it ends at once
+    assert all_looked_at(clinic(tmp_path), names) == here and None not in here.values()

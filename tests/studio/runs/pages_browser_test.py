@@ -122,7 +122,7 @@ def test_seeds_are_one_row_and_one_curve_with_a_band(studio, tab, tmp_path):  # 
         run = make(tmp_path / f"words-{seed}", 0, config={"steps": 4, "seed": seed})
         with run.locked():
             for step in range(1, 5 - (seed == 2)):
-                run.log(step, {"reward": scale * step / 10})
+                run.log(step, {"reward": scale * step / 10, "odd": scale * step})
     make(tmp_path / "other", 4, config={"steps": 4, "seed": 0, "optim": {"lr": 1.0}})
     page = tab(studio(runs=tmp_path))
     page.goto("/runs")
@@ -135,6 +135,12 @@ def test_seeds_are_one_row_and_one_curve_with_a_band(studio, tab, tmp_path):  # 
     assert chart(page).evaluate("e => e.plot.data") == [[1, 2, 3], [0.2, 0.4, 0.6]]
     (series,) = chart(page).evaluate("e => e.chart.series")
     assert series["band"] and (series["low"], series["high"]) == ([0.1, 0.2, 0.3], [0.3, 0.6, 0.9])
+    assert chart(page, "odd").evaluate("e => e.chart.series[0].late && !e.plot")
+    with page.expect_response(re.compile("/runs/-/curves")):  # in the drawer: fetched when it is opened
+        page.locator("details.drawer > summary").click()
+    expect(chart(page, "odd").locator("canvas")).to_be_visible()
+    assert chart(page, "odd").evaluate("e => e.plot.data") == [[1, 2, 3], [2, 4, 6]]
+    assert chart(page, "odd").evaluate("e => e.chart.series[0].high") == [3, 6, 9]
     page.get_by_role("link", name="Seeds apart").click()
     expect(page.locator("h1")).to_have_text("3 runs side by side")
 

@@ -70,14 +70,38 @@ def test_the_index_follows_the_log_in_pieces_and_through_a_rewind(tmp_path, monk
     run = logged(tmp_path)
     monkeypatch.setattr(traces, "SEARCHED", 1500)  # a few rows at a time
     index = traces.SampleIndex(run)
-    assert len(index.refresh(traces.EVERYTHING).found) == 18
-    assert index.steps == {"How many?": [1, 2, 3, 4, 5, 6], "Who?": [1, 2, 3, 4, 5, 6]}
+    assert len(index.refresh().found) == 18
     grow(run, 1)
-    assert len(index.refresh(traces.EVERYTHING).found) == 22
+    assert len(index.refresh().found) == 22
     run.rewind(3)
     grow(run, 1)
-    again = index.refresh(traces.EVERYTHING)
+    again = index.refresh()
     assert [one.step for one in again.found] == sorted([1, 2, 3] * 3 + [4] * 4)
     assert [(one.group, one.place) for one in again.found if one.step == 2] == [(0, 0), (0, 1), (1, 0)]
-    first = traces.SampleIndex(run).refresh(1500)
-    assert 0 < len(first.found) < 13 and first.cut is not None and again.cut is None
+
+
+def test_a_log_that_went_back_and_grew_past_its_old_end_is_read_anew(tmp_path):
+    run = logged(tmp_path)
+    index = traces.SampleIndex(run).refresh()
+    assert len(index.found) == 18 and [*index.by_prompt()[0]] == ["How many?", "Who?"]
+    run.rewind(1)
+    grow(run, 12)  # it is longer than before when it is looked at again
+    fresh = traces.SampleIndex(run).refresh()
+    assert index.refresh().found == fresh.found and len(fresh.found) == 3 + 4 * 12
+    assert index.by_prompt() == fresh.by_prompt() != ({}, None)
+
+
+def test_prompts_are_found_at_their_steps_in_rows_of_any_kind(tmp_path, monkeypatch):
+    run = logged(tmp_path)
+    index, steps = traces.SampleIndex(run), [1, 2, 3, 4, 5, 6]
+    assert index.by_prompt() == ({"How many?": steps, "Who?": steps}, None)
+    with open(run.folder / "samples.jsonl", "ab") as log:
+        log.write(b'{"prompt": "Who?", "step": 7}\n'  # another order
+                  b'{"step": 8, "id": "\\"", "prompt": "a \\"b\\" \\u202e", "text": "x"}\n'
+                  b'{"step": 9, "id": "", "prompt": "Who?"\n{"step": null, "prompt": "Who?"}\nno row\n'
+                  b'{"step": 10, "id": "", "prompt": 7}\n'
+                  b'{"step": 11, "id": "", "prompt": "Who?"}')  # not yet whole
+    assert index.by_prompt()[0] == {"How many?": steps, "Who?": [*steps, 7], 'a "b" \ufffd': [8], "7": [10]}
+    monkeypatch.setattr(traces, "SEARCHED", 1500)
+    found, cut = traces.SampleIndex(run).by_prompt()
+    assert cut is not None and 0 < cut < 6 and found["Who?"] == [*range(1, cut + 1)][:len(found["Who?"])]

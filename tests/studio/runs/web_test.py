@@ -112,6 +112,53 @@ def test_a_long_run_s_first_picture_keeps_its_extremes_and_is_small(tmp_path):
     assert len(web.get("/runs/long").content) < 60_000
 
 
+def test_a_band_of_seeds_is_that_of_the_steps_all_have_and_gaps_stay():
+    band = curves.seed_band([([1, 2, 3], [0.0, math.nan, 1.0]), ([1, 2, 3, 5], [1.0, 3.0, math.inf, 9.0])])
+    assert band == {"steps": [1, 2, 3], "values": [0.5, None, None], "low": [0.0, 3.0, 1.0],
+                    "high": [1.0, 3.0, 1.0]}
+    assert curves.seed_band([([1, 2, 2], [0.0, 5.0, 1.0]), ([2, 1], [3.0, 4.0])])["values"] == [2.0, 2.0]
+    assert curves.seed_band([([1], [1.0]), ((), ())]) == {"steps": [], "values": [], "low": [], "high": []}
+
+
+def test_further_curves_of_seeds_come_when_they_are_asked_for_and_follow_a_resume(tmp_path):
+    runs = [make(tmp_path / f"s-{seed}", 4, config={"steps": 4, "seed": seed}) for seed in (0, 1)]
+    web = client(tmp_path)
+    charts = Texts(web.get("/runs/compare?ids=s-0,s-1&seeds=1").text).data["charts"]
+    assert charts["time/step"]["series"] == [{"run": "s", "steps": [], "values": [], "late": True}]
+    asked = web.get("/runs/-/curves?seeds=1&run=s-0&run=s-1").json()
+    assert set(asked) == set(charts) and asked["reward"] == charts["reward"]
+    assert asked["time/step"]["series"][0]["values"] == [2.0] * 4
+    runs[1].rewind(2)
+    runs[1].log(3, {"reward": 0.5, "kl": 0.0, "time/step": 4.0})
+    again = web.get("/runs/-/curves?seeds=1&run=s-0&run=s-1").json()["time/step"]["series"][0]
+    assert (again["steps"], again["values"], again["high"]) == ([1, 2, 3], [2.0, 2.0, 3.0], [2.0, 2.0, 4.0])
+    exported = Texts(web.get("/runs/compare?ids=s-0,s-1&seeds=1", headers={"X-Postgrad-Export": "1"}).text)
+    assert exported.data["charts"]["time/step"] == web.get(
+        "/runs/-/curves?seeds=1&run=s-0&run=s-1").json()["time/step"]
+
+
+def test_the_list_follows_each_file_of_a_run(tmp_path):
+    run = make(tmp_path / "a", 2, done=False)
+    web = client(tmp_path)
+
+    def row():
+        return Texts(web.get("/runs").text).text
+
+    assert "running" in row() and "0.20" in row()
+    with open(run.folder / "metrics.jsonl", "ab") as log:
+        log.write(b'{"step": 3, "reward": 0.7')
+    assert "0.20" in row()  # the row is still being written
+    with open(run.folder / "metrics.jsonl", "ab") as log:
+        log.write(b', "kl": 0.0}\n')
+    assert "0.70" in row()
+    run.rewind(1)
+    assert "0.10" in row() and "0.70" not in row()
+    run.log_eval(1, {"pass@1": 0.37})
+    assert "37" in row()
+    run.close()
+    assert "interrupted" in row()
+
+
 # live
 
 def test_the_stream_tells_each_row_once_and_goes_on_from_a_cursor(tmp_path):
