@@ -48,8 +48,7 @@ def poisson(u: Tensor) -> Tensor:  # [...] in [0, 1) -> counts
 
 
 def seed_of(*parts: int | str) -> int:
-    """A seed in [0, 2^63) from names and numbers, the same in every process: seed_of("rollout", 3,
-    "arithmetic/7")."""
+    """A seed in [0, 2^63) from names and numbers, the same in every process: seed_of("rollout", 3, "a/7")."""
     text = repr(tuple(part if isinstance(part, str) else int(part) for part in parts))
     return _hash_to_seed(text)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from postgrad.models.families import Config
-from postgrad.models.layer import MatrixSpec, NormSpec, layer_spec, layer_specs, outer_weights
+from postgrad.models.layer import layer_spec, layer_specs, outer_weights
 from postgrad.system.options import FootprintOptions
 
 
@@ -98,11 +97,10 @@ def matrices(c: Config) -> int:
 
 def parameters(c: Config) -> int:
     """All weights of a decoder: matrices, embedding, head (unless tied), norms, biases."""
-    def count(weights: Iterable[MatrixSpec | NormSpec]) -> int:
-        return sum(math.prod(shape) for weight in weights for shape in weight.shapes().values())
-    if c.architecture.experts:
-        return count(outer_weights(c)) + sum(count(layer.weights) for layer in layer_specs(c))
-    return count(outer_weights(c)) + c.num_hidden_layers * count(layer_spec(c, 0).weights)
+    layers = layer_specs(c) if c.architecture.experts else [layer_spec(c, 0)]
+    outer, *inner = (sum(math.prod(shape) for weight in weights for shape in weight.shapes().values())
+                     for weights in (outer_weights(c), *(layer.weights for layer in layers)))
+    return outer + sum(inner) * c.num_hidden_layers // len(layers)
 
 
 def adapter(c: Config, rank: int) -> int:
