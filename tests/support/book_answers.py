@@ -99,7 +99,7 @@ ANSWERS = {
     ("frontiers", "gap-recovered"): recovered(),
     ("frontiers", "hole-odds"): trick(),
     ("frontiers", "bearable-lies"): bearable(),
-    ("teacher", "factor"): f"{1792 / 256:.0f}",
+    ("teacher", "factor"): f"{1536 / 256:.0f}",
     ("teacher", "which-push"): f"{0.3 - 0.001:.3f} and {0.001 * (0.5 - math.log(0.001 / 0.3)):.3f}",
     ("teacher", "kept-share"): f"{100 * 0.9 / (0.9 + 0.1):.0f} %",
     ("teacher", "own-vote"): "Those whose most frequent answer is right",

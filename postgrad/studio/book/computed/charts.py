@@ -453,14 +453,15 @@ def teacher(results: Results) -> JsonDict:
     for i, count in enumerate(counts, start=1):
         so_far += count
         points.append([i / len(counts), so_far / total])
-    shown = demonstration_values(results("rows", "bars"))
+    shown = demonstration_values({name: results("rows", name) for name in ("bars", "tables")})
     return {
         "shown_first": bars(
-            "What a demonstration in the prompt is worth, on two tasks",
+            "What a demonstration in the prompt is worth, by task",
             "pass@1",
             [
                 (f"{words}: {how}", shown[f"{key}_{part}"], None, None, role)
-                for key, words in (("refused", "where it does not help"), ("taught", "where it helps"))
+                for key, words in (("refused", "where it does not help"), ("letters", "one letter for all"),
+                                   ("parity", "a letter by the number"))
                 for part, how, role in (("alone", "alone", "soft"), ("shown", "shown", "policy"))
             ],
             (0, 1),

@@ -20,7 +20,7 @@ TWO_P, TWO_Q = (0.5, 0.5), (0.9, 0.1)
 
 def values(repository: Path) -> JsonDict:
     rows = json.loads((repository / "docs" / "results" / "rows.json").read_text())
-    return {**race_values(rows["tables"]["Distillation on policy"]), **demonstration_values(rows["bars"]),
+    return {**race_values(rows["tables"]["Distillation on policy"]), **demonstration_values(rows),
             **divergence_values(), **filtered_values(), **path_values()}
 
 
@@ -51,20 +51,25 @@ def race_values(runs: list[JsonDict]) -> JsonDict:
     }
 
 
-def demonstration_values(bars: list[JsonDict]) -> JsonDict:
-    """What a demonstration in the prompt does for two models, and what sdft makes of it."""
-    words = {bar["name"]: bar["measured"] for bar in bars}
-    refused = re.search(r"each of (\d+) .* pass@1 of ([\d.]+)% in place of ([\d.]+)% ",
-                        words["sdft where a demonstration does not help"])
-    taught = re.search(r"pass@1 of ([\d.]+)% in place of ([\d.]+)% .* trained: ([\d.]+)% to ([\d.]+)%",
-                       words["sdft where a demonstration helps"])
-    assert refused and taught
-    return {
-        "refused_problems": int(refused[1]), "refused_shown": float(refused[2]) / 100,
-        "refused_alone": float(refused[3]) / 100, "taught_shown": float(taught[1]) / 100,
-        "taught_alone": float(taught[2]) / 100, "taught_before": float(taught[3]) / 100,
-        "taught_after": float(taught[4]) / 100,
-    }
+def demonstration_values(rows: JsonDict) -> JsonDict:
+    """What a demonstration in the prompt does on three tasks, and what sdft makes of it on two of them, means
+    over the seeds."""
+    words = {bar["name"]: bar["measured"] for bar in rows["bars"]}
+    learned = rows["tables"]["Self-distillation"]
+
+    def read(text: str) -> tuple[int, float, float]:
+        found = re.search(r"each of (\d+) .* pass@1 of ([\d.]+)% in place of ([\d.]+)% ", text)
+        assert found, text
+        return int(found[1]), float(found[2]) / 100, float(found[3]) / 100
+
+    problems, shown, alone = read(words["sdft where a demonstration does not help"])
+    out: JsonDict = {"refused_problems": problems, "refused_shown": shown, "refused_alone": alone}
+    for task in ("letters", "parity"):
+        runs = [row for row in learned if row["task"] == task]
+        _, shown, alone = map(fmean, zip(*(read(row["shown"]) for row in runs), strict=True))
+        out |= {f"{task}_shown": shown, f"{task}_alone": alone, f"{task}_seeds": len(runs),
+                f"{task}_after": fmean(row["after"] for row in runs)}
+    return out
 
 
 def divergence_values() -> JsonDict:
