@@ -2,12 +2,13 @@
 
 In the main thread a timer interrupts the call wherever it is in Python, in a loop, a sleep, a socket or a
 regular expression. In any other thread, and where there is no such timer, the call has a thread of its own,
-which is left behind when its time is up: Python cannot end a thread, so what it does goes on until it ends by
-itself. Neither can interrupt one long call into a library that never looks up.
+which is left behind when its time is up: TimeLimit is raised in it, which ends a loop, but a sleep or a
+socket only when it returns. Neither can interrupt one long call into a library that never looks up.
 """
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import threading
 import time
@@ -111,5 +112,8 @@ def _left_behind(seconds: float, call: Callable[[], T]) -> T:
     if raised:
         raise raised[0]
     if not returned:
+        if thread.ident:  # a loop left running would slow all that this process computes
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident),
+                                                       ctypes.py_object(TimeLimit))
         raise TimeLimit
     return returned[0]

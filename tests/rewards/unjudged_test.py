@@ -183,6 +183,16 @@ def test_in_another_thread_the_call_is_left_behind():
     assert "verify took over 0.05 s" in said[0].error
 
 
+def test_in_another_thread_a_loop_ends():
+    judge, before = guarded(forever, seconds=0.05), set(threading.enumerate())
+    thread = threading.Thread(target=judge, args=(PROMPTS[0], ""))
+    thread.start()
+    thread.join()
+    for left in set(threading.enumerate()) - before:
+        left.join(60)
+        assert not left.is_alive()
+
+
 def test_what_a_call_raises_or_returns_comes_through_in_any_thread():
     def here(call):
         try:

@@ -8,8 +8,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import partial, reduce
 
-import numpy as np
-
 from postgrad.runs import explain, number
 from postgrad.runs.report import extremes
 from postgrad.studio.json_types import JsonDict
@@ -48,6 +46,7 @@ def chosen_metrics(traces: list[Trace]) -> tuple[list[str], list[str]]:
     A policy's loss says nothing, and its held-out reward is pass@1 again unless a reward model stands
     between: both are rest.
     """
+    import numpy as np  # not at the top: the studio's start is quick
     names = list(dict.fromkeys(name for trace in traces for name in trace.names()))
     names = [n for n in names if any(np.isfinite(trace.column(n)[1]).any() for trace in traces)]
     aside = {"loss"} if "reward" in names else set()
@@ -92,6 +91,7 @@ def smoothed(values: Sequence[float], weight: float) -> list[float]:
 def run_axis(trace: Trace, most: int = KNOTS) -> JsonDict:
     """Steps, and the sums of tokens and of seconds up to them, for curves by tokens or time; of a long run
     every so many steps. None where they are not logged."""
+    import numpy as np
     found: JsonDict = {"steps": [], "tokens": None, "time": None}
     for key, name in (("tokens", "tokens"), ("time", "time/step")):
         steps, values = map(np.asarray, trace.column(name))
@@ -157,6 +157,7 @@ def late_curves(runs: list[str], names: Sequence[str]) -> dict[str, JsonDict]:
 def seed_band(columns: list[tuple[Sequence[int], Sequence[float]]], most: int = POINTS) -> JsonDict:
     """seed_band([([1, 2], [0.0, 1.0]), ([1, 2, 3], [1.0, 3.0, 5.0])]) -> steps [1, 2], values [0.5, 2.0],
     low [0.0, 1.0], high [1.0, 3.0]"""
+    import numpy as np
     found = [(*np.unique(np.asarray(steps)[::-1], return_index=True), np.asarray(values)[::-1])
              for steps, values in columns]  # the last value of a step, by step
     steps = reduce(partial(np.intersect1d, assume_unique=True), [own for own, _, _ in found])

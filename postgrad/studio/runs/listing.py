@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import lru_cache
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 from urllib.parse import urlencode
 
-import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -115,7 +114,7 @@ def group_row(group: list[JsonDict]) -> JsonDict:
         "id": os.path.commonprefix([row["id"] for row in group]).rstrip("-_./") or group[0]["id"],
         "ids": [row["id"] for row in group], "level": worst["level"], "health": worst["health"],
         "state": states[0] if len(states) == 1 else "running" if "running" in states else "mixed",
-        "spread": float(np.std(paid, ddof=1)) if len(paid) > 1 else None,
+        "spread": stdev(paid) if len(paid) > 1 else None,
         "seed": ", ".join(seeds), "error": None, "step": min(row["step"] for row in group),
         "curves": tuple(row["series"] for row in group)}
 

@@ -25,8 +25,6 @@ from statistics import fmean
 from typing import NamedTuple, cast
 from urllib.parse import quote
 
-import numpy as np
-
 from postgrad.runs import Run, check_name, dumps, number
 from postgrad.runs.disk import is_held
 from postgrad.runs.notes import NOTES, RunNote, read_note
@@ -350,8 +348,7 @@ class Trace:
     def summary(self, name: str) -> JsonDict:
         """One row of the list of runs."""
         shown = next((n for n in ("reward", "accuracy", "loss") if n in self.columns), None)
-        spent, values = np.asarray(self.column("time/step")[1]), self.column(shown or "")[1]
-        finite = spent[np.isfinite(spent)].tolist()
+        values, finite = self.column(shown or "")[1], [*filter(math.isfinite, self.column("time/step")[1])]
         return run_facts(name, self.run) | {
             "step": self.step, "seconds": sum(finite), "pace": fmean(finite[-RECENT:]) if finite else None,
             "reward": self.last("reward" if "reward" in self.columns else "evals/reward"),
