@@ -216,7 +216,7 @@ class Clinic:
                     self.look(name, doctor or examine)
                 except (EOFError, ConnectionError):  # the other process was ended
                     doctor = examine
-                    self.found.pop(name, None)
+                    del self.found[name]
                     self.ask([name])
                 except Exception as fault:  # of one run, and once; the others are looked at
                     traceback.print_exception(fault, file=sys.stderr)
